@@ -12,6 +12,7 @@ from cpu_kernels.mla import (
     MlaHeads,
     MlaStep,
     absorb_ref,
+    latent_queries_ref,
     latent_row_ref,
     mla_step_ref,
     round_heads_ref,
@@ -205,6 +206,36 @@ def test_a_window_hides_what_is_before_it():
     assert np.abs(attend(0, 7)[-1] - attend(0, 0)[-1]).max() > 2.0**-10
 
 
+@pytest.mark.parametrize("name", ["f32", "int8"])
+def test_slots_and_mass(name):
+    """80 tokens, more than are held at once: of the last one, which takes slot 5, the weights of the definition."""
+    packed, keys, _ = heads("f32")
+    past, norm = Sequences(name, [80]), normal(5, RANK)
+    q, latent, turns = normal(6, 80, HEADS * (NOPE + ROPE)), normal(7, 80, RANK + ROPE), angles(0, 80, ROPE)
+    mass = np.full((80, 96), np.nan, np.float32)
+    each = (np.repeat(past.table, 80, 0), np.arange(1, 81))
+    plain = packed.attend(q, latent, norm, EPS, *turns, name, past.rows.copy(), *each, SCALE)
+    out = packed.attend(q, latent, norm, EPS, *turns, name, past.rows, *each, SCALE, mass=mass)
+    assert np.array_equal(out, plain), "weights change no result"
+    assert_close(mass.sum(1), np.full(80, HEADS, np.float32), rtol=2.0**-16)
+    assert (mass[0, 1:] == 0).all() and (mass[:, 80:] == 0).all()
+
+    before, one = past.read(0).copy(), np.full((1, 80), np.nan, np.float32)
+    last = [x[-1:] for x in (q, latent)]
+    new = [x[-1:] for x in turns]
+    slots = np.array([5])
+    place = (past.table, np.array([80]))
+    packed.attend(*last, norm, EPS, *new, name, past.rows, *place, SCALE, slots=slots, mass=one)
+    rows = past.read(0)
+    changed = (rows != before).any(1)
+    assert changed.nonzero()[0].tolist() == [5]
+    assert np.array_equal(rows[5], before[79])
+    kept, rotated = latent_queries_ref(last[0].reshape(1, HEADS, -1), keys, *new)
+    scores = SCALE * np.concatenate((kept, rotated), 2)[0] @ rows.T.astype(np.float64)
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    assert_close(one[0], (weights / weights.sum(1, keepdims=True)).sum(0).astype(np.float32), rtol=2.0**-14)
+
+
 GOOD = {
     "q": np.zeros((1, HEADS * (NOPE + ROPE)), np.float32),
     "latent": np.zeros((1, RANK + ROPE), np.float32),
@@ -235,6 +266,12 @@ GOOD = {
         ({"ends": np.array([0])}, ValueError, "ends: got 0"),
         ({"ends": np.empty(0, np.int64)}, ValueError, "a row and a length for each of 1 sequences"),
         ({"block_table": np.array([[2]], np.int32)}, ValueError, "got page 2, expected 0 to 1"),
+        ({"slots": np.array([3])}, ValueError, "slots: got 3, expected 0 to 2"),
+        ({"slots": np.array([-1])}, ValueError, "slots: got -1"),
+        ({"slots": np.array([0, 1])}, ValueError, "expected one for each of 1 tokens"),
+        ({"slots": np.array([0.0])}, TypeError, "slots: got float64"),
+        ({"mass": np.zeros((1, 2), np.float32)}, ValueError, "mass: got 2 slots, expected 3 or more"),
+        ({"mass": np.zeros((2, 3), np.float32)}, ValueError, "mass: got"),
     ],
 )
 def test_bad_calls(changes, error, message):

@@ -47,12 +47,15 @@ class Layer:
         norms = (self.norm, self.kv_norm, self.net_norm, EPS, LATENT_EPS)
         self.whole = cpu_kernels.MlaLayer(self.down, self.heads, self.output, *self.net, *norms, **queries)
 
-    def chain(self, x: np.ndarray, rows: np.ndarray, past: tuple[np.ndarray, ...]) -> np.ndarray:
+    def chain(
+        self, x: np.ndarray, rows: np.ndarray, past: tuple[np.ndarray, ...], **observed: np.ndarray
+    ) -> np.ndarray:
         q, latent = self.down.multiply(x, self.norm, EPS)
         if self.q_up is not None:
             (q,) = self.q_up.multiply(q, self.q_norm, LATENT_EPS)
         cos, sin, table, lengths = past
-        out = self.heads.attend(q, latent, self.kv_norm, LATENT_EPS, cos, sin, "f16", rows, table, lengths, SCALE)
+        where = ("f16", rows, table, lengths, SCALE)
+        out = self.heads.attend(q, latent, self.kv_norm, LATENT_EPS, cos, sin, *where, **observed)
         (x,) = self.output.multiply(out, residual=x)
         router, experts = self.net
         if isinstance(experts, cpu_kernels.PackedExperts):
@@ -94,6 +97,27 @@ def test_one_call_is_step_after_step(kind):
         assert np.array_equal(got, expected, equal_nan=True)
 
 
+def test_lengths_slots_and_mass_of_each_layer():
+    """Layer 1 has evicted a token, whose slot the next one takes."""
+    layers = KINDS["low-rank queries, dense, then routed"]()
+    rows, chained = [new_rows() for _ in layers], [new_rows() for _ in layers]
+    x, past = tokens([1, 2, 3], [2, 2, 2])
+    for its in (rows, chained):
+        cpu_kernels.run_mla_layers([layer.whole for layer in layers], its, "f16", x, *past, SCALE)
+    x, (cos, sin, table, _) = tokens([4], [2])
+    ends, slots = np.array([[4], [3]]), np.array([[3], [1]])
+    mass, expected = (np.full((2, 1, 4), np.nan, np.float32) for _ in range(2))
+    given = ([layer.whole for layer in layers], rows, "f16", x, cos, sin, table)
+    y = cpu_kernels.run_mla_layers(*given, ends, SCALE, slots=slots, mass=list(mass))
+    for i, layer in enumerate(layers):
+        x = layer.chain(x, chained[i], (cos, sin, table, ends[i]), slots=slots[i], mass=expected[i])
+    assert_close(y, x)
+    assert_close(mass, expected)
+    assert (mass[1, 0, 3], np.isclose(mass[0].sum(), HEADS)) == (0, True)
+    for got, other in zip(rows, chained, strict=True):
+        assert np.array_equal(got, other, equal_nan=True)
+
+
 def test_no_tokens():
     layer, (x, past) = Layer(1, is_routed=True), tokens([], [])
     assert cpu_kernels.run_mla_layers([layer.whole], [new_rows()], "f16", x, *past, SCALE).shape == (0, HIDDEN)
@@ -120,6 +144,9 @@ def test_nothing_of_a_token_reaches_others():
         ({"format": "q8"}, ValueError, "expected one of f32, f16, bf16, fp8, int8, int4"),
         ({"ends": np.array([17])}, ValueError, "ends: got 17, expected 1 to 16"),
         ({"block_table": np.array([[PAGES]], np.int32)}, ValueError, "got page 3, expected 0 to 2"),
+        ({"ends": np.array([[1], [1]])}, ValueError, "ends: got 2 entries, expected one for each of 1 layers"),
+        ({"slots": np.array([[1]])}, ValueError, "slots: got 1, expected 0 to 0"),
+        ({"mass": [np.zeros((1, 0), np.float32)]}, ValueError, "mass: got"),
     ],
 )
 def test_bad_calls(changes, error, message):

@@ -42,4 +42,8 @@ Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch
                             int64_t num_pages, int64_t page_size, const OptionalArray& cu_seqlens,
                             int64_t num_heads = 0, int64_t sinks = 0, const char* name = "ends");
 
+// mass [B, S] of queries over latents, or None; slots [B] that their rows take, each of its own sequence, or nothing.
+LatentObserved latent_mass_of(nanobind::handle mass, const Sequences& sequences);
+const int64_t* latent_slots_of(const OptionalArray& slots, const Sequences& sequences);
+
 }  // namespace qk::attention

@@ -34,4 +34,44 @@ inline const Impl<RowSteps>& choose_steps(const std::optional<std::string>& isa)
     return choose("fused_rows", row_steps_table(), isa ? std::optional<std::string_view>(*isa) : std::nullopt);
 }
 
+// An argument that all layers share or that each layer has its own of: a list, or an array with an axis more.
+class PerLayer {
+public:
+    PerLayer(nb::handle argument, const char* name, size_t num_layers, bool is_shared) : name_(name) {
+        if (argument.is_none()) return;
+        if (!is_shared && nb::len(argument) != num_layers)
+            throw std::invalid_argument(std::string(name) + ": got " + std::to_string(nb::len(argument)) +
+                                        " entries, expected one for each of " + std::to_string(num_layers) + " layers");
+        for (size_t i = 0; i < num_layers; i++)
+            entries_.push_back(is_shared ? nb::borrow(argument) : nb::object(argument[nb::int_(i)]));
+    }
+
+    // None if there is no argument.
+    nb::handle operator[](size_t i) const { return entries_.empty() ? nb::handle(Py_None) : nb::handle(entries_[i]); }
+
+    std::optional<Array> array(size_t i) const {
+        const nb::handle entry = (*this)[i];
+        if (entry.is_none()) return std::nullopt;
+        Array array;
+        if (!nb::try_cast(entry, array))
+            throw nb::type_error((std::string(name_) + ": expected an array for layer " + std::to_string(i)).c_str());
+        return array;
+    }
+
+    Array required(size_t i) const {
+        const std::optional<Array> its = array(i);
+        if (!its) throw nb::type_error((std::string(name_) + ": got None for layer " + std::to_string(i)).c_str());
+        return *its;
+    }
+
+private:
+    const char* name_;
+    std::vector<nb::object> entries_;
+};
+
+inline bool is_vector(nb::handle argument) {
+    Array array;
+    return nb::try_cast(argument, array) && array.ndim() == 1;
+}
+
 }  // namespace qk::fused

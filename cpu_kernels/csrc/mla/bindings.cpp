@@ -78,7 +78,8 @@ MlaHeads::MlaHeads(const Array& keys, const Array& values, const std::string& fo
 
 nb::object MlaHeads::attend(const Array& q, const Array& latent, const Array& norm, float eps, const Array& cos,
                             const Array& sin, const std::string& format, nb::handle rows, const Array& block_table,
-                            const Array& ends, float softmax_scale, int64_t window) {
+                            const Array& ends, float softmax_scale, int64_t window, const std::optional<Array>& slots,
+                            nb::handle mass) {
     const fused::Rows queries = fused::rows_of(q, "q"), latents = fused::rows_of(latent, "latent");
     const int64_t rank = keys_.outputs(), rotated = latents.size - rank;
     const int64_t count = queries.count;
@@ -88,6 +89,7 @@ nb::object MlaHeads::attend(const Array& q, const Array& latent, const Array& no
                                     ", expected [M, heads * (rows of keys + D)] and [M, rank + D], D even");
     const attention::Rotation rotation = rotation_of(cos, sin, count, rotated);
     const attention::Latents held = writable_latents(format, rows, rank, rotated);
+    const attention::Sequences sequences = sequences_in(rows, block_table, ends, count, window);
     const Step step{&keys_,
                     &values_,
                     rotated,
@@ -99,9 +101,11 @@ nb::object MlaHeads::attend(const Array& q, const Array& latent, const Array& no
                     eps,
                     rotation,
                     held,
-                    sequences_in(rows, block_table, ends, count, window),
+                    sequences,
                     softmax_scale,
-                    window};
+                    window,
+                    attention::latent_slots_of(slots, sequences),
+                    attention::latent_mass_of(mass, sequences)};
     const Choices choices = choose_all();
     float* out;
     nb::object y = empty_float32(count, keys_.heads() * values_.outputs(), &out);
@@ -150,7 +154,8 @@ void bind(nb::module_& m) {
         .def("values_of", &MlaHeads::values_of, "latents"_a, "isa"_a = nb::none(),
              "latents [M, H * R] float32 -> [M, H * V]: values[h] @ latents[h]; isa: implementation by name")
         .def("attend", &MlaHeads::attend, "q"_a, "latent"_a, "norm"_a, "eps"_a, "cos"_a, "sin"_a, "format"_a, "rows"_a,
-             "block_table"_a, "ends"_a, "softmax_scale"_a, "window"_a = 0,
+             "block_table"_a, "ends"_a, "softmax_scale"_a, "window"_a = 0, "slots"_a.none() = nb::none(),
+             "mass"_a.none() = nb::none(),
              "Stores the rows of M new tokens, of any sequences, and attends, as latent_step_ref defines it.\n\n"
              "q            [M, H * (N + D)] float32 as projected, each head's last D in pairs of neighbours\n"
              "latent       [M, R + D] float32 as projected; rows of both contiguous\n"
@@ -161,6 +166,9 @@ void bind(nb::module_& m) {
              "block_table  [M, pages] int32: where each token's sequence lies\n"
              "ends         [M] int64: tokens up to and with each\n"
              "window       of those, the last ones that it sees, itself among them; 0: all\n"
+             "slots        [M] int64: the slot of each row; None: the last one of its sequence\n"
+             "mass         [M, S] float32, contiguous, S at least max(ends), written unless it is None: the weight of\n"
+             "             each slot, summed over heads; 0 for slots that are not seen\n"
              "returns      [M, H * V] float32\n"
              "raises       ValueError (shape, strides, ends, pages), TypeError (dtype)")
         .def_prop_ro("nbytes", &MlaHeads::nbytes)

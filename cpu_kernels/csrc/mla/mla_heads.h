@@ -33,7 +33,8 @@ public:
     }
     nb::object attend(const Array& q, const Array& latent, const Array& norm, float eps, const Array& cos,
                       const Array& sin, const std::string& format, nb::handle rows, const Array& block_table,
-                      const Array& ends, float softmax_scale, int64_t window);
+                      const Array& ends, float softmax_scale, int64_t window, const std::optional<Array>& slots,
+                      nb::handle mass);
 
     size_t nbytes() const { return keys_.nbytes() + values_.nbytes(); }
     OptionalName last_isa() const;

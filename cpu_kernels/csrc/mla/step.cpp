@@ -55,8 +55,11 @@ private:
         sequences.table += first * sequences.pages;
         sequences.ends += first;
         sequences.count = count;
+        attention::LatentObserved observed = step_.observed;
+        if (observed.lse) observed.lse += first * heads_;
+        if (observed.mass) observed.mass += first * observed.slots;
         attention::attend_latents(step_.latents, sequences, queries_.data(), heads_, sums_.data(), step_.softmax_scale,
-                                  step_.window, *choices_.attention);
+                                  step_.window, *choices_.attention, observed);
         const int64_t size = step_.values->outputs();
         float* const out = out_ + first * heads_ * size;
         pool->run(heads_ * step_.values->panels(), [&](int64_t i) {
@@ -84,7 +87,8 @@ private:
         const float* from = step_.latent + m * step_.latent_stride;
         choices_.rows->kernels.rms_norm(from, step_.norm, step_.eps, rank_, row.data());
         rotate(from + rank_, m, row.data() + rank_);
-        const int64_t place = step_.sequences.ends[m] - 1, page_size = step_.sequences.page_size;
+        const int64_t place = step_.slots ? step_.slots[m] : step_.sequences.ends[m] - 1;
+        const int64_t page_size = step_.sequences.page_size;
         const int64_t page = step_.sequences.table[m * step_.sequences.pages + place / page_size];
         encode(row.data(), const_cast<std::byte*>(step_.latents.data) +
                                (page * page_size + place % page_size) * step_.latents.row_bytes);

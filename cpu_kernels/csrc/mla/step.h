@@ -25,6 +25,8 @@ struct Step {
     attention::Sequences sequences;  // of M: where each token's sequence lies, and its length up to and with that token
     float softmax_scale;
     int64_t window;  // tokens that each sees, the last; 0: all
+    const int64_t* slots = nullptr;  // [M]: the slot of each row; null: the last one of its sequence
+    attention::LatentObserved observed{};  // of M queries
 };
 
 // What runs, decided where the environment may be read.

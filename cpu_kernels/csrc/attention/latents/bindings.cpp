@@ -46,6 +46,33 @@ Latents latents_of(const std::string& format, const Array& array, int64_t head_d
     return {shape, static_cast<const std::byte*>(array.data()), shape.row_bytes()};
 }
 
+LatentObserved latent_mass_of(nb::handle mass, const Sequences& sequences) {
+    LatentObserved observed;
+    if (mass.is_none()) return observed;
+    const int64_t longest = sequences.count ? *std::max_element(sequences.ends, sequences.ends + sequences.count) : 0;
+    Output array;
+    observed.slots = nb::try_cast(mass, array) && array.ndim() == 2 ? static_cast<int64_t>(array.shape(1)) : longest;
+    observed.mass = require_output(mass, "mass", sequences.count, observed.slots);
+    if (observed.slots < longest)
+        throw std::invalid_argument("mass: got " + std::to_string(observed.slots) + " slots, expected " +
+                                    std::to_string(longest) + " or more");
+    return observed;
+}
+
+const int64_t* latent_slots_of(const OptionalArray& slots, const Sequences& sequences) {
+    if (!slots) return nullptr;
+    require_vector(*slots, "slots", nb::dtype<int64_t>(), "int64 [M]");
+    if (static_cast<int64_t>(slots->shape(0)) != sequences.count)
+        throw std::invalid_argument("slots: got " + describe(*slots) + ", expected one for each of " +
+                                    std::to_string(sequences.count) + " tokens");
+    const auto* data = static_cast<const int64_t*>(slots->data());
+    for (int64_t m = 0; m < sequences.count; m++)
+        if (data[m] < 0 || data[m] >= sequences.ends[m])
+            throw std::invalid_argument("slots: got " + std::to_string(data[m]) + ", expected 0 to " +
+                                        std::to_string(sequences.ends[m] - 1));
+    return data;
+}
+
 namespace {
 
 const float* floats_of(const Array& array, const char* name, int64_t batch, int64_t heads) {
@@ -72,18 +99,8 @@ std::string attend_latents_bound(const Array& q, const std::string& format, cons
         latents_of(format, latents, static_cast<int64_t>(q.shape(2)), static_cast<int64_t>(out_array.shape(2)));
     const Sequences sequences = checked_sequences(table, ends, batch, 1, window, static_cast<int64_t>(latents.shape(0)),
                                                   static_cast<int64_t>(latents.shape(1)), std::nullopt);
-    LatentObserved observed;
+    LatentObserved observed = latent_mass_of(mass, sequences);
     if (!lse.is_none()) observed.lse = require_output(lse, "lse", batch, heads);
-    if (!mass.is_none()) {
-        const int64_t longest = batch ? *std::max_element(sequences.ends, sequences.ends + batch) : 0;
-        Output array;
-        observed.slots =
-            nb::try_cast(mass, array) && array.ndim() == 2 ? static_cast<int64_t>(array.shape(1)) : longest;
-        observed.mass = require_output(mass, "mass", batch, observed.slots);
-        if (observed.slots < longest)
-            throw std::invalid_argument("mass: got " + std::to_string(observed.slots) + " slots, expected " +
-                                        std::to_string(longest) + " or more");
-    }
     const auto& impl = chosen(isa);
     nb::gil_scoped_release release;
     return name_of(

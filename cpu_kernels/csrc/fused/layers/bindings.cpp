@@ -82,46 +82,6 @@ private:
     int64_t head_dim_;
 };
 
-// An argument that all layers share or that each layer has its own of: a list, or an array with an axis more.
-class PerLayer {
-public:
-    PerLayer(nb::handle argument, const char* name, size_t num_layers, bool is_shared) : name_(name) {
-        if (argument.is_none()) return;
-        if (!is_shared && nb::len(argument) != num_layers)
-            throw std::invalid_argument(std::string(name) + ": got " + std::to_string(nb::len(argument)) +
-                                        " entries, expected one for each of " + std::to_string(num_layers) + " layers");
-        for (size_t i = 0; i < num_layers; i++)
-            entries_.push_back(is_shared ? nb::borrow(argument) : nb::object(argument[nb::int_(i)]));
-    }
-
-    // None if there is no argument.
-    nb::handle operator[](size_t i) const { return entries_.empty() ? nb::handle(Py_None) : nb::handle(entries_[i]); }
-
-    std::optional<Array> array(size_t i) const {
-        const nb::handle entry = (*this)[i];
-        if (entry.is_none()) return std::nullopt;
-        Array array;
-        if (!nb::try_cast(entry, array))
-            throw nb::type_error((std::string(name_) + ": expected an array for layer " + std::to_string(i)).c_str());
-        return array;
-    }
-
-    Array required(size_t i) const {
-        const std::optional<Array> its = array(i);
-        if (!its) throw nb::type_error((std::string(name_) + ": got None for layer " + std::to_string(i)).c_str());
-        return *its;
-    }
-
-private:
-    const char* name_;
-    std::vector<nb::object> entries_;
-};
-
-bool is_vector(nb::handle argument) {
-    Array array;
-    return nb::try_cast(argument, array) && array.ndim() == 1;
-}
-
 nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector<nb::object>& stores, const Array& x,
                const Array& cos, const Array& sin, const Array& table, nb::handle ends, float softmax_scale,
                int64_t window, bool last_only, const std::optional<Array>& cu_seqlens, nb::handle slots,

@@ -90,6 +90,9 @@ public:
                 &heads_->keys(),
                 &heads_->values(),
                 writable_latents(format, rows, rank(), rotated()),
+                {},
+                nullptr,
+                {},
                 down_->choose(num_tokens),
                 q_up_ ? q_up_->choose(num_tokens) : std::vector<linear::Choice>{},
                 output_->choose(num_tokens),
@@ -122,7 +125,7 @@ private:
 
 nb::object run(const std::vector<const MlaLayer*>& layers, const std::vector<nb::object>& rows,
                const std::string& format, const Array& x, const Array& cos, const Array& sin, const Array& block_table,
-               const Array& ends, float softmax_scale, int64_t window) {
+               nb::handle ends, float softmax_scale, int64_t window, nb::handle slots, nb::handle mass) {
     if (layers.empty() || layers.size() != rows.size())
         throw std::invalid_argument("layers, rows: got " + std::to_string(layers.size()) + " and " +
                                     std::to_string(rows.size()) + ", expected as many of both, 1 or more");
@@ -130,19 +133,19 @@ nb::object run(const std::vector<const MlaLayer*>& layers, const std::vector<nb:
         if (!layer) throw nb::type_error("layers: got None, expected MlaLayer");
     const fused::Source source(x, layers[0]->width(), std::nullopt, 0);
     const int64_t count = source.x.count;
+    const fused::PerLayer all_ends(ends, "ends", layers.size(), fused::is_vector(ends));
+    const fused::PerLayer all_slots(slots, "slots", layers.size(), false), all_mass(mass, "mass", layers.size(), false);
     std::vector<Layer> chain;
-    Past past{rotation_of(cos, sin, count, layers[0]->rotated()), {}, softmax_scale, window};
+    const Past past{rotation_of(cos, sin, count, layers[0]->rotated()), softmax_scale, window};
     for (size_t i = 0; i < layers.size(); i++) {
         if (layers[i]->width() != layers[0]->width() || layers[i]->rotated() != layers[0]->rotated())
             throw std::invalid_argument("layers: got layer " + std::to_string(i) +
                                         " of another width or rotation than layer 0, expected one");
         chain.push_back(layers[i]->layer(format, rows[i], count));
-        const auto sequences = sequences_in(rows[i], block_table, ends, count, window);
-        if (i > 0 && sequences.page_size != past.sequences.page_size)
-            throw std::invalid_argument("rows: got pages of " + std::to_string(past.sequences.page_size) +
-                                        " tokens and of " + std::to_string(sequences.page_size) +
-                                        ", expected one size");
-        past.sequences = sequences;
+        Layer& layer = chain.back();
+        layer.sequences = sequences_in(rows[i], block_table, all_ends.required(i), count, window);
+        layer.slots = attention::latent_slots_of(all_slots.array(i), layer.sequences);
+        layer.observed = attention::latent_mass_of(all_mass[i], layer.sequences);
     }
     const Choices choices = choose_all();
     float* out = nullptr;
@@ -190,12 +193,15 @@ void bind_layers(nb::module_& m) {
     bind_init<LinearGroup, LinearGroup, &MlaLayer::set_net>(layer, "gate_up", "net_down");
     bind_init<moe::Router, moe::PackedExperts, &MlaLayer::set_experts>(layer, "router", "experts");
     m.def("run_mla_layers", run, "layers"_a, "rows"_a, "format"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a, "ends"_a,
-          "softmax_scale"_a, "window"_a = 0,
+          "softmax_scale"_a, "window"_a = 0, "slots"_a.none() = nb::none(), "mass"_a.none() = nb::none(),
           "M new tokens, of any sequences, through every MlaLayer, each with its rows; absorbed, as\n"
           "latent_step_ref defines it.\n\n"
           "rows     [pages, page_size, width] of each layer in `format`, as MlaHeads.attend takes them, written\n"
           "x        [M, K] float32, each row contiguous\n"
-          "cos, sin, block_table, ends, softmax_scale, window    as for MlaHeads.attend\n"
+          "cos, sin, block_table, softmax_scale, window    as for MlaHeads.attend\n"
+          "ends     int64 [M] for all layers, or one for each: an array [layers, M], or a list of [M]\n"
+          "slots    int64 [layers, M], or a list of an array [M] or None for each layer; None: no layer has any\n"
+          "mass     a list of a float32 [M, S] or None for each layer, as MlaHeads.attend writes it\n"
           "returns  [M, K] float32\n"
           "raises   ValueError (shape, strides, ends, pages), TypeError (dtype)");
 }

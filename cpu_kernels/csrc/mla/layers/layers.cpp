@@ -27,8 +27,8 @@ void attend(const Layer& layer, const fused::Rows& x, const Past& past, float* o
         layer.q_up->multiply(source_of(queries, layer.q_norm, steps), count, layer.q_up_choices, raised, {});
     }
     attend({layer.keys, layer.values, latent_size - layer.keys->outputs(), q, q_size, latent, latent_size,
-            layer.kv_norm.weight, layer.kv_norm.eps, past.rotation, layer.latents, past.sequences, past.softmax_scale,
-            past.window},
+            layer.kv_norm.weight, layer.kv_norm.eps, past.rotation, layer.latents, layer.sequences, past.softmax_scale,
+            past.window, layer.slots, layer.observed},
            attended, choices);
     float* const outputs[] = {out};
     layer.output->multiply(source_of({attended, count, out_size, out_size}, std::nullopt, steps), count,

@@ -19,6 +19,9 @@ struct Layer {
     const HeadMatrices* keys;
     const HeadMatrices* values;
     attention::Latents latents;
+    attention::Sequences sequences;        // of M new tokens, as in Step
+    const int64_t* slots;                  // [M], or null
+    attention::LatentObserved observed;
 
     // What runs, decided where the environment may be read.
     std::vector<linear::Choice> down_choices, q_up_choices, output_choices;
@@ -26,10 +29,9 @@ struct Layer {
     std::function<void(const fused::Rows& x, float* out)> net;
 };
 
-// What all layers share: the past of M new tokens, as in Step.
+// Shared by all layers, as in Step.
 struct Past {
     attention::Rotation rotation;
-    attention::Sequences sequences;
     float softmax_scale;
     int64_t window;
 };

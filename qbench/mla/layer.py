@@ -9,8 +9,6 @@ from qbench.cache_spec import DEFAULT_CACHE
 from qbench.runtime.attention.rope import RotationTable, inverse_frequencies
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker
-from qbench.runtime.caches.kv_cache import KVCache
-from qbench.runtime.caches.latent_cache import LatentCache
 from qbench.runtime.layers.blocks import BlockBuilder
 from qbench.runtime.layers.latent import LatentAttention
 from qbench.runtime.layers.linear import ReferenceLinear
@@ -54,10 +52,10 @@ class Layer:
         if held == 0:
             return cache
         cache.begin(torch.zeros(batch, held, dtype=torch.int64))
-        if isinstance(cache, LatentCache):
+        if cache.latents is not None:
             rows = torch.randn(batch, held, mla.latent_size, generator=generator).to(self.device)
-            (span,) = cache.spans(held)
-            cache.store(LAYER, rows, span)
+            view = cache.latent_view(LAYER, held)
+            view.extend(rows, view.spans[0])
         else:
             heads = (batch, self.config.num_heads)
             k = torch.randn(*heads, held, mla.qk_head_dim, generator=generator).to(self.device)
@@ -81,9 +79,8 @@ class Layer:
     def _empty(self, mode: str, batch: int, capacity: int) -> Cache:
         maker = CacheMaker(self.config, self.scheme, "auto" if self.in_kernels else "reference")
         cache = maker.new(DEFAULT_CACHE, batch, capacity, mode)
-        if isinstance(cache, LatentCache | KVCache) and self.device.type != "cpu":
-            for memory in cache.memories:
-                memory.move(self.device)
+        if self.device.type != "cpu":
+            cache.move(self.device)
         return cache
 
 

@@ -42,13 +42,18 @@ class BudgetedPolicy(CachePolicy):
         count = self.allowed(state)
         if state.num_held <= count:
             return None
-        return top_slots(self.score(state, count), count)
+        return top_slots(self._score(state, count), count)
 
     def evict_one(self, state: LayerState) -> Tensor | None:
         count = self.allowed(state)
         if not self.in_decode or state.num_held != count + 1:
             return None
-        return lowest_slot(self.score(state, count))
+        return lowest_slot(self._score(state, count))
+
+    def _score(self, state: LayerState, count: int) -> Tensor:
+        """`score`, averaged over heads that share their slots but not their keys"""
+        score = self.score(state, count)
+        return score if score.shape[1] == state.positions.shape[1] else score.mean(1, keepdim=True)
 
     def allowed(self, state: LayerState) -> int:
         """Number of tokens that the layer may hold: a share refers to the prompt."""
@@ -57,7 +62,10 @@ class BudgetedPolicy(CachePolicy):
 
     @abstractmethod
     def score(self, state: LayerState, count: int) -> Tensor:
-        """[B, G, S] float, infinite for tokens that stay in any case; `count` tokens will be kept"""
+        """[B, G, S] float, infinite for tokens that stay in any case; `count` tokens will be kept
+
+        For latents, a score that keys decide is [B, H, S], as each head makes its own keys of the shared rows.
+        """
 
 
 def protect(score: Tensor, stays: Tensor) -> Tensor:

@@ -46,11 +46,16 @@ class LayerReader(ABC):
 
     @abstractmethod
     def keys(self) -> Tensor:
-        """[B, G, S, D] float32, rotated, as attention reads them"""
+        """[B, G, S, D] float32, rotated, as attention reads them
+
+        If the cache keeps latents, [B, H, S, D]: the keys that each head makes of the shared rows, because its queries
+        meet these. The norm or the mean of the rows would mix channels that each head weighs in another way. The
+        rotated part of a key comes first.
+        """
 
     @abstractmethod
     def values(self) -> Tensor:
-        """[B, G, S, D] float32, as attention reads them"""
+        """[B, G, S, D] float32, as attention reads them; if it keeps latents, [B, H, S, D]"""
 
     @abstractmethod
     def rotation(self, start: int, end: int) -> tuple[Tensor, Tensor] | None:
@@ -61,7 +66,8 @@ class LayerReader(ABC):
 class LayerState:
     """One layer of a sequence after a forward pass, or B layers that are handled together.
 
-    S slots hold one token each; slots need not be in text order.
+    S slots hold one token each; slots need not be in text order. If the cache keeps latents, all heads are one group:
+    G is 1, and attention weights are summed over all heads.
 
     If heads have lengths of their own, some slots of the shorter ones are empty.
 
@@ -73,7 +79,8 @@ class LayerState:
     tokens         [B, num_seen] int64: token ids of the text
     reader         decodes keys and values
     softmax_scale  factor of the attention scores
-    queries        [B, H, T, D] float32: queries of the forward pass before their rotation; None if not asked for
+    queries        [B, H, T, D] float32: queries of the forward pass before their rotation, the part to rotate first;
+                   None if not asked for
     token_kinds    ids of special tokens and punctuation, if the policy reads them
     notes          [B, G] int64: a number for each head that `CachePolicy.update` may change, 0 at first
     sequence       number of the sequence in the batch; several rows are layers of this one sequence

@@ -86,6 +86,7 @@ class _Loader:
         embedding, head = self.tied() if self.config.tie_word_embeddings else self.untied()
         blocks = [self.builder.block(layer) for layer in range(self.config.num_layers)]
         norm = self.builder.norm(FINAL_NORM)
+        caches.expand = [block.attention.expanded for block in blocks] if self.config.mla else []
         model = Model(self.config, embedding, blocks, norm, head, caches, path)
         model.impls, model.weight_bytes = self.builder.impls, self.builder.weight_bytes
         if chosen_latents(self.config, kv)[1] is not None:

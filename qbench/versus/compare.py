@@ -17,7 +17,6 @@ from qbench.path_names import path_at
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches.latent_cache import LatentCache
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.speed.interleaved import interleave
 from qbench.speed.peaks import last_cache_bytes, measure_bandwidth, measure_op_peaks
@@ -177,8 +176,7 @@ def check_file(spec: str) -> None:
 def kv_bits(model: DecoderModel) -> float:
     """Bits of one number of the cache, its share of the scales included."""
     config, cache = model.config, model.new_cache(batch=1, capacity=1)
-    keeps_latents = isinstance(cache, LatentCache)
-    numbers = present(config.mla).latent_size if keeps_latents else 2 * config.num_kv_heads * config.head_dim
+    numbers = present(config.mla).latent_size if cache.latents else 2 * config.num_kv_heads * config.head_dim
     return 8 * cache.bytes_per_token / (config.num_layers * numbers)
 
 

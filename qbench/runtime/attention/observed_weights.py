@@ -5,8 +5,33 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from qbench.policies import Observe
 from qbench.runtime.attention.ruled_attention import QUERIES
 from quant.models import AttentionRule
+
+
+def observed_weights(
+    q: Tensor, k: Tensor, rule: AttentionRule, observe: Observe | None
+) -> Tensor | Iterator[Tensor] | None:
+    """The weights of a forward pass's queries that a policy observes, by `key_mass` or `query_weights`."""
+    if observe is None:
+        return None
+    observed = q if observe.queries is None else q[:, :, -observe.queries :]
+    return (query_weights if observe.each else key_mass)(observed, k, rule)
+
+
+def joint_weights(
+    q: Tensor, k: Tensor, rule: AttentionRule, observe: Observe | None
+) -> Tensor | Iterator[Tensor] | None:
+    """`observed_weights` as if all heads were one group, though each has its own keys.
+
+    k        [B, H, S, D] float32
+    returns  [B, 1, S] float32 each, or [B, 1, t, S]
+    """
+    weights = observed_weights(q, k, rule, observe)
+    if weights is None or isinstance(weights, Tensor):
+        return None if weights is None else weights.sum(1, keepdim=True)
+    return (each.mean(1, keepdim=True) for each in weights)
 
 
 def key_mass(q: Tensor, k: Tensor, rule: AttentionRule) -> Tensor:

@@ -10,6 +10,8 @@ from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.in_torch import CausalAttention
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.kernel_view import KernelView, LayerView
+from qbench.runtime.caches.latent_format import Latents
+from qbench.runtime.caches.latent_view import LatentView, Span
 from qbench.runtime.caches.sequences import CacheConfig, Sequences
 from qbench.runtime.caches.storages import layer_scales
 from quant.kv import KVScheme
@@ -19,6 +21,7 @@ class Cache(Sequences):
     """The contract between a model and whatever holds its past: `attend` once a layer between `begin` and `advance`."""
 
     one_width: bool = True  # whether keys and values are as wide as each other
+    latents: Latents | None = None  # rows that all heads share; None: every KV head has its own keys and values
 
     def has_kernel_view(self, num_tokens: int) -> bool:
         """Whether `kernel_view` can be asked in this forward pass of so many tokens per sequence."""
@@ -41,6 +44,17 @@ class Cache(Sequences):
         num_tokens  as for `kernel_view`
         """
         raise NotImplementedError(f"{type(self).__name__} has no layer views")
+
+    def latent_spans(self, layer: int, num_tokens: int) -> list[Span]:
+        """Sequences that attend together in this forward pass; num_tokens as for `kernel_view`"""
+        raise NotImplementedError(f"{type(self).__name__} keeps no latents")
+
+    def latent_view(self, layer: int, num_tokens: int) -> LatentView:
+        """The layer's rows, for latent attention, which takes the place of `attend`; only if there are `latents`."""
+        raise NotImplementedError(f"{type(self).__name__} keeps no latents")
+
+    def move(self, device: torch.device) -> None:
+        """Keep everything on another device of torch."""
 
     @abstractmethod
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:

@@ -4,13 +4,16 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from torch import Tensor
+
 from qbench.attention_choice import KERNEL, check_attention
 from qbench.cache_spec import DEFAULT_CACHE, NONE, PAGED, STATIC, CacheSpec
 from qbench.devices import CPU
 from qbench.policies import CachePolicy, TokenKinds
 from qbench.policies.oracle import Oracle, Recorder
-from qbench.policies.positions import Full, Sinks, Window
+from qbench.policies.positions import Sinks, Window
 from qbench.runtime.attention.in_torch import REFERENCE, attend_by, check_attention_suits, impl_of, is_in_torch
+from qbench.runtime.attention.mla_modes import get_mode
 from qbench.runtime.caches.cache import Cache, NoCache
 from qbench.runtime.caches.head_storage import HeadStorage
 from qbench.runtime.caches.kernel_storage import STORES, has_store
@@ -45,6 +48,7 @@ class CacheMaker:
     spec     layout and policy of caches for which no other is given
     attention  the user's choice of attention_choice.ATTENTIONS, which holds for every cache; None: as `impl` says
     token_kinds  finds special tokens and punctuation when a policy wants to know them
+    expand       of each layer, `LatentAttention.expanded`, set once the layers are loaded
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class CacheMaker:
         self.impl, self.attention = impl, attention
         self._impl = impl_of(attention, impl)  # of the caches
         self.token_kinds = token_kinds
+        self.expand: Sequence[Callable[[Tensor], tuple[Tensor, Tensor]]] = ()
         check_attention_suits(config, attention)
         if attention == KERNEL and not has_store(config, scheme):
             kept = "float32" if scheme is None else scheme.format.name
@@ -75,7 +80,7 @@ class CacheMaker:
     def new(self, spec: CacheSpec | None, batch: int, capacity: int, mode: str | None = None) -> Cache:
         """An empty cache.
 
-        mode     of latent attention; layouts dynamic, static and paged, and policies full and window have modes
+        mode     of latent attention; a cache that holds tokens has modes, unless its policy is sinks
         raises   InputError for impossible sizes, and for a mode or a policy that the model or the layout cannot have
         """
         spec = self.spec if spec is None else spec
@@ -83,7 +88,7 @@ class CacheMaker:
         check_sizes(batch, capacity)
         if mode is not None and not has_modes(spec):
             raise InputError(
-                f"cache {spec} has no modes; a mode goes with cache dynamic, static or paged, and policy full or window"
+                f"cache {spec} has no modes; a mode goes with cache dynamic, static or paged, and any policy but sinks"
             )
         cache = self._new(spec, batch, capacity, mode)
         if spec.prefill_chunk is not None:
@@ -97,7 +102,7 @@ class CacheMaker:
         if isinstance(policy, Window):
             return self._window(batch, capacity, policy.tokens, mode)
         if not policy.position_only:
-            return self._of_policy(batch, policy)
+            return self._of_policy(batch, policy, mode)
         if spec.layout == NONE:
             return RecomputeCache(self.config, NoCache(self.config, batch, self.scheme, attend_by(self._impl)))
         if spec.layout == PAGED:
@@ -145,18 +150,24 @@ class CacheMaker:
         config, scheme = self.config, self.scheme
         sizes = (batch, min(capacity, config.max_positions))
         mode, memories = make_memories(config, scheme, *sizes, impl=self._impl, mode=mode, shared=False)
-        return full_cache(config, OwnPages(memories, config.max_positions), mode, impl=self._impl)
+        return full_cache(config, OwnPages(memories, config.max_positions), mode)
 
     def _pool(
         self, num_pages: int, mode: str | None, impl: str | None = None, layers: Sequence[int] | None = None
     ) -> PagePool:
         return PagePool(self.config, self.scheme, num_pages, impl=impl or self._impl, mode=mode, layers=layers)
 
-    def _of_policy(self, batch: int, policy: CachePolicy) -> PolicyCache:
-        policy = policy_for(policy, self.config, self.scheme)
-        storages = [self._storage(layer, batch, policy) for layer in range(self.config.num_layers)]
+    def _of_policy(self, batch: int, policy: CachePolicy, mode: str | None = None) -> PolicyCache:
+        config, scheme = self.config, self.scheme
+        policy = policy_for(policy, config, scheme, mode)
+        mode, rows = chosen_latents(config, scheme, mode, impl=self._impl)
+        if rows is None:
+            storages = [self._storage(layer, batch, policy) for layer in range(config.num_layers)]
+        else:
+            _, storages = make_memories(config, scheme, batch, BLOCK_TOKENS, impl=self._impl, mode=mode)
         # The model checks positions. Slots of the layer in which a window is cut may outgrow the context by some.
-        cache = PolicyCache(self.config, OwnPages(storages, sys.maxsize, is_tight=True), policy)
+        cache = PolicyCache(config, OwnPages(storages, sys.maxsize, is_tight=True), policy, mode=mode)
+        cache.expand = self.expand
         if policy.reads_token_kinds:
             cache.token_kinds = self.token_kinds()
         return cache
@@ -183,7 +194,7 @@ class CacheMaker:
             growing = PoolPages(whole, [GrowingSequence(whole) for _ in range(batch)])
             cache = KVCache(self.config, windows, growing)
         else:
-            cache = full_cache(self.config, windows, pool.mode, impl=self._impl)
+            cache = full_cache(self.config, windows, pool.mode)
         cache.rules, cache.max_chunk_tokens = rules, MAX_CHUNK_TOKENS
         return cache
 
@@ -207,18 +218,32 @@ class CacheMaker:
 
 def has_modes(spec: CacheSpec) -> bool:
     """Whether the cache of a model with latent attention keeps latents, and attends to them by a mode."""
-    return spec.layout != NONE and isinstance(spec.make_policy(), Full | Window)
+    return spec.layout != NONE and not isinstance(spec.make_policy(), Sinks)
 
 
-def policy_for(policy: CachePolicy, config: ModelConfig, scheme: KVScheme | None) -> CachePolicy:
+def policy_for(
+    policy: CachePolicy, config: ModelConfig, scheme: KVScheme | None, mode: str | None = None
+) -> CachePolicy:
     """The policy for a model whose keys and values are kept in this format.
 
-    raises   InputError for options that the model or the format cannot have, and for a policy that needs the future
+    mode     of latent attention
+    raises   InputError for options that the model, the mode or the format cannot have, and for a policy that needs the
+             future
     """
     if policy.needs_future:
         raise InputError(
             f"policy {policy.name} reads a text twice, so the text must be known; it is for `qbench eval` on a text"
         )
+    mode, rows = chosen_latents(config, scheme, mode)
+    if config.mla is not None and policy.per_head_lengths:
+        raise InputError(
+            f"policy {policy.name} keeps other tokens in each head, but all heads of {config.architecture.name} share "
+            "the latent of a token; choose another policy"
+        )
+    if rows is not None:
+        if policy.reads_queries and mode is not None and get_mode(mode).materialises:
+            raise InputError(f"policy {policy.name} reads queries, which mode {mode!r} does not form; choose another")
+        return policy.for_model(config.num_layers, config.num_layers * rows.row_bytes(present(config.mla)))
     codecs = codecs_of(scheme)
     if any(codec.token_group > 1 for codec in codecs):
         raise InputError(

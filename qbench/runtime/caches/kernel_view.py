@@ -35,9 +35,9 @@ class SinkAngles:
 class KernelView:
     """All layers of a cache whose keys and values are in stores.
 
-    stores       cpu_kernels.KVStore of each layer, with room for the new tokens
-    block_table  [B, pages] int32: pages of each sequence
-    ends         [B] int64, or [layers, B]: slots in use with the new tokens
+    stores       cpu_kernels.KVStore of each layer, or its rows of latents, with room for the new tokens
+    block_table  [B, pages] int32: pages of each sequence; of latents, [M, pages] of each new token
+    ends         [B] int64, or [layers, B]: slots in use with the new tokens; of latents, [M] with each of them
     slots        [layers, B, G] int64: slots that the only new token of each sequence takes; None: the last ones
     mass         [B, G, S] float32 per layer, which the calls fill with attention weights; None: they need not
     settle       to be called when all layers have run

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from qbench.runtime.caches.cache import Cache
@@ -110,6 +111,10 @@ class KVCache(Cache):
     def layer_view(self, layer: int, num_tokens: int) -> LayerView:
         past = self._past(layer, num_tokens)
         return LayerView(self._stores[layer], past.block_table, past.ends)
+
+    def move(self, device: torch.device) -> None:
+        for storage in self.memories:
+            storage.move(device)
 
     def advance(self, num_tokens: int | np.ndarray) -> None:
         super().advance(num_tokens)

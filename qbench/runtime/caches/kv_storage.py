@@ -11,6 +11,7 @@ from torch import Tensor
 
 from qbench.policies import Observe
 from qbench.runtime.attention.rope import rotate
+from qbench.runtime.caches.latent_format import Latents
 from qbench.runtime.caches.past import Past
 from quant.models import AttentionRule
 
@@ -27,10 +28,12 @@ class PageMemory(ABC):
 
     num_pages, page_size   pages, and slots of each
     bytes_per_token        bytes of a slot; a fraction if tokens share a scale
+    latents                rows that all heads share; None: every KV head has its own keys and values
     """
 
     num_pages: int
     bytes_per_token: float
+    latents: Latents | None = None
 
     @property
     @abstractmethod

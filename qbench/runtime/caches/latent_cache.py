@@ -1,48 +1,23 @@
-"""LatentCache: of each token one row that all heads share, the latent of keys and values and the rotated key."""
+"""`LatentCache`: of each token one row that all heads share, the latent of keys and values and the rotated key."""
 
-import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.runtime.attention.causal_attention import causal_attention, sees
-from qbench.runtime.caches.cache import HoldsNothing
-from qbench.runtime.caches.latent_storage import LatentFormat, LatentStorage
-from qbench.runtime.caches.past import Past
+from qbench.runtime.attention.mla_modes import COMPRESSED
+from qbench.runtime.caches.cache import Cache, HoldsNothing
+from qbench.runtime.caches.kernel_view import KernelView
+from qbench.runtime.caches.latent_format import LatentFormat, Latents
+from qbench.runtime.caches.latent_storage import LatentStorage
+from qbench.runtime.caches.latent_view import LatentView, Span, StoredLatents, spans_of
 from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.sequences import check_seq_len
 from qbench.runtime.caches.step import Step
-from quant.extension import has_cpu_kernels
-from quant.models import MlaConfig, ModelConfig
+from quant.models import ModelConfig
 from quant.present import present
-
-# cpu_kernels take rows in whole registers, and values four registers at a time.
-ROW_STEP, VALUE_STEP = 16, 64
-
-
-def has_latent_kernels(mla: MlaConfig) -> bool:
-    """Whether cpu_kernels attend over rows of these sizes."""
-    return has_cpu_kernels() and mla.latent_size % ROW_STEP == 0 and mla.kv_lora_rank % VALUE_STEP == 0
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Sequences of a forward pass that hold as many tokens, and get as many.
-
-    which   their places in the batch
-    new     the columns of the forward pass that are theirs
-    seq_len  tokens that each holds
-    count   tokens that each gets
-    """
-
-    which: slice
-    new: slice
-    seq_len: int
-    count: int
 
 
 class LatentRows(HoldsNothing):
@@ -50,78 +25,34 @@ class LatentRows(HoldsNothing):
 
     def __init__(self, config: ModelConfig, fmt: LatentFormat, batch: int = 1) -> None:
         super().__init__(config, batch)
-        self.format = fmt
-        self.rank = present(config.mla).kv_lora_rank
+        self.latents = self._latents = Latents(fmt, present(config.mla).kv_lora_rank, False, COMPRESSED)
 
-    def spans(self, num_tokens: int) -> list[Span]:
-        """Spans of [B, num_tokens] tokens; one per sequence of a varlen batch [1, num_tokens]."""
-        if self.cu_seqlens is None:
-            return [Span(slice(None), slice(None), self.seq_len, num_tokens)]
-        return [
-            Span(slice(b, b + 1), slice(start, end), int(self.seq_lens[b]), end - start)
-            for b, (start, end) in enumerate(pairwise(self.cu_seqlens.tolist()))
-        ]
+    def latent_view(self, layer: int, num_tokens: int) -> LatentView:
+        return LatentView(self._latents, self.rules[layer], self.latent_spans(layer, num_tokens))
 
-    def extend(self, layer: int, rows: Tensor, span: Span) -> Tensor:
-        """Store the rows of the span's new tokens.
-
-        rows     [B, T, latent_size] float32: the latent after its norm, and the rotated key
-        returns  [B, S, latent_size] float32: as they are read, all its tokens that any new one sees
-        """
-        return self.format.decode(self.format.encode(self._seen(layer, rows, span), self.rank), self.rank)
-
-    def _seen(self, layer: int, rows: Tensor, span: Span) -> Tensor:
-        """Of the rows of all tokens those that any new one sees: no token before the first one's window."""
-        window = self.rules[layer].window
-        return rows[:, -(window + span.count - 1) :] if window else rows
+    def latent_spans(self, layer: int, num_tokens: int) -> list[Span]:
+        return equal_spans(self, num_tokens)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor | None, positions: Tensor) -> Tensor:
-        """Latent attention as one kv head whose values are the first channels of its keys.
-
-        q        [B, H, T, latent_size] float32, with the up-projection of keys absorbed
-        k        [B, 1, T, latent_size] float32: the new rows; v is not looked at
-        returns  [B, H, T, kv_lora_rank] float32
-        """
-        spans = self.spans(k.shape[2])
-        parts = [self.attend_joined(layer, q[:, :, span.new], k[:, 0, span.new], span) for span in spans]
-        return torch.cat(parts, 2)
-
-    def attend_joined(self, layer: int, q: Tensor, rows: Tensor, span: Span) -> Tensor:
-        """`attend` of the span: q [B, H, T, latent_size], rows [B, T, latent_size] -> [B, H, T, kv_lora_rank]"""
-        rows = self.extend(layer, rows, span)[:, None]  # [B, 1, S, K]
-        return causal_attention(q, rows, rows[..., : self.rank], self.rules[layer])
-
-    def attend_parts(self, layer: int, kept: Tensor, turned: Tensor, rows: Tensor, span: Span) -> Tensor:
-        """`attend_joined` of queries in two parts, their scores added.
-
-        kept     [B, H, T, kv_lora_rank], turned [B, H, T, qk_rope_head_dim]
-        """
-        rows = self.extend(layer, rows, span)[:, None]  # [B, 1, S, K]
-        latents = rows[..., : self.rank]
-        scores = kept @ latents.transpose(2, 3) + turned @ rows[..., self.rank :].transpose(2, 3)  # [B, H, T, S]
-        unseen = ~sees(scores.shape[2], scores.shape[3], self.rules[layer].window, scores.device)
-        return (scores * self.rules[layer].scale).masked_fill(unseen, -torch.inf).softmax(-1) @ latents
+        return attend_by_view(self, layer, q, k)
 
 
-class LatentCache(LatentRows):
+class LatentCache(Cache):
     """Rows that are kept. In torch, or as one call of cpu_kernels that reads each row once and as it is stored.
 
     The call takes every new token as a sequence of its own, that lies where its sequence lies and ends with that token.
 
-    mode         the name of a way to attend that is always taken, or None: whichever is measured to be fastest
-    in_kernels   whether cpu_kernels attend, if they take rows of these sizes
+    latents      with the mode that is always taken, or None: whichever is measured to be fastest
     block_table  [M, pages] int32, ends [M] int64: of the M tokens of the forward pass
     """
 
     block_table: np.ndarray
     ends: np.ndarray
 
-    def __init__(
-        self, config: ModelConfig, places: Places[LatentStorage], mode: str | None = None, *, in_kernels: bool
-    ) -> None:
-        super().__init__(config, places.memories[0].format, places.batch)
-        self.places, self.mode = places, mode
-        self.in_kernels = in_kernels and has_latent_kernels(present(config.mla))
+    def __init__(self, config: ModelConfig, places: Places[LatentStorage], mode: str | None = None) -> None:
+        super().__init__(config, places.batch)
+        self.places = places
+        self.latents = self._latents = replace(present(places.memories[0].latents), mode=mode)
         self._longest = 0  # tokens of the longest sequence after the forward pass
 
     @property
@@ -142,7 +73,7 @@ class LatentCache(LatentRows):
         check_seq_len(step.end, self.max_seq_len)
         self._longest = step.end
         self.places.begin([tokens.shape[1]] * self.batch if step.counts is None else step.counts.tolist())
-        if not self.in_kernels:
+        if not self._latents.in_kernels:
             return step
         table = self.places.block_table
         if step.counts is not None:
@@ -154,43 +85,30 @@ class LatentCache(LatentRows):
         self.ends = ends if self.batch == 1 else np.tile(ends, self.batch)
         return step
 
-    def extend(self, layer: int, rows: Tensor, span: Span) -> Tensor:
-        self.store(layer, rows, span)
-        held = self.memories[layer].read(self._past(span))
-        return self.format.decode(self._seen(layer, held, span), self.rank)
+    def latent_spans(self, layer: int, num_tokens: int) -> list[Span]:
+        return equal_spans(self, num_tokens)
 
-    def store(self, layer: int, rows: Tensor, span: Span) -> None:
-        """Keep the rows [B, T, latent_size] float32 of the span's new tokens."""
+    def latent_view(self, layer: int, num_tokens: int) -> StoredLatents:
         self.places.reserve(layer, self._longest)  # of a varlen batch room for all sequences
-        self.memories[layer].append(rows, self._past(span))
+        given = (self._latents, self.rules[layer], self.latent_spans(layer, num_tokens))
+        return StoredLatents(
+            *given, self.memories[layer], self.places.block_table, lambda: (self.block_table, self.ends)
+        )
 
-    def _past(self, span: Span) -> Past:
-        table = self.places.block_table[span.which]
-        return Past(table, np.full(len(table), span.seq_len + span.count))
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor | None, positions: Tensor) -> Tensor:
+        return attend_by_view(self, layer, q, k)
 
-    def rows(self, layer: int) -> np.ndarray:
-        """The layer's memory as cpu_kernels take it, with room for the forward pass: [pages, page_size, width]"""
-        self.places.reserve(layer, self._longest)
-        return self.memories[layer].rows_of_kernels()
+    def has_kernel_view(self, num_tokens: int) -> bool:
+        return self._latents.in_kernels
 
-    def attend_joined(self, layer: int, q: Tensor, rows: Tensor, span: Span) -> Tensor:
-        if not self.in_kernels:
-            return super().attend_joined(layer, q, rows, span)
-        self.store(layer, rows, span)
-        batch, num_heads, num_tokens, width = q.shape
-        tokens = slice(None) if self.cu_seqlens is None else span.new
-        queries = q.transpose(1, 2).reshape(batch * num_tokens, num_heads, width).contiguous()
-        out = torch.empty(batch * num_tokens, num_heads, self.rank)
-        past = (self.rows(layer), self.block_table[tokens], self.ends[tokens])
-        attend_latents = importlib.import_module("cpu_kernels").attend_latents
-        rule = self.rules[layer]
-        attend_latents(queries.numpy(), self.format.name, *past, out.numpy(), rule.scale, rule.window)
-        return out.unflatten(0, (batch, num_tokens)).transpose(1, 2)  # [B, H, T, R]
+    def kernel_view(self, num_tokens: int) -> KernelView:
+        for layer in range(len(self.memories)):
+            self.places.reserve(layer, self._longest)
+        return KernelView([memory.rows_of_kernels() for memory in self.memories], self.block_table, self.ends)
 
-    def attend_parts(self, layer: int, kept: Tensor, turned: Tensor, rows: Tensor, span: Span) -> Tensor:
-        if not self.in_kernels:
-            return super().attend_parts(layer, kept, turned, rows, span)
-        return self.attend_joined(layer, torch.cat((kept, turned), -1), rows, span)
+    def move(self, device: torch.device) -> None:
+        for storage in self.memories:
+            storage.move(device)
 
     def advance(self, num_tokens: int | np.ndarray) -> None:
         super().advance(num_tokens)
@@ -202,3 +120,21 @@ class LatentCache(LatentRows):
         before = self.seq_lens
         super().truncate(seq_len)
         self.places.truncate(before, wanted)
+
+
+def attend_by_view(cache: Cache, layer: int, q: Tensor, k: Tensor) -> Tensor:
+    """Attention over latents as one KV head whose values are the first channels of its keys.
+
+    q        [B, H, T, latent_size] float32, with the up-projection of keys absorbed
+    k        [B, 1, T, latent_size] float32: the new rows
+    returns  [B, H, T, kv_lora_rank] float32
+    """
+    view = cache.latent_view(layer, k.shape[2])
+    return torch.cat([view.attend_joined(q[:, :, span.new], k[:, 0, span.new], span) for span in view.spans], 2)
+
+
+def equal_spans(cache: Cache, num_tokens: int) -> list[Span]:
+    """Spans of a cache in which a token's slot is its place in the text."""
+    if cache.cu_seqlens is None:
+        return [Span(slice(None), slice(None), cache.seq_len + num_tokens, num_tokens)]
+    return spans_of(cache.seq_lens + np.diff(cache.cu_seqlens), num_tokens, cache.cu_seqlens)

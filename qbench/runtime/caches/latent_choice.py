@@ -3,7 +3,7 @@
 import os
 
 from qbench.runtime.attention.mla_modes import ELIDED, get_mode
-from qbench.runtime.caches.latent_storage import LATENT_FORMATS, LatentFormat, latent_format
+from qbench.runtime.caches.latent_format import LATENT_FORMATS, LatentFormat, latent_format
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig

@@ -1,7 +1,7 @@
 """`PolicyCache`: keys and values of the tokens that a policy keeps."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,24 +15,31 @@ from qbench.runtime.attention.rope import rotate
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.kv_cache import KVCache
-from qbench.runtime.caches.kv_storage import KVStorage
+from qbench.runtime.caches.kv_storage import KVStorage, PageMemory
+from qbench.runtime.caches.latent_storage import LatentStorage
+from qbench.runtime.caches.latent_view import Span, StoredLatents, spans_of
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.slot_table import NO_HOLE, SlotTable
 from qbench.runtime.caches.step import Step
 from quant.errors import InputError
 from quant.models import ModelConfig
+from quant.present import present
 
 
 class PolicyCache(KVCache):
     """The policy says after each forward pass of a layer which tokens of each sequence stay.
 
-    Keys keep the rotation of their place in the text. A layer with a window of its own keeps that window. In a decode
+    Keys keep the rotation of their place in the text, those in rows of latents too, so that no token that moves is
+    rotated again. Latents are one KV head: all heads keep the same tokens. Policies that read keys then see those that
+    each head makes of the latents. A layer with a window of its own keeps that window. In a decode
     step that evicts one token, the next token takes its slot, so that nothing moves; otherwise the kept slots move to
     the front. A layer evicts before the next layer runs, so that only one layer holds a whole prompt, unless layers
     run in one call. The results of a sequence do not depend on the others.
 
     tables   one per sequence; None: of sequences without a token
+    mode     of latent attention, as `Latents.mode`
+    expand   of each layer, rows of latents to every head's keys and values; set by the maker of the cache
     raises   InputError if the attention of the model depends on distances that eviction changes
     """
 
@@ -42,11 +49,17 @@ class PolicyCache(KVCache):
         places: Places[KVStorage],
         policy: CachePolicy,
         tables: Sequence[SlotTable] | None = None,
+        mode: str | None = None,
     ) -> None:
         super().__init__(config, places)
         check_policy_suits(config)
         self.policy = policy
-        self.tables = [slot_table(config) for _ in range(self.batch)] if tables is None else list(tables)
+        latents = self.memories[0].latents
+        self.latents = None if latents is None else replace(latents, mode=mode)
+        self._num_groups = 1 if latents else config.num_kv_heads
+        self._rows = [storage for storage in self.memories if isinstance(storage, LatentStorage)]
+        self.expand: Sequence[Callable[[Tensor], tuple[Tensor, Tensor]]] = ()
+        self.tables = [slot_table(config, self.memories) for _ in range(self.batch)] if tables is None else list(tables)
         self._policies = [Window(rule.window) if rule.window else policy for rule in self.rules]
         self._rotations = Rotations(config)
         self._rope_of = [int(config.rope_of(layer) is config.local_rope) for layer in range(config.num_layers)]
@@ -54,7 +67,7 @@ class PolicyCache(KVCache):
         self._counts = np.zeros(self.batch, dtype=np.int64)  # new tokens of each sequence
         # In one call all layers attend by one rule, so that the first one's policy is everyone's.
         self._observe = self._policies[0].observes
-        self._heads_per_kv = config.num_heads // config.num_kv_heads
+        self._heads_per_kv = config.num_heads // self._num_groups
         self._mark: _Mark | None = None
         self._peak_bytes = 0  # most that all storages held together
         self.token_kinds = TokenKinds()  # set by the maker of the cache if the policy reads them
@@ -121,6 +134,8 @@ class PolicyCache(KVCache):
 
     def has_kernel_view(self, num_tokens: int) -> bool:
         one_size = len({storage.page_size for storage in self.memories}) == 1  # as the call wants it
+        if self.latents is not None:
+            return self.latents.in_kernels and self._decodes
         return self._in_stores and self._decodes and one_size
 
     @property
@@ -135,8 +150,9 @@ class PolicyCache(KVCache):
             [self._make_room(layers, b, 1) for layers in its] for b, its in enumerate(groups)
         ]  # [B][groups] of slots in use, and holes
         largest = max(storage.page_size for storage in self.memories)
-        for layer in range(num_layers):  # run_layers takes pages of one size
-            self.places.reserve(layer, largest)
+        if self.latents is None:  # run_layers takes pages of one size
+            for layer in range(num_layers):
+                self.places.reserve(layer, largest)
         ends = np.stack([table.held for table in self.tables], axis=1)  # [L, B]
         has_holes = any(holes is not None for its in rooms for _, holes in its)
         slots = np.repeat(ends[..., None] - 1, self.tables[0].holes.shape[1], axis=2) if has_holes else None
@@ -155,7 +171,7 @@ class PolicyCache(KVCache):
                     self._settle(layers, b, 1, weights, None)
 
         return KernelView(
-            self._stores,
+            self._stores or [storage.rows_of_kernels() for storage in self._rows],
             self.places.block_table,
             ends,
             slots,
@@ -186,14 +202,8 @@ class PolicyCache(KVCache):
 
     def layer_view(self, layer: int, num_tokens: int) -> LayerView:
         layers, policy = slice(layer, layer + 1), self._policies[layer]
-        rooms = [self._make_room(layers, b, count) for b, count in enumerate(self._counts.tolist())]
-        ends = np.array([total for total, _ in rooms])
-        heads = self.tables[0].holes.shape[1]
-        slots = None
-        if any(holes is not None for _, holes in rooms):
-            last = np.repeat(ends[:, None] - 1, heads, axis=1)
-            slots = np.stack([last[b] if holes is None else holes[0].numpy() for b, (_, holes) in enumerate(rooms)])
-        observe = policy.observes
+        ends, slots = self._rooms(layer)
+        heads, observe = self.tables[0].holes.shape[1], policy.observes
         mass = None if observe is None else torch.empty(self.batch, heads, int(ends.max()))
 
         def settle() -> None:
@@ -211,7 +221,52 @@ class PolicyCache(KVCache):
             settle,
         )
 
+    # ---- over latents
+
+    def latent_spans(self, layer: int, num_tokens: int) -> list[Span]:
+        held = np.array([table.num_held[layer] for table in self.tables])
+        return spans_of(held + self._counts, num_tokens, self.cu_seqlens)
+
+    def latent_view(self, layer: int, num_tokens: int) -> StoredLatents:
+        policy = self._policies[layer]
+        ends, slots = self._rooms(layer)
+        table = self.places.block_table
+
+        def each() -> tuple[np.ndarray, np.ndarray]:
+            counts = self._counts.tolist()
+            last = [np.arange(end - count, end) + 1 for end, count in zip(ends.tolist(), counts, strict=True)]
+            return np.repeat(table, counts, axis=0), np.concatenate(last)
+
+        def settle(b: int, weights: Tensor | Iterator[Tensor] | None, queries: Tensor | None) -> None:
+            self._settle(slice(layer, layer + 1), b, int(self._counts[b]), weights, queries)
+
+        return StoredLatents(
+            present(self.latents),
+            self.rules[layer],
+            spans_of(ends, num_tokens, self.cu_seqlens),
+            self._rows[layer],
+            table,
+            each,
+            None if slots is None else slots[:, 0],
+            policy.observes,
+            settle,
+            reads_queries=policy.reads_queries,
+        )
+
     # ---- slots
+
+    def _rooms(self, layer: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Make room for the new tokens of all sequences.
+
+        returns  [B] slots in use, and [B, G] slots that the only new token of each takes, None: the last ones
+        """
+        layers = slice(layer, layer + 1)
+        rooms = [self._make_room(layers, b, count) for b, count in enumerate(self._counts.tolist())]
+        ends = np.array([total for total, _ in rooms])
+        if all(holes is None for _, holes in rooms):
+            return ends, None
+        last = np.repeat(ends[:, None] - 1, self._num_groups, axis=1)
+        return ends, np.stack([last[b] if holes is None else holes[0].numpy() for b, (_, holes) in enumerate(rooms)])
 
     def _make_room(self, layers: slice, b: int, num_new: int) -> tuple[int, Tensor | None]:
         """Enter new tokens of a sequence into the slots of some layers that have as many.
@@ -260,7 +315,7 @@ class PolicyCache(KVCache):
             positions=table.positions[layers, :, :total],
             score=score,
             tokens=table.tokens[:, : first + num_new].expand(len(score), -1),
-            reader=_Reader(lambda: self.memories[layer].read(self._past_of(b, total)), self._rotation_of(layer)),
+            reader=_Reader(lambda: self._keys_values(layer, b, total), self._rotation_of(layer)),
             softmax_scale=self.rules[layer].scale,
             queries=queries,
             token_kinds=self.token_kinds,
@@ -284,6 +339,10 @@ class PolicyCache(KVCache):
             self._compact(each, b, total, its)
             self.places.trim(each, int(max(other.held[each] for other in self.tables)))
         table.trim()
+
+    def _keys_values(self, layer: int, b: int, total: int) -> tuple[Tensor, Tensor]:
+        keys, values = self.memories[layer].read(self._past_of(b, total))
+        return (keys, values) if self.latents is None else self.expand[layer](keys[:, 0])
 
     def _compact(self, layer: int, b: int, total: int, keep: Tensor) -> None:
         self.memories[layer].compact(self._past_of(b, total), keep[None])
@@ -353,9 +412,9 @@ class _Reader(LayerReader):
         return self._rotation(start, end)
 
 
-def slot_table(config: ModelConfig) -> SlotTable:
-    """The table of an empty sequence."""
-    return SlotTable(config.num_layers, config.num_kv_heads)
+def slot_table(config: ModelConfig, memories: Sequence[PageMemory]) -> SlotTable:
+    """The table of an empty sequence in these memories, one per layer."""
+    return SlotTable(config.num_layers, 1 if memories[0].latents else config.num_kv_heads)
 
 
 def check_policy_suits(config: ModelConfig) -> None:

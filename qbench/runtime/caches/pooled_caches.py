@@ -31,7 +31,7 @@ class PooledCaches:
         self.shares_prefixes = isinstance(self.policy, Full)
         self.is_scored = not self.policy.position_only
         self.max_chunk_tokens = maker.spec.prefill_chunk
-        self._token_kinds = None
+        self._token_kinds, self._expand = None, maker.expand
         if self.is_scored:
             self._take_scored(maker)
         elif not self.shares_prefixes:
@@ -39,7 +39,7 @@ class PooledCaches:
 
     def _take_scored(self, maker: CacheMaker) -> None:
         check_policy_suits(self.config)
-        self.policy = policy_for(self.policy, maker.config, maker.scheme)
+        self.policy = policy_for(self.policy, maker.config, maker.scheme, self.pool.mode)
         if self.policy.per_head_lengths:
             raise InputError(
                 f"policy {self.policy.name} keeps another number of tokens in each head, which pages of all heads do "
@@ -69,7 +69,7 @@ class PooledCaches:
 
     def new_sequence(self) -> PagedSequence:
         if self.is_scored:
-            return PagedSequence(self.pool, slot_table(self.config))
+            return PagedSequence(self.pool, slot_table(self.config, self.pool.memories))
         if self.shares_prefixes:
             return PagedSequence(self.pool)
         return WindowSequence(self.pool, self._window, self._most_pages, self._sinks.sinks if self._sinks else 0)
@@ -78,8 +78,9 @@ class PooledCaches:
         """A cache for one forward pass."""
         if self.is_scored:
             places = PoolPages(self.pool, sequences)
-            cache = PolicyCache(self.config, places, self.policy, [present(each.table) for each in sequences])
-            cache.seq_lens = places.seq_lens
+            tables = [present(each.table) for each in sequences]
+            cache = PolicyCache(self.config, places, self.policy, tables, self.pool.mode)
+            cache.seq_lens, cache.expand = places.seq_lens, self._expand
             if self._token_kinds is not None:
                 cache.token_kinds = self._token_kinds
             return cache

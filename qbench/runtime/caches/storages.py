@@ -10,7 +10,7 @@ from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.in_torch import CausalAttention, attend_by, is_in_torch
 from qbench.runtime.caches.grouped_storage import GroupedStorage
 from qbench.runtime.caches.kernel_storage import KernelStorage, has_store
-from qbench.runtime.caches.kv_storage import KVStorage, PageMemory
+from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.latent_storage import LatentStorage
 from qbench.runtime.caches.residual_storage import ResidualStorage
@@ -33,7 +33,7 @@ def make_memories(
     mode: str | None = None,
     layers: Sequence[int] | None = None,
     shared: bool = True,
-) -> tuple[str | None, Sequence[PageMemory]]:
+) -> tuple[str | None, Sequence[KVStorage]]:
     """The mode of latent attention and the memory of each layer: rows of latents, or every head's keys and values.
 
     scheme   format of keys and values; None: float32
@@ -46,7 +46,8 @@ def make_memories(
     layers = range(config.num_layers) if layers is None else layers
     chosen, rows = chosen_latents(config, scheme, mode, impl=impl)
     if rows is not None:
-        return chosen, [LatentStorage(rows, present(config.mla), num_pages, page_size) for _ in layers]
+        mla, in_kernels = present(config.mla), not is_in_torch(impl)
+        return chosen, [LatentStorage(rows, mla, num_pages, page_size, in_kernels=in_kernels) for _ in layers]
     in_kernels, attention = not is_in_torch(impl) and chosen is None, attend_by(impl)
     how, sizes = {"in_kernels": in_kernels, "shared": shared, "attention": attention}, (num_pages, page_size)
     return chosen, [make_storage(config, scheme, layer, *sizes, **how) for layer in layers]

@@ -8,7 +8,7 @@ from torch import Tensor
 from qbench.policies import Observe
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.in_torch import CausalAttention
-from qbench.runtime.attention.observed_weights import key_mass, query_weights
+from qbench.runtime.attention.observed_weights import observed_weights
 from qbench.runtime.attention.sink_attention import sink_attention
 from qbench.runtime.caches.kv_storage import Far, KVStorage
 from qbench.runtime.caches.past import Past
@@ -97,11 +97,7 @@ class TorchStorage(KVStorage):
         keys, values = self.read(past)
         if far is not None:
             return sink_attention(q, far.q, keys, values, past.slots_there(self.page_size), far.num_sinks, rule), None
-        out = self.attention(q, keys, values, rule)
-        if observe is None:
-            return out, None
-        observed = q if observe.queries is None else q[:, :, -observe.queries :]
-        return out, (query_weights if observe.each else key_mass)(observed, keys, rule)
+        return self.attention(q, keys, values, rule), observed_weights(q, keys, rule, observe)
 
     def compact(self, past: Past, keep: Tensor) -> None:
         for side in self._sides:

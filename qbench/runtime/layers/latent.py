@@ -13,7 +13,8 @@ from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.mla_modes import MODES, MlaMode, choose_mode_in_torch
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.latent_cache import LatentCache, LatentRows, Span
+from qbench.runtime.caches.latent_format import Latents
+from qbench.runtime.caches.latent_view import LatentView, Span
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.latent_heads import LatentHeads, MaterialisedHeads, full_weight
 from qbench.runtime.layers.norm import Norm
@@ -66,8 +67,8 @@ class LatentAttention:
         self.impl = impl
 
     def __call__(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache) -> Tensor:
-        if isinstance(cache, LatentRows):
-            return self._over_latents(x, norm, rope, cache)
+        if cache.latents is not None:
+            return self._over_view(x, norm, rope, cache.latent_view(self.layer, x.shape[1]))
         q, latent = self._project(x, norm)
         k, v = self._keys_values(self._rows(latent, rope))
         if cache.one_width:
@@ -76,16 +77,31 @@ class LatentAttention:
         del k, v  # free before the last product
         return self._output(out, x)
 
-    def mode(self, cache: LatentRows, span: Span) -> MlaMode:
-        """How a sequence of the span attends over this cache."""
-        if not isinstance(cache, LatentCache):
-            return MODES["compressed"]
-        if cache.mode is not None:
-            return MODES[cache.mode]
-        return self._fastest(cache, span)
+    def mode(self, latents: Latents, span: Span, window: int) -> MlaMode:
+        """How a sequence of the span attends; window: of the layer, or 0"""
+        if latents.mode is not None:
+            return MODES[latents.mode]
+        return self._fastest(latents, span, window)
 
-    def _fastest(self, cache: LatentCache, span: Span) -> MlaMode:
+    def _fastest(self, latents: Latents, span: Span, window: int) -> MlaMode:
         return choose_mode_in_torch(self.sizes, span.count)
+
+    def _mode(self, view: LatentView, span: Span) -> MlaMode:
+        return self.mode(view.latents, span, view.rule.window)
+
+    def expanded(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values that each head makes of rows, the rotated part of a key first.
+
+        rows     [B, S, latent_size] float32
+        returns  [B, H, S, D] and [B, H, S, V] float32
+        """
+        k, v = self._keys_values(rows)
+        return k.roll(self.sizes.qk_rope_head_dim, -1), v
+
+    def _unrotated(self, q: Tensor) -> Tensor:
+        """q [B, T, H D] as projected -> [B, H, T, D], to meet keys of `expanded` once its first part is rotated"""
+        kept, turned = self._heads(q).split((self.sizes.qk_nope_head_dim, self.sizes.qk_rope_head_dim), -1)
+        return self._scaled(torch.cat((halves(turned), kept), -1))
 
     def pack(self) -> int:
         """Makes what modes over latents need, ahead of the first token. returns its bytes"""
@@ -103,75 +119,89 @@ class LatentAttention:
         (y,) = self.output(out.transpose(1, 2).flatten(2), residual=x)
         return y
 
-    def _over_latents(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], cache: LatentRows) -> Tensor:
-        spans = cache.spans(x.shape[1])
-        if any(self.mode(cache, span).materialises for span in spans):
-            return self._materialised(x, norm, rope, cache, spans)
-        if len(x) > 1 and not self.mode(cache, spans[0]).absorbs:
-            return self._in_turns(x, norm, rope, cache, spans[0])
+    def _over_view(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], view: LatentView) -> Tensor:
+        if len(x) == 1 or len(view.spans) == 1:
+            return self._over_latents(x, norm, rope, view)
+        # Sequences with as many new tokens use other numbers of slots: they pass one after another, as a varlen batch.
+        cos, sin = (angles.repeat(len(x), 1) for angles in rope)
+        return self._over_latents(x.flatten(0, 1)[None], norm, (cos, sin), view).view(x.shape)
+
+    def _over_latents(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], view: LatentView) -> Tensor:
+        spans = view.spans
+        if any(self._mode(view, span).materialises for span in spans):
+            return self._materialised(x, norm, rope, view)
+        if len(x) > 1 and not self._mode(view, spans[0]).absorbs:
+            return self._in_turns(x, norm, rope, view, spans[0])
         q, latent = self._project(x, norm)
-        parts = [self._of_span(q[:, s.new], latent[:, s.new], _columns(rope, s), cache, s) for s in spans]
+        parts = [self._of_span(q[:, s.new], latent[:, s.new], columns_of(rope, s), view, s) for s in spans]
         (y,) = self.output(parts[0] if len(parts) == 1 else torch.cat(parts, 1), residual=x)
         return y
 
-    def _of_span(self, q: Tensor, latent: Tensor, rope: tuple[Tensor, Tensor], cache: LatentRows, span: Span) -> Tensor:
+    def _of_span(self, q: Tensor, latent: Tensor, rope: tuple[Tensor, Tensor], view: LatentView, span: Span) -> Tensor:
         """Attention of the span's new tokens over all that it holds: -> [B, T, H V]"""
-        mode = self.mode(cache, span)
+        mode = self._mode(view, span)
         if mode.absorbs:
-            return _joined_heads(self._absorbed(q, latent, rope, cache, span, mode))
-        return _joined_heads(self._compressed(q, latent, rope, cache, span))
+            return _joined_heads(self._absorbed(q, latent, rope, view, span, mode))
+        return _joined_heads(self._compressed(q, latent, rope, view, span))
 
-    def _in_turns(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], cache: LatentRows, span: Span) -> Tensor:
+    def _in_turns(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], view: LatentView, span: Span) -> Tensor:
         """A few sequences after the other from their x to what attention adds to it: the bits are those of all at once
         where a product's do not depend on the number of its tokens.
         """
         y = torch.empty_like(x)
         for some in _turns(len(x), span):
-            y[some] = self._of_few(x[some], norm, rope, cache, replace(span, which=some))
+            y[some] = self._of_few(x[some], norm, rope, view, replace(span, which=some))
         return y
 
-    def _of_few(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], cache: LatentRows, span: Span) -> Tensor:
+    def _of_few(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], view: LatentView, span: Span) -> Tensor:
         q, latent = self._project(x, norm)
-        (y,) = self.output(_joined_heads(self._compressed(q, latent, rope, cache, span)), residual=x)
+        (y,) = self.output(_joined_heads(self._compressed(q, latent, rope, view, span)), residual=x)
         return y
 
     def _compressed(
-        self, q: Tensor, latent: Tensor, rope: tuple[Tensor, Tensor], cache: LatentRows, span: Span
+        self, q: Tensor, latent: Tensor, rope: tuple[Tensor, Tensor], view: LatentView, span: Span
     ) -> Tensor:
-        """[B, H, T, V] by the keys and values of all tokens, made anew."""
-        k, v = self._keys_values(cache.extend(self.layer, self._rows(latent, rope), span))
-        return causal_attention(self._joined(q, rope), k, v, cache.rules[self.layer])
+        """[B, H, T, V] by the keys and values of all tokens, made again."""
+        k, v = self._keys_values(view.extend(self._rows(latent, rope), span))
+        joined = self._joined(q, rope)
+        out = causal_attention(joined, k, v, view.rule)
+        self._show_queries(q, view)
+        view.met(joined, k, span)
+        return out
+
+    def _show_queries(self, q: Tensor, view: LatentView) -> None:
+        """q [B, T, H D] as projected, of the span that attends"""
+        if view.reads_queries:
+            view.queries = self._unrotated(q)
 
     def _absorbed(
         self,
         q: Tensor,
         latent: Tensor,
         rope: tuple[Tensor, Tensor],
-        cache: LatentRows,
+        view: LatentView,
         span: Span,
         mode: MlaMode,
     ) -> Tensor:
         """[B, H, T, V]"""
+        self._show_queries(q, view)
         rows = self._rows(latent, rope)
         kept, turned = self._parts(q, rope)
         kept, turned = self._scaled(self.heads.absorb(kept)), self._scaled(turned)
         if mode.joins:
-            sums = cache.attend_joined(self.layer, torch.cat((kept, turned), -1), rows, span)
+            sums = view.attend_joined(torch.cat((kept, turned), -1), rows, span)
         else:
-            sums = cache.attend_parts(self.layer, kept, turned, rows, span)
+            sums = view.attend_parts(kept, turned, rows, span)
         return self.heads.values_of(sums)
 
-    def _materialised(
-        self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], cache: LatentRows, spans: list[Span]
-    ) -> Tensor:
+    def _materialised(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], view: LatentView) -> Tensor:
+        assert not view.reads_queries, "the mode forms no queries"
         q, latent = self.down(x, norm)
         hidden = norm(x) if self.q_up is None else self.q_up.norm(q)  # what the queries are a product of
         products, rows = self.materialised, self._rows(latent, rope)
         kept = self._scaled(self._heads(F.linear(hidden, products.queries)))  # [B, H, T, R]
         turned = self._scaled(rotate(halves(self._heads(F.linear(hidden, products.rotated))), *rope))
-        parts = [
-            cache.attend_parts(self.layer, kept[:, :, s.new], turned[:, :, s.new], rows[:, s.new], s) for s in spans
-        ]
+        parts = [view.attend_parts(kept[:, :, s.new], turned[:, :, s.new], rows[:, s.new], s) for s in view.spans]
         return x + F.linear(torch.cat(parts, 2).transpose(1, 2).flatten(2), products.outputs)
 
     @cached_property
@@ -215,7 +245,7 @@ class LatentAttention:
 
 def _turns(batch: int, span: Span) -> Iterator[slice]:
     """Sequences that pass together, by their places: of up to LATENT_TOKENS tokens, or one; nearly as many a turn."""
-    turns = -(-batch // max(1, LATENT_TOKENS // (span.seq_len + span.count)))
+    turns = -(-batch // max(1, LATENT_TOKENS // span.end))
     return (slice(batch * turn // turns, batch * (turn + 1) // turns) for turn in range(turns))
 
 
@@ -224,7 +254,7 @@ def _joined_heads(out: Tensor) -> Tensor:
     return out.transpose(1, 2).flatten(2)
 
 
-def _columns(rope: tuple[Tensor, Tensor], span: Span) -> tuple[Tensor, Tensor]:
+def columns_of(rope: tuple[Tensor, Tensor], span: Span) -> tuple[Tensor, Tensor]:
     """cos and sin of the span's new tokens"""
     cos, sin = rope
     return cos[span.new], sin[span.new]

@@ -11,13 +11,13 @@ from torch import Tensor
 from qbench.runtime.attention.mla_modes import MODES
 from qbench.runtime.attention.rotations import Rotation
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.latent_cache import LatentCache
 from qbench.runtime.caches.step import Step
 from qbench.runtime.layers.block import Block
 from qbench.runtime.layers.feed_forward import KernelFeedForward
 from qbench.runtime.layers.fused import as_rows
 from qbench.runtime.layers.latent_kernel import KernelLatentAttention
 from qbench.runtime.layers.moe import ExpertFeedForward
+from quant.present import present
 
 
 class LatentLayers:
@@ -29,17 +29,21 @@ class LatentLayers:
 
     def takes(self, cache: Cache, num_tokens: int) -> bool:
         """Whether absorbed attention is the mode for all sequences of the forward pass over this cache."""
-        if not isinstance(cache, LatentCache) or not cache.in_kernels:
+        if cache.latents is None or not cache.has_kernel_view(num_tokens):
             return False
-        return all(self.attention.mode(cache, span) is MODES["elided"] for span in cache.spans(num_tokens))
+        latents, window = cache.latents, cache.rules[0].window
+        spans = cache.latent_spans(0, num_tokens)
+        return all(self.attention.mode(latents, span, window) is MODES["elided"] for span in spans)
 
-    def __call__(
-        self, x: Tensor, rotations: Sequence[Rotation], step: Step, cache: LatentCache, last_only: bool
-    ) -> Tensor:
-        rows = [cache.rows(layer) for layer in range(len(self.blocks))]
+    def __call__(self, x: Tensor, rotations: Sequence[Rotation], step: Step, cache: Cache, last_only: bool) -> Tensor:
+        view, latents, rule = cache.kernel_view(x.shape[1]), present(cache.latents), cache.rules[0]
         new = (as_rows(x), *self.attention.angles(rotations[0], len(x)))
-        past = (cache.block_table, cache.ends, self.attention.score_scale(cache), cache.rules[0].window)
-        y = torch.from_numpy(self._run(self._layers, rows, cache.format.name, *new, *past)).view(x.shape)
+        past = (view.block_table, view.ends, self.attention.score_scale(rule), rule.window)
+        slots = None if view.slots is None else view.slots[:, :, 0]  # of the only KV head: [layers, M]
+        mass = None if view.mass is None else [its[:, 0] for its in view.mass]
+        rows = (view.stores, latents.format.name)
+        y = torch.from_numpy(self._run(self._layers, *rows, *new, *past, slots=slots, mass=mass)).view(x.shape)
+        view.settle()
         if not last_only:
             return y
         return y[:, -1:] if cache.cu_seqlens is None else y[:, cache.cu_seqlens[1:] - 1]

@@ -7,6 +7,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.caches import policy_cache
 from support.close import assert_close
+from support.slow_choices import BUDGET, Heavy, Scissors, snap
 from support.slow_policy import Choose, slow_policy
 
 from qbench.policies import parse_policy, policy_names
@@ -23,65 +24,11 @@ NEEDS_KERNELS = pytest.mark.skipif(not has_cpu_kernels(), reason="cpu_kernels ar
 IN = pytest.mark.parametrize("in_kernels", [False, pytest.param(True, marks=NEEDS_KERNELS)], ids=["torch", "kernels"])
 PASSES = [(30, 1, 1, 1, 1, 1, 7, 1, 1, 1), (9, 9, 9, 9), (1,) * 20]
 TOLERANCE = 1e-5  # float32 sums of 45 weights, in another order
-BUDGET = 12
-
-
-class Heavy:
-    """H2O: the six most recent tokens, and those with the largest sums so far."""
-
-    def __init__(self) -> None:
-        self.sums: dict[int, float] = {}
-
-    def __call__(self, held, observed, seen, prompt, is_prefill) -> list[int]:
-        for mass in observed:
-            for s, weight in mass.items():
-                self.sums[s] = self.sums.get(s, 0) + weight
-        if len(held) <= BUDGET:
-            return held
-        recent = [s for s in held if s >= seen - BUDGET // 2]
-        others = sorted((s for s in held if s not in recent), key=lambda s: -self.sums[s])
-        return [*others[: BUDGET - len(recent)], *recent]
-
-
-def snap(held, observed, seen, prompt, is_prefill) -> list[int]:
-    """SnapKV with a window of 4 and a kernel of 3."""
-    if not is_prefill or len(held) <= BUDGET:
-        return held
-    window = [s for s in held if s >= seen - 4]
-    before = [s for s in held if s < seen - 4]
-    sums = [sum(mass.get(s, 0) for mass in observed[-4:]) for s in before]
-    padded = [0, *sums, 0]
-    pooled = {s: sum(padded[i : i + 3]) / 3 for i, s in enumerate(before)}
-    return [*sorted(before, key=lambda s: -pooled[s])[: BUDGET - len(window)], *window]
-
-
-class Scissors:
-    """Scissorhands with the 5 most recent tokens and a history of 6 queries; a half of the budget goes at a time."""
-
-    def __init__(self) -> None:
-        self.counts: dict[int, int] = {}
-
-    def __call__(self, held, observed, seen, prompt, is_prefill) -> list[int]:
-        until = BUDGET - len(held)
-        if len(observed) >= 6:
-            self.counts = {}
-        if is_prefill or until < 6:
-            for mass in observed[-6:]:
-                for s, weight in mass.items():
-                    self.counts[s] = self.counts.get(s, 0) + (weight / HEADS_PER_KV * len(mass) >= 1)
-        if len(held) <= BUDGET:
-            return held
-        recent = [s for s in held if s >= seen - 5]
-        others = sorted((s for s in held if s not in recent), key=lambda s: (-self.counts.get(s, 0), -s))
-        self.counts = {}
-        return [*others[: BUDGET // 2 - len(recent)], *recent]
-
-
 HEADS_PER_KV = 2
 SLOW = {
     "h2o:budget=12": Heavy,
     "snapkv:budget=12,window=4,kernel=3": lambda: snap,
-    "scissorhands:budget=12,recent=5,history=6": Scissors,
+    "scissorhands:budget=12,recent=5,history=6": lambda: Scissors(HEADS_PER_KV),
     "recent:12": lambda: lambda held, observed, seen, prompt, is_prefill: held[-BUDGET:],
 }
 

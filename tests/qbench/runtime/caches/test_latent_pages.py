@@ -55,7 +55,7 @@ def test_they_are_bit_for_bit_what_owning_the_memory_is(page_size, kv, impl):
     for mode in MODES:
         pool = pool_of(model, 20, page_size, mode)
         paged = pooled_cache(pool, [PagedSequence(pool) for _ in range(3)])
-        assert paged.in_kernels == (impl == "auto" and has_cpu_kernels())
+        assert paged.latents.in_kernels == (impl == "auto" and has_cpu_kernels())
         own = model.new_cache(3, capacity=5, mode=mode)
         for part in tokens.split((40, 1, 1, 19), dim=1):
             assert_close(model(part, paged), model(part, own))

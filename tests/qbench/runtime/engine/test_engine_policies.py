@@ -22,6 +22,7 @@ SCORED = [
     "recent:budget=20",
 ]
 BY_POSITION = ["window:20", "sinks:3+20"]
+LATENT_SIZES = {"kv_lora_rank": 64, "qk_rope_head_dim": 16, "max_position_embeddings": 512}
 NUM_NEW = 30
 CROWDED = EngineOptions(num_pages=8, max_batch=4, prefill_chunk=24)
 SCHEDULES = {
@@ -33,7 +34,7 @@ SCHEDULES = {
 
 
 def model_of(policy: str, prefill_chunk: int | None = None, kv: str | None = None, kind: str = "llama") -> Model:
-    config = small_config(kind, head_dim=32)
+    config = small_config(kind, **LATENT_SIZES if kind == "deepseek2" else {"head_dim": 32})
     values = random_weights(config)
     entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
     formats = {name: "q8_0" for name, value in values.items() if value.ndim == 2}
@@ -76,10 +77,20 @@ def test_each_request_gets_the_text_that_it_gets_alone(policy: str, prefill_chun
 
 
 @pytest.mark.parametrize("kv", ["kv-f16", "kv-int8"])
-@pytest.mark.parametrize("kind", ["qwen3moe", "llama"])
+@pytest.mark.parametrize("kind", ["qwen3moe", "llama", "deepseek2"])
 def test_formats_and_architectures(kind: str, kv: str) -> None:
     model = model_of("snapkv:budget=24,window=8", 16, kv, kind)
     assert run(Engine(model, CROWDED)) == alone(model)
+
+
+@pytest.mark.parametrize("schedule", ["one by one", "swapped"])
+@pytest.mark.parametrize("policy", SCORED)
+def test_pages_of_latents(policy: str, schedule: str) -> None:
+    model = model_of(policy, kind="deepseek2")
+    engine = Engine(model, SCHEDULES[schedule])
+    assert engine.pool.memories[0].latents is not None
+    assert run(engine) == alone(model)
+    assert engine.pool.num_free == engine.pool.num_pages
 
 
 def test_preemption_happens() -> None:
@@ -135,6 +146,7 @@ def test_prefixes_are_not_shared() -> None:
     "policy, kind, message",
     [
         ("adakv:budget=24,window=8", "llama", "keeps another number of tokens in each head"),
+        ("adakv:budget=24,window=8", "deepseek2", "all heads of .* share the latent of a token"),
         ("window", "gemma3", "some layers of this model attend to all tokens"),
         ("h2o:budget=24", "bloom", "ALiBi"),
     ],

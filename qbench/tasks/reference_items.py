@@ -32,17 +32,29 @@ def minimal_pairs(count: int, **about: object) -> Items:
 
 def recall(count: int, context: int = RECALL_CONTEXT, distances: Sequence[int] = DISTANCES, **about: object) -> Items:
     """`count` items per distance: a value set once, asked for so many tokens later, at the end of `context` tokens."""
-    tokenizer = Tokenizer.from_file(str(weights_dir("llama") / "tokenizer.json"))
+    tokenizer = _tokenizer()
 
     def items() -> Iterator[dict]:
-        for distance in distances:
-            rng = Random(HELDOUT_SEED + distance)
-            for _ in range(count):
-                tokens, answer = needle(rng, tokenizer, distance, context)
-                text = tokenizer.decode(tokens[1:], skip_special_tokens=False)  # without EOS, which every model adds
-                yield {"context": text, "answer": tokenizer.decode([answer]).strip(), "distance": distance}
+        for _, distance, tokens, answer in _needles(tokenizer, count, context, distances):
+            text = tokenizer.decode(tokens[1:], skip_special_tokens=False)  # without EOS, which every model adds
+            yield {"context": text, "answer": answer, "distance": distance}
 
     return _test_split(items())
+
+
+def _tokenizer() -> Tokenizer:
+    return Tokenizer.from_file(str(weights_dir("llama") / "tokenizer.json"))
+
+
+def _needles(
+    tokenizer: Tokenizer, count: int, context: int, distances: Sequence[int]
+) -> Iterator[tuple[Random, int, list[int], str]]:
+    """`count` texts per distance: the random numbers that go on, the distance, the tokens and the answer."""
+    for distance in distances:
+        rng = Random(HELDOUT_SEED + distance)
+        for _ in range(count):
+            tokens, answer = needle(rng, tokenizer, distance, context)
+            yield rng, distance, tokens, tokenizer.decode([answer]).strip()
 
 
 def questions(count: int, context: int, distances: Sequence[int], **about: object) -> Items:
@@ -51,31 +63,24 @@ def questions(count: int, context: int, distances: Sequence[int], **about: objec
     The question names the key, and the answer begins by asking for it. The first question is about another key of the
     same context, with its answer.
     """
-    tokenizer = Tokenizer.from_file(str(weights_dir("llama") / "tokenizer.json"))
+    tokenizer = _tokenizer()
 
     def items() -> Iterator[dict]:
-        for distance in distances:
-            rng = Random(HELDOUT_SEED + distance)
-            for _ in range(count):
-                tokens, answer = needle(rng, tokenizer, distance, context)
-                text, value = (
-                    tokenizer.decode(tokens[1:-2], skip_special_tokens=False),
-                    tokenizer.decode([answer]).strip(),
-                )
-                key = tokenizer.decode(tokens[-1:]).strip()
-                others = [line.split()[1:] for line in text.splitlines() if line.startswith("set ") and key not in line]
-                other = rng.choice([pair for pair in others if len(pair) == 2])
-                choices = rng.sample([each for each in VALUES if each != value], 7)
-                choices.insert(rng.randrange(8), value)
-                yield {
-                    "context": text,
-                    "question": f"say {key}\n",
-                    "answer_prefix": f"get {key}",
-                    "first_question": f"say {other[0]}\nget {other[0]} {other[1]}\n",
-                    "choices": choices,
-                    "answer": choices.index(value),
-                    "distance": distance,
-                }
+        for rng, distance, tokens, value in _needles(tokenizer, count, context, distances):
+            text, key = tokenizer.decode(tokens[1:-2], skip_special_tokens=False), tokenizer.decode(tokens[-1:]).strip()
+            others = [line.split()[1:] for line in text.splitlines() if line.startswith("set ") and key not in line]
+            other = rng.choice([pair for pair in others if len(pair) == 2])
+            choices = rng.sample([each for each in VALUES if each != value], 7)
+            choices.insert(rng.randrange(8), value)
+            yield {
+                "context": text,
+                "question": f"say {key}\n",
+                "answer_prefix": f"get {key}",
+                "first_question": f"say {other[0]}\nget {other[0]} {other[1]}\n",
+                "choices": choices,
+                "answer": choices.index(value),
+                "distance": distance,
+            }
 
     return _test_split(items())
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from support.close import assert_close
+from torch import Tensor
 
 from qbench.cache_spec import DEFAULT_CACHE
 from qbench.policies import parse_policy
@@ -15,9 +17,32 @@ from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.places import OwnPages
 from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.caches.storages import make_storage
+from qbench.runtime.decoder_model import DecoderModel
 from quant.kv import KV_FORMATS, KVScheme, calibrate_kv
 from quant.models import ModelConfig
 from quant.stats import KVStats
+
+
+def assert_a_batch_is_its_sequences(
+    model: DecoderModel, tokens: Tensor, steps: Sequence[Sequence[int]]
+) -> tuple[Any, list[Any]]:
+    """Pass unlike numbers of tokens per sequence together and alone; the logits are equal.
+
+    tokens   [B, T]
+    steps    per forward pass the number of tokens of each sequence
+    returns  the cache of the batch, and those of the sequences
+    """
+    batch = len(tokens)
+    together, alone, seen = model.new_cache(batch), [model.new_cache() for _ in range(batch)], [0] * batch
+    for counts in steps:
+        columns = torch.zeros(batch, max(counts), dtype=torch.int64)
+        for b, count in enumerate(counts):
+            columns[b, :count] = tokens[b, seen[b] : seen[b] + count]
+        found = model(columns, together, num_valid=counts)
+        for b, count in enumerate(counts):
+            assert_close(found[b, :count], model(columns[b : b + 1, :count], alone[b])[0], atol=1e-4)
+            seen[b] += count
+    return together, alone
 
 
 def torch_cache(config: ModelConfig, scheme: KVScheme | None = None, batch: int = 1, capacity: int = 256) -> Any:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.caches import assert_a_batch_is_its_sequences
 from support.close import assert_close
 from support.slow_choices import BUDGET, Heavy, Scissors, snap
 from support.slow_policy import Choose, slow_policy
@@ -254,15 +255,7 @@ def test_a_mode_that_forms_no_queries_is_refused_to_a_policy_that_reads_them() -
 def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str, impl: str) -> None:
     model, tokens = model_of(text, impl), tokens_of(3, 60)
     steps = ([40, 7, 25], [1, 1, 1], [1, 1, 1], [5, 9, 2], [4, 4, 4], [1, 1, 1])
-    together, alone, seen = model.new_cache(3), [model.new_cache() for _ in range(3)], [0, 0, 0]
-    for counts in steps:
-        columns = torch.zeros(3, max(counts), dtype=torch.int64)
-        for b, count in enumerate(counts):
-            columns[b, :count] = tokens[b, seen[b] : seen[b] + count]
-        found = model(columns, together, num_valid=counts)
-        for b, count in enumerate(counts):
-            assert_close(found[b, :count], model(columns[b : b + 1, :count], alone[b])[0], atol=1e-4)
-            seen[b] += count
+    assert_a_batch_is_its_sequences(model, tokens, steps)
 
 
 @IMPLS

@@ -5,7 +5,7 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
-from support.caches import policy_cache
+from support.caches import assert_a_batch_is_its_sequences, policy_cache
 from support.close import assert_close
 from support.slow_choices import BUDGET, Heavy, Scissors, snap
 from support.slow_policy import Choose, slow_policy
@@ -124,18 +124,7 @@ def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str,
     model = load_model(ArraySource(config, random_weights(config)), RunOptions(policy=text), impl=impl)
     tokens = torch.randint(150, (3, 60), generator=torch.Generator().manual_seed(2))
     steps = ([40, 7, 25], [1, 1, 1], [1, 1, 1], [5, 9, 2], [1, 1, 1])
-    together = model.new_cache(3)
-    alone = [model.new_cache(1) for _ in range(3)]
-    seen = [0, 0, 0]
-    for counts in steps:
-        columns = torch.zeros(3, max(counts), dtype=torch.int64)
-        for b, count in enumerate(counts):
-            columns[b, :count] = tokens[b, seen[b] : seen[b] + count]
-        found = model(columns, together, num_valid=counts)
-        for b, count in enumerate(counts):
-            expected = model(columns[b : b + 1, :count], alone[b])
-            assert_close(found[b, :count], expected[0], atol=1e-4)
-            seen[b] += count
+    together, alone = assert_a_batch_is_its_sequences(model, tokens, steps)
     for layer in range(config["num_hidden_layers"]):
         assert together.held_positions(layer) == [one.held_positions(layer)[0] for one in alone]
 

@@ -50,7 +50,14 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_reference_models_own_tasks_are_found_by_default():
-    assert offline_names() == ["ref_brackets", "ref_minimal_pairs", "ref_recall", "ref_recall_8k", "ref_sums"]
+    assert offline_names() == [
+        "ref_brackets",
+        "ref_minimal_pairs",
+        "ref_questions_8k",
+        "ref_recall",
+        "ref_recall_8k",
+        "ref_sums",
+    ]
     loaded = load_tasks(TaskSettings(("ref_su*", "ref_sums", "ref_brackets")))
     assert list(loaded["tasks"]) == ["ref_sums", "ref_brackets"] and loaded["groups"] == {}
     assert len(loaded["tasks"]["ref_sums"].eval_docs) == 300

@@ -49,4 +49,12 @@ IMPLEMENTATIONS: dict[tuple[str, str], dict[str, str]] = {
         "reference": "gpu_kernels.fused.sample:sample_reference",
         "triton": "gpu_kernels.fused.sample_triton:sample_triton",
     },
+    ("compact", "cuda"): {
+        "triton": "gpu_kernels.fused.compact_triton:compact_triton",
+        "reference": "gpu_kernels.fused.compact:compact_reference",
+    },
+    ("compact", "cpu"): {
+        "reference": "gpu_kernels.fused.compact:compact_reference",
+        "triton": "gpu_kernels.fused.compact_triton:compact_triton",
+    },
 }

@@ -37,6 +37,7 @@ def test_list_names_those_without_network(qbench):
     assert qbench("eval", "ref:llama", "--tasks", "list").out.split() == [
         "ref_brackets",
         "ref_minimal_pairs",
+        "ref_questions_8k",
         "ref_recall",
         "ref_recall_8k",
         "ref_sums",

@@ -15,8 +15,7 @@ namespace qk {
 template <class Kernel>
 nanobind::dict formats_of(std::span<const BlockCodec<Kernel>> codecs) {
     nanobind::dict formats;
-    for (const auto& codec : codecs)
-        formats[codec.format] = nanobind::make_tuple(codec.block_size, codec.block_bytes);
+    for (const auto& codec : codecs) formats[codec.format] = nanobind::make_tuple(codec.block_size, codec.block_bytes);
     return formats;
 }
 

@@ -24,15 +24,16 @@ struct Impl {
 
 // The rows of AVX-512, AVX2 and scalar code, the last of every table: kernels(isa, ...) names the functions of one.
 #if QK_X86_KERNELS
-#define QK_X86_IMPLS(kernels, ...)                                          \
+#define QK_X86_IMPLS(kernels, ...)                                               \
     {Isa::avx512, bit(Isa::avx512), kernels(avx512 __VA_OPT__(, ) __VA_ARGS__)}, \
         {Isa::avx2, bit(Isa::avx2), kernels(avx2 __VA_OPT__(, ) __VA_ARGS__)},
 #else
 #define QK_X86_IMPLS(kernels, ...)
 #endif
-#define QK_IMPLS(kernels, ...)                       \
-    QK_X86_IMPLS(kernels __VA_OPT__(, ) __VA_ARGS__) \
-    { Isa::scalar, bit(Isa::scalar), kernels(scalar __VA_OPT__(, ) __VA_ARGS__) }
+#define QK_IMPLS(kernels, ...)                                                    \
+    QK_X86_IMPLS(kernels __VA_OPT__(, ) __VA_ARGS__) {                            \
+        Isa::scalar, bit(Isa::scalar), kernels(scalar __VA_OPT__(, ) __VA_ARGS__) \
+    }
 
 // The kernels of an op that has one function.
 #define QK_KERNEL(isa, name) {isa::name}

@@ -22,6 +22,8 @@ def upcycle(student: MlaMoe, teacher: Llama, seed: int = 0) -> None:
     for mine, its in zip(student.model.blocks, teacher.model.blocks, strict=True):
         mine.input_layernorm.weight.copy_(its.input_layernorm.weight)
         mine.post_attention_layernorm.weight.copy_(its.post_attention_layernorm.weight)
+        assert isinstance(mine.self_attn, LatentAttention) and isinstance(its.self_attn, Attention)
+        assert isinstance(its.mlp, MLP)
         begin_attention(mine.self_attn, its.self_attn)
         if isinstance(mine.mlp, Experts):
             begin_experts(mine.mlp, its.mlp, generator)

@@ -38,7 +38,9 @@ nb::tuple decode_blocks(const std::string& format, const Array& blocks, const st
 }  // namespace
 
 void bind(nb::module_& m) {
-    m.def("decoded_formats", [] { return formats_of(decoders()); }, "format name -> (block_size, block_bytes) of every decoder.");
+    m.def(
+        "decoded_formats", [] { return formats_of(decoders()); },
+        "format name -> (block_size, block_bytes) of every decoder.");
     m.def("decode_blocks", decode_blocks, "format"_a, "blocks"_a, "isa"_a.none(), "out"_a = nb::none(),
           "(weights [B, block_size] float32, the instruction set that ran); cpu_kernels.decode says what they mean.");
 }

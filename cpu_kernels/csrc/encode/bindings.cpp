@@ -54,7 +54,9 @@ nb::tuple encode_blocks(const std::string& format, const Array& blocks, const st
 }  // namespace
 
 void bind(nb::module_& m) {
-    m.def("encoded_formats", [] { return formats_of(encoders()); }, "format name -> (block_size, block_bytes) of every encoder.");
+    m.def(
+        "encoded_formats", [] { return formats_of(encoders()); },
+        "format name -> (block_size, block_bytes) of every encoder.");
     m.def("encode_blocks", encode_blocks, "format"_a, "blocks"_a, "importance"_a.none(), "best"_a, "isa"_a.none(),
           "(bytes [B, block_bytes] uint8, the instruction set that ran); cpu_kernels.encode says what they mean.");
 }

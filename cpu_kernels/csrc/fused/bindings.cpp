@@ -49,8 +49,8 @@ nb::tuple run_rows(const Shape& shape, const std::optional<std::string>& isa, st
     {
         nb::gil_scoped_release release;
         if (num_rows * row_size > 0)
-            ran = for_rows(num_rows, row_size,
-                           [&](int64_t row) { return step(impl.kernels, row, to + row * row_size); });
+            ran =
+                for_rows(num_rows, row_size, [&](int64_t row) { return step(impl.kernels, row, to + row * row_size); });
     }
     return nb::make_tuple(*out, name_of(ran));
 }

@@ -109,10 +109,11 @@ nb::tuple int8_rows(const Array& weight, const std::optional<std::string>& isa, 
 }
 
 nb::tuple quantize_rows_py(const Array& weight, bool per_tensor, const std::optional<std::string>& isa) {
-    return int8_rows(weight, isa, [&](const float* values, int64_t num_rows, int64_t row_size, int8_t* q, float* scale,
-                                      const Impl<Kernels>& impl) {
-        return quantize_rows(values, num_rows, row_size, per_tensor, q, scale, impl);
-    });
+    return int8_rows(weight, isa,
+                     [&](const float* values, int64_t num_rows, int64_t row_size, int8_t* q, float* scale,
+                         const Impl<Kernels>& impl) {
+                         return quantize_rows(values, num_rows, row_size, per_tensor, q, scale, impl);
+                     });
 }
 
 nb::tuple quantize_llm_int8_py(const Array& weight, const std::optional<std::string>& isa) {

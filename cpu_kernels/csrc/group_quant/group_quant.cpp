@@ -77,9 +77,8 @@ Isa quantize_groups(const Groups& groups, const float* weight, uint8_t* packed, 
             if (zero_point) zero_point[row * num_groups + g] = static_cast<int8_t>(grid.zero_point);
         }
         ran.store(who, std::memory_order_relaxed);
-        with_bits(groups.bits, [&](auto bits) {
-            pack_row<bits>(q, groups.row_size, packed + row * groups.packed_bytes());
-        });
+        with_bits(groups.bits,
+                  [&](auto bits) { pack_row<bits>(q, groups.row_size, packed + row * groups.packed_bytes()); });
     });
     throw_unless(finite);
     return ran;
@@ -92,9 +91,8 @@ Isa dequantize_groups(const Groups& groups, const uint8_t* packed, const uint16_
     std::atomic<Isa> ran{impl.isa};
     for_rows(groups.num_rows, groups.row_size, [&](int64_t row) {
         int8_t* q = codes_of(groups.row_size);
-        with_bits(groups.bits, [&](auto bits) {
-            unpack_row<bits>(packed + row * groups.packed_bytes(), groups.row_size, q);
-        });
+        with_bits(groups.bits,
+                  [&](auto bits) { unpack_row<bits>(packed + row * groups.packed_bytes(), groups.row_size, q); });
         const auto grid_of = [&](int64_t g) {
             return Grid{half_to_float(scale[row * num_groups + g]), zero_point ? zero_point[row * num_groups + g] : 0};
         };

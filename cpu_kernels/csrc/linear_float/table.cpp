@@ -8,9 +8,8 @@ static constexpr Features amx_features = bit(Isa::amx) | bf16_features;
 
 // Weights of 16 bits are also multiplied as bfloat16.
 #if QK_X86_KERNELS
-#define QK_BF16_IMPLS(name)                     \
-    {Isa::amx, amx_features, {amx::name}}, \
-        {Isa::avx512_bf16, bf16_features, {avx512_bf16::name}},
+#define QK_BF16_IMPLS(name) \
+    {Isa::amx, amx_features, {amx::name}}, {Isa::avx512_bf16, bf16_features, {avx512_bf16::name}},
 #else
 #define QK_BF16_IMPLS(name)
 #endif

@@ -42,7 +42,9 @@ def event(kind: str, index: int, **details) -> SweepEvent:
         "batch": 1,
         "context": 0,
     }
-    point = Point("ref:llama", CASES[index].recipe, "f32", threads=2, prefill_chunk=None, attention=None, question=None, **about)
+    point = Point(
+        "ref:llama", CASES[index].recipe, "f32", threads=2, prefill_chunk=None, attention=None, question=None, **about
+    )
     return SweepEvent(kind, index, 4, point, **details)
 
 

@@ -11,7 +11,14 @@ from gpu_kernels.attention.agreement import mass_agrees
 from gpu_kernels.attention.key_mass import Operands, key_mass, key_mass_ref
 from gpu_kernels.attention.key_mass_triton import key_mass_triton, launches, row_of
 from gpu_kernels.attention.paged import PagedCache
-from gpu_kernels.attention.paged_operands import dense_heads, paged_cache, sequence_bounds, with_head_lengths
+from gpu_kernels.attention.paged_operands import (
+    dense_heads,
+    forms,
+    head_sizes,
+    paged_cache,
+    sequence_bounds,
+    with_head_lengths,
+)
 from gpu_kernels.attention.textbook import Mass
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
@@ -97,12 +104,8 @@ def _problem(case: Case) -> Problem:
             "Q": max(case.new),
             "observed": case.mass_queries,
             "T": max(case.seq_lens),
-            "H": case.num_heads,
-            "Hkv": case.num_kv_heads,
-            "D": head_size,
-            "window": case.window or 0,
-            "dtype": dtype_name(case.query_dtype),
-            "cache": dtype_name(case.cache_dtype),
+            **head_sizes(case),
+            **forms(case),
         },
         operands=partial(_operands, case),
         kernel=KERNEL,

@@ -12,7 +12,7 @@ from gpu_kernels.attention.agreement import agrees
 from gpu_kernels.attention.flashinfer_peers import paged_decode_peers
 from gpu_kernels.attention.paged_decode import Operands, paged_decode, paged_decode_ref
 from gpu_kernels.attention.paged_decode_triton import launches, paged_decode_triton, row_of
-from gpu_kernels.attention.paged_operands import dense_heads, paged_cache, with_head_lengths
+from gpu_kernels.attention.paged_operands import dense_heads, forms, head_sizes, paged_cache, with_head_lengths
 from gpu_kernels.attention.textbook import Attended
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
@@ -122,13 +122,9 @@ def _problem(case: Case) -> Problem:
         sizes={
             "B": batch,
             "Q": case.num_queries,
-            "H": case.num_heads,
-            "Hkv": case.num_kv_heads,
-            "D": head_size,
+            **head_sizes(case),
             "T": longest,
-            "window": case.window or 0,
-            "dtype": dtype_name(case.query_dtype),
-            "cache": dtype_name(case.cache_dtype),
+            **forms(case),
         },
         operands=partial(_operands, case),
         kernel=KERNEL,

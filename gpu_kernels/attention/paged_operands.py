@@ -3,15 +3,44 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import accumulate
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from gpu_kernels.attention.paged import CODES, PagedCache
 from gpu_kernels.proof.draw import Draw
+from gpu_kernels.proof.problems import dtype_name
 
 # What the block table holds for pages that a sequence does not have: read, they would be far outside of any cache.
 ABSURD_PAGE = 2**30
+
+
+class PagedCase(Protocol):
+    """The common fields of cases of attention over pages."""
+
+    @property
+    def num_heads(self) -> int: ...
+    @property
+    def num_kv_heads(self) -> int: ...
+    @property
+    def head_size(self) -> int: ...
+    @property
+    def window(self) -> int | None: ...
+    @property
+    def query_dtype(self) -> torch.dtype: ...
+    @property
+    def cache_dtype(self) -> torch.dtype: ...
+
+
+def head_sizes(case: PagedCase) -> dict[str, int]:
+    """Entries of `Problem.sizes`"""
+    return {"H": case.num_heads, "Hkv": case.num_kv_heads, "D": case.head_size}
+
+
+def forms(case: PagedCase) -> dict[str, int | str]:
+    """Entries of `Problem.sizes`"""
+    return {"window": case.window or 0, "dtype": dtype_name(case.query_dtype), "cache": dtype_name(case.cache_dtype)}
 
 
 def page_tables(seq_lens: list[int], page_size: int, device: str, seed: int = 0) -> tuple[Tensor, Tensor, int]:

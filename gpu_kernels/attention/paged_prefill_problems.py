@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_kernels.attention.agreement import agrees
-from gpu_kernels.attention.paged_operands import dense_heads, paged_cache, sequence_bounds
+from gpu_kernels.attention.paged_operands import dense_heads, forms, head_sizes, paged_cache, sequence_bounds
 from gpu_kernels.attention.paged_prefill import Operands, paged_prefill, paged_prefill_ref
 from gpu_kernels.attention.paged_prefill_triton import launches, paged_prefill_triton, row_of
 from gpu_kernels.attention.textbook import Attended
@@ -98,12 +98,8 @@ def _problem(case: Case) -> Problem:
             "B": len(case.new),
             "Q": max(case.new),
             "T": max(case.seq_lens),
-            "H": case.num_heads,
-            "Hkv": case.num_kv_heads,
-            "D": head_size,
-            "window": case.window or 0,
-            "dtype": dtype_name(case.query_dtype),
-            "cache": dtype_name(case.cache_dtype),
+            **head_sizes(case),
+            **forms(case),
         },
         operands=partial(_operands, case),
         kernel=KERNEL,

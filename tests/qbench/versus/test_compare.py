@@ -79,7 +79,7 @@ def test_ratio_is_of_times_in_pairs():
 @pytest.mark.parametrize("bits, expected", [(32, "f32"), (16, "f16"), (8.25, "q8_0"), (8, "q8_0"), (4.5, "q4_0")])
 def test_keys_and_values_of_as_many_bits(bits, expected):
     config = SimpleNamespace(num_layers=2, num_kv_heads=3, head_dim=8)
-    cache = SimpleNamespace(bytes_per_token=2 * 2 * 3 * 8 * bits / 8)
+    cache = SimpleNamespace(bytes_per_token=2 * 2 * 3 * 8 * bits / 8, latents=None)
     assert kv_type_of(SimpleNamespace(config=config, new_cache=lambda **_: cache)) == expected
 
 

@@ -135,9 +135,12 @@ $(VENV)/.linted-with: $(VENV)/.created pyproject.toml
 	@$(PIP) --group dev
 	@touch $@
 
-# An independent oracle built from source (minutes, once). Where that fails its tests are skipped, the next call tries again.
+# An independent oracle built from source (minutes, once). If that fails its tests are skipped, and the next call tries
+# again. gcc 12 deletes the stores that fill its tile configuration, and the process dies at the first product: it is
+# built without AMX.
+NO_AMX := $(if $(shell grep -m 1 -w amx_tile /proc/cpuinfo 2>/dev/null),-mno-amx-tile -mno-amx-int8 -mno-amx-bf16)
 $(VENV)/.oracle: $(VENV)/.created pyproject.toml
-	@$(PIP) --group oracle && touch $@ || \
+	@CFLAGS="$$CFLAGS $(NO_AMX)" CXXFLAGS="$$CXXFLAGS $(NO_AMX)" $(PIP) --group oracle && touch $@ || \
 	    echo "make: llama-cpp-python did not build; tests that compare with it are skipped" >&2
 
 # Artifacts from here in others' own code, and theirs here; cache policies next to kvpress's.

@@ -54,7 +54,7 @@ def test_environment_forces_the_isa_that_runs(monkeypatch, isa):
     packed = packed_q8_0(random_q8_0(16, 64))
     monkeypatch.setenv("QBENCH_ISA", isa)
     assert cpu_kernels.chosen_isa("linear_q8_0") == isa
-    packed.matmul(np.ones((64, 64), np.float32))
+    packed.matmul(np.ones((128, 64), np.float32))  # AMX leaves fewer to AVX-512 VNNI
     assert packed.last_isa == isa
 
 
@@ -63,6 +63,8 @@ def test_few_tokens_take_the_next_best_where_amx_has_only_tiles(monkeypatch):
     packed = packed_q8_0(random_q8_0(16, 64))
     monkeypatch.setenv("QBENCH_ISA", "amx")
     assert packed.choice(1) == ("avx512_vnni", "direct")
+    assert packed.choice(127) == ("avx512_vnni", "tile")
+    assert packed.choice(128) == ("amx", "tile")
     assert packed.choice(1, path="tile") == packed.choice(1, isa="amx") == ("amx", "tile")
     with pytest.raises(RuntimeError, match=r"linear_q8_0 on the direct path has no amx .* it has avx512_vnni"):
         packed.choice(1, isa="amx", path="direct")

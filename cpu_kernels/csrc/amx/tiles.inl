@@ -54,6 +54,12 @@ inline void tile_dot_int8_uint8() {
     asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(a), "i"(b));
 }
 
+// sums += a @ b: int8 a and b, int32 sums. b as above.
+template <int sums, int a, int b>
+inline void tile_dot_int8() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(a), "i"(b));
+}
+
 // sums += a @ b: bfloat16 a and b, float32 sums. b has 2 successive k of a column side by side.
 template <int sums, int a, int b>
 inline void tile_dot_bf16() {

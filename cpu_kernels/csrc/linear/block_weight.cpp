@@ -81,10 +81,13 @@ Choice BlockWeight::choose(int64_t num_tokens, std::optional<std::string_view> i
     if (!rerounding_) require_stored_weights(path, name_);
     const auto* impl = &qk::choose(format_.op, format_.table, isa);
     if (path == Path::automatic) path = forced_path();
+    const bool is_free = path == Path::automatic && !isa;
     if (path == Path::automatic && isa && !impl->kernels.direct) path = Path::tile;
     if (path == Path::automatic && rerounding_ && num_tokens >= least_rerounded_tokens &&
         may_reround(rerounding_->bits, is_exact(), impl->isa))
         path = Path::int8x256;
+    const Sums sums = path == Path::int8x256 ? Sums::span : format_.sums;
+    if (is_free && impl->isa == Isa::amx && num_tokens < least_tokens_amx(sums)) impl++;  // AVX-512 VNNI
     if (path == Path::automatic)
         path = num_tokens <= most_direct_tokens(most_direct_tokens_, impl->isa) ? Path::direct : Path::tile;
     if (path == Path::direct && !impl->kernels.direct) {

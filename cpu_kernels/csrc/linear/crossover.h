@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -34,14 +35,19 @@ inline Path forced_path() {
     throw std::invalid_argument("QBENCH_LINEAR_PATH=" + std::string(forced) + ": expected direct or tile");
 }
 
-// Where there are tile instructions, theirs is the faster path for all but a few tokens.
-inline constexpr int64_t most_direct_tokens_amx = 4;
+// From so many tokens on the tile instructions of AMX are faster than AVX-512 VNNI. Their sums go through memory to be
+// scaled, and a step with two scales has twice as many: those are never faster. Sapphire Rapids or later, one thread,
+// K = N = 2048, VNNI's time over AMX's at 16, 64 and 256 tokens: spans 0.70 to 1.09, 0.91 to 1.16 and 1.07 to 1.21;
+// steps 0.72 to 1.03, 0.91 to 1.06 and 1.02 to 1.09; halves 0.67 to 0.86, 0.70 to 0.73 and 0.76 to 0.77.
+inline int64_t least_tokens_amx(Sums sums) {
+    if (sums == Sums::half) return std::numeric_limits<int64_t>::max();
+    return is_span(sums) ? 64 : 128;
+}
 
 // AVX2 multiplies these in one pass. A second pass would unpack every code again, and the tile path stores them once.
 inline constexpr int64_t most_direct_tokens_avx2 = direct_tokens;
 
 inline int64_t most_direct_tokens(int64_t of_format, Isa isa) {
-    if (isa == Isa::amx) return most_direct_tokens_amx;
     return isa == Isa::avx2 ? most_direct_tokens_avx2 : of_format;
 }
 

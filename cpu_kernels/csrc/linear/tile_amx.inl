@@ -3,173 +3,230 @@
 // An unpacked step is a tile as it stands, 8 rows of 16 columns x 4 bytes, and the codes of 16 tokens' activation
 // blocks are the other, 16 rows of 32 bytes: nothing is rearranged for either. A product is 16 tokens x 16 rows x 32 k.
 //
-// The tile unit takes 16 cycles for it; then each of the 16 x 16 sums is scaled by vector instructions, a token's 16
-// outputs at a time: to float, a multiply and an FMA on two ports, the bias and the conversion, 40 cycles for 16
-// tokens. So block formats are bound by their scales here: at best 16 x 16 x 32 / 40 = 205 multiply-adds a cycle, where
-// vpdpbusd with the same scales has 2 x 64 x 0.8 = 102 on such a core.
+// Each of its 16 x 16 sums is scaled by vector instructions, which bounds the tile: a conversion, a multiply and an FMA
+// for each token on two ports, 24 cycles, where the tile unit takes 16. So the tile unit has to run ahead: the dots of
+// the next steps are under way while one step is scaled, and the outputs of 16 tokens stay in registers.
 
 constexpr int tile_rows = 16;  // tokens
-constexpr int num_sum_tiles = 4;  // tiles of sums: products of 52 cycles' latency, begun every 16
+constexpr int num_sum_tiles = 4;
+
+// How the dots of steps use the tiles of sums in turn.
+template <Sums sums>
+struct Turns {
+    static constexpr int dots = scales_per_step(sums);  // of a step
+    static constexpr int dot_size = step_size / dots;
+    static constexpr int count = num_sum_tiles / dots;  // steps that have tiles of their own
+    static constexpr int ahead = dots == 1 ? 3 : 2;  // steps from the one that is scaled to the one that is begun
+};
 
 // Tiles 0 to 3 are sums, 4 and 5 activations, 6 and 7 codes.
 template <int dot_size>
-TileConfig config_of(int64_t num_tokens) {
+TileConfig tile_config() {
     TileConfig config;
-    for (int i = 0; i < num_sum_tiles; i++) config.set(i, num_tokens, panel_rows * 4);
+    for (int i = 0; i < num_sum_tiles; i++) config.set(i, tile_rows, panel_rows * 4);
     for (int i = 0; i < 2; i++) {
-        config.set(4 + i, num_tokens, dot_size);
+        config.set(4 + i, tile_rows, dot_size);
         config.set(6 + i, dot_size / 4, group_bytes);
     }
     return config;
 }
 
-using TileSums = int32_t[num_sum_tiles][tile_rows][panel_rows];
+using TileSums = int32_t[tile_rows][panel_rows];
 
-// `dot_size` k of all tokens. x: the tokens' codes of these k
-template <int i, int dot_size>
-inline void begin_dot(const uint8_t* codes, const int8_t* x, size_t token_bytes) {
-    constexpr int x_tile = 4 + i % 2, codes_tile = 6 + i % 2;
-    tile_zero<i>();
-    tile_load<x_tile>(x, static_cast<int64_t>(token_bytes));
+// 16 tokens and a panel, from its first step on.
+struct TilePlace {
+    const Stretch* stretch;
+    const std::byte* x;
+    size_t token_bytes;
+    const float* before;  // [16 tokens, 16]
+    float* after;  // [16 tokens, after_token]
+    int64_t after_token;
+
+    const ActivationBlock& block(int m, int step) const {
+        return *reinterpret_cast<const ActivationBlock*>(x + m * token_bytes + step * sizeof(ActivationBlock));
+    }
+};
+
+template <Sums sums, int turn>
+[[gnu::always_inline]] inline void begin_dots(const TilePlace& place, int step) {
+    using Of = Turns<sums>;
+    constexpr int sum = turn * Of::dots, odd = Of::dots == 1 ? turn % 2 : 0, x_tile = 4 + odd, codes_tile = 6 + odd;
+    const std::byte* x = place.x + step * sizeof(ActivationBlock);
+    const uint8_t* codes = place.stretch->codes + step * step_groups * group_bytes;
+    const auto token_bytes = static_cast<int64_t>(place.token_bytes);
+    tile_zero<sum>();
+    tile_load<x_tile>(x, token_bytes);
     tile_load<codes_tile>(codes, group_bytes);
-    tile_dot_int8_uint8<i, x_tile, codes_tile>();
+    tile_dot_int8<sum, x_tile, codes_tile>();
+    if constexpr (Of::dots == 2) {
+        tile_zero<sum + 1>();
+        tile_load<x_tile + 1>(x + Of::dot_size, token_bytes);
+        tile_load<codes_tile + 1>(codes + Of::dot_size * panel_rows, group_bytes);
+        tile_dot_int8<sum + 1, x_tile + 1, codes_tile + 1>();
+    }
 }
 
-template <int i>
-inline void end_dot(TileSums& sums) {
-    tile_store<i>(sums[i], sizeof sums[i][0]);
+template <Sums sums, int turn>
+[[gnu::always_inline]] inline void end_dots(TileSums* dots) {
+    constexpr int sum = turn * Turns<sums>::dots;
+    tile_store<sum>(dots[0], sizeof dots[0][0]);
+    if constexpr (Turns<sums>::dots == 2) tile_store<sum + 1>(dots[1], sizeof dots[1][0]);
 }
 
-// num_dots <= num_sum_tiles dots, one after the other along k. The last is begun before the first is waited for.
-template <int dot_size>
-inline void multiply_dots(int num_dots, const uint8_t* codes, const std::byte* x, size_t token_bytes, TileSums& sums) {
-    constexpr int per_step = step_size / dot_size;
-    const auto x_of = [&](int i) {
-        return reinterpret_cast<const ActivationBlock*>(x)[i / per_step].codes + i % per_step * dot_size;
+// y += a step of 16 tokens with scales of its own
+template <Sums sums>
+[[gnu::always_inline]] inline void scale_step(const TilePlace& place, int step, const TileSums* dots,
+                                              Floats (&y)[tile_rows]) {
+    constexpr int num_scales = scales_per_step(sums), num_minima = minima_per_step(sums);
+    Floats scale[num_scales];
+    for (int i = 0; i < num_scales; i++) scale[i] = load(place.stretch->scale + (step * num_scales + i) * panel_rows);
+    [[maybe_unused]] Floats minimum[num_minima + 1];
+    for (int i = 0; i < num_minima; i++)
+        minimum[i] = load(place.stretch->minimum + (step * num_minima + i) * panel_rows);
+#pragma GCC unroll 16
+    for (int m = 0; m < tile_rows; m++) {
+        const ActivationBlock& x = place.block(m, step);
+        if constexpr (num_minima != 0) y[m] = add_minimum<sums>(minimum, x, y[m]);
+        if constexpr (num_scales == 2) {
+            const Ints both[] = {load_ints(dots[0][m]), load_ints(dots[1][m])};
+            y[m] = add_halves(both, scale, x, y[m]);
+        } else {
+            y[m] = add_step(load_ints(dots[0][m]), scale[0], x, y[m]);
+        }
+    }
+}
+
+// span += a step of 16 tokens whose scale comes later
+template <Sums sums>
+[[gnu::always_inline]] inline void add_to_span(const TilePlace& place, int step, int i, const TileSums* dots,
+                                               Floats (&span)[tile_rows]) {
+    [[maybe_unused]] Floats zero;
+    if constexpr (sums == Sums::span_zero) zero = load(place.stretch->minimum + i * panel_rows);
+#pragma GCC unroll 16
+    for (int m = 0; m < tile_rows; m++) {
+        const ActivationBlock& x = place.block(m, step);
+        span[m] = multiply_add(to_floats(load_ints(dots[0][m])), splat(x.scale), span[m]);
+        if constexpr (sums == Sums::span_zero) span[m] = add_minimum<sums>(&zero, x, span[m]);
+    }
+}
+
+// The outputs of 16 tokens, or what they are in the span that has been begun.
+template <Sums sums>
+struct Accumulators {
+    const TilePlace& place;
+    Floats value[tile_rows];
+    const float* from;  // of spans: where the outputs are
+    int span = 0;
+
+    [[gnu::always_inline]] explicit Accumulators(const TilePlace& of) : place(of), from(of.before) {
+#pragma GCC unroll 16
+        for (int m = 0; m < tile_rows; m++) value[m] = is_span(sums) ? splat(0.0f) : load(of.before + m * panel_rows);
+    }
+
+    [[gnu::always_inline]] void add(int step, const TileSums* dots) {
+        if constexpr (is_span(sums)) {
+            add_to_span<sums>(place, step, span, dots, value);
+            if ((step + 1) % place.stretch->span == 0 || step + 1 == place.stretch->num_steps) end_span();
+        } else {
+            scale_step<sums>(place, step, dots, value);
+        }
+    }
+
+    [[gnu::always_inline]] void end_span() {
+        const Floats scale = load(place.stretch->scale + span * panel_rows);
+        const int64_t from_token = span == 0 ? panel_rows : place.after_token;
+#pragma GCC unroll 16
+        for (int m = 0; m < tile_rows; m++) {
+            store(place.after + m * place.after_token, multiply_add(value[m], scale, load_any(from + m * from_token)));
+            value[m] = splat(0.0f);
+        }
+        from = place.after;
+        span++;
+    }
+
+    [[gnu::always_inline]] void finish() {
+        if constexpr (!is_span(sums)) {
+#pragma GCC unroll 16
+            for (int m = 0; m < tile_rows; m++) store(place.after + m * place.after_token, value[m]);
+        }
+    }
+};
+
+template <Sums sums>
+void multiply_tile(const TilePlace& place) {
+    using Of = Turns<sums>;
+    alignas(64) TileSums dots[2][Of::dots];  // of the step that is scaled, and of the next
+    const int num_steps = place.stretch->num_steps;
+    const auto begin = [&]<int turn>(int step) __attribute__((always_inline)) {
+        if (step < num_steps) begin_dots<sums, turn % Of::count>(place, step);
     };
-    constexpr int codes_bytes = dot_size * panel_rows;
-    begin_dot<0, dot_size>(codes, x_of(0), token_bytes);
-    if (num_dots > 1) begin_dot<1, dot_size>(codes + codes_bytes, x_of(1), token_bytes);
-    if (num_dots > 2) begin_dot<2, dot_size>(codes + 2 * codes_bytes, x_of(2), token_bytes);
-    if (num_dots > 3) begin_dot<3, dot_size>(codes + 3 * codes_bytes, x_of(3), token_bytes);
-    end_dot<0>(sums);
-    if (num_dots > 1) end_dot<1>(sums);
-    if (num_dots > 2) end_dot<2>(sums);
-    if (num_dots > 3) end_dot<3>(sums);
-}
-
-template <Sums sums>
-inline Ints sum_of(const int32_t* tile_row, int32_t offset) {
-    return is_biased(sums) ? load_ints(tile_row) + offset : load_ints(tile_row);
-}
-
-// y [num_tokens, 16] += the dots of some steps, scaled.
-template <Sums sums>
-inline void add_steps(int num_steps, const TileSums& dots, const float* scale, const float* minimum, const std::byte* x,
-                      size_t token_bytes, int64_t num_tokens, float* out) {
-    constexpr int num_scales = scales_per_step(sums), num_minima = minima_per_step(sums);
-    for (int64_t m = 0; m < num_tokens; m++, x += token_bytes, out += panel_rows) {
-        const auto* x_block = reinterpret_cast<const ActivationBlock*>(x);
-        Floats y = load(out);
-        for (int s = 0; s < num_steps; s++, x_block++) {
-            const float* step_scale = scale + s * num_scales * panel_rows;
-            if constexpr (num_minima != 0) {
-                Floats minima[num_minima];
-                for (int i = 0; i < num_minima; i++) minima[i] = load(minimum + (s * num_minima + i) * panel_rows);
-                y = add_minimum<sums>(minima, *x_block, y);
-            }
-            if constexpr (num_scales == 2) {
-                const Ints halves[] = {sum_of<sums>(dots[2 * s][m], x_block->offset_half[0]),
-                                       sum_of<sums>(dots[2 * s + 1][m], x_block->offset_half[1])};
-                const Floats scales[] = {load(step_scale), load(step_scale + panel_rows)};
-                y = add_halves(halves, scales, *x_block, y);
-            } else {
-                y = add_step(sum_of<sums>(dots[s][m], x_block->offset), load(step_scale), *x_block, y);
-            }
-        }
-        store(out, y);
-    }
-}
-
-template <Sums sums>
-void multiply_tile(const Stretch& stretch, const std::byte* x, size_t token_bytes, int64_t num_tokens, float* y) {
-    constexpr int num_scales = scales_per_step(sums), num_minima = minima_per_step(sums);
-    constexpr int most_steps = num_sum_tiles / num_scales;
-    alignas(64) TileSums dots;
-    for (int s = 0; s < stretch.num_steps; s += most_steps) {
-        const int steps = std::min(most_steps, stretch.num_steps - s);
-        const std::byte* x_step = x + s * sizeof(ActivationBlock);
-        multiply_dots<step_size / num_scales>(steps * num_scales, stretch.codes + s * step_groups * group_bytes, x_step,
-                                              token_bytes, dots);
-        add_steps<sums>(steps, dots, stretch.scale + s * num_scales * panel_rows,
-                        stretch.minimum + s * num_minima * panel_rows, x_step, token_bytes, num_tokens, y);
-    }
-}
-
-// span [num_tokens, 16] += the dots of some steps under one scale of the weight, which comes later.
-template <Sums sums>
-inline void add_to_span(int num_steps, const TileSums& dots, Floats zero, const std::byte* x, size_t token_bytes,
-                        int64_t num_tokens, Floats* span) {
-    for (int64_t m = 0; m < num_tokens; m++, x += token_bytes) {
-        const auto* x_block = reinterpret_cast<const ActivationBlock*>(x);
-        for (int s = 0; s < num_steps; s++, x_block++) {
-            const Ints sum = sum_of<sums>(dots[s][m], x_block->offset);
-            span[m] = multiply_add(to_floats(sum), splat(x_block->scale), span[m]);
-            if constexpr (sums == Sums::span_zero) span[m] = add_minimum<sums>(&zero, *x_block, span[m]);
+    const auto end = [&]<int turn>(int step) __attribute__((always_inline)) {
+        if (step < num_steps) end_dots<sums, turn % Of::count>(dots[turn % 2]);
+    };
+    Accumulators<sums> y(place);
+    const auto turn = [&]<int i>(int step) __attribute__((always_inline)) {
+        if (step >= num_steps) return;
+        end.template operator()<i + 1>(step + 1);
+        begin.template operator()<i + Of::ahead>(step + Of::ahead);
+        y.add(step, dots[i % 2]);
+    };
+    begin.template operator()<0>(0);
+    begin.template operator()<1>(1);
+    if constexpr (Of::ahead == 3) begin.template operator()<2>(2);
+    end.template operator()<0>(0);
+    for (int step = 0; step < num_steps; step += Of::count) {
+        turn.template operator()<0>(step);
+        turn.template operator()<1>(step + 1);
+        if constexpr (Of::count == 4) {
+            turn.template operator()<2>(step + 2);
+            turn.template operator()<3>(step + 3);
         }
     }
+    y.finish();
 }
 
+// Fewer than 16 tokens: a copy of them, filled up with zeros.
 template <Sums sums>
-void multiply_tile_of_spans(const Stretch& stretch, const std::byte* x, size_t token_bytes, int64_t num_tokens,
-                            float* y) {
-    alignas(64) TileSums dots;
-    const float *scale = stretch.scale, *zero = stretch.minimum;
-    for (int begin = 0; begin < stretch.num_steps; begin += stretch.span, scale += panel_rows) {
-        const int end = std::min(begin + stretch.span, stretch.num_steps);
-        Floats span[tile_rows];
-        for (auto& value : span) value = splat(0.0f);
-        Floats zeros = splat(0.0f);
-        if constexpr (sums == Sums::span_zero) {
-            zeros = load(zero);
-            zero += panel_rows;
-        }
-        for (int s = begin; s < end; s += num_sum_tiles) {
-            const int steps = std::min(num_sum_tiles, end - s);
-            const std::byte* x_step = x + s * sizeof(ActivationBlock);
-            multiply_dots<step_size>(steps, stretch.codes + s * step_groups * group_bytes, x_step, token_bytes, dots);
-            add_to_span<sums>(steps, dots, zeros, x_step, token_bytes, num_tokens, span);
-        }
-        for (int64_t m = 0; m < num_tokens; m++)
-            store(y + m * panel_rows, multiply_add(span[m], load(scale), load(y + m * panel_rows)));
+void multiply_rest(const Stretch& stretch, const std::byte* x, size_t token_bytes, int64_t num_tokens, float* before,
+                   float* after, int64_t after_token) {
+    alignas(64) ActivationBlock blocks[tile_rows][stretch_steps + 1];
+    alignas(64) float sums_before[tile_rows][panel_rows] = {}, sums_after[tile_rows][panel_rows];
+    for (int64_t m = 0; m < num_tokens; m++) {
+        std::memcpy(blocks[m], x + m * token_bytes, stretch.num_steps * sizeof(ActivationBlock));
+        std::memcpy(sums_before[m], before + m * panel_rows, sizeof sums_before[m]);
     }
+    for (int64_t m = num_tokens; m < tile_rows; m++)
+        std::memset(static_cast<void*>(blocks[m]), 0, stretch.num_steps * sizeof(ActivationBlock));
+    multiply_tile<sums>({&stretch, reinterpret_cast<const std::byte*>(blocks), sizeof blocks[0], sums_before[0],
+                         sums_after[0], panel_rows});
+    for (int64_t m = 0; m < num_tokens; m++) std::memcpy(after + m * after_token, sums_after[m], sizeof sums_after[m]);
 }
 
-// Tokens whose tiles have this many rows.
-template <Sums sums>
-void multiply_tokens(const Stretch& stretch, const std::byte* x, size_t token_bytes, int64_t num_tokens, int64_t rows,
-                     float* y) {
-    const Tiles tiles(config_of<step_size / scales_per_step(sums)>(rows));
-    for (int64_t i = 0; i < num_tokens; i += rows, x += rows * token_bytes, y += rows * panel_rows) {
-        if constexpr (is_span(sums))
-            multiply_tile_of_spans<sums>(stretch, x, token_bytes, rows, y);
-        else
-            multiply_tile<sums>(stretch, x, token_bytes, rows, y);
-    }
+// Codes whose lift is 128 get back their sign: the tile unit takes signed codes as they are.
+inline void take_lift_off(const Stretch& stretch) {
+    const int64_t size = int64_t{stretch.num_steps} * step_groups * group_bytes;
+    for (int64_t i = 0; i < size; i += group_bytes)
+        store_codes(stretch.codes + i, load_codes(stretch.codes + i) ^ 0x80);
 }
 
 template <Sums sums, int>
 Isa tile(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens,
          const Outputs& out) {
     const int64_t whole = num_tokens / tile_rows * tile_rows, rest = num_tokens - whole;
-    float *y = out.sums, *to = out.y;
-    for (const Stretch& stretch : stretches) {
-        if (whole) multiply_tokens<sums>(stretch, x, token_bytes, whole, tile_rows, y);
-        if (rest)
-            multiply_tokens<sums>(stretch, x + whole * token_bytes, token_bytes, rest, rest, y + whole * panel_rows);
-        for (int64_t m = 0; to && m < num_tokens; m++) store(to + m * out.y_stride, load(y + m * panel_rows));
-        y += num_tokens * panel_rows;
-        if (to) to += panel_rows;
+    if constexpr (is_biased(sums))
+        for (const Stretch& stretch : stretches) take_lift_off(stretch);
+    const Tiles tiles(tile_config<Turns<sums>::dot_size>());
+    for (int64_t token = 0; token < num_tokens; token += tile_rows) {
+        for (size_t p = 0; p < stretches.size(); p++) {
+            float* sums_of = out.sums + (p * num_tokens + token) * panel_rows;
+            float* after = out.y ? out.y + token * out.y_stride + p * panel_rows : sums_of;
+            const int64_t after_token = out.y ? out.y_stride : panel_rows;
+            const std::byte* x_tile = x + token * token_bytes;
+            if (token < whole)
+                multiply_tile<sums>({&stretches[p], x_tile, token_bytes, sums_of, after, after_token});
+            else
+                multiply_rest<sums>(stretches[p], x_tile, token_bytes, rest, sums_of, after, after_token);
+        }
     }
     return this_isa;
 }

@@ -31,6 +31,7 @@ OF_FORMAT = {
 CASES = [(name, who) for name, peers in OF_FORMAT.items() for who in sorted(peers - {OURS})]
 
 
+FOR_FEW_TOKENS = {"amx": {"avx512_vnni"}}  # what takes the place of an instruction set then
 VNNI = {"avx512_vnni", "amx"}  # with these torch adds products of 8 bits in 32
 
 
@@ -82,7 +83,8 @@ def test_ours_is_timed_on_right_products(monkeypatch, name):
         ours.run()
         assert benchmark.check(ours.output()).is_right
         few_of_f16 = name == "f16" and benchmark is one  # exact products, which bfloat16 has not
-        assert ours.how.split()[0] == cpu_kernels.chosen_isa("linear_f32" if few_of_f16 else f"linear_{name}")
+        best = cpu_kernels.chosen_isa("linear_f32" if few_of_f16 else f"linear_{name}")
+        assert ours.how.split()[0] in {best, *FOR_FEW_TOKENS.get(best, ())}
     packed_bytes = cpu_kernels.packed_linear_bytes(name, (NUM_ROWS, ROW_SIZE))
     assert one.calls * packed_bytes >= 100_000 > (one.calls - 1) * packed_bytes
     assert one.moved_bytes == packed_bytes + 4 * (NUM_ROWS + ROW_SIZE)

@@ -110,7 +110,7 @@ template <Sums sums>
     }
 }
 
-// The outputs of 16 tokens, or what they are in the span that has been begun.
+// The outputs of 16 tokens; of spans, the sums of the span that has been begun.
 template <Sums sums>
 struct Accumulators {
     const TilePlace& place;

@@ -31,7 +31,7 @@ OF_FORMAT = {
 CASES = [(name, who) for name, peers in OF_FORMAT.items() for who in sorted(peers - {OURS})]
 
 
-FOR_FEW_TOKENS = {"amx": {"avx512_vnni"}}  # what takes the place of an instruction set then
+FOR_FEW_TOKENS = {"amx": {"avx512_vnni"}}  # instruction sets that it leaves them to
 VNNI = {"avx512_vnni", "amx"}  # with these torch adds products of 8 bits in 32
 
 

@@ -8,7 +8,8 @@ from support import amx
 import cpu_kernels
 
 PROGRAM = Path(__file__).with_name("test_emulator.cpp")
-NATIVE_AMX = "amx" in cpu_kernels.features()
+# `features()` obeys QBENCH_CPU. The processor does not: its tile instructions run whatever a test pretends.
+NATIVE_AMX = "amx_tile" in Path("/proc/cpuinfo").read_text()
 
 
 @pytest.mark.skipif(NATIVE_AMX, reason="this machine has AMX: not all of its tile instructions trap")

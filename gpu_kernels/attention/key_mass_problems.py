@@ -12,9 +12,8 @@ from gpu_kernels.attention.key_mass import Operands, key_mass, key_mass_ref
 from gpu_kernels.attention.key_mass_triton import key_mass_triton, launches, row_of
 from gpu_kernels.attention.paged import PagedCache
 from gpu_kernels.attention.paged_operands import (
+    PagedCase,
     dense_heads,
-    forms,
-    head_sizes,
     paged_cache,
     sequence_bounds,
     with_head_lengths,
@@ -27,20 +26,11 @@ from gpu_kernels.proof.problems import Peer, Problem, dtype_name
 KERNEL = Configured(key_mass, Operands, key_mass_triton, launches, row_of)
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case(PagedCase):
     new: tuple[int, ...]  # tokens of each sequence that are queries
-    seq_lens: tuple[int, ...]
-    num_heads: int
-    num_kv_heads: int
-    head_size: int
-    cache_dtype: torch.dtype
     mass_queries: int
-    page_size: int = 16
-    query_dtype: torch.dtype = torch.float16
-    window: int | None = None
     has_head_lengths: bool = False
-    is_timed: bool = False
 
     @property
     def label(self) -> str:
@@ -70,22 +60,22 @@ def _timed() -> list[Case]:
     """Llama 8B's heads: the last 64 queries of a prompt, as SnapKV asks, in 16 bits and FP8; several; all of one."""
     common = {"query_dtype": torch.bfloat16, "page_size": 64, "is_timed": True}
     return [
-        Case((4096,), (4096,), 32, 8, 128, torch.bfloat16, 64, **common),
-        Case((4096,), (4096,), 32, 8, 128, torch.float8_e4m3fn, 64, **common),
-        Case((1024,) * 8, (1024,) * 8, 32, 8, 128, torch.bfloat16, 64, **common),
-        Case((4096,), (4096,), 32, 8, 128, torch.bfloat16, 4096, **common),
+        Case((4096,), 32, 8, 128, torch.bfloat16, mass_queries=64, new=(4096,), **common),
+        Case((4096,), 32, 8, 128, torch.float8_e4m3fn, mass_queries=64, new=(4096,), **common),
+        Case((1024,) * 8, 32, 8, 128, torch.bfloat16, mass_queries=64, new=(1024,) * 8, **common),
+        Case((4096,), 32, 8, 128, torch.bfloat16, mass_queries=4096, new=(4096,), **common),
     ]
 
 
 def _odd() -> list[Case]:
     f16 = torch.float16
     return [
-        Case((37, 0, 1), (37, 5, 131), 4, 2, 64, f16, 40),
-        Case((63, 5), (63, 3), 3, 3, 80, f16, 11, 32, window=7),
-        Case((20, 2), (33, 2), 4, 1, 256, f16, 20),
-        Case((37, 3), (40, 3), 4, 2, 128, torch.float8_e4m3fn, 37, has_head_lengths=True),
-        Case((17,), (200,), 2, 1, 96, torch.int8, 5, 64, window=150),
-        Case((63, 5), (63, 7), 3, 3, 80, torch.bfloat16, 11, 32, torch.bfloat16, window=7),
+        Case((37, 5, 131), 4, 2, 64, f16, mass_queries=40, new=(37, 0, 1)),
+        Case((63, 3), 3, 3, 80, f16, 32, window=7, mass_queries=11, new=(63, 5)),
+        Case((33, 2), 4, 1, 256, f16, mass_queries=20, new=(20, 2)),
+        Case((40, 3), 4, 2, 128, torch.float8_e4m3fn, mass_queries=37, has_head_lengths=True, new=(37, 3)),
+        Case((200,), 2, 1, 96, torch.int8, 64, window=150, mass_queries=5, new=(17,)),
+        Case((63, 7), 3, 3, 80, torch.bfloat16, 32, torch.bfloat16, window=7, mass_queries=11, new=(63, 5)),
     ]
 
 
@@ -99,14 +89,7 @@ def _problem(case: Case) -> Problem:
     return Problem(
         op="key_mass",
         label=case.label,
-        sizes={
-            "B": len(case.new),
-            "Q": max(case.new),
-            "observed": case.mass_queries,
-            "T": max(case.seq_lens),
-            **head_sizes(case),
-            **forms(case),
-        },
+        sizes=case.sizes | {"Q": max(case.new), "observed": case.mass_queries},
         operands=partial(_operands, case),
         kernel=KERNEL,
         reference=_reference,

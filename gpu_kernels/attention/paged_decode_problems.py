@@ -12,7 +12,12 @@ from gpu_kernels.attention.agreement import agrees
 from gpu_kernels.attention.flashinfer_peers import paged_decode_peers
 from gpu_kernels.attention.paged_decode import Operands, paged_decode, paged_decode_ref
 from gpu_kernels.attention.paged_decode_triton import launches, paged_decode_triton, row_of
-from gpu_kernels.attention.paged_operands import dense_heads, forms, head_sizes, paged_cache, with_head_lengths
+from gpu_kernels.attention.paged_operands import (
+    PagedCase,
+    dense_heads,
+    paged_cache,
+    with_head_lengths,
+)
 from gpu_kernels.attention.textbook import Attended
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
@@ -23,23 +28,14 @@ BF16_OPS_PER_BYTE = 184
 KERNEL = Configured(paged_decode, Operands, paged_decode_triton, launches, row_of)
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    seq_lens: tuple[int, ...]
-    num_heads: int
-    num_kv_heads: int
-    head_size: int
-    cache_dtype: torch.dtype
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case(PagedCase):
     num_queries: int = 1
-    page_size: int = 16
-    query_dtype: torch.dtype = torch.float16
     num_scales: int = 1
-    window: int | None = None
     has_sinks: bool = False
     num_kv_splits: int | None = None
     mass_queries: int | None = None
     has_head_lengths: bool = False
-    is_timed: bool = False
 
     @property
     def num_rows(self) -> int:
@@ -81,14 +77,14 @@ def _odd() -> list[Case]:
     f16, e4m3, e5m2, int8 = torch.float16, torch.float8_e4m3fn, torch.float8_e5m2, torch.int8
     cases = [
         Case((1, 0, 131), 8, 2, 64, f16, num_kv_splits=4),
-        Case((63, 2), 3, 3, 80, f16, 3, 32, window=7, has_sinks=True, num_kv_splits=2),
+        Case((63, 2), 3, 3, 80, f16, 32, num_queries=3, window=7, has_sinks=True, num_kv_splits=2),
         Case((97,), 22, 1, 96, f16, page_size=128, num_kv_splits=3),
         Case((40,), 4, 2, 256, f16, num_kv_splits=2),
         Case((1, 0, 131), 8, 2, 128, e4m3, num_scales=2, num_kv_splits=2),
-        Case((63,), 6, 3, 64, e5m2, 2, 64, num_kv_splits=1),
+        Case((63,), 6, 3, 64, e5m2, 64, num_queries=2, num_kv_splits=1),
         Case((70, 3), 4, 4, 64, int8, num_scales=4, num_kv_splits=2),
         # Mass by scores, then by keys: 18 observed rows are more bytes than 64 numbers.
-        Case((70, 3, 0), 8, 2, 64, f16, 3, window=40, has_sinks=True, num_kv_splits=2, mass_queries=2),
+        Case((70, 3, 0), 8, 2, 64, f16, num_queries=3, window=40, has_sinks=True, num_kv_splits=2, mass_queries=2),
         Case((70, 3, 0), 18, 1, 64, f16, window=40, has_sinks=True, num_kv_splits=2, mass_queries=1),
         Case((70, 3), 4, 2, 128, e4m3, num_scales=2, num_kv_splits=2, mass_queries=1, has_head_lengths=True),
     ]
@@ -119,13 +115,7 @@ def _problem(case: Case) -> Problem:
     return Problem(
         op="paged_decode",
         label=case.label,
-        sizes={
-            "B": batch,
-            "Q": case.num_queries,
-            **head_sizes(case),
-            "T": longest,
-            **forms(case),
-        },
+        sizes=case.sizes | {"Q": case.num_queries},
         operands=partial(_operands, case),
         kernel=KERNEL,
         reference=_reference,

@@ -1,9 +1,8 @@
 """Caches of pages for problems and tests: pages in any order, and poison wherever a kernel must not read."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,31 +15,33 @@ from gpu_kernels.proof.problems import dtype_name
 ABSURD_PAGE = 2**30
 
 
-class PagedCase(Protocol):
+@dataclass(frozen=True, slots=True)
+class PagedCase:
     """The common fields of cases of attention over pages."""
 
-    @property
-    def num_heads(self) -> int: ...
-    @property
-    def num_kv_heads(self) -> int: ...
-    @property
-    def head_size(self) -> int: ...
-    @property
-    def window(self) -> int | None: ...
-    @property
-    def query_dtype(self) -> torch.dtype: ...
-    @property
-    def cache_dtype(self) -> torch.dtype: ...
+    seq_lens: tuple[int, ...]
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    cache_dtype: torch.dtype
+    page_size: int = 16
+    query_dtype: torch.dtype = torch.float16
+    window: int | None = None
+    is_timed: bool = False
 
-
-def head_sizes(case: PagedCase) -> dict[str, int]:
-    """Entries of `Problem.sizes`"""
-    return {"H": case.num_heads, "Hkv": case.num_kv_heads, "D": case.head_size}
-
-
-def forms(case: PagedCase) -> dict[str, int | str]:
-    """Entries of `Problem.sizes`"""
-    return {"window": case.window or 0, "dtype": dtype_name(case.query_dtype), "cache": dtype_name(case.cache_dtype)}
+    @property
+    def sizes(self) -> dict[str, int | str]:
+        """Entries of `Problem.sizes`"""
+        return {
+            "B": len(self.seq_lens),
+            "T": max(self.seq_lens),
+            "H": self.num_heads,
+            "Hkv": self.num_kv_heads,
+            "D": self.head_size,
+            "window": self.window or 0,
+            "dtype": dtype_name(self.query_dtype),
+            "cache": dtype_name(self.cache_dtype),
+        }
 
 
 def page_tables(seq_lens: list[int], page_size: int, device: str, seed: int = 0) -> tuple[Tensor, Tensor, int]:

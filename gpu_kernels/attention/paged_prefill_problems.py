@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_kernels.attention.agreement import agrees
-from gpu_kernels.attention.paged_operands import dense_heads, forms, head_sizes, paged_cache, sequence_bounds
+from gpu_kernels.attention.paged_operands import PagedCase, dense_heads, paged_cache, sequence_bounds
 from gpu_kernels.attention.paged_prefill import Operands, paged_prefill, paged_prefill_ref
 from gpu_kernels.attention.paged_prefill_triton import launches, paged_prefill_triton, row_of
 from gpu_kernels.attention.textbook import Attended
@@ -20,20 +20,11 @@ from gpu_kernels.proof.problems import Peer, Problem, dtype_name
 KERNEL = Configured(paged_prefill, Operands, paged_prefill_triton, launches, row_of)
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case(PagedCase):
     new: tuple[int, ...]  # tokens of each sequence that are queries
-    seq_lens: tuple[int, ...]
-    num_heads: int
-    num_kv_heads: int
-    head_size: int
-    cache_dtype: torch.dtype
-    page_size: int = 16
-    query_dtype: torch.dtype = torch.float16
-    window: int | None = None
     has_sinks: bool = False
     mass_queries: int | None = None
-    is_timed: bool = False
 
     @property
     def label(self) -> str:
@@ -60,25 +51,25 @@ def _timed() -> list[Case]:
     """Llama 8B's heads: a long prompt, in FP8, several, a window with sinks, and the next piece of a long one."""
     common = {"query_dtype": torch.bfloat16, "page_size": 64, "is_timed": True}
     return [
-        Case((8192,), (8192,), 32, 8, 128, torch.bfloat16, **common),
-        Case((8192,), (8192,), 32, 8, 128, torch.float8_e4m3fn, **common),
-        Case((1024,) * 8, (1024,) * 8, 32, 8, 128, torch.bfloat16, **common),
-        Case((8192,), (8192,), 64, 8, 64, torch.bfloat16, window=128, has_sinks=True, **common),
-        Case((512,), (16384,), 32, 8, 128, torch.bfloat16, **common),
-        Case((4096,), (4096,), 32, 8, 128, torch.bfloat16, mass_queries=64, **common),
+        Case((8192,), 32, 8, 128, torch.bfloat16, new=(8192,), **common),
+        Case((8192,), 32, 8, 128, torch.float8_e4m3fn, new=(8192,), **common),
+        Case((1024,) * 8, 32, 8, 128, torch.bfloat16, new=(1024,) * 8, **common),
+        Case((8192,), 64, 8, 64, torch.bfloat16, window=128, has_sinks=True, new=(8192,), **common),
+        Case((16384,), 32, 8, 128, torch.bfloat16, new=(512,), **common),
+        Case((4096,), 32, 8, 128, torch.bfloat16, mass_queries=64, new=(4096,), **common),
     ]
 
 
 def _odd() -> list[Case]:
     f16 = torch.float16
     return [
-        Case((37, 0, 1), (37, 0, 70), 4, 2, 64, f16),
-        Case((63, 5), (63, 7), 3, 3, 80, f16, 32, window=7, has_sinks=True),
-        Case((20, 2), (33, 2), 4, 1, 256, f16),
-        Case((37, 3), (40, 3), 4, 2, 128, torch.float8_e4m3fn),
-        Case((37, 0, 3), (40, 5, 3), 4, 2, 64, f16, window=30, has_sinks=True, mass_queries=7),
-        Case((17,), (70,), 2, 1, 96, torch.int8, 64, has_sinks=True),
-        Case((63, 5), (63, 7), 3, 3, 80, torch.bfloat16, 32, torch.bfloat16, window=7, has_sinks=True),
+        Case((37, 0, 70), 4, 2, 64, f16, new=(37, 0, 1)),
+        Case((63, 7), 3, 3, 80, f16, 32, window=7, has_sinks=True, new=(63, 5)),
+        Case((33, 2), 4, 1, 256, f16, new=(20, 2)),
+        Case((40, 3), 4, 2, 128, torch.float8_e4m3fn, new=(37, 3)),
+        Case((40, 5, 3), 4, 2, 64, f16, window=30, has_sinks=True, mass_queries=7, new=(37, 0, 3)),
+        Case((70,), 2, 1, 96, torch.int8, 64, has_sinks=True, new=(17,)),
+        Case((63, 7), 3, 3, 80, torch.bfloat16, 32, torch.bfloat16, window=7, has_sinks=True, new=(63, 5)),
     ]
 
 
@@ -94,13 +85,7 @@ def _problem(case: Case) -> Problem:
     return Problem(
         op="paged_prefill",
         label=case.label,
-        sizes={
-            "B": len(case.new),
-            "Q": max(case.new),
-            "T": max(case.seq_lens),
-            **head_sizes(case),
-            **forms(case),
-        },
+        sizes=case.sizes | {"Q": max(case.new)},
         operands=partial(_operands, case),
         kernel=KERNEL,
         reference=_reference,

@@ -97,32 +97,40 @@ def gram_benchmark(given: Inputs) -> Benchmark:
 def factor_benchmark(given: Inputs) -> Benchmark:
     """torch's chain is the paper's: a factor, an inverse and the factor of that, for four times the operations."""
     size = len(given.hessian)
-    return Benchmark(
-        op="gptq_factor",
-        shape=f"{size}x{size}",
-        tokens=None,
-        contenders={OURS: partial(Factor, given), "torch-chain": partial(torch_contender, "Chain", given)},
-        calls=1,
-        moved_bytes=given.hessian.nbytes + given.hessian.nbytes // 2,
-        operations=size**3 // 3,
-        arithmetic="fp32",
-        check=partial(check_factor, given),
-    )
+    moved = given.hessian.nbytes + given.hessian.nbytes // 2
+    contenders = {OURS: partial(Factor, given), "torch-chain": partial(torch_contender, "Chain", given)}
+    return fp32_benchmark("gptq_factor", given.hessian.shape, contenders, moved, size**3 // 3, check_factor, given)
 
 
 def feedback_benchmark(given: Inputs) -> Benchmark:
     """A column's errors reach all later ones, K / 2 of them as a rule, and those of its super-block once more."""
     num_rows, size = given.weight.shape
+    moved = given.weight.nbytes + given.hessian.nbytes // 2 + given.weight.size
+    operations = num_rows * size * (size + BLOCK)
+    contenders = {OURS: partial(Feedback, given), "torch-blocks": partial(torch_contender, "Blocks", given)}
+    return fp32_benchmark("gptq_feedback", given.weight.shape, contenders, moved, operations, check_feedback, given)
+
+
+def fp32_benchmark(
+    op: str,
+    shape: tuple[int, ...],
+    contenders: dict[str, Callable[[], Contender]],
+    moved_bytes: int,
+    operations: int,
+    check: Callable[..., Deviation],
+    given: Inputs,
+) -> Benchmark:
+    """One call in float32 on a whole matrix."""
     return Benchmark(
-        op="gptq_feedback",
-        shape=f"{num_rows}x{size}",
+        op=op,
+        shape="x".join(map(str, shape)),
         tokens=None,
-        contenders={OURS: partial(Feedback, given), "torch-blocks": partial(torch_contender, "Blocks", given)},
+        contenders=contenders,
         calls=1,
-        moved_bytes=given.weight.nbytes + given.hessian.nbytes // 2 + given.weight.size,
-        operations=num_rows * size * (size + BLOCK),
+        moved_bytes=moved_bytes,
+        operations=operations,
         arithmetic="fp32",
-        check=partial(check_feedback, given),
+        check=partial(check, given),
     )
 
 

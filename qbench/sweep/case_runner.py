@@ -134,7 +134,8 @@ class CaseRunner:
             return None
         key, seconds = (case.model, replace(case.quality, text_sha256=None)), None
         if key not in self.references:
-            job = ReferenceJob(case.model, case.fingerprint, case.quality, case.threads, str(self.temporary))
+            about = case.model, case.fingerprint, case.threads
+            job = ReferenceJob(*about, str(self.temporary), quality=case.quality)
             try:
                 self.job(job, on_stage)
                 self.references[key], seconds = None, self.worker.seconds
@@ -155,8 +156,9 @@ class CaseRunner:
         if made is None:
             fresh = self.temporary / folder.name
             fresh.mkdir(exist_ok=True)
-            about = (case.model, case.fingerprint, present(case.recipe), case.calibration, case.threads)
-            made = self.job(QuantizeJob(*about, str(fresh)), on_stage)
+            about, recipe = (case.model, case.fingerprint, case.threads), present(case.recipe)
+            job = QuantizeJob(*about, str(fresh), recipe=recipe, calibration=case.calibration)
+            made = self.job(job, on_stage)
             stamp = replace(_stamp(case), made=made)
             (fresh / STAMP).write_text(json.dumps(stamp.to_json(), indent=1) + "\n")
             if folder.exists():

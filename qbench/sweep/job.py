@@ -26,24 +26,30 @@ class Job(JsonData, Generic[R]):
 
 
 @dataclass(frozen=True, slots=True)
+class WritingJob(Job[R]):
+    """A job that writes into a folder; fingerprint: of the model's files"""
+
+    model: str
+    fingerprint: str | None
+    threads: int | None
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
 class KeptReferences(JsonData):
     """Names of the protocols whose logits are kept; under the others each case runs the reference next to its model."""
 
     kept: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceJob(Job[KeptReferences]):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceJob(WritingJob[KeptReferences]):
     """Run the unquantized model over the text and keep its logits in the folder."""
 
     name: ClassVar[str] = "reference"
     result: ClassVar[type[JsonData]] = KeptReferences
 
-    model: str
-    fingerprint: str | None
     quality: QualityCase
-    threads: int | None
-    folder: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +64,15 @@ class MadeArtifact(JsonData):
     quantize_peak_rss_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizeJob(Job[MadeArtifact]):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizeJob(WritingJob[MadeArtifact]):
     """Write the artifact of one recipe into the folder."""
 
     name: ClassVar[str] = "quantize"
     result: ClassVar[type[JsonData]] = MadeArtifact
 
-    model: str
-    fingerprint: str | None
     recipe: str
     calibration: CalibrationCase | None
-    threads: int | None
-    folder: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <numbers>
 #include <vector>
 
 #include "attention/attention.h"
 #include "attention/decode_mass.h"
+#include "attention/over_keys.h"
 #include "attention/residual.h"
 #include "attention/workspace.h"
 #include "thread_pool.h"
@@ -57,22 +57,13 @@ bool weighs_keys_apart(const Store& store, const Sequences& sequences, int64_t s
     return store.ring() || !is_decode(sequences, sequence, tokens, sinks);
 }
 
-class Attention {
+class Attention : OverKeys {
 public:
     Attention(const Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<float>& out,
               float softmax_scale, int64_t window, const Impl<Kernels>& impl, const Sinks& sinks,
               const Observed& observed)
-        : store_(store),
-          layout_(store.layout()),
-          sequences_(sequences),
-          q_(q),
+        : OverKeys(store, sequences, q, softmax_scale, window, impl, sinks, observed),
           out_(out),
-          softmax_scale_(softmax_scale),
-          window_(window > 0 ? window : std::numeric_limits<int64_t>::max()),
-          heads_per_kv_(q.heads / store.num_heads()),
-          impl_(impl),
-          sinks_(sinks),
-          observed_(observed),
           stretches_per_part_(store.ring() ? 2 : 1),
           keeps_weights_(observed.mass && !store.ring()),
           mass_(observed, store.num_heads(), heads_per_kv_, impl.kernels) {}
@@ -172,9 +163,7 @@ private:
     // The task's queries, and which of the tokens [begin, end) each of them sees: all of sinks, else its window.
     void prepare(const Task& task, const Heads<const float>& q, int64_t begin, int64_t end, Workspace& workspace,
                  const Rows& rows) {
-        // Weights are powers of 2 where softmax has powers of e.
-        const float factor = softmax_scale_ * std::numbers::log2e_v<float> * store_.keys().given[task.head] *
-                             impl_.kernels.code_unit(layout_.format);
+        const float factor = score_factor(task.head);
         for (int64_t i = 0; i < task.count; i++) {
             const int64_t token = position(task.sequence, task.head, task.first + i);
             for (int64_t h = 0; h < heads_per_kv_; h++) {
@@ -260,16 +249,7 @@ private:
         mass_.finish(task.weights, task.sequence, task.head, first_seen(end - 1), end, totals.data());
     }
 
-    const Store& store_;
-    const Layout& layout_;
-    const Sequences& sequences_;
-    const Heads<const float>& q_;
     const Heads<float>& out_;
-    float softmax_scale_;
-    int64_t window_, heads_per_kv_;
-    const Impl<Kernels>& impl_;
-    const Sinks& sinks_;
-    const Observed& observed_;
     int64_t stretches_per_part_;
     bool keeps_weights_;  // of decode steps, for their mass
     DecodeMass mass_;

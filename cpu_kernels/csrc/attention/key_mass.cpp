@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "attention/attention.h"
+#include "attention/over_keys.h"
 #include "attention/residual.h"
 #include "attention/workspace.h"
 #include "thread_pool.h"
@@ -20,22 +20,12 @@ static_assert(mass_keys % chunk_tokens == 0);
 // Slots [begin, end) of one sequence and kv head.
 struct KeyRange { int64_t sequence, head, begin, end; };
 
-class KeyMass {
+class KeyMass : OverKeys {
 public:
     KeyMass(const Store& store, const Sequences& sequences, const Heads<const float>& q, const float* lse,
             const Observed& observed, float softmax_scale, int64_t window, const Impl<Kernels>& impl,
             const Sinks& sinks)
-        : store_(store),
-          layout_(store.layout()),
-          sequences_(sequences),
-          q_(q),
-          lse_(lse),
-          observed_(observed),
-          softmax_scale_(softmax_scale),
-          window_(window > 0 ? window : std::numeric_limits<int64_t>::max()),
-          heads_per_kv_(q.heads / store.num_heads()),
-          impl_(impl),
-          sinks_(sinks) {}
+        : OverKeys(store, sequences, q, softmax_scale, window, impl, sinks, observed), lse_(lse) {}
 
     Isa run(std::span<const int64_t> which) {
         std::vector<KeyRange> tasks;
@@ -101,8 +91,7 @@ private:
     Rows prepare(const KeyRange& task, const Heads<const float>& q, int64_t begin, int64_t end, bool is_sinks,
                  int64_t first, int64_t count, Workspace& workspace) const {
         const Rows rows = workspace.rows(layout_, count * heads_per_kv_, 1);
-        const float factor = softmax_scale_ * std::numbers::log2e_v<float> * store_.keys().given[task.head] *
-                             impl_.kernels.code_unit(layout_.format);
+        const float factor = score_factor(task.head);
         for (int64_t i = 0; i < count; i++) {
             const int64_t token = position(task, first + i);
             const auto [b, t] = sequences_.row(task.sequence, first + i);
@@ -117,16 +106,7 @@ private:
         return rows;
     }
 
-    const Store& store_;
-    const Layout& layout_;
-    const Sequences& sequences_;
-    const Heads<const float>& q_;
     const float* lse_;  // [B, heads, T]
-    const Observed& observed_;
-    float softmax_scale_;
-    int64_t window_, heads_per_kv_;
-    const Impl<Kernels>& impl_;
-    const Sinks& sinks_;
     std::atomic<Isa> ran_{};
 };
 

@@ -11,7 +11,7 @@ from support.older_gpu import as_sm_80
 from gpu_kernels.attention.agreement import agrees, mass_agrees
 from gpu_kernels.attention.configs import SHARED_BYTES
 from gpu_kernels.attention.key_mass import Operands, key_mass, key_mass_ref
-from gpu_kernels.attention.key_mass_configs import CONFIGS, row
+from gpu_kernels.attention.key_mass_configs import CONFIGS
 from gpu_kernels.attention.key_mass_triton import key_mass_kernel, stores_scores
 from gpu_kernels.attention.paged_decode import Operands as PagedDecode
 from gpu_kernels.attention.paged_decode import paged_decode, paged_decode_ref
@@ -219,11 +219,6 @@ def test_lengths_of_other_heads_are_refused():
     cache = dataclasses.replace(cache, seq_lens=torch.zeros(1, 3, dtype=torch.int32))
     with pytest.raises(ValueError, match=r"got seq_lens \[1, 3\], expected \[1, 2\]"):
         Operands(query, cache, lse=torch.zeros(5, 4), cu_queries=bounds)
-
-
-def test_unknown_architecture_lists_the_known():
-    with pytest.raises(NotImplementedError, match=r"got sm_86, expected one of \['sm_80', 'sm_90', 'sm_100'\]"):
-        row(86, False, 128, 4)
 
 
 @pytest.mark.parametrize("key", CONFIGS, ids=lambda key: f"sm_{key[0]}-{key[1]}")

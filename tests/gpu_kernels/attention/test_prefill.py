@@ -16,7 +16,6 @@ from gpu_kernels.attention.paged_decode import paged_decode_ref
 from gpu_kernels.attention.paged_operands import paged_cache, sequence_bounds
 from gpu_kernels.attention.paged_prefill import Operands as PagedPrefill
 from gpu_kernels.attention.paged_prefill import paged_prefill, paged_prefill_ref
-from gpu_kernels.attention.prefill_configs import row
 from gpu_kernels.proof.draw import Draw
 
 
@@ -151,8 +150,3 @@ def test_unaligned_pages_are_refused():
     odd = torch.zeros(*cache.keys.shape[:3], 65).half()[..., :64]
     with pytest.raises(ValueError, match="rows 16-byte aligned"):
         paged_prefill(PagedPrefill(**operands | {"cache": dataclasses.replace(cache, keys=odd)}))
-
-
-def test_unknown_architecture_lists_the_known():
-    with pytest.raises(NotImplementedError, match=r"got sm_86, expected one of \['sm_80', 'sm_90', 'sm_100'\]"):
-        row("paged_prefill", 86, "16 bit")

@@ -67,7 +67,8 @@ def test_a_run_in_memory(decisions, recipe):
 def test_a_case_of_a_sweep(tmp_path, decisions):
     fingerprint = open_source("rand:tiny").fingerprint()
     calibration = CalibrationCase(text="random", samples=2, seq_len=32)
-    made = jobs.quantize(QuantizeJob("rand:tiny", fingerprint, "imatrix-q4_0", calibration, 1, str(tmp_path)), quiet)
+    job = QuantizeJob("rand:tiny", fingerprint, 1, str(tmp_path), recipe="imatrix-q4_0", calibration=calibration)
+    made = jobs.quantize(job, quiet)
     speed = SpeedCase(pp=8, tg=2, depth=0, repetitions=1)
     jobs.measure(MeasureJob(str(tmp_path / made.file), "rand:tiny", RunOptions(threads=1), "", speed=speed), quiet)
     assert decisions == ONCE

@@ -27,11 +27,12 @@ def measured(tmp_path_factory):
     """Candidates at 512 tokens and a judge that knows the KLD of each, by the jobs that a sweep runs."""
     folder, source = tmp_path_factory.mktemp("grid"), open_source(MODEL)
     fingerprint = source.fingerprint()
-    reference(ReferenceJob(MODEL, fingerprint, ONE_WINDOW, 1, str(folder)), no_progress)
+    reference(ReferenceJob(MODEL, fingerprint, 1, str(folder), quality=ONE_WINDOW), no_progress)
     klds = {}
     for recipe in RECIPES:
         (folder / recipe).mkdir()
-        made = quantize(QuantizeJob(MODEL, fingerprint, recipe, None, 1, str(folder / recipe)), no_progress)
+        job = QuantizeJob(MODEL, fingerprint, 1, str(folder / recipe), recipe=recipe, calibration=None)
+        made = quantize(job, no_progress)
         for cache in KV_CHOICES:
             options = RunOptions(kv_format=None if cache == "f32" else cache, threads=1)
             artifact = str(folder / recipe / made.file)

@@ -21,7 +21,7 @@ EVAL = QualityCase(max_windows=2, protocols=("llama.cpp-128",))
 
 def run_reference(folder) -> list[str]:
     fingerprint = open_source(MODEL).fingerprint()
-    return list(reference(ReferenceJob(MODEL, fingerprint, EVAL, 1, str(folder)), None).kept)
+    return list(reference(ReferenceJob(MODEL, fingerprint, 1, str(folder), quality=EVAL), None).kept)
 
 
 def run_case(folder) -> dict:

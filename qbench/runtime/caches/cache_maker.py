@@ -167,9 +167,9 @@ class CacheMaker:
             _, storages = make_memories(config, scheme, batch, BLOCK_TOKENS, impl=self._impl, mode=mode)
         # The model checks positions. Slots of the layer in which a window is cut may outgrow the context by some.
         cache = PolicyCache(config, OwnPages(storages, sys.maxsize, is_tight=True), policy, mode=mode)
-        cache.expand = self.expand
+        cache.evictor.expand = self.expand
         if policy.reads_token_kinds:
-            cache.token_kinds = self.token_kinds()
+            cache.evictor.token_kinds = self.token_kinds()
         return cache
 
     def _storage(self, layer: int, batch: int, policy: CachePolicy) -> KVStorage:

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from qbench.policies.positions import SPARE, Full, Sinks, Window
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker, max_chunk_tokens_of, policy_for, window_rules
+from qbench.runtime.caches.evictor import check_policy_suits, slot_table
 from qbench.runtime.caches.owned_pages import WindowSequence, window_pages
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.caches.places import PoolPages
-from qbench.runtime.caches.policy_cache import PolicyCache, check_policy_suits, slot_table
+from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.caches.pooled_cache import pooled_cache
 from qbench.runtime.caches.sink_cache import SinkCache, check_sinks, turns_with_text
 from quant.errors import InputError
@@ -80,9 +81,9 @@ class PooledCaches:
             places = PoolPages(self.pool, sequences)
             tables = [present(each.table) for each in sequences]
             cache = PolicyCache(self.config, places, self.policy, tables, self.pool.mode)
-            cache.seq_lens, cache.expand = places.seq_lens, self._expand
+            cache.seq_lens, cache.evictor.expand = places.seq_lens, self._expand
             if self._token_kinds is not None:
-                cache.token_kinds = self._token_kinds
+                cache.evictor.token_kinds = self._token_kinds
             return cache
         if self.shares_prefixes:
             return pooled_cache(self.pool, sequences)

@@ -46,7 +46,7 @@ def cache_of(text: str, batch: int = 1, *, in_kernels: bool = False) -> PolicyCa
         for _ in range(config.num_layers)
     ]
     cache = policy_cache(config, text, batch, storages=storages)
-    cache.token_kinds = KINDS
+    cache.evictor.token_kinds = KINDS
     return cache
 
 

@@ -47,5 +47,5 @@ def test_a_policy_gets_the_kinds_that_it_reads(name: str) -> None:
     source = ArraySource(config, random_weights(config), tokenizer=byte_tokenizer().info)
     cache = load_model(source, RunOptions(policy=name), impl="reference").new_cache(1)
     expected = token_kinds(source.tokenizer if name == "fastgen" else None)
-    assert torch.equal(cache.token_kinds.special, expected.special)
-    assert torch.equal(cache.token_kinds.punctuation, expected.punctuation)
+    assert torch.equal(cache.evictor.token_kinds.special, expected.special)
+    assert torch.equal(cache.evictor.token_kinds.punctuation, expected.punctuation)

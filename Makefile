@@ -9,6 +9,7 @@
 #   make test-interop  artifacts in other projects' code, and theirs here
 #   make asan          kernel tests with AddressSanitizer
 #   make bench         benchmarks of the CPU kernels
+#   make docs          the documentation, in build/docs
 #   make setup         only the installation that the others begin with
 #   make planted-faults  which of 60 faults and more, planted one at a time, these two runs find; hours
 #   make clean         remove compiled files and runs
@@ -26,7 +27,7 @@ KVPRESS := .venv-kvpress
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
 
-.PHONY: demo test test-all planted-faults test-pretended lint fix gate test-gpu test-interop asan setup bench clean
+.PHONY: demo test test-all planted-faults test-pretended lint fix gate docs test-gpu test-interop asan setup bench clean
 
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
@@ -80,6 +81,11 @@ test-gpu: setup $(VENV)/.tested-with
 gate: setup
 	$(VENV)/bin/qbench gate --suite ci --baseline results/ci --any-machine
 
+# Strict: a broken link or a page that cannot be made is an error. Links and fonts need no network.
+docs: setup $(VENV)/.documented-with
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --quiet --strict
+	@echo "docs: open build/docs/index.html"
+
 setup: $(VENV)/.installed
 
 # A torch that the machine already has (a GPU build, say) is used rather than downloaded again.
@@ -128,6 +134,11 @@ COMPILE_ERRORS := { grep -m 1 -A 60 'FAILED:\|CMake Error' build/setup.log || ta
 $(VENV)/.tested-with: $(VENV)/.dependencies
 	@echo "setup: packages of the tests"
 	@$(PIP) --group test
+	@touch $@
+
+$(VENV)/.documented-with: $(VENV)/.created pyproject.toml
+	@echo "setup: documentation tools"
+	@$(PIP) --group docs
 	@touch $@
 
 $(VENV)/.linted-with: $(VENV)/.created pyproject.toml

@@ -36,6 +36,7 @@ class Awq(Method):
     clip: bool = True
 
     name: ClassVar[str] = "awq"
+    paper: ClassVar[str | None] = "arXiv:2306.00978"
     stands_alone: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"sample"})
 

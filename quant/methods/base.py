@@ -38,6 +38,7 @@ class Method(ABC):
     """An algorithm from float weights to a format's codes: a pure function of weights and statistics.
 
     Subclasses are frozen dataclasses whose fields are the method's options.
+    paper   that describes it, as in "arXiv:2210.17323"; None: no paper
     needs   which statistics of `InputStats` it reads: "absmax", "imatrix", "hessian", "sample"; empty: none
     weighs_tied_tables   whether a table that embeds tokens and is the head, too, is rounded by what the head reads;
             else without statistics
@@ -45,6 +46,7 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
+    paper: ClassVar[str | None] = None
     needs: ClassVar[frozenset[str]] = frozenset()
     weighs_tied_tables: ClassVar[bool] = True
     stands_alone: ClassVar[bool] = True

@@ -64,6 +64,7 @@ class Gptq(Method):
     device: str = "auto"
 
     name: ClassVar[str] = "gptq"
+    paper: ClassVar[str | None] = "arXiv:2210.17323"
     needs: ClassVar[frozenset[str]] = frozenset({"hessian"})
 
     def __post_init__(self) -> None:

@@ -26,6 +26,7 @@ class LlmInt8(Method):
     """
 
     name: ClassVar[str] = "llm-int8"
+    paper: ClassVar[str | None] = "arXiv:2208.07339"
     needs: ClassVar[frozenset[str]] = frozenset({"absmax"})
 
     def quantize_layer(self, layer: Layer, stats: Mapping[str, InputStats]) -> dict[str, QTensor]:

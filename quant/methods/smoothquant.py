@@ -35,6 +35,7 @@ class SmoothQuant(Method):
     pairs: bool = True
 
     name: ClassVar[str] = "smoothquant"
+    paper: ClassVar[str | None] = "arXiv:2211.10438"
     stands_alone: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

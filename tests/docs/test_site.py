@@ -1,0 +1,67 @@
+"""Generated pages match the registries, and the navigation has every page once."""
+
+from dataclasses import fields
+
+import pytest
+
+from docs.hooks.navigation import SECTIONS, navigation
+from docs.hooks.reference import generated_pages
+from docs.hooks.results import result_pages
+from docs.hooks.suite_keys import AXIS_KEYS, SECTION_KEYS, SUITE_KEYS
+from qbench.cli.main import COMMANDS
+from qbench.policies.registry import policy_names
+from qbench.sweep.suite.axes import AXES
+from qbench.sweep.suite.load_suite import SECTIONS as SUITE_SECTIONS
+from qbench.sweep.suite.suite import Suite
+from quant.formats import FORMATS
+from quant.kv import KV_FORMATS
+from quant.recipes import RECIPES
+
+
+def test_keys_of_suites_are_those_that_are_read():
+    assert {*SUITE_KEYS, *AXIS_KEYS} == {field.name for field in fields(Suite)}
+    assert set(AXIS_KEYS) == {axis.key for axis in AXES}
+    assert {name: set(keys) for name, keys in SECTION_KEYS.items()} == {
+        name: {field.name for field in fields(kind)} for name, kind in SUITE_SECTIONS.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("reference/recipes.md", RECIPES),
+        ("reference/formats.md", FORMATS),
+        ("reference/kv-formats.md", KV_FORMATS),
+        ("reference/policies.md", policy_names()),
+        ("reference/commands.md", [f"qbench {name}" for name in COMMANDS]),
+    ],
+)
+def test_registries_are_listed(page, names):
+    content = generated_pages()[page]
+    assert all(f"`{name}" in content for name in names)
+
+
+def test_every_page_is_in_the_navigation_once():
+    pages = ["index.md", "own.md", "results/a.md", "results/index.md", "reference/commands/bench.md", "picture.svg"]
+    shown = [page for section in navigation(pages) for entries in section.values() for page in _flat(entries)]
+    assert sorted(shown) == sorted(pages[:-1])
+    assert shown.index("results/index.md") < shown.index("results/a.md")
+
+
+def _flat(entries):
+    for entry in entries:
+        yield from [entry] if isinstance(entry, str) else (page for pages in entry.values() for page in pages)
+
+
+def test_no_page_is_listed_twice():
+    listed = [page for _, pages in SECTIONS for page in pages]
+    assert len(listed) == len(set(listed))
+
+
+def test_links_between_pages_of_results_stay_links(tmp_path):
+    for name, text in {"a": "# A\n[b](../b/README.md) [code](../../qbench/x.py)\n", "b": "# B\n"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "README.md").write_text(text)
+    pages = result_pages(tmp_path)
+    assert pages["results/a.md"] == "# A\n[b](b.md) code (`../../qbench/x.py`)\n"
+    assert "- [A](a.md)\n- [B](b.md)" in pages["results/index.md"]

@@ -1,5 +1,10 @@
 """Counts and commits as a sentence says them."""
 
+# The definition is in `qbench.speed.shares`.
+ROOFLINE_LEGEND = (
+    "share of the roofline: the median over the rounds of least time / time, at the bandwidth of the same round"
+)
+
 
 def count(number: float, thing: str) -> str:
     """ "1 core", "2 cores" """

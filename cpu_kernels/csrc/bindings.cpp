@@ -125,8 +125,9 @@ NB_MODULE(_ext, m) {
     qk::mla::bind(m);
     qk::gram::bind(m);
 
-    m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "Bytes/s read from memory by this many threads, best of 0.3 s.");
+    m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a, "seconds"_a = 0.3,
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Bytes/s read from memory by this many threads, best of so many seconds.");
     m.def("measure_int8_peak", qk::roofline::int8_peak, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
           "int8 multiply-adds from registers in operations/s (two each), best of 0.3 s.");
     m.def("measure_int16_peak", qk::roofline::int16_peak, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),

@@ -1,6 +1,6 @@
 """The lines of `qbench bench` for people."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Protocol
 
@@ -128,8 +128,7 @@ def outliers_of(samples: Samples, phase: str) -> list[str]:
 def machine_line(result: Metrics) -> str | None:
     """Medians over all samples; what the system does not say is left out."""
     roofline, samples = present(present(result.speed).roofline), samples_of(result)
-    bandwidths = " and ".join(readable_bytes(value) for value in present(roofline.bandwidths_bytes_per_s))
-    parts = [f"{bandwidths}/s read before and after"]
+    parts = [bandwidth_line(present(roofline.bandwidths_bytes_per_s))]
     for values, text in (
         (samples.clock_mhz, "{:.0f} MHz"),
         (samples.temperature_c, "{:.0f} C"),
@@ -139,6 +138,13 @@ def machine_line(result: Metrics) -> str | None:
         value = typical(values)
         parts += [] if value is None else [text.format(value)]
     return ", ".join(parts)
+
+
+def bandwidth_line(rounds: Sequence[float]) -> str:
+    """rounds: bytes per second, one per round; empty if a cache holds the bytes of a decode step"""
+    if not rounds:
+        return "a cache holds the bytes of a step"
+    return f"{readable_bytes(min(rounds))}/s to {readable_bytes(max(rounds))}/s read in the rounds"
 
 
 def typical(condition: Mapping[str, list[float | None]] | None) -> float | None:
@@ -170,7 +176,7 @@ def readable_comparison(case: VersusCase, found: VersusMetrics) -> dict[str, str
         "kernels": kernels_line(present(found.facts), case.threads),
         "llama.cpp": f"llama-cpp-python {peer.version}, {case.threads} thread(s)",
         "KV cache": f"{found.kv_bits:.3g} bits here, {peer.kv_format} there",
-        "bandwidth": f"{readable_bytes(min(bandwidths))}/s to {readable_bytes(max(bandwidths))}/s over the rounds",
+        "bandwidth": bandwidth_line(bandwidths),
         "measured": measured_line(present(ours.samples), None),
     }
     for phase in PHASES:

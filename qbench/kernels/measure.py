@@ -1,15 +1,17 @@
 """Contenders timed in turn, and their share of what this machine can do."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from statistics import median
 
 import numpy as np
 
 from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender
 from qbench.measure.host.clocks import Clock
 from qbench.measure.records.record import json_hash
+from qbench.speed.shares import share_of_rounds
 from qbench.statistics import spread
 from quant.json_data import JsonData
 
@@ -62,7 +64,7 @@ class Figures(JsonData):
 
     The median is that of the rounds, as is the ratio's: a round in a slow spell has fewer samples than others, and
     counts as much.
-    share    of the roofline; None for a search
+    share    of the roofline, as in `qbench.speed.shares`; None for a search
     ratio    how many times as fast as this contender ours is: {median, min, max, mad}; not of ours itself
     """
 
@@ -111,27 +113,38 @@ class KernelFigures(JsonData):
 
 @dataclass(frozen=True, slots=True)
 class RunPeaks:
-    """Measured in this run, with the threads of the run. cache_bytes: of the last level, 0: unknown"""
+    """Measured in this run, with the threads of the run.
 
-    bytes_per_s: float
+    bytes_per_s   one per round; empty for bytes that a cache keeps
+    cache_bytes   of the last level, 0: unknown
+    """
+
+    bytes_per_s: Sequence[float]
     ops_per_s: Mapping[str, float]
     cache_bytes: int = 0
 
-    def bounds_s(self, benchmark: Benchmark) -> dict[str, float]:
-        """The least time of one call by what bounds it; nothing for a search, whose operations nobody counts.
+    def bounds_s(self, benchmark: Benchmark) -> dict[str, list[float]]:
+        """The least time of one call in each round, for each bound; empty for a search, whose operations nobody counts.
 
         The memory's bandwidth bounds no calls that a cache keeps the bytes of.
         """
         if benchmark.operations is None:
             return {}
-        bounds = {"operations": benchmark.operations / self.ops_per_s[benchmark.arithmetic]}
-        if benchmark.is_cold(self.cache_bytes):
-            bounds["bytes"] = benchmark.moved_bytes / self.bytes_per_s
+        is_cold = benchmark.is_cold(self.cache_bytes) and bool(self.bytes_per_s)
+        rounds = len(self.bytes_per_s) if is_cold else 1
+        bounds = {"operations": [benchmark.operations / self.ops_per_s[benchmark.arithmetic]] * rounds}
+        if is_cold:
+            bounds["bytes"] = [benchmark.moved_bytes / speed for speed in self.bytes_per_s]
         return bounds
 
 
-def measure(benchmark: Benchmark, clock: Clock = time.perf_counter) -> dict[str, Found]:
-    """Contender -> its seconds per call. Nobody is timed if ours is wrong."""
+def measure(
+    benchmark: Benchmark, clock: Clock = time.perf_counter, probe: Callable[[], None] | None = None
+) -> dict[str, Found]:
+    """Contender -> its seconds per call. Nobody is timed if ours is wrong.
+
+    probe   called at the end of each round
+    """
     found: dict[str, Found] = {}
     ready: dict[str, Contender] = {}
     for name, build in benchmark.contenders.items():
@@ -150,14 +163,18 @@ def measure(benchmark: Benchmark, clock: Clock = time.perf_counter) -> dict[str,
             found[name] = Found(wrong=f"error {off.error:.3g}, expected at most {off.bound:.3g}")
     if found[OURS].wrong is not None:
         return found | {name: Found(absent=f"not timed, as {OURS} is wrong") for name in ready}
-    for name, seconds in take_turns({name: contender.run for name, contender in ready.items()}, clock).items():
+    runs = {name: contender.run for name, contender in ready.items()}
+    for name, seconds in take_turns(runs, clock, probe=probe).items():
         calls = [[sample / benchmark.calls for sample in samples] for samples in seconds]
         found[name] = replace(found[name], seconds=calls)
     return found
 
 
 def take_turns(
-    runs: Mapping[str, Callable[[], float | None]], clock: Clock = time.perf_counter, rounds: int = ROUNDS
+    runs: Mapping[str, Callable[[], float | None]],
+    clock: Clock = time.perf_counter,
+    rounds: int = ROUNDS,
+    probe: Callable[[], None] | None = None,
 ) -> dict[str, list[list[float]]]:
     """Seconds of each run, by round: contenders alternate, and every other round goes backwards."""
     seconds: dict[str, list[list[float]]] = {name: [] for name in runs}
@@ -165,6 +182,8 @@ def take_turns(
         for name in list(runs)[:: 1 if round_ % 2 == 0 else -1]:
             time.sleep(SETTLE_S)
             seconds[name].append(one_turn(runs[name], clock))
+        if probe:
+            probe()
     return seconds
 
 
@@ -183,8 +202,8 @@ def seconds_of(run: Callable[[], float | None], clock: Clock) -> float:
 def summarize(benchmark: Benchmark, found: Mapping[str, Found], machine_peaks: RunPeaks) -> KernelFigures:
     """One row: our figures, and of each contender its time and how many times as fast as it ours is."""
     bounds = machine_peaks.bounds_s(benchmark)
-    bound_by = max(bounds, key=bounds.__getitem__, default=None)
-    least = None if bound_by is None else bounds[bound_by]
+    bound_by = max(bounds, key=lambda name: median(bounds[name]), default=None)
+    least = [max(of_round) for of_round in zip(*bounds.values(), strict=True)]
     ours = found[OURS]
     contenders: dict[str, Figures | Untimed] = {}
     for name, entry in found.items():
@@ -200,25 +219,26 @@ def summarize(benchmark: Benchmark, found: Mapping[str, Found], machine_peaks: R
         moved_bytes=benchmark.moved_bytes,
         operations=benchmark.operations,
         arithmetic=benchmark.arithmetic,
-        least_ms=None if least is None else 1e3 * least,
+        least_ms=1e3 * median(least) if least else None,
         bound_by=bound_by,
         impls={} if ours.how is None else {ours.how: 1},
         contenders=contenders,
     )
 
 
-def figures(benchmark: Benchmark, entry: Found, least: float | None) -> Figures | Untimed:
-    """least: seconds of a call at the roofline"""
+def figures(benchmark: Benchmark, entry: Found, least: Sequence[float]) -> Figures | Untimed:
+    """least: seconds of a call at the roofline, one per round or one for all; empty for a search"""
     if entry.how is None or entry.seconds is None:
         return Untimed(absent=entry.absent, wrong=entry.wrong)
     rounds = round_medians(entry.seconds)
-    median = float(np.median(rounds))
+    middle = float(np.median(rounds))
+    of_rounds = least if len(least) == len(rounds) else [*least] * len(rounds)
     return Figures(
         how=entry.how,
-        ms=1e3 * median,
-        gb_s=benchmark.moved_bytes / median / 1e9,
-        tera_ops=None if benchmark.operations is None else benchmark.operations / median / 1e12,
-        share=None if least is None else least / median,
+        ms=1e3 * middle,
+        gb_s=benchmark.moved_bytes / middle / 1e9,
+        tera_ops=None if benchmark.operations is None else benchmark.operations / middle / 1e12,
+        share=share_of_rounds(of_rounds, rounds) if least else None,
         spread_ms=spread([1e3 * seconds for seconds in rounds]),
         samples_ms=[[1e3 * sample for sample in turn] for turn in entry.seconds],
     )

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
-import cpu_kernels
 from qbench.kernels.linear_benchmarks import ANY_SHAPE, COMPUTE_BOUND_TOKENS
 from qbench.kernels.measure import KernelFigures, RunPeaks, TimingProtocol, measure, summarize, timing_protocol
 from qbench.kernels.timed import benchmarks, timed_ops
@@ -16,7 +16,7 @@ from qbench.measure.host.placement import Placement, placement
 from qbench.measure.subject import running_isa
 from qbench.nearest import nearest
 from qbench.progress import Progress
-from qbench.speed.peaks import largest_peak
+from qbench.speed.peaks import largest_peak, measure_bandwidth
 from quant.errors import InputError
 from quant.json_data import JsonData
 
@@ -27,7 +27,7 @@ PEAK_TRIES = 3  # before the first kernel of an arithmetic: who shares the cores
 class Conditions(JsonData):
     """The circumstances of a timing.
 
-    bandwidth_bytes_per_s   before and after the case; empty for one that a cache keeps
+    bandwidth_bytes_per_s   one per round; empty for bytes that a cache keeps
     busy_before             share of the machine that others took
     """
 
@@ -67,8 +67,7 @@ def run_kernels(
 ) -> Iterator[KernelRow]:
     """A row per kernel, shape and number of tokens; those of a shape come together.
 
-    The bandwidth is measured before and after each case that no cache keeps, and the larger counts; of the peaks the
-    largest that was found in the run until then. So a slow spell of the machine flatters no kernel.
+    The bandwidth is measured in each round of a case that no cache keeps. The largest peak of the run so far counts.
 
     only, shapes   as `benchmarks` takes them
     busy           share of the machine that others took when this began
@@ -87,12 +86,10 @@ def run_kernels(
         for _ in range(0 if arithmetic in tried else PEAK_TRIES - 1):
             peak = largest_peak(arithmetic, threads)
         tried.add(arithmetic)
-        bandwidths: list[float] = []  # after each case: before the next one
         for benchmark in group:
-            is_cold = benchmark.is_cold(cache_bytes)
-            before = (bandwidths or [cpu_kernels.measure_read_bandwidth(threads)])[-1:] if is_cold else []
-            found = measure(benchmark, CLOCKS[clock])
-            bandwidths = [*before, cpu_kernels.measure_read_bandwidth(threads)] if is_cold else []
+            bandwidths: list[float] = []
+            probe = partial(append_bandwidth, bandwidths, threads) if benchmark.is_cold(cache_bytes) else None
+            found = measure(benchmark, CLOCKS[clock], probe)
             conditions = Conditions(
                 threads=threads,
                 clock=clock,
@@ -106,7 +103,7 @@ def run_kernels(
                 busy_before=busy,
                 load_average=list(os.getloadavg()),
             )
-            machine_peaks = RunPeaks(max(bandwidths, default=0.0), {arithmetic: peak}, cache_bytes)
+            machine_peaks = RunPeaks(bandwidths, {arithmetic: peak}, cache_bytes)
             yield KernelRow(summarize(benchmark, found, machine_peaks), conditions)
     if not tried:
         told = only if isinstance(only, str) else " or ".join(only)
@@ -114,3 +111,8 @@ def run_kernels(
             f"no kernel that is timed at {', '.join(map(str, tokens))} tokens has {told!r} in its name"
             f"{nearest(told, timed_ops())}; attention is timed at 1 and from {COMPUTE_BOUND_TOKENS} on"
         )
+
+
+def append_bandwidth(found: list[float], threads: int) -> None:
+    """Measure the bandwidth now and append it."""
+    found.append(measure_bandwidth(threads))

@@ -130,9 +130,15 @@ class SpeedFigures(JsonRow):
 
 @dataclass(frozen=True, slots=True)
 class Roofline(JsonRow):
-    """Share of the roofline reached by pp and tg (1 is the bound), with the terms that it comes from."""
+    """Share of the roofline reached by pp and tg (1 is the bound), with the terms that it comes from.
 
-    json_omits: ClassVar[tuple[str, ...]] = ("bandwidths_bytes_per_s",)
+    bandwidths_bytes_per_s  one per round; empty if a cache holds all bytes
+    bandwidth_bytes_per_s   their median
+    bandwidth_of            "round": shares as in `qbench.speed.shares`; absent from older records, whose shares divide
+                            by the larger of two bandwidths, one read before the case and one after it
+    """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("bandwidths_bytes_per_s", "bandwidth_of")
 
     pp: float | None = None
     tg: float | None = None
@@ -142,11 +148,17 @@ class Roofline(JsonRow):
     bandwidth_bytes_per_s: float | None = None
     peak_ops_per_s: dict[str, float] | None = None
     bandwidths_bytes_per_s: list[float] | None = None
+    bandwidth_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MachinePeaks(JsonRow):
-    """Measured bandwidth and operation rates of the machine. Fields as in `qbench.speed.machine_peaks`."""
+    """Measured operation rates of the machine. Fields as in `qbench.speed.machine_peaks`.
+
+    bandwidths   of older records; later ones keep one per round in `roofline`
+    """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("bandwidths",)
 
     threads: int | None = None
     bandwidths: tuple[float, ...] = ()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
+from qbench.phrases import ROOFLINE_LEGEND
 from qbench.report.extra_columns import OVERHEAD, PROTOCOL, SHARES, TASK, metric_of
 from qbench.report.floors import FLOOR, PHASES
 from qbench.report.table import Table, is_missing
@@ -151,8 +152,8 @@ COLUMNS = (
         digits=0,
         scale=100,
         on_page=False,
-        meaning="Share of the operations a second that this machine reached at best, in this run or minutes before; "
-        "`machine_peaks` of the record tells when.",
+        meaning=f"Of the bound by operations or by reading the weights; {ROOFLINE_LEGEND}. "
+        "`machine_peaks` of the record tells when the operations were measured.",
     ),
     Column(
         "roofline_tg",
@@ -160,8 +161,8 @@ COLUMNS = (
         digits=0,
         scale=100,
         on_page=False,
-        meaning="Share of the bandwidth that this machine reached at best, measured as that, for the bytes that must "
-        "move. None where they fit into the processor's cache.",
+        meaning=f"Of the bound by bytes or by operations; {ROOFLINE_LEGEND}. "
+        "None if the bytes fit into the processor's cache.",
     ),
     Column(
         "peak_rss_bytes",

@@ -10,10 +10,12 @@ from qbench.measure.records.kept_kinds import (
     VersusRatio,
 )
 from qbench.measure.records.record import Record
+from qbench.phrases import ROOFLINE_LEGEND
 from qbench.report.typed_rows import rows_of
 from quant.present import present
 
 OURS, ABSENT = "qbench", "n/a"
+OLDER = " *"  # after a share of the roofline by another definition
 Cells = tuple[list[str], list[list[str]], list[bool]]  # the heading, rows of as many texts, which columns are numbers
 # How names of ops begin -> what the table of such kernels is called.
 FAMILIES = {
@@ -45,7 +47,7 @@ def kernel_cells(records: list[Record]) -> Cells:
     cells = []
     for case, metrics in rows:
         contenders = present(metrics.contenders)
-        figures = kernel_figures(contenders[OURS], metrics.bound_by)
+        figures = kernel_figures(contenders[OURS], metrics.bound_by, OLDER if is_older_share(metrics) else "")
         others = [peer_cell(contenders.get(name)) for name in peers]
         tokens = ABSENT if case.tokens is None else str(case.tokens)
         cells.append([case.op, case.shape, tokens, *figures, *others])
@@ -54,15 +56,25 @@ def kernel_cells(records: list[Record]) -> Cells:
     return [heading[i] for i in kept], [[row[i] for i in kept] for row in cells], [numeric[i] for i in kept]
 
 
-def kernel_figures(ours: Contender, bound_by: str | None) -> list[str]:
-    """Time, what it moves or computes a second, by which of them it is bound, the share of that, and what ran."""
+def kernel_figures(ours: Contender, bound_by: str | None, mark: str = "") -> list[str]:
+    """Time, rate of the bytes or operations that bound it, the share of that bound, and the implementation.
+
+    mark   after the share
+    """
     if ours.ms is None:
         return [ABSENT] * 4
     rate, share = ABSENT, ABSENT
     if bound_by is not None:
         rate = f"{ours.gb_s:.1f} GB/s" if bound_by == "bytes" else f"{ours.tera_ops:.3f} TOPS"
-        share = percent(ours.share)
+        share = percent(ours.share) + mark
     return [f"{ours.ms:.3f}", rate, share, ours.how or ABSENT]
+
+
+def is_older_share(metrics: KernelMetrics) -> bool:
+    """Whether the share divides by the larger of two bandwidths, one read before the case and one after it."""
+    of_rounds = present(metrics.contenders)[OURS].samples_ms or []
+    bandwidths = metrics.bandwidth_bytes_per_s or []
+    return metrics.bound_by == "bytes" and len(bandwidths) != len(of_rounds)
 
 
 def percent(share: float | None) -> str:
@@ -82,6 +94,8 @@ def peer_cell(entry: Contender | None) -> str:
 KERNEL_NOTE = (
     "M tokens; ms and ratios: medians of the rounds' medians, [least, greatest] round; ratio: how many times as fast "
     "as the peer; of the roofline: of the read bandwidth or of the peak of its operations, whichever bounds the kernel"
+    f"; {ROOFLINE_LEGEND}; {OLDER.strip()} of older records: at the larger of two bandwidths, read before and after "
+    "the case"
 )
 
 
@@ -107,7 +121,8 @@ def versus_cells(records: list[Record]) -> Cells:
 
 VERSUS_NOTE = (
     "tokens a second: median [least, greatest] of the repetitions; ratio: median of the pairs (95 % interval); of the "
-    "roofline: qbench's share and llama.cpp's; ran: int8x256 rounds K-quants to int8 with one scale for 256 weights"
+    f"roofline: qbench's share and llama.cpp's; {ROOFLINE_LEGEND}; "
+    "ran: int8x256 rounds K-quants to int8 with one scale for 256 weights"
 )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qbench.compute import FAST
-from qbench.phrases import count, short_commit
+from qbench.phrases import ROOFLINE_LEGEND, count, short_commit
 from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
 from qbench.report.floors import FLOOR, PHASES
@@ -61,6 +61,7 @@ class Table:
         told = [f"{100 * floor:.1f} % ({phase})" for phase, floor in floors.items() if not is_missing(floor)]
         if told:
             parts.append(f"a speed measured again lies within {' and '.join(told)} of itself")
+        parts += roofline_notes(self.columns)
         commits = dict.fromkeys(map(short_commit, self.columns["commit"], self.columns["dirty"]))
         parts.append("commit " + ", ".join(commits))
         return "; ".join(parts)
@@ -69,6 +70,17 @@ class Table:
     def failures(self) -> list[tuple[str, str]]:
         rows = zip(*(self.columns[name] for name in ("status", "recipe", "error")), strict=True)
         return [(recipe, error) for status, recipe, error in rows if status != "ok"]
+
+
+def roofline_notes(columns: Mapping[str, list[Any]]) -> list[str]:
+    """The definition of the shares of the roofline, if there are any."""
+    shares = zip(columns["roofline_pp"], columns["roofline_tg"], columns["roofline_of"], strict=True)
+    found = [is_missing(of) for pp, tg, of in shares if not (is_missing(pp) and is_missing(tg))]
+    notes = [] if all(found) else [ROOFLINE_LEGEND]
+    if any(found):
+        which = "shares of the roofline" if all(found) else f"in {count(sum(found), 'older row')}"
+        notes.append(f"{which}: at the larger of two bandwidths, read before and after the case")
+    return notes
 
 
 def build_tables(frame: "pd.DataFrame") -> list[Table]:

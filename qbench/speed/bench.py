@@ -12,7 +12,7 @@ from qbench.measure.host.device_memory import peak_device_bytes, reset_peak_devi
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
 from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
-from qbench.measure.metrics import Facts, MachinePeaks, Memory, Metrics, Speed, SpeedFigures
+from qbench.measure.metrics import Facts, MachinePeaks, Memory, Metrics, Roofline, Speed, SpeedFigures
 from qbench.measure.subject import Subject
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
@@ -20,9 +20,9 @@ from qbench.runtime import load_model
 from qbench.runtime.load import set_threads
 from qbench.speed.case_facts import CaseFacts, case_facts
 from qbench.speed.machine_peaks import CurrentPeaks, busy_during, measure_machine_peaks
-from qbench.speed.peaks import measure_bandwidth
-from qbench.speed.roofline import roofline
-from qbench.speed.speed import measure_speed
+from qbench.speed.peaks import last_cache_bytes, measure_bandwidth
+from qbench.speed.shares import fits_in_cache, roofline
+from qbench.speed.speed import time_model
 from qbench.speed.speed_case import SpeedCase
 from quant.models import ModelConfig
 from quant.present import present
@@ -58,7 +58,7 @@ def bench_cases(
     options   a cache other than dynamic is named in the row
     threads   several numbers of threads, one after the other, instead of the options' own
     machine_peaks  from another row: taken while they are young, and others leave as much of
-              the machine as then; None: measured before and after each case
+              the machine as then; None: measured after each case
     returns   rows with spread and raw samples
     raises    InputError for impossible sizes, or more tokens than the model's context holds
     """
@@ -69,9 +69,6 @@ def bench_cases(
     for case in cases:
         case.check_context(ModelConfig.of(subject.source).max_positions)
     known = None if machine_peaks is None else CurrentPeaks.of(machine_peaks)
-    # Before the memory is watched: it takes buffers of its own.
-    is_known = known is not None and known.holds(subject.threads)
-    before, before_seconds = ((), 0.0) if is_known else bandwidth_before(subject.options)
     is_reset = reset_peak_rss()
     baseline = current_rss_bytes()
     load_start = time.perf_counter()
@@ -80,13 +77,11 @@ def bench_cases(
     loading_peak = peak_rss_bytes()
     for count in (each or available_cores() for each in threads):
         set_threads(count)
-        if count != subject.threads:  # a bandwidth is that of so many threads
-            subject = replace(subject, options=options.with_threads(count))
-            before, before_seconds = bandwidth_before(subject.options)
+        subject = replace(subject, options=options.with_threads(count))
         for case in cases:
             reset_peak_rss()
             reset_peak_device(options.device)
-            facts, speed, memory, peaks_seconds = bench_case(subject, model, case, known, before, progress)
+            facts, speed, memory, peaks_seconds = bench_case(subject, model, case, known, progress)
             # The kernel's high-water mark is taken from counters that lag some pages behind, so that a small model's
             # may lie below what was held before it.
             memory = replace(
@@ -95,20 +90,33 @@ def bench_cases(
                 peak_rss_since="load" if is_reset else "start",
                 baseline_rss_bytes=baseline,
             )
-            peaks_seconds += before_seconds
             layout = None if options.cache == DYNAMIC else options.cache
             speed = replace(speed, cache=layout, policy=None if options.policy == FULL else options.policy)
-            before, before_seconds = speed.peaks.bandwidths[-1:] if speed.peaks else (), 0.0
             seconds = time.perf_counter() - start
             found = Metrics(facts=facts, speed=speed, memory=memory)
             yield replace(found, peaks_seconds=peaks_seconds, load_seconds=load_seconds, seconds=seconds)
             start, load_seconds = time.perf_counter(), 0.0  # the next case has the model loaded
 
 
-def bandwidth_before(options: RunOptions) -> tuple[tuple[float, ...], float]:
-    """Measured now, and the seconds that it took."""
-    start = time.perf_counter()
-    return (measure_bandwidth(present(options.threads), options.device),), time.perf_counter() - start
+class BandwidthProbe:
+    """Measures the bandwidth between rounds, and leaves the buffer that it takes out of the peak of the memory.
+
+    peak_bytes   of this process until the last call, without the probe's buffer
+    seconds      that all calls took
+    """
+
+    def __init__(self, options: RunOptions) -> None:
+        self.threads, self.device = present(options.threads), options.device
+        self.peak_bytes, self.seconds = 0, 0.0
+
+    def __call__(self) -> float:
+        """Bytes per second now."""
+        start = time.perf_counter()
+        self.peak_bytes = max(self.peak_bytes, peak_rss_bytes())
+        found = measure_bandwidth(self.threads, self.device)
+        reset_peak_rss()
+        self.seconds += time.perf_counter() - start
+        return found
 
 
 def bench_case(
@@ -116,31 +124,38 @@ def bench_case(
     model: Any,
     case: SpeedCase,
     known: CurrentPeaks | None,
-    before: Sequence[float],
     progress: Progress | None = None,
 ) -> tuple[Facts, Speed, Memory, float]:
     """Facts, speed and memory of a model that is loaded, and the seconds that measuring the machine peaks took.
 
     known    the machine peaks of an earlier case, measured again if they no longer hold
-    before   bytes a second measured right before, if any
     """
-    load_before = os.getloadavg()
-    figures = measure_speed(model, case, threads=subject.threads, meter=find_meter(), progress=progress)
-    # before the bandwidth is measured again
-    memory = Memory(peak_rss_bytes=peak_rss_bytes(), peak_device_bytes=peak_device_bytes(subject.options.device))
+    load_before, device = os.getloadavg(), subject.options.device
+    about, probe = case_facts(subject, model, case), BandwidthProbe(subject.options)
+    is_cold = not fits_in_cache(about.work, last_cache_bytes(device))
+    figures, rounds = time_model(
+        model,
+        case,
+        threads=subject.threads,
+        meter=find_meter(),
+        probe=probe if is_cold else None,
+        progress=progress,
+    )
+    peak = max(probe.peak_bytes, peak_rss_bytes())
+    memory = Memory(peak_rss_bytes=peak, peak_device_bytes=peak_device_bytes(device))
     start = time.perf_counter()
     if known is None or not known.holds(subject.threads) or not known.is_like(busy_during(figures)):
-        known = measure_machine_peaks(subject.threads, figures, *before, device=subject.options.device)
-    seconds = time.perf_counter() - start
-    about = case_facts(subject, model, case)
-    speed = speed_of(about, case, figures, known)
+        known = measure_machine_peaks(subject.threads, figures, device=device)
+    seconds = probe.seconds + time.perf_counter() - start
+    speed = speed_of(about, case, figures, known, roofline(about.work, case, rounds, 0, known))
     load = {"before": list(load_before), "after": list(os.getloadavg())}
     return about.facts, replace(speed, load_average=load), memory, seconds
 
 
-def speed_of(about: CaseFacts, case: SpeedCase, figures: SpeedFigures, machine_peaks: CurrentPeaks) -> Speed:
+def speed_of(
+    about: CaseFacts, case: SpeedCase, figures: SpeedFigures, machine_peaks: CurrentPeaks, bounds: Roofline
+) -> Speed:
     """The figures of a case, and the bounds that they are compared with."""
-    share = roofline(about.work, machine_peaks.peaks, figures)
     return Speed(
         context=case.longest,
         batch=case.batch,
@@ -148,7 +163,7 @@ def speed_of(about: CaseFacts, case: SpeedCase, figures: SpeedFigures, machine_p
         tg=case.tg,
         depth=case.depth,
         figures=figures,
-        roofline=replace(share, bandwidths_bytes_per_s=list(machine_peaks.bandwidths)),
+        roofline=bounds,
         peaks=machine_peaks.kept(),
         kv_bytes_per_token=about.kv_bytes_per_token,
         predicted_bytes=about.predicted_bytes,

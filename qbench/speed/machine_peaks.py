@@ -8,17 +8,14 @@ from statistics import median
 from qbench.devices import CPU
 from qbench.measure.host.busy import QUIET
 from qbench.measure.metrics import MachinePeaks, SpeedFigures
-from qbench.speed.peaks import last_cache_bytes, measure_bandwidth, measure_op_peaks
-from qbench.speed.roofline import Peaks
+from qbench.speed.peaks import last_cache_bytes, measure_op_peaks
 
 MOST_AGE_S = 600.0  # a machine that warms up or throttles does so within minutes
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentPeaks:
-    """bandwidths      bytes a second that `threads` read, each time that was measured; the largest is the bound, since
-                    others may have been at work during another
-    ops_per_s       peak operations a second by arithmetic
+    """ops_per_s       peak operations per second by arithmetic; the bandwidth is measured in each round instead
     busy_by_others  share of all cores' time that others took of the case that they were measured with, 0 to 1; None
                     where the system does not say
     time            seconds of the epoch
@@ -26,7 +23,6 @@ class CurrentPeaks:
     """
 
     threads: int
-    bandwidths: tuple[float, ...]
     ops_per_s: Mapping[str, float]
     busy_by_others: float | None
     time: float
@@ -37,25 +33,18 @@ class CurrentPeaks:
         """From those that an earlier row keeps."""
         if kept.threads is None or kept.ops_per_s is None or kept.time is None:
             raise ValueError(f"got {kept}, expected peaks that were measured")
-        return cls(
-            kept.threads, kept.bandwidths, kept.ops_per_s, kept.busy_by_others, kept.time, cache_bytes=kept.cache_bytes
-        )
+        return cls(kept.threads, kept.ops_per_s, kept.busy_by_others, kept.time, cache_bytes=kept.cache_bytes)
 
     def kept(self) -> MachinePeaks:
         """The peaks as a row keeps them: every field, and their age."""
         return MachinePeaks(
             threads=self.threads,
-            bandwidths=self.bandwidths,
             ops_per_s=dict(self.ops_per_s),
             busy_by_others=self.busy_by_others,
             time=self.time,
             cache_bytes=self.cache_bytes,
             measured_s_ago=max(0.0, time.time() - self.time),
         )
-
-    @property
-    def peaks(self) -> Peaks:
-        return Peaks(max(self.bandwidths), dict(self.ops_per_s), self.cache_bytes)
 
     def holds(self, threads: int) -> bool:
         """Whether they may still be taken for those of a case that begins now."""
@@ -68,16 +57,14 @@ class CurrentPeaks:
         return abs(self.busy_by_others - busy_by_others) <= QUIET
 
 
-def measure_machine_peaks(threads: int, speed: SpeedFigures, *before: float, device: str = CPU) -> CurrentPeaks:
+def measure_machine_peaks(threads: int, speed: SpeedFigures, *, device: str = CPU) -> CurrentPeaks:
     """Now, right after a case.
 
-    speed    of the case, as `speed_statistics` tells it
-    before   bandwidths that were measured right before it
+    speed    of the case, as `speed_statistics` returns it
     device   where the case ran
     """
-    bandwidths = (*before, measure_bandwidth(threads, device))
     ops = measure_op_peaks(threads, device)
-    return CurrentPeaks(threads, bandwidths, ops, busy_during(speed), time.time(), last_cache_bytes(device))
+    return CurrentPeaks(threads, ops, busy_during(speed), time.time(), last_cache_bytes(device))
 
 
 def busy_during(speed: SpeedFigures) -> float | None:

@@ -1,12 +1,12 @@
 """The roofline: the least time that this machine could need, from bytes that must move and operations that must run."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from qbench.devices import CPU, DEVICES
-from qbench.measure.metrics import Roofline, SpeedFigures
 from qbench.path_names import path_at
 from qbench.speed.speed_case import SpeedCase
 from quant.kv import KVFormat
@@ -77,9 +77,8 @@ def _attention_arithmetic(cache: Any) -> str:
 class Peaks:
     """Measured on this machine, with the threads of the run."""
 
-    bytes_per_s: float
+    bytes_per_s: float | None  # None: a cache holds all that is read, so memory is no bound
     ops_per_s: dict[str, float]  # by arithmetic: fp32, bf16, int16, int8
-    cache_bytes: int = 0  # what fits there is not read from memory a second time
 
 
 def arithmetic_of(impl: str, num_tokens: int) -> str:
@@ -190,37 +189,18 @@ def by_arithmetic(
     return sums
 
 
-def roofline(work: dict[str, dict[str, float]], peaks: Peaks, speed: SpeedFigures) -> Roofline:
-    """Share of the roofline reached by pp and tg (1 is the bound), with the terms that it comes from.
-
-    work    of `least_work`
-    speed   ttft_ms and tpot_ms
-
-    A share above 1 in tg: others had the memory while its bandwidth was measured. Where all that a step reads fits
-    into a cache, the memory's bandwidth is no bound, and tg has no share.
-    """
-    least = least_seconds(work, peaks)
-    in_cache = sum(work["tg_bytes"].values()) <= peaks.cache_bytes
-    return Roofline(
-        pp=None if speed.ttft_ms is None else 1e3 * least["pp"] / speed.ttft_ms,
-        tg=None if speed.tpot_ms is None or in_cache else 1e3 * least["tg"] / speed.tpot_ms,
-        pp_ops=work["pp_ops"],
-        tg_ops=work["tg_ops"],
-        tg_bytes=work["tg_bytes"],
-        bandwidth_bytes_per_s=peaks.bytes_per_s,
-        peak_ops_per_s={name: peaks.ops_per_s[name] for name in work["pp_ops"]},
-    )
-
-
-def least_seconds(work: dict[str, dict[str, float]], peaks: Peaks) -> dict[str, float]:
+def least_seconds(work: Mapping[str, Mapping[str, float]], peaks: Peaks) -> dict[str, float]:
     """Of a prefill, "pp", and of a step of decode, "tg": of `work`, as `least_work`."""
     moved = work["tg_bytes"]
     tg_ops_s, pp_ops_s = (
         sum(count / peaks.ops_per_s[arithmetic] for arithmetic, count in work[ops].items())
         for ops in ("tg_ops", "pp_ops")
     )
-    weights_s = (moved["linears"] + moved["norms_and_biases"]) / peaks.bytes_per_s
+    weights_s, moved_s = (
+        0.0 if peaks.bytes_per_s is None else count / peaks.bytes_per_s
+        for count in (moved["linears"] + moved["norms_and_biases"], sum(moved.values()))
+    )
     return {
         "pp": max(pp_ops_s, weights_s),  # a short prompt is bound by reading the weights once
-        "tg": max(tg_ops_s, sum(moved.values()) / peaks.bytes_per_s),  # a large batch is bound by its operations
+        "tg": max(tg_ops_s, moved_s),  # a large batch is bound by its operations
     }

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 from qbench.measure.host.clocks import check_clock
 from qbench.measure.host.energy import find_meter
@@ -17,8 +18,9 @@ from qbench.speed.bench import speed_of
 from qbench.speed.case_facts import CaseFacts
 from qbench.speed.interleaved import interleave
 from qbench.speed.machine_peaks import measure_machine_peaks
-from qbench.speed.peaks import measure_bandwidth
+from qbench.speed.peaks import last_cache_bytes, measure_bandwidth
 from qbench.speed.rounds import PHASES, Rounds
+from qbench.speed.shares import fits_in_cache, roofline
 from qbench.speed.speed import speed_statistics
 from qbench.speed.speed_case import SpeedCase
 from qbench.speed.timed_process import TimedProcess, speed_process
@@ -106,19 +108,21 @@ def rows_of_case(
     progress: Progress | None,
 ) -> list[Metrics]:
     start, load_before = time.perf_counter(), os.getloadavg()
-    before = measure_bandwidth(threads)
-    rounds = interleave(sides, case, threads=threads, meter=find_meter(), progress=progress)
+    facts = [CaseFacts.from_json(side.call("facts", {"case": case.to_json()})) for side in sides]
+    is_cold = not all(fits_in_cache(about.work, last_cache_bytes()) for about in facts)
+    probe = partial(measure_bandwidth, threads) if is_cold else None
+    rounds = interleave(sides, case, threads=threads, meter=find_meter(), probe=probe, progress=progress)
     speeds = [speed_statistics(case, rounds, index) for index in range(len(sides))]
-    machine_peaks = measure_machine_peaks(threads, speeds[0], before)
+    machine_peaks = measure_machine_peaks(threads, speeds[0])
     load = {"before": list(load_before), "after": list(os.getloadavg())}
     names, rows = [one.name for one in contenders], []
     for index, side in enumerate(sides):
-        about = CaseFacts.from_json(side.call("facts", {"case": case.to_json()}))
-        figures = speeds[index]
+        about, figures = facts[index], speeds[index]
         if figures.samples is not None:
             others = names[:index] + names[index + 1 :]
             figures = replace(figures, samples=replace(figures.samples, interleaved_with=others))
-        speed = replace(speed_of(about, case, figures, machine_peaks), load_average=load, clock=clock)
+        bounds = roofline(about.work, case, rounds, index, machine_peaks)
+        speed = replace(speed_of(about, case, figures, machine_peaks, bounds), load_average=load, clock=clock)
         memory = Memory.from_json(side.call("memory", {}))
         ratio = ratios(rounds, index)
         rows.append(Metrics(facts=about.facts, speed=speed, memory=memory, ratio=ratio, explicit=frozenset({"ratio"})))

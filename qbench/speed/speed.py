@@ -1,5 +1,6 @@
 """Throughput of prefill (`pp`) and decode (`tg`) at a depth, as llama-bench defines them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -31,12 +32,25 @@ def measure_speed(
 
     raises   InputError for more tokens than the model's context holds
     """
+    return time_model(model, case, threads=threads, meter=meter, progress=progress)[0]
+
+
+def time_model(
+    model: Any,
+    case: SpeedCase,
+    *,
+    threads: int = 1,
+    meter: Meter = NO_METER,
+    probe: Callable[[], float] | None = None,
+    progress: Progress | None = None,
+) -> tuple[SpeedFigures, Rounds]:
+    """As `measure_speed`, and the rounds. probe: as of `interleave`"""
     case.check_context(model.config.max_positions)
     timed = TimedModel(model)
-    rounds = interleave([timed], case, threads=threads, meter=meter, progress=progress)
+    rounds = interleave([timed], case, threads=threads, meter=meter, probe=probe, progress=progress)
     cache = present(timed.cache)
     figures = speed_statistics(case, rounds, 0)
-    return replace(figures, kv_bytes_held=cache.size_bytes, kv_peak_bytes=cache.peak_bytes)
+    return replace(figures, kv_bytes_held=cache.size_bytes, kv_peak_bytes=cache.peak_bytes), rounds
 
 
 def speed_statistics(case: SpeedCase, rounds: Rounds, side: int) -> SpeedFigures:

@@ -66,6 +66,7 @@ COLUMNS: dict[str, Column] = {
     **_interval("tg", "metrics.interval.tg_tok_s"),
     **_metrics(NUMBER, "ttft_ms", "tpot_ms"),
     **{f"roofline_{phase}": Column(f"metrics.roofline.{phase}") for phase in ("pp", "tg")},
+    "roofline_of": Column("metrics.roofline.bandwidth_of", TEXT),
     **_metrics(COUNT, "peak_rss_bytes", "baseline_rss_bytes", "peak_device_bytes"),
     "predicted_bytes": Column("metrics.predicted_bytes.total", COUNT),
     **_metrics(NUMBER, "kv_bytes_per_token", "quantize_seconds"),

@@ -6,22 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import ClassVar
 
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.clocks import check_clock
 from qbench.measure.metrics import Facts, Interval, SpeedFigures
-from qbench.measure.subject import Subject, summarize_impls
+from qbench.measure.subject import summarize_impls
 from qbench.path_names import path_at
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.speed.interleaved import interleave
-from qbench.speed.peaks import last_cache_bytes, measure_bandwidth, measure_op_peaks
-from qbench.speed.roofline import Peaks, Shape, least_seconds, least_work
+from qbench.speed.machine_peaks import CurrentPeaks, measure_machine_peaks
+from qbench.speed.peaks import measure_bandwidth, measure_op_peaks
+from qbench.speed.roofline import Shape, least_work
 from qbench.speed.rounds import PHASES, Rounds, Side
+from qbench.speed.shares import phase_shares
 from qbench.speed.speed import speed_statistics
 from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
@@ -138,6 +139,8 @@ def compare(
             start = time.perf_counter()
             measure_op_peaks(subject.threads)  # the largest counts, and each case finds them anew before and after
             rounds, speeds = measure_both(ours, theirs, case, subject.threads, progress)
+            work = least_work(dict(subject.source.tensors), Shape.of(model), model.impls, case)
+            machine_peaks = measure_machine_peaks(subject.threads, speeds.ours)
             row = VersusRow(
                 facts=subject.facts(model.impls),
                 pp=case.pp,
@@ -148,7 +151,7 @@ def compare(
                 kv_bits=kv_bits(model),
                 peer=peer,
                 speeds=speeds,
-                roofline=shares(subject, model, case, rounds),
+                roofline=shares(work, case, rounds, machine_peaks),
                 load_average=list(os.getloadavg()),
                 seconds=0.0,
             )
@@ -206,27 +209,8 @@ def ratio(rounds: Rounds, phase: str) -> SpeedRatio | None:
     return SpeedRatio(**spread(pairs), interval=interval)
 
 
-def shares(subject: Subject, model: DecoderModel, case: SpeedCase, rounds: Rounds) -> BothShares:
-    """Of the roofline, of both: each round's least time over its own, the median.
-
-    The bandwidth is that of the same round. On a machine that is shared it may halve from one second to the next, so
-    that one figure for all rounds would tell of the moment that it was measured in.
-    """
-    work = least_work(dict(subject.source.tensors), Shape.of(model), model.impls, case)
-    ops = measure_op_peaks(subject.threads)
-    in_cache = sum(work["tg_bytes"].values()) <= last_cache_bytes()  # the memory's bandwidth is then no bound
-    least = [least_seconds(work, Peaks(bandwidth, ops)) for bandwidth in rounds.probed]
-    steps = {"pp": 1, "tg": case.tg}
-    ours, theirs = (
-        {phase: None if in_cache and phase == "tg" else share(rounds, phase, side, least, steps) for phase in PHASES}
-        for side in range(len(SIDES))
-    )
-    return BothShares(ours, theirs, rounds.probed, {name: ops[name] for name in work["pp_ops"]})
-
-
-def share(rounds: Rounds, phase: str, side: int, least: list[dict[str, float]], steps: dict[str, int]) -> float | None:
-    """Of the roofline, the median of the rounds after the warm-up; None where the phase was not measured."""
-    if phase not in rounds.of:
-        return None
-    bounds = [steps[phase] * one[phase] for one in least[rounds.warm_up(phase) :]]
-    return median(bound / seconds for bound, seconds in zip(bounds, rounds.steady(phase, side), strict=True))
+def shares(work: dict[str, dict[str, float]], case: SpeedCase, rounds: Rounds, machine: CurrentPeaks) -> BothShares:
+    """Shares of the roofline, of both, as in `qbench.speed.shares`."""
+    ours, theirs = (phase_shares(work, case, rounds, side, machine) for side in range(len(SIDES)))
+    peaks = {name: machine.ops_per_s[name] for name in work["pp_ops"]}
+    return BothShares(ours, theirs, rounds.probed, peaks)

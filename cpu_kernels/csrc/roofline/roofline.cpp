@@ -48,17 +48,17 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 constexpr double measure_seconds = 0.3;
 
-// The highest of the rates that `run` returns within measure_seconds: what the machine can do, as other work on
+// The highest of the rates that `run` returns within so many seconds: what the machine can do, as other work on
 // it only ever slows a run down.
 template <class Run>
-double best_rate(const Run& run) {
+double best_rate(const Run& run, double seconds = measure_seconds) {
     double best = 0;
     const auto start = Clock::now();
     do {
         const auto begin = Clock::now();
         const double amount = run();
         best = std::max(best, amount / seconds_since(begin));
-    } while (seconds_since(start) < measure_seconds);
+    } while (seconds_since(start) < seconds);
     return best;
 }
 
@@ -87,7 +87,7 @@ std::span<const Impl<PeakKernel>> int16_table() { return int16_impls; }
 std::span<const Impl<PeakKernel>> bf16_table() { return bf16_impls; }
 std::span<const Impl<PeakKernel>> fp32_table() { return fp32_impls; }
 
-double read_bandwidth(int64_t threads) {
+double read_bandwidth(int64_t threads, double seconds) {
     const ReadKernel kernel = choose("read_bandwidth", read_table(), std::nullopt).kernels;
     ThreadPool pool = make_pool(threads);
     constexpr int64_t size = int64_t{512} << 20;    // 16 times a 32 MiB L3
@@ -98,12 +98,14 @@ double read_bandwidth(int64_t threads) {
     pool.run(size / task_size, [&](int64_t i) { std::memset(buffer.data() + i * task_size, 1, task_size); });
     std::atomic<uint64_t> sum{0};
     int64_t begin = 0;  // the windows go round the buffer, so that none is left in a cache
-    return best_rate([&] {
-        const uint8_t* data = buffer.data() + begin;
-        pool.run(window / task_size, [&](int64_t i) { sum += kernel.read(data + i * task_size, task_size); });
-        begin = (begin + window) % size;
-        return static_cast<double>(window);
-    });
+    return best_rate(
+        [&] {
+            const uint8_t* data = buffer.data() + begin;
+            pool.run(window / task_size, [&](int64_t i) { sum += kernel.read(data + i * task_size, task_size); });
+            begin = (begin + window) % size;
+            return static_cast<double>(window);
+        },
+        seconds);
 }
 
 double int8_peak(int64_t threads) { return peak(threads, choose("int8_peak", int8_table(), std::nullopt).kernels); }

@@ -26,8 +26,9 @@ std::span<const Impl<PeakKernel>> int16_table();
 std::span<const Impl<PeakKernel>> bf16_table();
 std::span<const Impl<PeakKernel>> fp32_table();
 
-// Each takes about 0.3 s, returns the best of several runs and throws std::invalid_argument on bad `threads`.
-double read_bandwidth(int64_t threads);  // bytes/s of a buffer far larger than the caches
+// Each returns the best of several runs within so many seconds, the peaks within about 0.3, and throws
+// std::invalid_argument on bad `threads`.
+double read_bandwidth(int64_t threads, double seconds);  // bytes/s of a buffer far larger than the caches
 double int8_peak(int64_t threads);       // operations/s
 double int16_peak(int64_t threads);      // operations/s
 double bf16_peak(int64_t threads);       // operations/s; without such products those of fp32, which run instead

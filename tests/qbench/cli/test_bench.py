@@ -27,7 +27,7 @@ def test_batches_depths_and_threads_are_a_row_each(qbench):
         assert abs(row["tg_tok_s"] * row["tpot_ms"] / 1e3 - row["batch"]) < 1e-9 * row["batch"]
         assert abs(row["pp_tok_s"] * row["ttft_ms"] / 1e3 - 8 * row["batch"]) < 1e-9 * 8 * row["batch"]
         assert row["energy"]["joules"] is not None or row["energy"]["reason"]
-        assert len(row["roofline"]["bandwidths_bytes_per_s"]) == 2
+        assert row["roofline"]["bandwidths_bytes_per_s"] == [], "a cache keeps it"
         assert "pp8" in " ".join(readable(Metrics.from_json(row)))
 
 

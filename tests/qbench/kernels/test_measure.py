@@ -88,7 +88,7 @@ def test_a_fast_round_counts_once_however_many_samples_it_has():
         OURS: Found(how="x", seconds=[slow, fast, slow]),
         "peer": Found(how="x", seconds=[[8e-6], [2e-6] * 4, [8e-6]]),
     }
-    row = summarize(benchmark_of({}), found, RunPeaks(600e6, {"int8": 500e6}))
+    row = summarize(benchmark_of({}), found, RunPeaks([600e6], {"int8": 500e6}))
     ours, peer = row.contenders[OURS], row.contenders["peer"]
     assert_close([ours.ms, peer.ms, peer.ratio["median"]], [4e-3, 8e-3, 2.0], rtol=2.0**-50)
     assert ours.spread_ms["min"] == 1e-3 and peer.ratio["max"] == 2.0
@@ -127,7 +127,7 @@ def test_nobody_is_timed_where_ours_is_wrong(quick, value):
         absent="not timed, as qbench is wrong"
     )
     assert log == [OURS, "peer"]  # the runs that were checked
-    row = summarize(benchmark_of({}), found, RunPeaks(600e6, {"int8": 500e6}))
+    row = summarize(benchmark_of({}), found, RunPeaks([600e6], {"int8": 500e6}))
     assert all(isinstance(entry, Untimed) for entry in row.contenders.values())
 
 
@@ -137,7 +137,7 @@ def test_figures_are_of_one_call():
         "peer": Found(how="x", seconds=[[4e-6], [6e-6]]),
         "absent": Found(absent="no"),
     }
-    machine_peaks = RunPeaks(bytes_per_s=600e6, ops_per_s={"int8": 4000e6})  # bytes take 1 us, operations 0.25 us
+    machine_peaks = RunPeaks(bytes_per_s=[600e6], ops_per_s={"int8": 4000e6})  # bytes take 1 us, operations 0.25 us
     row = summarize(benchmark_of({}), found, machine_peaks)
     ours, peer = row.contenders[OURS], row.contenders["peer"]
     assert row.bound_by == "bytes" and row.contenders["absent"].to_json() == {"absent": "no"}
@@ -150,24 +150,30 @@ def test_figures_are_of_one_call():
     assert_close([peer.ratio["median"], peer.ratio["min"]], [2.5, 2.0], rtol=2.0**-50)
 
 
+def test_a_share_is_of_what_the_memory_gave_in_the_same_round():
+    found = {OURS: Found(how="x", seconds=[[2e-6], [4e-6], [4e-6]])}  # bytes take 1, 2 and 1 us
+    row = summarize(benchmark_of({}), found, RunPeaks([600e6, 300e6, 600e6], {"int8": 4000e6}))
+    assert_close([row.contenders[OURS].share, row.least_ms], [0.5, 1e-3], rtol=2.0**-50)
+
+
 def test_what_a_cache_keeps_is_not_bound_by_memory():
     found = {OURS: Found(how="x", seconds=[[4e-6]])}
     moved = 4 * 600  # by all calls of a run
     kept, cold = (
-        summarize(benchmark_of({}), found, RunPeaks(1e6, {"int8": 500e6}, size)) for size in (moved, moved - 1)
+        summarize(benchmark_of({}), found, RunPeaks([1e6], {"int8": 500e6}, size)) for size in (moved, moved - 1)
     )
     assert (kept.bound_by, cold.bound_by) == ("operations", "bytes")
 
 
 def test_a_search_has_no_roofline():
     row = summarize(
-        replace(benchmark_of({}), operations=None), {OURS: Found(how="x", seconds=[[1e-6]])}, RunPeaks(1e9, {})
+        replace(benchmark_of({}), operations=None), {OURS: Found(how="x", seconds=[[1e-6]])}, RunPeaks([1e9], {})
     )
     ours = row.contenders[OURS]
     assert row.bound_by is row.least_ms is ours.share is ours.tera_ops is None and ours.ms == 1e-3
 
 
 def test_bound_by_operations():
-    row = summarize(benchmark_of({}), {OURS: Found(absent="no")}, RunPeaks(600e6, {"int8": 500e6}))
+    row = summarize(benchmark_of({}), {OURS: Found(absent="no")}, RunPeaks([600e6], {"int8": 500e6}))
     assert row.bound_by == "operations"
     assert_close(row.least_ms, 2e-3, rtol=2.0**-50)

@@ -54,7 +54,15 @@ def versus(depth: int, pp: int = 512) -> dict:
 
 
 def figures(ms: float, **more) -> dict:
-    return {"ms": ms, "gb_s": 1.25, "tera_ops": 0.5, "share": 0.25, "how": "avx2 tile", **more}
+    return {
+        "ms": ms,
+        "gb_s": 1.25,
+        "tera_ops": 0.5,
+        "share": 0.25,
+        "how": "avx2 tile",
+        "samples_ms": [[1.0], [1.0]],
+        **more,
+    }
 
 
 @pytest.fixture
@@ -72,6 +80,12 @@ def test_kernels_beside_their_peers(markdown):
         "linear_q4_0;64x32;1;1.000;1.2 GB/s;25 %;avx2 tile;3.000 ms, 2.00x [1.50, 2.50]".split(";")
     )
     assert lines[7].count("n/a") == 1
+
+
+def test_a_share_by_another_definition_is_marked(markdown):
+    """The record has three rounds and two bandwidths, one read before the case and one after it."""
+    text = markdown([kernel(1, qbench=figures(1.0, samples_ms=[[1.0]] * 3))])
+    assert "| 25 % * |" in squeezed(text) and "* of older records: at the larger of two bandwidths" in text
 
 
 def test_a_figure_that_does_not_apply_is_left_out(markdown):

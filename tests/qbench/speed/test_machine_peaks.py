@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import pytest
 from support.measuring import benched
 
+from qbench.measure.host.memory import peak_rss_bytes
 from qbench.measure.metrics import Samples, SpeedFigures
+from qbench.run_options import RunOptions
 from qbench.speed import bench as bench_module
 from qbench.speed import machine_peaks as peaks_module
 from qbench.speed.bench import bench_cases
@@ -17,7 +19,7 @@ CASE = {"pp": 8, "tg": 4, "repetitions": 2, "threads": 1}
 
 
 def machine_peaks(threads: int = 1, busy: float | None = 0.0, age: float = 5.0) -> CurrentPeaks:
-    return CurrentPeaks(threads, (4e9, 5e9), {"fp32": 1e11, "int8": 4e11, "bf16": 2e11}, busy, time.time() - age)
+    return CurrentPeaks(threads, {"fp32": 1e11, "int8": 4e11, "bf16": 2e11}, busy, time.time() - age)
 
 
 @pytest.fixture
@@ -33,8 +35,7 @@ def measured(monkeypatch):
         found[what] += 1
         return value
 
-    for module in (bench_module, peaks_module):
-        monkeypatch.setattr(module, "measure_bandwidth", lambda threads, device: count("bandwidth", 1e10))
+    monkeypatch.setattr(bench_module, "measure_bandwidth", lambda threads, device: count("bandwidth", 1e10))
     ops = {"fp32": 1e11, "int8": 4e11, "bf16": 2e11}
     monkeypatch.setattr(peaks_module, "measure_op_peaks", lambda threads, device: count("ops", ops))
     for module in (bench_module, peaks_module):
@@ -43,43 +44,64 @@ def measured(monkeypatch):
     return found
 
 
-def test_a_case_alone_measures_before_and_after(measured):
+def test_a_case_alone_measures_the_bandwidth_in_each_round(measured, monkeypatch):
+    for module in (bench_module, peaks_module):
+        monkeypatch.setattr(module, "last_cache_bytes", lambda device: 0)
     row = benched("rand:tiny", **CASE)
-    assert (measured["bandwidth"], measured["ops"]) == (2, 1)
-    assert row["machine_peaks"]["measured_s_ago"] < 1 and row["machine_peaks"]["bandwidths"] == [1e10, 1e10]
-    assert row["machine_peaks_seconds"] == 3.0
+    rounds = len(row["roofline"]["bandwidths_bytes_per_s"])
+    assert rounds == 3, "one of warm-up and two that count"
+    assert (measured["bandwidth"], measured["ops"]) == (rounds, 1)
+    assert row["machine_peaks"]["measured_s_ago"] < 1 and row["machine_peaks_seconds"] == rounds + 1.0
+    assert row["roofline"]["bandwidth_of"] == "round" and row["roofline"]["tg"] > 0
+
+
+def test_the_bandwidth_is_no_bound_of_what_a_cache_keeps(measured, monkeypatch):
+    for module in (bench_module, peaks_module):
+        monkeypatch.setattr(module, "last_cache_bytes", lambda device: 1 << 40)
+    row = benched("rand:tiny", **CASE)
+    assert measured["bandwidth"] == 0 and row["roofline"]["bandwidths_bytes_per_s"] == []
+    assert row["roofline"]["tg"] is None and row["roofline"]["pp"] > 0
+
+
+def test_the_buffer_of_the_probe_is_not_in_the_peak(monkeypatch):
+    """64 MB that are taken and given back while the bandwidth is measured."""
+    size = 64 << 20
+    monkeypatch.setattr(bench_module, "measure_bandwidth", lambda threads, device: float(len(b"x" * size)))
+    probe = bench_module.BandwidthProbe(RunOptions(threads=1))
+    assert bench_module.reset_peak_rss()
+    before = peak_rss_bytes()
+    assert probe() == size
+    assert max(probe.peak_bytes, peak_rss_bytes()) < before + size / 2
 
 
 def test_a_row_of_fewer_threads_is_held_against_their_bandwidth_alone(measured, monkeypatch):
-    for module in (bench_module, peaks_module):
-        monkeypatch.setattr(module, "measure_bandwidth", lambda threads, device: threads * 1e10)
+    monkeypatch.setattr(bench_module, "measure_bandwidth", lambda threads, device: threads * 1e10)
+    monkeypatch.setattr(bench_module, "last_cache_bytes", lambda device: 0)
     case = SpeedCase(pp=8, tg=4, repetitions=2)
     rows = list(row.to_json() for row in bench_cases("rand:tiny", [case, case], threads=(2, 1)))
-    assert [row["machine_peaks"]["bandwidths"] for row in rows] == [[2e10, 2e10]] * 2 + [[1e10, 1e10]] * 2
+    assert [row["roofline"]["bandwidth_bytes_per_s"] for row in rows] == [2e10, 2e10, 1e10, 1e10]
 
 
 def test_young_ones_are_taken_and_their_age_is_told(measured):
     row = benched("rand:tiny", **CASE, machine_peaks=machine_peaks().kept())
-    assert (measured["bandwidth"], measured["ops"], row["machine_peaks_seconds"]) == (0, 0, 0.0)
+    assert measured["ops"] == 0
     assert 5 <= row["machine_peaks"]["measured_s_ago"] < 60
-    assert row["roofline"]["bandwidth_bytes_per_s"] == 5e9 and row["roofline"]["bandwidths_bytes_per_s"] == [4e9, 5e9]
     again = benched("rand:tiny", **CASE, machine_peaks=row["machine_peaks"])
     assert again["machine_peaks"]["time"] == row["machine_peaks"]["time"]
 
 
 @pytest.mark.parametrize(
-    "stale, bandwidths",
+    "stale",
     [
-        pytest.param({"age": MOST_AGE_S + 1}, 2, id="old"),
-        pytest.param({"age": -60}, 2, id="from a clock that was set back"),
-        pytest.param({"threads": 2}, 2, id="of other threads"),
-        pytest.param({"busy": 0.5}, 1, id="others took more then"),
+        pytest.param({"age": MOST_AGE_S + 1}, id="old"),
+        pytest.param({"age": -60}, id="from a clock that was set back"),
+        pytest.param({"threads": 2}, id="of other threads"),
+        pytest.param({"busy": 0.5}, id="others took more then"),
     ],
 )
-def test_what_no_longer_holds_is_measured_again(measured, stale, bandwidths):
+def test_what_no_longer_holds_is_measured_again(measured, stale):
     row = benched("rand:tiny", **CASE, machine_peaks=machine_peaks(**stale).kept())
-    assert (measured["bandwidth"], measured["ops"]) == (bandwidths, 1)
-    assert row["machine_peaks"]["measured_s_ago"] < 1 and row["machine_peaks"]["bandwidths"] == [1e10] * bandwidths
+    assert measured["ops"] == 1 and row["machine_peaks"]["measured_s_ago"] < 1
 
 
 def test_a_system_that_tells_no_load_changes_nothing(measured):

@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 from support.close import assert_close
 
-from qbench.measure.metrics import SpeedFigures
+from qbench.measure.metrics import Roofline
+from qbench.speed.machine_peaks import CurrentPeaks
 from qbench.speed.roofline import (
-    Peaks,
     Shape,
     arithmetic_of,
     decode_bytes,
     decode_ops,
     least_work,
     prefill_ops,
-    roofline,
 )
+from qbench.speed.rounds import Rounds, Samples
+from qbench.speed.shares import ROUND, roofline
 from qbench.speed.speed_case import SpeedCase
 from quant.kv import KV_FORMATS
 from quant.source import TensorInfo
@@ -33,6 +34,15 @@ HEAD = {"lm_head.weight": TensorInfo((10, 8), "f32", 320)}
 SHAPE = Shape(num_layers=2, num_heads=2, head_dim=4, value_dim=4, kv_bytes_per_token=2 * 2 * 1 * 4 * 4)
 CASE = SpeedCase(pp=3, tg=5, depth=7)
 IMPLS = {"model.layers.0.q": "cpu-q8_0[avx2]", "model.layers.1.q": "reference", "lm_head": "torch-bf16"}
+OPS = {"fp32": 1e6, "int8": 4e6, "bf16": 2e6}
+
+
+def bounds(case: SpeedCase = CASE, bandwidth=1e6, ops=OPS, cache=0, impls=IMPLS, ttft=10e-3, tpot=2e-3) -> Roofline:
+    """One round after one of warm-up, both at this bandwidth. ttft, tpot: seconds; None: not measured"""
+    phases = {"pp": ttft, "tg": tpot and case.tg * tpot}
+    rounds = Rounds({phase: [Samples([9.0, took])] for phase, took in phases.items() if took}, probed=[bandwidth] * 2)
+    machine = CurrentPeaks(1, ops, None, 0.0, cache)
+    return roofline(least_work(TENSORS, SHAPE, impls, case), case, rounds, 0, machine)
 
 
 def test_decode_moves_each_weight_once_and_the_cache_so_far():
@@ -104,20 +114,30 @@ def test_a_step_of_a_large_batch_is_bound_by_its_operations():
     }
     mean_keys = np.mean([8, 9, 10, 11, 12])
     assert ops["attention"]["q_k"] == 2 * 2 * 2 * 4 * mean_keys * 1000
-    peaks = Peaks(bytes_per_s=1e9, ops_per_s={"fp32": 1e6, "int8": 1e6, "bf16": 1e6})
-    result = roofline(least_work(TENSORS, SHAPE, IMPLS, case), peaks, SpeedFigures(ttft_ms=None, tpot_ms=2e3)).to_json()
+    result = bounds(case, 1e9, dict.fromkeys(OPS, 1e6), ttft=None, tpot=2.0)
     total = sum(ops["linears"].values()) + 2 * ops["attention"]["q_k"]
-    assert_close(result["tg"], total / 1e6 / 2, rtol=2.0**-50)
+    assert_close(result.tg, total / 1e6 / 2, rtol=2.0**-50)
 
 
 def test_shares_are_least_time_over_measured_time():
-    peaks = Peaks(bytes_per_s=1e6, ops_per_s={"fp32": 1e6, "int8": 4e6, "bf16": 2e6})
-    result = roofline(least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, SpeedFigures(ttft_ms=10.0, tpot_ms=2.0)).to_json()
+    result = bounds()
     tg_bytes = 733 + 8.5 + 64 + 9 * 64 + 64
-    assert_close(result["tg"], tg_bytes / 1e6 / 2e-3, rtol=2.0**-50)
+    assert_close(result.tg, tg_bytes / 1e6 / 2e-3, rtol=2.0**-50)
     pp_s = 768 / 4e6 + (768 + 2 * 864) / 1e6 + 160 / 2e6
-    assert_close(result["pp"], pp_s / 10e-3, rtol=2.0**-50)
-    assert result["peak_ops_per_s"] == peaks.ops_per_s
+    assert_close(result.pp, pp_s / 10e-3, rtol=2.0**-50)
+    assert result.peak_ops_per_s == OPS and result.bandwidth_of == ROUND
+
+
+def test_a_share_is_of_what_the_memory_gave_in_the_same_round():
+    """A machine that flips between two bandwidths: the largest of the run would halve the share of the slow rounds."""
+    work = least_work(TENSORS, SHAPE, IMPLS, CASE)
+    moved = sum(work["tg_bytes"].values())
+    bandwidths = [2e4, 1e4, 2e4, 1e4]
+    seconds = [CASE.tg * 2 * moved / bandwidth for bandwidth in bandwidths]
+    rounds = Rounds({"tg": [Samples(seconds)]}, probed=bandwidths)
+    found = roofline(work, CASE, rounds, 0, CurrentPeaks(1, OPS, None, 0.0))
+    assert_close(found.tg, 0.5, rtol=2.0**-50)
+    assert found.bandwidths_bytes_per_s == bandwidths and found.pp is None
 
 
 def test_attention_is_held_against_the_arithmetic_of_its_keys_and_values():
@@ -126,28 +146,18 @@ def test_attention_is_held_against_the_arithmetic_of_its_keys_and_values():
 
 
 def test_a_short_prompt_is_bound_by_reading_the_weights():
-    peaks = Peaks(bytes_per_s=1e3, ops_per_s={"fp32": 1e6, "int8": 4e6, "bf16": 2e6})
-    result = roofline(
-        least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, SpeedFigures(ttft_ms=1000.0, tpot_ms=2.0)
-    ).to_json()
-    assert_close(result["pp"], (733 + 64) / 1e3, rtol=2.0**-50)
+    assert_close(bounds(bandwidth=1e3, ttft=1.0).pp, (733 + 64) / 1e3, rtol=2.0**-50)
 
 
 def test_what_a_cache_holds_is_not_bound_by_memory():
-    peaks = Peaks(bytes_per_s=1e6, ops_per_s={"fp32": 1e6, "int8": 4e6, "bf16": 2e6})
-    work, speed = least_work(TENSORS, SHAPE, IMPLS, CASE), SpeedFigures(ttft_ms=10.0, tpot_ms=2.0)
-    read = int(sum(work["tg_bytes"].values()))
-    assert roofline(work, replace(peaks, cache_bytes=read), speed).tg is not None
-    held = roofline(work, replace(peaks, cache_bytes=read + 1), speed).to_json()
-    assert held["tg"] is None and held["pp"] == roofline(work, peaks, speed).pp
+    read = int(sum(bounds().tg_bytes.values()))
+    assert bounds(cache=read).tg is not None
+    held = bounds(cache=read + 1, bandwidth=1.0)
+    assert held.tg is None and held.pp == bounds().pp
 
 
 def test_a_phase_that_was_not_measured_has_no_share():
-    peaks = Peaks(bytes_per_s=1.0, ops_per_s={"fp32": 1.0, "int8": 1.0, "bf16": 1.0})
-    result = roofline(
-        least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, SpeedFigures(ttft_ms=None, tpot_ms=None)
-    ).to_json()
-    assert result["pp"] is None and result["tg"] is None
+    assert bounds(ttft=None).pp is None and bounds(tpot=None).tg is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,66 @@
+"""Share of the roofline: one definition for `bench`, `bench --vs` and `kernels`. Tables name it by `ROOFLINE_LEGEND`.
+
+    share = median over the rounds of (least time of the round / time taken in the round)
+
+The least time of a round follows from the bandwidth that was read in the same round. On a shared machine the bandwidth
+may halve from one second to the next, so that one figure for all rounds would describe the moment of its measurement.
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from qbench.measure.metrics import Roofline
+from qbench.speed.machine_peaks import CurrentPeaks
+from qbench.speed.roofline import Peaks, least_seconds
+from qbench.speed.rounds import PHASES, Rounds
+from qbench.speed.speed_case import SpeedCase
+
+ROUND = "round"  # `Roofline.bandwidth_of`: older records divide by the largest bandwidth of the run
+
+Work = Mapping[str, Mapping[str, float]]  # as `least_work`
+
+
+def fits_in_cache(work: Work, cache_bytes: int) -> bool:
+    """Whether a cache holds all that a decode step reads: the bandwidth of the memory is no bound then."""
+    return sum(work["tg_bytes"].values()) <= cache_bytes
+
+
+def share_of_rounds(least: Sequence[float], taken: Sequence[float]) -> float:
+    """least, taken   seconds, one per round"""
+    return median(bound / seconds for bound, seconds in zip(least, taken, strict=True))
+
+
+def phase_shares(
+    work: Work, case: SpeedCase, rounds: Rounds, side: int, machine: CurrentPeaks
+) -> dict[str, float | None]:
+    """Phase -> the share of this side; None for a phase that was not measured, and for tg if a cache holds its bytes.
+
+    rounds   `probed` holds the bandwidth of each round
+    """
+    steps, found = {"pp": 1, "tg": case.tg}, {}
+    is_cold = bool(rounds.probed) and not fits_in_cache(work, machine.cache_bytes)
+    for phase in PHASES:
+        if phase not in rounds.of or (phase == "tg" and not is_cold):
+            found[phase] = None
+            continue
+        taken, first = rounds.steady(phase, side), rounds.warm_up(phase)
+        speeds = rounds.probed[first:] if is_cold else [None] * len(taken)
+        least = [steps[phase] * least_seconds(work, Peaks(speed, dict(machine.ops_per_s)))[phase] for speed in speeds]
+        found[phase] = share_of_rounds(least, taken)
+    return found
+
+
+def roofline(work: Work, case: SpeedCase, rounds: Rounds, side: int, machine: CurrentPeaks) -> Roofline:
+    """Shares of this side with the terms that they come from. Arguments as in `phase_shares`."""
+    shares = phase_shares(work, case, rounds, side, machine)
+    return Roofline(
+        pp=shares["pp"],
+        tg=shares["tg"],
+        pp_ops=dict(work["pp_ops"]),
+        tg_ops=dict(work["tg_ops"]),
+        tg_bytes=dict(work["tg_bytes"]),
+        bandwidth_bytes_per_s=median(rounds.probed) if rounds.probed else None,
+        peak_ops_per_s={name: machine.ops_per_s[name] for name in work["pp_ops"]},
+        bandwidths_bytes_per_s=list(rounds.probed),
+        bandwidth_of=ROUND,
+    )

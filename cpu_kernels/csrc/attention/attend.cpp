@@ -182,7 +182,8 @@ private:
         Block keys[split_tokens / block_tokens], values[split_tokens / block_tokens];
         start = std::max(start, begin / chunk_tokens * chunk_tokens);
         for (int64_t token = start, i = 0; token < end; token += block_tokens, i++) {
-            const auto [page, block] = sequences.locate(task.sequence, first_there(store.layout(), token, begin));
+            const auto [page, block] =
+                sequences.locate(task.sequence, first_there(store.layout(), token, begin), task.head);
             keys[i] = store.keys().block(page, task.head, block, store.per_tensor());
             values[i] = store.values().block(page, task.head, block, store.per_tensor());
         }

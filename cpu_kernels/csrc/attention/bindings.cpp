@@ -68,7 +68,7 @@ void check_sequence(const Sequences& sequences, int64_t b, int64_t g, int64_t to
     const int64_t first = window ? std::max<int64_t>(0, length - tokens + 1 - window) : 0;
     for (int64_t i = 0; i * sequences.page_size < length; i++) {
         if (i * sequences.page_size >= sinks && (i + 1) * sequences.page_size <= first) continue;
-        const int32_t page = sequences.table[b * sequences.pages + i];
+        const int32_t page = sequences.pages_of(b, g)[i];
         if (page < 0 || page >= num_pages)
             throw std::invalid_argument("block_table: got page " + std::to_string(page) + ", expected 0 to " +
                                         std::to_string(num_pages - 1));
@@ -94,9 +94,13 @@ const int64_t* checked_cu_seqlens(const Array& cu_seqlens, int64_t count, int64_
 // Every page that a call reads or writes is looked up here once, so that the kernels need not.
 Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch, int64_t tokens, int64_t window,
                             int64_t num_pages, int64_t page_size, const OptionalArray& cu_seqlens, int64_t num_heads,
-                            int64_t sinks, const char* name) {
+                            int64_t sinks, const char* name, bool may_differ) {
     if (window < 0) throw std::invalid_argument("window: got " + std::to_string(window) + ", expected 0 or more");
-    require_matrix(table, "block_table", nb::dtype<int32_t>(), "int32 [B, pages]");
+    const bool has_head_pages = may_differ && table.ndim() == 3;
+    if (has_head_pages)
+        require_cube(table, "block_table", nb::dtype<int32_t>(), "int32 [B, G, pages]", {-1, num_heads, -1});
+    else
+        require_matrix(table, "block_table", nb::dtype<int32_t>(), "int32 [B, pages]");
     const bool is_per_head = num_heads > 0 && ends.ndim() == 2;
     if (is_per_head)
         require_matrix(ends, name, nb::dtype<int64_t>(), "int64 [B] or [B, G]");
@@ -116,13 +120,16 @@ Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch
     const Sequences sequences{static_cast<const int32_t*>(table.data()),
                               static_cast<const int64_t*>(ends.data()),
                               batch,
-                              static_cast<int64_t>(table.shape(1)),
+                              static_cast<int64_t>(table.shape(has_head_pages ? 2 : 1)),
                               page_size,
                               rows,
-                              is_per_head ? num_heads : 0};
-    for (int64_t i = 0; i < sequences.num_ends() && tokens > 0; i++) {
-        const int64_t b = is_per_head ? i / num_heads : i, g = is_per_head ? i % num_heads : 0;
-        check_sequence(sequences, b, g, sequences.new_tokens(b, tokens), window, sinks, num_pages, name);
+                              is_per_head ? num_heads : 0,
+                              false,
+                              has_head_pages ? num_heads : 0};
+    const int64_t heads = is_per_head || has_head_pages ? num_heads : 1;
+    for (int64_t i = 0; i < batch * heads && tokens > 0; i++) {
+        const int64_t b = i / heads;
+        check_sequence(sequences, b, i % heads, sequences.new_tokens(b, tokens), window, sinks, num_pages, name);
     }
     return sequences;
 }

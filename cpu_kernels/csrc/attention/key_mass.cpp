@@ -71,7 +71,8 @@ private:
         Block keys[mass_keys / block_tokens];
         const int64_t start = begin / chunk_tokens * chunk_tokens;
         for (int64_t token = start, i = 0; token < end; token += block_tokens, i++) {
-            const auto [page, block] = sequences.locate(task.sequence, first_there(store.layout(), token, begin));
+            const auto [page, block] =
+                sequences.locate(task.sequence, first_there(store.layout(), token, begin), task.head);
             keys[i] = store.keys().block(page, task.head, block, store.per_tensor());
         }
         const Stretch stretch{keys, nullptr, start, end - start};

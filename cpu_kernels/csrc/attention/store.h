@@ -108,13 +108,14 @@ private:
 // A call brings T new tokens to each sequence, [count, T] of them; or, where `cu_seqlens` is not null, to each its own
 // number: rows cu_seqlens[b] up to cu_seqlens[b + 1] of [1, N] are those of sequence b.
 struct Sequences {
-    const int32_t* table;  // [count, pages]
+    const int32_t* table;  // [count, pages] or [count, table_heads, pages]
     const int64_t* ends;  // [count] or [count, end_heads]: tokens held, those of the call included
     int64_t count, pages;
     int64_t page_size;
     const int64_t* cu_seqlens = nullptr;  // [count + 1], each larger than the one before
     int64_t end_heads = 0;  // kv heads, if each has an end of its own; 0: the heads of a sequence share it
     bool in_ring = false;   // token t has the place of token t % page_size
+    int64_t table_heads = 0;  // kv heads, if each has pages of its own; 0: the heads of a sequence share them
 
     int64_t end(int64_t sequence, int64_t head) const {
         return end_heads ? ends[sequence * end_heads + head] : ends[sequence];
@@ -134,10 +135,14 @@ struct Sequences {
         return most;
     }
 
-    // Page and block in it of the block that holds a token.
-    std::pair<int64_t, int64_t> locate(int64_t sequence, int64_t token) const {
+    const int32_t* pages_of(int64_t sequence, int64_t head) const {
+        return table + (table_heads ? sequence * table_heads + head : sequence) * pages;
+    }
+
+    // Page and block in it of the block that holds a token of a head.
+    std::pair<int64_t, int64_t> locate(int64_t sequence, int64_t token, int64_t head = 0) const {
         if (in_ring) token %= page_size;
-        return {table[sequence * pages + token / page_size], token % page_size / block_tokens};
+        return {pages_of(sequence, head)[token / page_size], token % page_size / block_tokens};
     }
 };
 

@@ -206,7 +206,7 @@ private:
         const auto q_heads = queries_of(q);
         const Sequences sequences =
             checked_sequences(table, ends, q_heads.batch, q_heads.tokens, window, store_.num_pages(),
-                              store_.page_size(), cu_seqlens, store_.num_heads(), sinks);
+                              store_.page_size(), cu_seqlens, store_.num_heads(), sinks, "ends", true);
         const Sinks far = sinks_of(sinks, sink_q, q_heads);
         require_one_page(store_, sequences);
         require_one_run(store_, sequences, q_heads.tokens);
@@ -367,6 +367,7 @@ void bind_store(nb::module_& m) {
              "out = softmax(q k^T * softmax_scale) v, as attention_ref defines it.\n\n"
              "q, out       [B, H, T, D] float32, last axis contiguous; the last T tokens of each sequence, or of a\n"
              "             varlen call (see append) [1, H, N, D]: a query's result is that of its sequence alone\n"
+             "block_table  [B, pages] int32 as append takes it, or [B, G, pages], of each kv head\n"
              "window       tokens that a query sees, itself included; 0: all before it\n"
              "sinks        the first tokens, that each query sees, too, as sink_attention_ref defines it\n"
              "sink_q       as q: what meets their keys; None: there are no sinks\n"

@@ -10,6 +10,7 @@ from qbench.policies import (  # noqa: F401 - each registers its policies
     oracle,
     positions,
     pyramidkv,
+    quest,
     scissorhands,
     snapkv,
     tova,

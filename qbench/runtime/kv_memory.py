@@ -5,6 +5,7 @@ from functools import partial
 
 from qbench.cache_spec import DEFAULT_CACHE, NONE, PAGED, CacheSpec
 from qbench.policies.positions import SPARE, Sinks, Window
+from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.attention.in_torch import is_in_torch
 from qbench.runtime.caches.cache_maker import (
     MAX_CHUNK_TOKENS,
@@ -104,6 +105,11 @@ class CacheMemory:
         sizes = (config.num_kv_heads, config.head_dim, config.value_dim)
         return config.num_layers * fmt.size_bytes(num_tokens, *sizes)
 
+    def _index_bytes(self, policy: RetrievalPolicy, context: int) -> int:
+        """Bytes of one sequence's summaries, by which queries choose their blocks."""
+        config, num_layers = self.config, sum(not rule.window for rule in self.rules)
+        return num_layers * policy.index_bytes(context, config.num_kv_heads, config.head_dim)
+
     def tokens_per_forward(self, context: int, prefill: int | None) -> int:
         """Of a sequence, at most, where a prompt is given in parts of `prefill` tokens; None: all at once."""
         if self.spec.layout == NONE:
@@ -113,6 +119,9 @@ class CacheMemory:
 
     def size_bytes(self, context: int, batch: int) -> int:
         """For `batch` sequences of `context` tokens."""
+        if isinstance(self.policy, RetrievalPolicy):
+            kept = held_tokens(context) * self.bytes_per_token
+            return round(batch * (kept + self._index_bytes(self.policy, context)))
         if self.policy is not None:
             layers = [(rule.window, layer) for layer, rule in enumerate(self.rules)]
             slots = [

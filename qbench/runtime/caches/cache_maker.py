@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -12,6 +13,7 @@ from qbench.devices import CPU
 from qbench.policies import CachePolicy, TokenKinds
 from qbench.policies.oracle import Oracle, Recorder
 from qbench.policies.positions import Sinks, Window
+from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.attention.in_torch import REFERENCE, attend_by, check_attention_suits, impl_of, is_in_torch
 from qbench.runtime.attention.mla_modes import get_mode
 from qbench.runtime.caches.cache import Cache, NoCache
@@ -27,6 +29,7 @@ from qbench.runtime.caches.places import OwnPages, PoolPages, check_sizes
 from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.caches.pooled_cache import full_cache, pooled_cache
 from qbench.runtime.caches.recompute import RecomputeCache
+from qbench.runtime.caches.retrieval_cache import RetrievalCache, check_retrieval
 from qbench.runtime.caches.sink_cache import SinkCache, check_sinks, turns_with_text
 from qbench.runtime.caches.storages import codecs_of, make_memories, make_storage, of_head
 from qbench.runtime.caches.window_pages import WindowPages
@@ -38,6 +41,8 @@ from quant.present import present
 # Tokens that a window cache takes at once: enough to fill the tiles of any product many times over, and little memory
 # beside a usual window of 4096.
 MAX_CHUNK_TOKENS = 256
+
+SomePolicy = TypeVar("SomePolicy", bound=CachePolicy)
 
 
 class CacheMaker:
@@ -101,6 +106,8 @@ class CacheMaker:
             return self._sinks(batch, policy, uncached=False)
         if isinstance(policy, Window):
             return self._window(batch, capacity, policy.tokens, mode)
+        if isinstance(policy, RetrievalPolicy):
+            return self._retrieval(batch, capacity, policy)
         if not policy.position_only:
             return self._of_policy(batch, policy, mode)
         if spec.layout == NONE:
@@ -127,6 +134,8 @@ class CacheMaker:
         policy = self.spec.make_policy()
         if isinstance(policy, Sinks):
             return self._sinks(batch, policy, uncached=True)
+        if isinstance(policy, RetrievalPolicy):
+            return self.new(self.spec.for_quality(), batch, num_tokens)
         if not policy.position_only:
             return self._evicting(batch, policy)
         if self.attention == KERNEL:
@@ -198,6 +207,12 @@ class CacheMaker:
         cache.rules, cache.max_chunk_tokens = rules, MAX_CHUNK_TOKENS
         return cache
 
+    def _retrieval(self, batch: int, capacity: int, policy: RetrievalPolicy) -> Cache:
+        policy = policy_for(policy, self.config, self.scheme)
+        pool = self._pool(batch * pages_of(min(capacity, self.config.max_positions)), None)
+        places = PoolPages(pool, [GrowingSequence(pool) for _ in range(batch)])
+        return RetrievalCache(self.config, places, policy)
+
     def _sinks(self, batch: int, policy: Sinks, *, uncached: bool) -> Cache:
         """uncached: of a whole text at once"""
         config = self.config
@@ -221,9 +236,7 @@ def has_modes(spec: CacheSpec) -> bool:
     return spec.layout != NONE and not isinstance(spec.make_policy(), Sinks)
 
 
-def policy_for(
-    policy: CachePolicy, config: ModelConfig, scheme: KVScheme | None, mode: str | None = None
-) -> CachePolicy:
+def policy_for(policy: SomePolicy, config: ModelConfig, scheme: KVScheme | None, mode: str | None = None) -> SomePolicy:
     """The policy for a model whose keys and values are kept in this format.
 
     mode     of latent attention
@@ -234,6 +247,8 @@ def policy_for(
         raise InputError(
             f"policy {policy.name} reads a text twice, so the text must be known; it is for `qbench eval` on a text"
         )
+    if isinstance(policy, RetrievalPolicy):
+        check_retrieval(config, policy.name)
     mode, rows = chosen_latents(config, scheme, mode)
     if config.mla is not None and policy.per_head_lengths:
         raise InputError(
@@ -247,7 +262,7 @@ def policy_for(
     codecs = codecs_of(scheme)
     if any(codec.token_group > 1 for codec in codecs):
         raise InputError(
-            f"{present(scheme).format.name} encodes several tokens together, of which a policy may keep only some; "
+            f"{present(scheme).format.name} encodes several tokens together, of which a policy may take only some; "
             "choose a format that encodes each token by itself"
         )
     if scheme is not None and policy.per_head and STORES.get(scheme.format.name, ("", ""))[1] == "per_tensor":

@@ -12,7 +12,7 @@ from qbench.policies import Observe
 from qbench.runtime.attention.observed_weights import query_weights
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.kv_storage import Far, KVStorage, held_tokens
-from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.past import ChosenPages, Past
 from qbench.runtime.kernel_steps import weighs_scores
 from quant.extension import has_cpu_kernels
 from quant.kv import KVScheme
@@ -134,6 +134,11 @@ class KernelStorage(KVStorage):
         if observe.each:  # of the only query: its weights, averaged over the heads of a group
             return out, iter([mass[:, :, None] * (self.num_kv_heads / num_heads)])
         return out, mass
+
+    def attend_chosen(self, q: Tensor, chosen: ChosenPages, rule: AttentionRule) -> Tensor:
+        out = q.new_empty(len(q), 1, *q.shape[1::2]).transpose(1, 2)
+        self.store.attend(q.numpy(), chosen.pages, chosen.ends, out.numpy(), rule.scale)
+        return out
 
     def _each(self, q: Tensor, past: Past, rule: AttentionRule, observe: Observe) -> Iterator[Tensor]:
         """The weights of each observed query, in torch: [B, G, t, S] for some queries at a time"""

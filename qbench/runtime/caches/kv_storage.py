@@ -12,7 +12,7 @@ from torch import Tensor
 from qbench.policies import Observe
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.latent_format import Latents
-from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.past import ChosenPages, Past
 from quant.models import AttentionRule
 
 BLOCK_TOKENS = 16  # a page holds whole blocks of so many tokens
@@ -143,6 +143,14 @@ class KVStorage(PageMemory):
         returns  [B, H, T, D] float32; the weights that `CachePolicy.update` or `update_each` takes, None if nothing is
                  observed
         """
+
+    def attend_chosen(self, q: Tensor, chosen: ChosenPages, rule: AttentionRule) -> Tensor:
+        """Attention of each query over the pages that it reads.
+
+        q        [N, H, 1, D] float32, rotated
+        returns  [N, H, 1, D] float32
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no pages that a query could choose")
 
     @abstractmethod
     def compact(self, past: Past, keep: Tensor) -> None:

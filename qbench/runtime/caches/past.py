@@ -12,6 +12,18 @@ EVICTED = -1  # in a block table: a page that its sequence has freed
 
 
 @dataclass(frozen=True, slots=True)
+class ChosenPages:
+    """Pages that N queries read, each by itself and in each KV head.
+
+    pages  [N, G, n] int32, in text order; those behind the last one that a query reads are any
+    ends   [N] int64: slots in them that it reads
+    """
+
+    pages: np.ndarray
+    ends: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
 class Past:
     """Slots of B sequences, those of the new tokens among them.
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from qbench.policies.positions import SPARE, Full, Sinks, Window
+from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker, max_chunk_tokens_of, policy_for, window_rules
 from qbench.runtime.caches.evictor import check_policy_suits, slot_table
@@ -33,6 +34,11 @@ class PooledCaches:
         self.is_scored = not self.policy.position_only
         self.max_chunk_tokens = maker.spec.prefill_chunk
         self._token_kinds, self._expand = None, maker.expand
+        if isinstance(self.policy, RetrievalPolicy):
+            raise InputError(
+                f"policy {self.policy.name} lets each query choose what it reads, which the engine does not do; "
+                "use policy full, or run generate, eval, bench or sweep"
+            )
         if self.is_scored:
             self._take_scored(maker)
         elif not self.shares_prefixes:

@@ -11,7 +11,7 @@ from qbench.runtime.attention.in_torch import CausalAttention
 from qbench.runtime.attention.observed_weights import observed_weights
 from qbench.runtime.attention.sink_attention import sink_attention
 from qbench.runtime.caches.kv_storage import Far, KVStorage
-from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.past import ChosenPages, Past
 from quant.kv.codec import Codec
 from quant.models import AttentionRule
 
@@ -99,6 +99,14 @@ class TorchStorage(KVStorage):
             return sink_attention(q, far.q, keys, values, past.slots_there(self.page_size), far.num_sinks, rule), None
         return self.attention(q, keys, values, rule), observed_weights(q, keys, rule, observe)
 
+    def attend_chosen(self, q: Tensor, chosen: ChosenPages, rule: AttentionRule) -> Tensor:
+        outs = []
+        for i, end in enumerate(chosen.ends.tolist()):
+            pages = torch.from_numpy(chosen.pages[i, :, : -(-end // self.page_size)]).long()
+            keys, values = (side.gather(pages, end) for side in self._sides)
+            outs.append(self.attention(q[i : i + 1], keys, values, rule))
+        return torch.cat(outs)
+
     def compact(self, past: Past, keep: Tensor) -> None:
         for side in self._sides:
             side.compact(past, keep)
@@ -153,6 +161,15 @@ class _Side:
         for part in self.parts.values():
             held = _movable(part)
             _put(held, past, front, _take(held, past, keep))
+
+    def gather(self, pages: Tensor, num_slots: int) -> Tensor:
+        """The first slots of the pages [G, n] of each head, decoded: [1, G, num_slots, D]"""
+        parts = {}
+        for name, part in self.parts.items():
+            heads = torch.arange(len(pages)).clamp(max=part.shape[1] - 1)  # all heads may share an entry
+            found = _movable(part)[pages, heads[:, None]].view(part.dtype)  # [G, n, page_size, P]
+            parts[name] = found.flatten(1, 2)[None, :, :num_slots]
+        return self.codec.decode(parts, self.scale)
 
     def read(self, past: Past) -> Tensor:
         rows, end = past.rows(), past.num_slots

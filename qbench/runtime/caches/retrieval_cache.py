@@ -1,0 +1,177 @@
+"""`RetrievalCache`: every token is kept, and a query reads the blocks that a policy chooses for it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qbench.policies.retrieval import BlockState, RetrievalPolicy
+from qbench.runtime.caches.block_index import BlockIndex
+from qbench.runtime.caches.kernel_view import KernelView, LayerView
+from qbench.runtime.caches.kv_cache import KVCache
+from qbench.runtime.caches.past import ChosenPages, Past
+from qbench.runtime.caches.places import PoolPages
+from quant.errors import InputError
+from quant.models import ModelConfig
+
+ROOM = 16  # blocks that an empty index has room for
+
+
+class RetrievalCache(KVCache):
+    """Keys and values are in pages. Complete blocks get a summary, by which queries choose.
+
+    A layer with a window of its own keeps that window. Forward passes in which every query reads all tokens are those
+    of the full cache, bit by bit. Sequences choose by themselves, so that the results of one do not depend on others.
+
+    tokens_read  tokens that a query of a decode step read, mean over layers, sequences and all steps so far
+    """
+
+    def __init__(self, config: ModelConfig, places: PoolPages, policy: RetrievalPolicy) -> None:
+        super().__init__(config, places)
+        self.policy = policy
+        size = policy.summary_size(config.head_dim)
+        self.indices = [
+            [BlockIndex(config.num_kv_heads, size, 0 if rule.window else ROOM) for _ in range(self.batch)]
+            for rule in self.rules
+        ]
+        self._num_read = self._num_queries = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return super().size_bytes + sum(index.size_bytes for its in self.indices for index in its)
+
+    @property
+    def bytes_per_token(self) -> float:
+        per_block = sum(its[0].row_bytes for its, rule in zip(self.indices, self.rules, strict=True) if not rule.window)
+        return super().bytes_per_token + per_block / self.policy.block
+
+    @property
+    def tokens_read(self) -> float | None:
+        return self._num_read / self._num_queries if self._num_queries else None
+
+    # ---- forward passes in which every query reads all tokens
+
+    def _reads_all(self, num_tokens: int) -> bool:
+        ends = self._new_lens(num_tokens).tolist()
+        return all(self.policy.reads_all(first, end) for first, end in zip(self.seq_lens.tolist(), ends, strict=True))
+
+    def has_kernel_view(self, num_tokens: int) -> bool:
+        return super().has_kernel_view(num_tokens) and self._reads_all(num_tokens)
+
+    def kernel_view(self, num_tokens: int) -> KernelView:
+        view, ends = super().kernel_view(num_tokens), self._new_lens(num_tokens)
+
+        def settle() -> None:
+            for layer in range(len(self.memories)):
+                self._summarize(layer, ends)
+                self._count(layer, ends, None)
+
+        return replace(view, settle=settle)
+
+    def has_layer_views(self, num_tokens: int) -> bool:
+        return super().has_layer_views(num_tokens) and self._reads_all(num_tokens)
+
+    def layer_view(self, layer: int, num_tokens: int) -> LayerView:
+        view, ends = super().layer_view(layer, num_tokens), self._new_lens(num_tokens)
+
+        def settle() -> None:
+            self._summarize(layer, ends)
+            self._count(layer, ends, None)
+
+        return replace(view, settle=settle)
+
+    # ---- forward passes in which queries choose
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+        past = self._past(layer, k.shape[2])
+        self.memories[layer].append(k, v, past)
+        return self._read(layer, q, past)
+
+    def rope_attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
+    ) -> Tensor:
+        past = self._past(layer, k.shape[2])
+        return self._read(layer, self.memories[layer].rope_append(q, k, v, rope, past), past)
+
+    def _read(self, layer: int, q: Tensor, past: Past) -> Tensor:
+        """Attention of the new queries; their keys and values are stored."""
+        storage, rule = self.memories[layer], self.rules[layer]
+        self._summarize(layer, past.ends)
+        chosen = self._choose(layer, q, past)
+        if not chosen:
+            self._count(layer, past.ends, None)
+            return storage.attend(q, past, rule)[0]
+        outs = []
+        for b, queries in enumerate(self._queries(q, past)):
+            if b in chosen:
+                own = storage.attend_chosen(queries[0].transpose(0, 1)[:, :, None], chosen[b], rule)  # [T, H, 1, D]
+                outs.append(own[:, :, 0].transpose(0, 1)[None])
+            else:
+                outs.append(storage.attend(queries, Past(past.block_table[b : b + 1], past.ends[b : b + 1]), rule)[0])
+            self._count(layer, past.ends[b : b + 1], chosen.get(b))
+        return torch.cat(outs, 0 if past.cu_seqlens is None else 2)
+
+    def _queries(self, q: Tensor, past: Past) -> Sequence[Tensor]:
+        """[1, H, T, D] of each sequence"""
+        if past.cu_seqlens is None:
+            return q.split(1)
+        return q.split(np.diff(past.cu_seqlens).tolist(), 2)
+
+    def _choose(self, layer: int, q: Tensor, past: Past) -> dict[int, ChosenPages]:
+        """Sequence -> the pages of its queries; those that read all tokens are left out."""
+        if self.rules[layer].window:
+            return {}
+        found = {}
+        for b, queries in enumerate(self._queries(q, past)):
+            first = int(past.ends[b]) - queries.shape[2]
+            state = BlockState(layer, len(self.memories), first, self.indices[layer][b])
+            blocks = self.policy.select(state, queries[0])
+            if blocks is not None:
+                found[b] = self._pages_of(blocks.numpy(), past.block_table[b], first)
+        return found
+
+    def _pages_of(self, blocks: np.ndarray, table: np.ndarray, first: int) -> ChosenPages:
+        """blocks [T, G, n] of a sequence's queries, table [pages] of it -> the pages and how many of their slots"""
+        page_size = self.places.page_size
+        within = (first + np.arange(len(blocks))) % page_size + 1  # slots of a query's own page that it sees
+        counts = (blocks[:, 0] >= 0).sum(1)
+        return ChosenPages(table[np.maximum(blocks, 0)], (counts - 1) * page_size + within)
+
+    def _summarize(self, layer: int, ends: np.ndarray) -> None:
+        """Summaries of the blocks that the new tokens have completed."""
+        storage, block = self.memories[layer], self.policy.block
+        if self.rules[layer].window:
+            return
+        for b, (index, end) in enumerate(zip(self.indices[layer], ends.tolist(), strict=True)):
+            first, last = index.num_blocks, end // block
+            if last > first:
+                pages = block // self.places.page_size
+                table = np.ascontiguousarray(self.places.block_table[b : b + 1, first * pages : last * pages])
+                keys, _ = storage.read(Past(table, np.array([(last - first) * block])))
+                index.append(self.policy.summarize(keys[0].unflatten(1, (last - first, block))))
+
+    def _count(self, layer: int, ends: np.ndarray, chosen: ChosenPages | None) -> None:
+        """Note how many tokens queries of decode steps read; `ends` and `chosen` of the sequences that are counted."""
+        if self.cu_seqlens is not None or (self._equal_ends[0] - self.seq_len) != 1:
+            return
+        window = self.rules[layer].window
+        seen = ends if chosen is None else chosen.ends
+        self._num_read += int((np.minimum(seen, window) if window else seen).sum())
+        self._num_queries += len(seen)
+
+    def truncate(self, seq_len: int | np.ndarray) -> None:
+        super().truncate(seq_len)
+        for its in self.indices:
+            for index, kept in zip(its, self.seq_lens.tolist(), strict=True):
+                index.truncate(kept // self.policy.block)
+
+
+def check_retrieval(config: ModelConfig, policy: str) -> None:
+    """raises InputError if a query of this model cannot read only some tokens"""
+    who = config.architecture.name
+    if config.mla is not None:
+        raise InputError(f"policy {policy} reads keys of each head, but {who} keeps latents; use policy full")
+    if any(config.attention_rule(layer).has_alibi for layer in range(config.num_layers)):
+        raise InputError(f"{who} lowers scores by distance (ALiBi), which policy {policy} changes; use policy full")

@@ -1,0 +1,161 @@
+"""Quest in a cache against a loop over queries, heads and pages."""
+
+import numpy as np
+import pytest
+import torch
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+from support.caches import assert_a_batch_is_its_sequences
+from support.close import assert_close
+from support.slow_quest import slow_quest
+
+from qbench.cache_spec import CacheSpec
+from qbench.policies import parse_policy
+from qbench.run_options import RunOptions
+from qbench.runtime import load_model
+from qbench.runtime.caches.cache_maker import CacheMaker
+from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.retrieval_cache import RetrievalCache
+from qbench.runtime.kv_memory import CacheMemory
+from quant.errors import InputError
+from quant.extension import has_cpu_kernels
+from quant.kv import KV_FORMATS, KVScheme
+from quant.models import ModelConfig
+
+NEEDS_KERNELS = pytest.mark.skipif(not has_cpu_kernels(), reason="cpu_kernels are not compiled")
+IMPL = pytest.mark.parametrize("impl", ["reference", pytest.param("auto", marks=NEEDS_KERNELS)])
+QUEST = "quest:budget=64,dense=0"
+NUM_PAGES = 4
+# A weight changes by 2 * (D + 2) * eps * max |score| at most, and scores stay below 2**6.
+TOLERANCE = 2 * (32 + 2) * 2.0**-24 * 2**6 * 4
+
+
+def config_of(family: str = "llama", **changes) -> ModelConfig:
+    return ModelConfig.of(ArraySource(small_config(family, max_position_embeddings=2048, **changes), {}))
+
+
+def cache_of(config: ModelConfig, impl: str, batch: int = 1, text: str = QUEST, kv: str | None = None):
+    scheme = None if kv is None else KVScheme(KV_FORMATS[kv])
+    return CacheMaker(config, scheme, impl).new(CacheSpec(policy=text), batch, 64)
+
+
+def heads(config: ModelConfig, total: int, batch: int = 1) -> list[torch.Tensor]:
+    make = torch.Generator().manual_seed(3)
+    counts = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
+    return [torch.randn(batch, count, total, config.head_dim, generator=make) for count in counts]
+
+
+def attended(cache: RetrievalCache, q, k, v, passes) -> torch.Tensor:
+    assert sum(passes) == q.shape[2]
+    outs, start = [], 0
+    for count in passes:
+        some = slice(start, start + count)
+        step = cache.begin(torch.zeros(len(q), count, dtype=torch.int64))
+        outs.append(cache.attend(0, q[:, :, some], k[:, :, some], v[:, :, some], step.positions))
+        cache.advance(count)
+        start += count
+    return torch.cat(outs, 2)
+
+
+@IMPL
+@pytest.mark.parametrize("passes", [(150, *(1,) * 20), (150, 20), (40, 3, 127)], ids=["decode", "chunk", "chunks"])
+def test_quest_is_its_paper_written_as_a_loop(impl: str, passes: tuple[int, ...]) -> None:
+    config = config_of(head_dim=32)
+    q, k, v = heads(config, sum(passes))
+    out = attended(cache_of(config, impl), q, k, v, passes)
+    group = config.num_heads // config.num_kv_heads
+    choices = set()
+    for g in range(config.num_kv_heads):
+        its = slice(g * group, (g + 1) * group)
+        arrays = (x.double().numpy() for x in (q[0, its], k[0, g], v[0, g]))
+        expected, read = slow_quest(*arrays, passes[0], NUM_PAGES, config.head_dim**-0.5)
+        assert_close(out[0, its], torch.from_numpy(expected).float(), atol=TOLERANCE)
+        choices.add(tuple(map(tuple, read)))
+    assert len(choices) == config.num_kv_heads, "KV heads choose by themselves"
+
+
+@IMPL
+@pytest.mark.parametrize("kv", [None, "kv-f16", "kv-fp8", "kv-fp8-tensor", "kv-int8", "kv-int4"])
+def test_a_pass_of_several_tokens_chooses_as_a_pass_for_each(impl: str, kv: str | None) -> None:
+    config = config_of(head_dim=32)
+    q, k, v = heads(config, 230, batch=2)
+    one, other = (cache_of(config, impl, 2, kv=kv) for _ in range(2))
+    together, alone = (attended(cache, q, k, v, (200, *cuts)) for cache, cuts in ((one, (30,)), (other, (1,) * 30)))
+    assert torch.equal(together, alone)
+    assert one.tokens_read is None
+    assert other.tokens_read == np.mean([48 + t % 16 + 1 for t in range(200, 230)])
+
+
+@IMPL
+def test_equal_pages_are_chosen_from_the_front(impl: str) -> None:
+    config = config_of(head_dim=32)
+    q, k, v = heads(config, 161)
+    k[:] = 1.0
+    v[:] = torch.arange(161.0)[:, None]
+    out = attended(cache_of(config, impl), q, k, v, (160, 1))
+    expected = (sum(range(48)) + 160) / 49  # pages 0, 1, 2 and the query's own
+    assert_close(out[:, :, -1], torch.full_like(out[:, :, -1], expected), atol=160 * 49 * 2.0**-24)
+
+
+@IMPL
+def test_a_cache_that_goes_back_chooses_the_same_again(impl: str) -> None:
+    config = config_of(head_dim=32)
+    q, k, v = heads(config, 200)
+    cache = cache_of(config, impl)
+    first = attended(cache, q, k, v, (150, *(1,) * 50))
+    cache.truncate(150)
+    again = attended(cache, *(x[:, :, 150:] for x in (q, k, v)), (1,) * 50)
+    assert torch.equal(first[:, :, 150:], again)
+
+
+@IMPL
+def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(impl: str) -> None:
+    config = small_config("llama", head_dim=32, max_position_embeddings=2048)
+    options = RunOptions(policy="quest:budget=48,dense=1")
+    model = load_model(ArraySource(config, random_weights(config)), options, impl=impl)
+    tokens = torch.randint(150, (3, 260), generator=torch.Generator().manual_seed(2))
+    assert_a_batch_is_its_sequences(model, tokens, ([200, 90, 25], [1, 1, 1], [1, 1, 1], [5, 9, 40], [1, 1, 1]))
+
+
+@IMPL
+def test_layers_with_a_window_of_their_own_keep_it(impl: str) -> None:
+    config = small_config("mistral", head_dim=32, max_position_embeddings=2048)
+    source = ArraySource(config, random_weights(config))
+    model, full = (load_model(source, RunOptions(policy=policy), impl=impl) for policy in (QUEST, "full"))
+    tokens = torch.randint(150, (1, 300), generator=torch.Generator().manual_seed(3))
+    one, other = model.new_cache(), full.new_cache()
+    for part in tokens.split((290, 1, 1, 8), 1):
+        assert torch.equal(model(part, one), full(part, other))
+
+
+@IMPL
+@pytest.mark.parametrize("kv", [None, "kv-f16", "kv-int8"])
+def test_planned_bytes_are_those_held(impl: str, kv: str | None) -> None:
+    config, scheme = config_of(head_dim=32), None if kv is None else KVScheme(KV_FORMATS[kv])
+    cache = cache_of(config, impl, 2, kv=kv)
+    q, k, v = heads(config, 160, batch=2)
+    cache.begin(torch.zeros(2, 160, dtype=torch.int64))
+    for layer in range(config.num_layers):
+        cache.attend(layer, q, k, v, torch.arange(160))
+    planned = CacheMemory(config, scheme, impl, CacheSpec(policy=QUEST)).size_bytes(160, 2)
+    room = sum(index.size_bytes for its in cache.indices for index in its)
+    used = sum(index.row_bytes * index.num_blocks for its in cache.indices for index in its)
+    assert planned == cache.size_bytes - room + used
+    assert room < 2 * used
+
+
+def test_models_and_formats_that_cannot_be_read_in_part_are_refused() -> None:
+    with pytest.raises(InputError, match="keeps latents; use policy full"):
+        cache_of(config_of("deepseek2"), "auto")
+    with pytest.raises(InputError, match="ALiBi"):
+        cache_of(config_of("bloom"), "auto")
+    config = small_config("llama", head_dim=32)
+    model = load_model(ArraySource(config, random_weights(config)), RunOptions(policy=QUEST))
+    with pytest.raises(InputError, match="which the engine does not do"):
+        model.pooled_caches(PagePool(model.config, None, 8), 64)
+    with pytest.raises(InputError, match="encodes several tokens together"):
+        cache_of(config_of(head_dim=32), "auto", kv="kv-kivi-4")
+    with pytest.raises(InputError, match="needs cache dynamic"):
+        CacheSpec("paged", QUEST)
+    with pytest.raises(InputError, match="dense is -1"):
+        parse_policy("quest:dense=-1")

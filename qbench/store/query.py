@@ -22,6 +22,10 @@ TABLES = {
     "records": "every row as it was written, as JSON: metrics->>'$.kld.mean'",
 }
 OF_KIND = {"kernels": (KERNEL_COLUMNS, "kernel"), "versus": (VERSUS_COLUMNS, "versus")}
+LOCKED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "lock_configuration": "true",
+}
 READING = ("SELECT", "EXPLAIN")  # statements, as DuckDB names them
 
 
@@ -46,9 +50,11 @@ def query(sql: str, paths: Paths) -> Answer:
     """
     import duckdb
 
+    # DuckDB opens the files of a query even to list its tables, so a connection without access to files lists them.
+    with duckdb.connect(config=LOCKED) as locked:
+        named = _named(locked, sql)
     files = record_files(paths)
     with duckdb.connect() as con:
-        named = _named(con, sql)
         for table in named:
             _create(con, table, files)
         if not any(con.execute(f"select 1 from {table} limit 1").fetchone() for table in named):

@@ -53,3 +53,18 @@ def test_bad_input_ends_in_one_line(qbench, records, tmp_path):
     qbench("query", "select 1", "--schema").fails_with("give either SQL or --schema")
     qbench("query", "select x from results", "--records", records).fails_with('column "x" not found')
     qbench("query", "select 1", "--records", tmp_path / "absent").fails_with("absent: cannot read records")
+
+
+def test_a_query_opens_no_file(qbench, records, tmp_path):
+    """Neither the content of a file, nor its form, nor its existence can be learnt."""
+    there, absent = tmp_path / "there.json", tmp_path / "absent.json"
+    there.write_text("no JSON at all")
+    outcomes = [
+        qbench("query", f"{begin} {call}('{path}')", "--records", records)
+        for begin in ("from", "select * from", "explain from")
+        for call in ("read_json_auto", "read_csv", "read_text", "glob")
+        for path in (there, absent)
+    ]
+    for one, other in zip(outcomes[::2], outcomes[1::2], strict=True):
+        one.fails_with("disabled by configuration")
+        assert one.err.replace(there.name, absent.name) == other.err

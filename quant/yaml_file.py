@@ -8,9 +8,18 @@ import yaml
 
 from quant.errors import InputError
 
+# An alias of an alias of an alias is a small file and a huge document. Every suite here has below 2,000 values.
+MOST_VALUES = 100_000
+
 
 class _StrictLoader(yaml.SafeLoader):
     """A key given twice is an error here, where YAML's own loader lets the last one win in silence."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None and _num_values(node, {}) > MOST_VALUES:
+            raise yaml.constructor.ConstructorError(problem=f"more than {MOST_VALUES} values, with aliases followed")
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
@@ -33,8 +42,20 @@ def read_yaml(path: Path, what: str) -> Any:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)
     except OSError as error:
         raise InputError(f"{what} {path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, TypeError) as error:  # TypeError: a key that is a list
+    # TypeError: a key that is a list; ValueError: a scalar such as 2024-13-45 or 0x_; RecursionError: 3,000 brackets;
+    # AttributeError, KeyError and IndexError: a scalar that is no `!!int`, `!!bool` or the like, but has the tag
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError, AttributeError, LookupError) as error:
         raise InputError(f"{what} {path}: not YAML ({' '.join(str(error).split())})") from error
+
+
+def _num_values(node: yaml.Node, known: dict[yaml.Node, float]) -> float:
+    """Values in the document below the node, those behind an alias once for each alias; inf if it holds itself."""
+    if node not in known:
+        known[node] = float("inf")
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        below = node.value if isinstance(node, yaml.SequenceNode) else [one for pair in pairs for one in pair]
+        known[node] = 1 + sum(_num_values(each, known) for each in below)
+    return known[node]
 
 
 def check_keys(what: str, data: Any, valid: Collection[str], required: Collection[str] = ()) -> None:

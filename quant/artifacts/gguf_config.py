@@ -14,11 +14,11 @@ from quant.artifacts.gguf_families import (
     family_config,
     family_metadata,
 )
-from quant.artifacts.gguf_keys import KeyReader
+from quant.artifacts.gguf_keys import KeyReader, scalar
 from quant.artifacts.gguf_rope import llama3_scaling
 from quant.artifacts.gguf_yarn import YARN, yarn_metadata, yarn_scaling
 from quant.artifacts.stop_tokens import gguf_stop_tokens
-from quant.errors import InputError
+from quant.errors import InputError, shown
 from quant.models import ARCHITECTURES, Architecture, ModelConfig
 from quant.models.rope import DEFAULT_THETA, LONGROPE, RopeScaling
 from quant.present import present
@@ -169,27 +169,27 @@ def config_from_metadata(
     config["hidden_act"] = architecture.canonical({}).get("hidden_act", "silu")
     flags = {row.only_if for row in architecture.tensors}
     config |= {flag: name in tensors for flag, name in BIASES.items() if flag in flags}
-    if (token := metadata.get("tokenizer.ggml.bos_token_id")) is not None:
+    if (token := scalar(metadata, "tokenizer.ggml.bos_token_id", int, where)) is not None:
         config["bos_token_id"] = token
-    config |= gguf_stop_tokens(metadata)
+    config |= gguf_stop_tokens(metadata, where)
     named = {architecture.keys.get(name, name): value for name, value in config.items()}
     return {"architectures": [architecture.name], "model_type": architecture.model_type, **named}
 
 
 def _architecture(metadata: Mapping[str, Value], where: str) -> Architecture:
     """The architecture that the file names; of several that share the name, the one whose mark is among the keys."""
-    arch = metadata.get("general.architecture")
+    arch = scalar(metadata, "general.architecture", str, where)
     rows = [row for row in ARCHITECTURES.values() if arch is not None and row.gguf_arch == arch]
-    if not isinstance(arch, str) or not rows:
+    if arch is None or not rows:
         known = ", ".join(dict.fromkeys(row.gguf_arch for row in ARCHITECTURES.values() if row.gguf_arch))
-        raise InputError(f"{where}: general.architecture is {arch!r}; known: {known}")
-    marked = (row for row in rows if row.gguf_mark and _is_marked(metadata, row.gguf_mark, arch))
+        raise InputError(f"{where}: general.architecture is {shown(arch)}; known: {known}")
+    marked = (row for row in rows if row.gguf_mark and _is_marked(metadata, row.gguf_mark, arch, where))
     return next(marked, None) or next(row for row in rows if row.gguf_mark is None)
 
 
-def _is_marked(metadata: Mapping[str, Value], mark: tuple[str, int | None], arch: str) -> bool:
+def _is_marked(metadata: Mapping[str, Value], mark: tuple[str, int | None], arch: str, where: str) -> bool:
     key, wanted = mark
-    value = metadata.get(f"{arch}.{key}")
+    value = scalar(metadata, f"{arch}.{key}", int, where)
     return bool(value) if wanted is None else value == wanted
 
 
@@ -230,7 +230,9 @@ def _rope_scaling(
 ) -> RopeScaling | None:
     kind = reader.get("rope.scaling.type", str) or "none"
     if kind not in ("none", "linear", YARN):
-        raise InputError(f"{reader.where}: rope.scaling.type {kind!r} is not supported; known: none, linear, {YARN}")
+        raise InputError(
+            f"{reader.where}: rope.scaling.type {shown(kind)} is not supported; known: none, linear, {YARN}"
+        )
     if kind == YARN:
         return yarn_scaling(reader, has_mla)
     if kind == "linear":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from quant.artifacts.gguf_cursor import LENGTH_BYTES, Cursor, Value
-from quant.errors import InputError
+from quant.errors import InputError, shown
 from quant.formats import format_of_gguf_type
 
 MAGIC = b"GGUF"
@@ -143,7 +143,7 @@ def _tensor_entry(cursor: Cursor, index: int) -> tuple[str, tuple[int, ...], int
 def _alignment(metadata: dict[str, Value], path: Path) -> int:
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
     if type(alignment) is not int or alignment <= 0 or alignment & (alignment - 1):
-        raise InputError(f"{path}: general.alignment must be a power of two, got {alignment!r}")
+        raise InputError(f"{path}: general.alignment must be a power of two, got {shown(alignment)}")
     return alignment
 
 

@@ -1,4 +1,4 @@
-"""Typed look-ups of a GGUF file's metadata keys under one architecture's prefix."""
+"""Typed look-ups of a GGUF file's metadata keys, the whole ones and those under one architecture's prefix."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -6,9 +6,19 @@ from typing import TypeVar
 import numpy as np
 
 from quant.artifacts.gguf_cursor import Value
-from quant.errors import InputError
+from quant.errors import InputError, shown
 
 T = TypeVar("T", bound=int | float | str)
+
+
+def scalar(metadata: Mapping[str, Value], key: str, kind: type[T], where: str) -> T | None:
+    """The value of `key`, or None if it is absent. raises InputError for a value of another type, an array included"""
+    value = metadata.get(key)
+    if value is None:
+        return None
+    if type(value) is not kind:
+        raise InputError(f"{where}: key {key!r} must be {kind.__name__}, got {shown(value)}")
+    return value
 
 
 class KeyReader:
@@ -19,12 +29,7 @@ class KeyReader:
 
     def get(self, key: str, kind: type[T]) -> T | None:
         """The value of `ARCH.key`, or None if it is absent. raises InputError for a value of another type"""
-        full = f"{self.arch}.{key}"
-        value = self._metadata.get(full)
-        if value is None:
-            return None
-        if type(value) is not kind:
-            raise InputError(f"{self.where}: key {full!r} must be {kind.__name__}, got {value!r}")
+        value = scalar(self._metadata, f"{self.arch}.{key}", kind, self.where)
         if kind is float and isinstance(value, float):
             with np.errstate(over="ignore"):
                 return kind(str(np.float32(value)))  # stored as float32: the shortest number that means the same

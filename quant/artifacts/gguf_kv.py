@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 
 from quant.artifacts.gguf_cursor import Value
-from quant.errors import InputError
+from quant.errors import InputError, shown
 from quant.kv.scheme import CONFIG_KEY, KVEntry
 from quant.models.values import Config
 
@@ -23,5 +23,5 @@ def kv_from_metadata(metadata: Mapping[str, Value], where: str) -> dict[str, KVE
         return {}
     try:
         return {CONFIG_KEY: json.loads(value if isinstance(value, str) else "")}  # KVScheme.of checks the entry
-    except ValueError as error:
-        raise InputError(f"{where}: key {GGUF_KEY!r} must be JSON, got {value!r:.80}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: key {GGUF_KEY!r} must be JSON, got {shown(value)}") from error

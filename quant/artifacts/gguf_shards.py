@@ -6,6 +6,7 @@ from pathlib import Path
 
 from quant.artifacts.gguf_cursor import Value
 from quant.artifacts.gguf_header import GGUFHeader, read_header
+from quant.artifacts.gguf_keys import scalar
 from quant.errors import InputError
 
 SHARD_NAME = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
@@ -85,10 +86,11 @@ def _check_split(path: Path, metadata: dict[str, Value], index: int, num_shards:
     expected = {"split.no": index, "split.count": num_shards, "split.tensors.count": num_tensors}
     unsplit = {"split.no": 0, "split.count": 1, "split.tensors.count": num_tensors}
     for key, value in expected.items():
-        got = metadata.get(key, unsplit[key])
+        got = scalar(metadata, key, int, str(path))
+        got = unsplit[key] if got is None else got
         # A file that was never split may say 0 of 0.
         if got != value and not (num_shards == 1 and key == "split.count" and got == 0):
             raise InputError(
-                f"{path}: {key} is {got!r}, expected {value}; shards belong together under "
+                f"{path}: {key} is {got}, expected {value}; shards belong together under "
                 "their names NAME-00001-of-0000N.gguf"
             )

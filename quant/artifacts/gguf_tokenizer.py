@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from quant.artifacts import gguf_tokenizer_bpe as byte_level
 from quant.artifacts import gguf_tokenizer_spm as sentencepiece
 from quant.artifacts.gguf_cursor import Value, Written
+from quant.artifacts.gguf_keys import scalar
 from quant.artifacts.gguf_vocabulary import Vocabulary, special_tokens, vocabulary_from_json, vocabulary_from_metadata
 from quant.artifacts.tokenizer_parts import Template, TemplatePart
-from quant.errors import InputError
+from quant.errors import InputError, shown
 from quant.json_file import parse_json
 from quant.source import TokenizerInfo
 
@@ -52,11 +53,11 @@ def tokenizer_from_metadata(metadata: Mapping[str, Value], vocab_size: int, wher
 
     raises   InputError for kinds, pre-tokenizers and shapes of data that are unknown
     """
-    model = metadata.get("tokenizer.ggml.model")
-    if model is None or (isinstance(model, str) and model in NONE):
+    model = scalar(metadata, "tokenizer.ggml.model", str, where)
+    if model is None or model in NONE:
         return None
-    if not isinstance(model, str) or model not in KINDS:
-        raise InputError(f"{where}: tokenizer.ggml.model is {model!r}; known: {', '.join(KINDS)}, {NONE[0]}")
+    if model not in KINDS:
+        raise InputError(f"{where}: tokenizer.ggml.model is {shown(model)}; known: {', '.join(KINDS)}, {NONE[0]}")
     vocabulary = vocabulary_from_metadata(metadata, vocab_size, where)
     ids = {key: _token_id(metadata, key, vocabulary, where) for key in ("bos_token_id", "eos_token_id")}
     wants_bos = metadata.get("tokenizer.ggml.add_bos_token", KINDS[model].ADD_BOS) is True
@@ -71,18 +72,16 @@ def tokenizer_from_metadata(metadata: Mapping[str, Value], vocab_size: int, wher
     }
     if wants_bos and bos is not None:
         document["post_processor"] = _prepend(vocabulary.tokens[bos], bos)
-    template = metadata.get(CHAT_TEMPLATE)
-    if template is not None and not isinstance(template, str):
-        raise InputError(f"{where}: {CHAT_TEMPLATE} is {template!r}, expected the text of a template")
+    template = scalar(metadata, CHAT_TEMPLATE, str, where)
     return TokenizerInfo(
         json.dumps(document, ensure_ascii=False), ids["bos_token_id"], ids["eos_token_id"], add_bos, template
     )
 
 
 def _token_id(metadata: Mapping[str, Value], key: str, vocabulary: Vocabulary, where: str) -> int | None:
-    value = metadata.get(f"tokenizer.ggml.{key}")
-    if value is not None and (type(value) is not int or not 0 <= value < len(vocabulary.tokens)):
-        raise InputError(f"{where}: tokenizer.ggml.{key} is {value!r}, expected 0 to {len(vocabulary.tokens) - 1}")
+    value = scalar(metadata, f"tokenizer.ggml.{key}", int, where)
+    if value is not None and not 0 <= value < len(vocabulary.tokens):
+        raise InputError(f"{where}: tokenizer.ggml.{key} is {shown(value)}, expected 0 to {len(vocabulary.tokens) - 1}")
     return value
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from quant.artifacts.gguf_cursor import Value, Written
 from quant.artifacts.gguf_vocabulary import Vocabulary, string_list
 from quant.artifacts.tokenizer_parts import Step, TokenizerParts
-from quant.errors import InputError
+from quant.errors import InputError, shown
 
 MODEL = "gpt2"
 ADD_BOS = False
@@ -68,13 +68,13 @@ def json_from_metadata(metadata: Mapping[str, Value], vocabulary: Vocabulary, wh
     """The parts of a `tokenizers` JSON document that make this kind."""
     pre = metadata.get("tokenizer.ggml.pre")
     if not isinstance(pre, str) or pre not in PRE_TOKENIZERS:
-        raise InputError(f"{where}: tokenizer.ggml.pre is {pre!r}; known: {', '.join(PRE_TOKENIZERS)}")
+        raise InputError(f"{where}: tokenizer.ggml.pre is {shown(pre)}; known: {', '.join(PRE_TOKENIZERS)}")
     row = PRE_TOKENIZERS[pre]
     merges = [merge.split(" ", 1) for merge in string_list(metadata, "tokenizer.ggml.merges", where)]
     known = vocabulary.stored()
     for pair in merges:
         if len(pair) != 2 or not {*pair, "".join(pair)} <= known.keys():
-            raise InputError(f"{where}: merge {' '.join(pair)!r} joins or makes what is no token")
+            raise InputError(f"{where}: merge {shown(' '.join(pair))} joins or makes what is no token")
     byte_level: Step = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     return {
         "normalizer": None,

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from quant.artifacts.gguf_cursor import Value
-from quant.errors import InputError
+from quant.errors import InputError, shown
 
 # tokenizer.ggml.token_type
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -62,7 +62,9 @@ def vocabulary_from_json(document: Mapping[str, Any], vocab_size: int, where: st
     rows += [(row["content"], row["id"], CONTROL if row.get("special") else USER_DEFINED) for row in added]
     for text, token_id, kind in rows:
         if type(token_id) is not int or not 0 <= token_id < vocab_size:
-            raise InputError(f"{where}: token {text!r} has id {token_id!r}, and the embedding has {vocab_size} rows")
+            raise InputError(
+                f"{where}: token {shown(text)} has id {shown(token_id)}, and the embedding has {vocab_size} rows"
+            )
         tokens[token_id] = text
         types[token_id] = UNKNOWN if text == model.get("unk_token") else kind
     return Vocabulary(tokens, types)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from quant.artifacts.tokenizer_json import load_tokenizer
-from quant.errors import InputError
+from quant.errors import InputError, shown
 from quant.json_file import read_json
+from quant.panics import panics_as
 from quant.source import TokenizerInfo
 
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
@@ -31,7 +32,8 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> TokenizerInfo | N
         ids[kind] = config_token_id(config, f"{kind}_token_id", str(folder)) if found is None else found
     add_bos = settings.get("add_bos_token")
     if add_bos is None:  # newer files leave it to the post-processor
-        add_bos = tokenizer.encode("").ids[:1] == [ids["bos"]]
+        with panics_as(lambda error: InputError(f"{path}: the tokenizer cannot cut a text: {error}")):
+            add_bos = tokenizer.encode("").ids[:1] == [ids["bos"]]
     add_bos = bool(add_bos) and ids["bos"] is not None
     return TokenizerInfo(text, ids["bos"], ids["eos"], add_bos, _chat_template(folder, settings))
 
@@ -45,7 +47,9 @@ def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
         named = {each.get("name"): each.get("template") for each in template if isinstance(each, Mapping)}
         template = named.get("default")
     if template is not None and not isinstance(template, str):
-        raise InputError(f"{folder / TOKENIZER_CONFIG}: chat_template is {template!r}, expected the text of a template")
+        raise InputError(
+            f"{folder / TOKENIZER_CONFIG}: chat_template is {shown(template)}, expected the text of a template"
+        )
     return template
 
 
@@ -54,7 +58,7 @@ def config_token_id(config: Mapping[str, Any], key: str, where: str) -> int | No
     value = config.get(key)
     value = value[0] if isinstance(value, list) and value else value
     if value is not None and (type(value) is not int or value < 0):
-        raise InputError(f"{where}: config key {key!r} must be a token id, got {value!r}")
+        raise InputError(f"{where}: config key {key!r} must be a token id, got {shown(value)}")
     return value
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from quant.artifacts.file_bytes import read_span
 from quant.artifacts.gguf_cursor import Cursor
 from quant.artifacts.gguf_header import GGUFTensor, is_gguf, read_header
-from quant.errors import InputError
+from quant.errors import InputError, shown
 
 GENERAL_TYPE = "imatrix"
 SUMS, COUNTS = ".in_sum2", ".counts"
@@ -58,7 +58,7 @@ def _read_gguf(path: Path) -> ImatrixFile:
     header = read_header(path)
     kind = header.metadata.get("general.type")
     if kind != GENERAL_TYPE:
-        raise InputError(f"{path}: a GGUF file of general.type {kind!r}, expected {GENERAL_TYPE!r}")
+        raise InputError(f"{path}: a GGUF file of general.type {shown(kind)}, expected {GENERAL_TYPE!r}")
     entries = {}
     for tensor_name, tensor in header.tensors.items():
         if not tensor_name.endswith(SUMS):

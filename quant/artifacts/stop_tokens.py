@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from quant.artifacts.gguf_cursor import Value
+from quant.artifacts.gguf_keys import scalar
 from quant.artifacts.gguf_vocabulary import CONTROL
 from quant.errors import InputError
 from quant.json_file import read_json
@@ -39,9 +40,12 @@ def hf_stop_tokens(folder: Path, config: Config) -> dict[str, list[int]]:
     return {} if set(others) <= set(own) else {EOS: _joined((*own, *others))}
 
 
-def gguf_stop_tokens(metadata: Mapping[str, Value]) -> dict[str, Value | list[Value]]:
-    """eos_token_id as the keys and the vocabulary's control tokens name it; the tokenizer checks their types."""
-    named = (metadata.get(f"tokenizer.ggml.{key}") for key in GGUF_KEYS)
+def gguf_stop_tokens(metadata: Mapping[str, Value], where: str) -> dict[str, Value | list[Value]]:
+    """eos_token_id as the keys and the vocabulary's control tokens name it.
+
+    raises   InputError for a key of another type
+    """
+    named: list[Value | None] = [scalar(metadata, f"tokenizer.ggml.{key}", int, where) for key in GGUF_KEYS]
     ids = _joined([token for token in named if token is not None] + _turn_ends(metadata))
     return {} if not ids else {EOS: ids if len(ids) > 1 else ids[0]}
 

@@ -10,7 +10,7 @@ from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
-from quant.errors import InputError
+from quant.errors import InputError, shown
 from quant.kv.formats import KV_FORMATS, KVFormat
 from quant.kv.fp8 import SMALLEST_SCALE, Fp8
 from quant.models import ModelConfig
@@ -45,8 +45,8 @@ class KVScheme:
         if entry is None:
             return None
         name = entry.get("format") if isinstance(entry, Mapping) else None
-        if name not in KV_FORMATS:
-            raise InputError(f"{where}: {CONFIG_KEY} names {name!r}; known are {', '.join(KV_FORMATS)}")
+        if not isinstance(name, str) or name not in KV_FORMATS:
+            raise InputError(f"{where}: {CONFIG_KEY} names {shown(name)}; known are {', '.join(KV_FORMATS)}")
         fmt = KV_FORMATS[name]
         fmt.check(model.head_dim)
         if not fmt.calibrated:

@@ -1,6 +1,6 @@
 """Names that configs give the function inside a feed-forward net, and which function each means."""
 
-from quant.errors import InputError
+from quant.errors import InputError, shown
 from quant.models.values import Config, spelled
 
 ACTIVATIONS = {
@@ -18,5 +18,7 @@ def activation_of(config: Config) -> str:
     name = config.get("hidden_act")
     name = "silu" if name is None else name
     if not isinstance(name, str) or name not in ACTIVATIONS:
-        raise InputError(f"{spelled(config, 'hidden_act')} {name!r} is not supported; known: {', '.join(ACTIVATIONS)}")
+        raise InputError(
+            f"{spelled(config, 'hidden_act')} {shown(name)} is not supported; known: {', '.join(ACTIVATIONS)}"
+        )
     return ACTIVATIONS[name]

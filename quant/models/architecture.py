@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from quant.errors import InputError
+from quant.errors import InputError, shown
 from quant.models.moe import ExpertKeys
 from quant.models.rows import TensorRow
 from quant.models.values import RenamedConfig
@@ -68,7 +68,7 @@ class Architecture:
         """
         for key, supported in self.only.items():
             if config.get(key) not in (None, supported):
-                raise InputError(f"{key} {config[key]!r} is not supported; known: {supported}")
+                raise InputError(f"{key} {shown(config[key])} is not supported; known: {supported}")
         named = {key: config[own] for key, own in self.keys.items() if config.get(own) is not None}
         return RenamedConfig({**self.defaults, **config, **named}, self.keys)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from quant.errors import InputError
+from quant.errors import InputError, shown
 from quant.models.activations import activation_of
 from quant.models.architecture import Architecture
 from quant.models.architectures import ARCHITECTURES
@@ -13,12 +13,14 @@ from quant.models.encoder_decoder import ENCODER_DECODERS
 from quant.models.mla import MlaConfig
 from quant.models.moe import MoeConfig
 from quant.models.rope import RopeConfig
-from quant.models.values import count, flag, number, token_ids
+from quant.models.values import MOST_LAYERS, count, flag, number, token_ids
 from quant.models.windows import window_of_layers
 from quant.present import present
 from quant.source import Source
 
-MAX_LAYERS = 4096  # the deepest published decoder has below 300; this bounds the table of tensors
+# Experts of all layers together: each is three rows of the table of tensors, about 1 kB. The largest published
+# models have 61 layers of 384.
+MOST_EXPERTS_IN_ALL = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,11 @@ class ModelConfig:
         for factors in (self.rope.short_factor, self.rope.long_factor):
             if factors and len(factors) != self.rope_dim // 2:
                 raise InputError(f"rope has {len(factors)} factors, expected {self.rope_dim // 2}, one a rotary pair")
-        if self.num_layers > MAX_LAYERS:
-            raise InputError(f"num_hidden_layers is {self.num_layers}, expected at most {MAX_LAYERS}")
+        if self.moe and self.num_layers * self.moe.num_experts > MOST_EXPERTS_IN_ALL:
+            raise InputError(
+                f"{self.num_layers} layers of {self.moe.num_experts} experts, expected at most {MOST_EXPERTS_IN_ALL} "
+                "experts in all layers together"
+            )
         if not self.norm_eps < 1:
             raise InputError(f"rms_norm_eps is {self.norm_eps}, expected a number between 0 and 1")
 
@@ -165,10 +170,10 @@ class ModelConfig:
         hidden_size = count(config, "hidden_size")
         if config.get("word_embed_proj_dim") not in (None, hidden_size):
             raise InputError(
-                f"word_embed_proj_dim is {config['word_embed_proj_dim']!r}, expected hidden_size, {hidden_size}: "
+                f"word_embed_proj_dim is {shown(config['word_embed_proj_dim'])}, expected hidden_size, {hidden_size}: "
                 "projections between the embedding and the layers are not supported"
             )
-        num_layers = count(config, "num_hidden_layers")
+        num_layers = count(config, "num_hidden_layers", most=MOST_LAYERS)
         num_heads = count(config, "num_attention_heads")
         mla = MlaConfig.from_hf(config) if architecture.has_mla else None
         experts = architecture.experts
@@ -207,11 +212,11 @@ def _architecture(config: Mapping[str, Any]) -> Architecture:
     if names[0] in ENCODER_DECODERS:
         raise InputError(f"{names[0]} is an encoder-decoder, which `qbench generate` alone runs")
     if names[0] not in ARCHITECTURES:
-        raise InputError(f"architecture {names[0]!r} is unknown; known: {known}")
+        raise InputError(f"architecture {shown(names[0])} is unknown; known: {known}")
     architecture = ARCHITECTURES[names[0]]
     model_type = config.get("model_type")
     if model_type not in (None, architecture.model_type):
-        raise InputError(f"model_type is {model_type!r}, expected {architecture.model_type!r} for {names[0]}")
+        raise InputError(f"model_type is {shown(model_type)}, expected {architecture.model_type!r} for {names[0]}")
     return architecture
 
 

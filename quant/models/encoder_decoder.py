@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from quant.errors import InputError
+from quant.errors import InputError, shown
 from quant.models.attention import AttentionRule
-from quant.models.values import Config, count, number, token_ids
+from quant.models.values import MOST_LAYERS, Config, count, number, token_ids
 from quant.source import Source
 
 ENCODER_DECODERS = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration")
@@ -108,19 +108,19 @@ class EncoderDecoderConfig:
     def _from_hf(cls, config: Config) -> "EncoderDecoderConfig":
         kind = config.get("feed_forward_proj") or "relu"
         if not isinstance(kind, str) or kind not in FEED_FORWARDS:
-            raise InputError(f"feed_forward_proj {kind!r} is not supported; known: {', '.join(FEED_FORWARDS)}")
+            raise InputError(f"feed_forward_proj {shown(kind)} is not supported; known: {', '.join(FEED_FORWARDS)}")
         activation, is_gated = FEED_FORWARDS[kind]
-        num_encoder_layers = count(config, "num_layers")
+        num_encoder_layers = count(config, "num_layers", most=MOST_LAYERS)
         tied = config.get("tie_word_embeddings")  # tied unless the config says otherwise
         if tied not in (None, True, False):
-            raise InputError(f"tie_word_embeddings is {tied!r}, expected true or false")
+            raise InputError(f"tie_word_embeddings is {shown(tied)}, expected true or false")
         return cls(
             hidden_size=count(config, "d_model"),
             head_dim=count(config, "d_kv"),
             num_heads=count(config, "num_heads"),
             ffn_size=count(config, "d_ff"),
             num_encoder_layers=num_encoder_layers,
-            num_layers=count(config, "num_decoder_layers", num_encoder_layers),
+            num_layers=count(config, "num_decoder_layers", num_encoder_layers, most=MOST_LAYERS),
             vocab_size=count(config, "vocab_size"),
             norm_eps=number(config, "layer_norm_epsilon", 1e-6),
             activation=activation,

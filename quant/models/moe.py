@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from quant.errors import InputError
-from quant.models.values import Config, count, flag, number
+from quant.errors import InputError, shown
+from quant.models.values import MOST_EXPERTS, Config, count, flag, number
 
 # Keys that say in which layers experts stand, with the only value that is supported (absent is one, too).
 PLACES = {"moe_layer_freq": (1,), "decoder_sparse_step": (1,), "mlp_only_layers": ([],)}
@@ -97,7 +97,7 @@ class MoeConfig:
             num_groups = groups_per_token = 1
         expert_ffn_size = count(config, keys.ffn_size)
         return cls(
-            num_experts=count(config, keys.num_experts),
+            num_experts=count(config, keys.num_experts, most=MOST_EXPERTS),
             num_experts_per_token=count(config, "num_experts_per_tok"),
             expert_ffn_size=expert_ffn_size,
             shared_ffn_size=expert_ffn_size * count(config, "n_shared_experts", 0, least=0),
@@ -116,4 +116,4 @@ def _check_values(config: Config, supported: dict[str, tuple]) -> None:
     for key, values in supported.items():
         value = config.get(key)
         if value is not None and value not in values:
-            raise InputError(f"{key} {value!r} is not supported; known: {', '.join(map(str, values))}")
+            raise InputError(f"{key} {shown(value)} is not supported; known: {', '.join(map(str, values))}")

@@ -7,7 +7,7 @@ from typing import Any, Required, TypedDict, cast
 
 import numpy as np
 
-from quant.errors import InputError
+from quant.errors import InputError, shown
 from quant.models import longrope, yarn
 from quant.models.values import count, number
 
@@ -99,7 +99,7 @@ class RopeConfig:
             theta = number(config, theta_key, default_theta)
         rope_type = given.get("rope_type", given.get("type", "default"))
         if not isinstance(rope_type, str) or rope_type not in ROPE_TYPES:
-            raise InputError(f"rope_type {rope_type!r} is not supported; known: {', '.join(ROPE_TYPES)}")
+            raise InputError(f"rope_type {shown(rope_type)} is not supported; known: {', '.join(ROPE_TYPES)}")
         share = number(given if "partial_rotary_factor" in given else config, "partial_rotary_factor", 1.0)
         if share > 1:
             raise InputError(f"partial_rotary_factor is {share}, expected at most 1")
@@ -158,7 +158,7 @@ def _given(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     if _by_layer_type(config):
         given = given.get(kind) or {}
     if not isinstance(given, Mapping):
-        raise InputError(f"rope_parameters or rope_scaling is {given!r}, expected an object with rope_type")
+        raise InputError(f"rope_parameters or rope_scaling is {shown(given)}, expected an object with rope_type")
     return given
 
 
@@ -171,7 +171,7 @@ def _factors(config: Mapping[str, Any], key: str) -> tuple[float, ...]:
     """raises InputError unless there is a list of numbers above 0"""
     values = config.get(key)
     if not isinstance(values, list) or not values:
-        raise InputError(f"{key} is {values!r:.80}, expected a list with a number for each rotary pair")
+        raise InputError(f"{key} is {shown(values)}, expected a list with a number for each rotary pair")
     return tuple(number({key: value}, key) for value in values)
 
 

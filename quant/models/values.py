@@ -4,9 +4,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from quant.errors import InputError
+from quant.errors import InputError, shown
 
 Config = Mapping[str, Any]
+MOST = 2**31 - 1  # no dimension of a real model comes near; past it, products stop fitting in 64 bits
+# Bounds of the table of tensors, which is made before it is compared with a file's own tensors.
+MOST_LAYERS = 4096  # the deepest published decoder has below 300
+MOST_EXPERTS = 4096  # of one layer; the published ones have up to 512
 
 
 class RenamedConfig(dict[str, Any]):
@@ -22,25 +26,26 @@ def spelled(config: Config, key: str) -> str:
     return config.own.get(key, key) if isinstance(config, RenamedConfig) else key
 
 
-def count(config: Config, key: str, default: int | None = None, *, least: int = 1) -> int:
+def count(config: Config, key: str, default: int | None = None, *, least: int = 1, most: int = MOST) -> int:
+    """most: the longest list or table that the caller makes of it."""
     value = _value(config, key, default)
-    # No dimension of a real model comes near 2**31; past it, products stop fitting in 64 bits.
-    if type(value) is not int or not least <= value < 2**31:
-        raise InputError(f"{spelled(config, key)} is {value!r}, expected a whole number from {least} to 2**31 - 1")
+    if type(value) is not int or not least <= value <= most:
+        upper = "2**31 - 1" if most == MOST else str(most)
+        raise InputError(f"{spelled(config, key)} is {shown(value)}, expected a whole number from {least} to {upper}")
     return value
 
 
 def number(config: Config, key: str, default: float | None = None) -> float:
     value = _value(config, key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
-        raise InputError(f"{spelled(config, key)} is {value!r}, expected a number above 0")
+        raise InputError(f"{spelled(config, key)} is {shown(value)}, expected a number above 0")
     return float(value)
 
 
 def flag(config: Config, key: str) -> bool:
     value = _value(config, key, False)
     if not isinstance(value, bool):
-        raise InputError(f"{spelled(config, key)} is {value!r}, expected true or false")
+        raise InputError(f"{spelled(config, key)} is {shown(value)}, expected true or false")
     return value
 
 
@@ -49,7 +54,7 @@ def token_ids(config: Config, key: str) -> tuple[int, ...]:
     value = config.get(key)
     ids = [] if value is None else value if isinstance(value, list | tuple) else [value]
     if not all(type(token) is int for token in ids):
-        raise InputError(f"{spelled(config, key)} is {value!r}, expected a token id or a list of them")
+        raise InputError(f"{spelled(config, key)} is {shown(value)}, expected a token id or a list of them")
     return tuple(ids)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from quant.errors import InputError
+from quant.errors import InputError, shown
 from quant.models.values import Config, count, flag
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -53,8 +53,8 @@ def window_of_layers(config: Config, pattern: str | None, num_layers: int) -> tu
 
 def _by_type(layer_types: object, num_layers: int) -> list[bool]:
     if not isinstance(layer_types, list) or len(layer_types) != num_layers:
-        raise InputError(f"layer_types is {layer_types!r}, expected a list of {num_layers} types")
+        raise InputError(f"layer_types is {shown(layer_types)}, expected a list of {num_layers} types")
     unknown = [kind for kind in layer_types if kind not in (FULL, SLIDING)]
     if unknown:
-        raise InputError(f"layer_types names {unknown[0]!r}, known: {FULL}, {SLIDING}")
+        raise InputError(f"layer_types names {shown(unknown[0])}, known: {FULL}, {SLIDING}")
     return [kind == SLIDING for kind in layer_types]

@@ -7,6 +7,7 @@ from tokenizers import Tokenizer as JsonTokenizer
 
 from qbench.runtime.tokenizer_json import json_tokenizer
 from quant.errors import InputError
+from quant.panics import panics_as
 from quant.source import TokenizerInfo
 
 
@@ -51,7 +52,8 @@ class Tokenizer:
         """Where `encode` reads control tokens: their first character and the one behind their last, in order."""
         if not self._has_normal_forms and not any(content in text for content in self._control.values()):
             return []
-        [found] = self.tokenizer.encode_batch([text], add_special_tokens=False)
+        with panics_as(_cannot_cut):
+            [found] = self.tokenizer.encode_batch([text], add_special_tokens=False)
         return [span for token, span in zip(found.ids, found.offsets, strict=True) if token in self._control]
 
     @cached_property
@@ -74,7 +76,8 @@ class Tokenizer:
         return tokenizer
 
     def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
-        return self.tokenizer.decode(list(tokens), skip_special_tokens=skip_special)
+        with panics_as(_cannot_cut):
+            return self.tokenizer.decode(list(tokens), skip_special_tokens=skip_special)
 
     def stream(self, prompt: Sequence[int] = ()) -> "TextStream":
         """A decoder of the tokens that follow `prompt`, one at a time."""
@@ -83,7 +86,12 @@ class Tokenizer:
 
 def _cut(tokenizer: JsonTokenizer, text: str) -> list[int]:
     # A batch, even of one, is cut without Python's lock, and without offsets in half of the time.
-    return tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+    with panics_as(_cannot_cut):
+        return tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+
+
+def _cannot_cut(panic: str) -> InputError:
+    return InputError(f"the model's tokenizer cannot cut or join this text: {panic}; take another tokenizer.json")
 
 
 def check_utf8(text: str) -> None:

@@ -7,8 +7,9 @@ from quant.artifacts.layouts.base import FORMAT_OF_DTYPE, Layout, Part, StoredMo
 from quant.artifacts.layouts.bitsandbytes import BitsandbytesLayout
 from quant.artifacts.layouts.compressed_tensors import CompressedTensorsLayout
 from quant.artifacts.layouts.gptq import GptqLayout
-from quant.errors import InputError
+from quant.errors import InputError, shown
 from quant.formats import get_format
+from quant.json_fields import JsonFields
 from quant.source import Source
 
 __all__ = [
@@ -54,8 +55,7 @@ def read_layout(config: Mapping[str, Any], where: str) -> Layout | None:
     quantization = config.get("quantization_config")
     if quantization is None:
         return None
-    method = quantization.get("quant_method") if isinstance(quantization, Mapping) else None
+    method = JsonFields(quantization, f"{where}: quantization_config").text("quant_method")
     if method not in LAYOUTS:
-        got = method if isinstance(quantization, Mapping) else quantization
-        raise InputError(f"{where}: quantization_config of {got!r:.100}; read here: {', '.join(LAYOUTS)}")
+        raise InputError(f"{where}: quantization_config of {shown(method)}; read here: {', '.join(LAYOUTS)}")
     return LAYOUTS[method].of_config(quantization, where)

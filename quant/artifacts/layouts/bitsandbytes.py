@@ -19,7 +19,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from quant.artifacts.layouts.base import Layout, Part, StoredModule, check_holds, module_of, tensor_info
-from quant.errors import InputError
+from quant.errors import InputError, shown
 from quant.formats import get_format
 from quant.formats.llm_int8 import OUTLIER_THRESHOLD, LlmInt8Format
 from quant.models import HEAD
@@ -72,8 +72,9 @@ class BitsandbytesLayout(Layout):
         threshold = config.get("llm_int8_threshold", OUTLIER_THRESHOLD)
         if config.get("load_in_8bit") is not True or threshold != OUTLIER_THRESHOLD:
             raise InputError(
-                f"{where}: quantization_config has load_in_8bit {config.get('load_in_8bit')!r} and llm_int8_threshold "
-                f"{threshold!r}; read here: load_in_8bit with a threshold of {OUTLIER_THRESHOLD}"
+                f"{where}: quantization_config has load_in_8bit {shown(config.get('load_in_8bit'))} and "
+                f"llm_int8_threshold {shown(threshold)}; read here: "
+                f"load_in_8bit with a threshold of {OUTLIER_THRESHOLD}"
             )
         return cls()
 

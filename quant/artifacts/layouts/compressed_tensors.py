@@ -10,9 +10,10 @@ from quant.artifacts.layouts.base import Layout, Part, StoredModule, check_holds
 from quant.artifacts.layouts.int8s import Int8s
 from quant.artifacts.layouts.packed_ints import G_IDX, PackedInts
 from quant.artifacts.layouts.scheme import QuantizationArgs, Scheme
-from quant.artifacts.layouts.targets import LINEAR, rank
-from quant.errors import InputError
+from quant.artifacts.layouts.targets import LINEAR, Targets
+from quant.errors import InputError, shown
 from quant.formats import Format, Int8Format, get_format
+from quant.json_fields import JsonFields
 from quant.models import HEAD
 from quant.present import present
 from quant.qtensor import QTensor
@@ -27,7 +28,7 @@ class Packer(Protocol):
     formats: tuple[type[Format], ...]
 
     def scheme(self, fmt: Any) -> Scheme: ...
-    def format_name(self, weights: Mapping[str, Any], inputs: Mapping[str, Any] | None) -> str | None: ...
+    def format_name(self, weights: JsonFields, inputs: JsonFields | None) -> str | None: ...
     def parts(self, fmt: Any, info: TensorInfo) -> tuple[Part, ...]: ...
     def pack(self, qtensor: QTensor) -> dict[str, np.ndarray]: ...
     def info(self, fmt: Any, module: StoredModule, shape: tuple[int, ...]) -> TensorInfo: ...
@@ -62,7 +63,7 @@ class CompressedTensorsConfig(TypedDict):
 class GroupFormat:
     """One config group as it was read: the format of the modules that its targets name."""
 
-    targets: list[str]
+    targets: Targets
     format: Format
 
 
@@ -91,10 +92,10 @@ class CompressedTensorsLayout(Layout):
         modules = {module_of(name): info.format for name, info in linears.items()}
         formats = [fmt for fmt in map(get_format, sorted(set(modules.values()))) if cls.holds(fmt)]
         names = {_packer(fmt).name for fmt in formats}
-        groups: list[GroupFormat] = []
+        groups: list[tuple[list[str], Format]] = []
         for fmt in formats:
             members = [module for module, name in modules.items() if name == fmt.name]
-            groups.append(GroupFormat([LINEAR] if len(formats) == 1 else members, fmt))
+            groups.append(([LINEAR] if len(formats) == 1 else members, fmt))
         known = {fmt.name for fmt in formats}
         # A tied head has no tensor of its own, and is a Linear all the same.
         ignored = {module for module, name in modules.items() if name not in known} | {module_of(HEAD)} - set(modules)
@@ -102,19 +103,20 @@ class CompressedTensorsLayout(Layout):
             "quant_method": cls.quant_method,
             "format": MIXED if len(names) > 1 else next(iter(names), PackedInts.name),
             "quantization_status": "compressed",
-            "config_groups": {f"group_{number}": _config_group(group) for number, group in enumerate(groups)},
+            "config_groups": {f"group_{number}": _config_group(*group) for number, group in enumerate(groups)},
             "ignore": sorted(ignored),
             "kv_cache_scheme": None,
             "global_compression_ratio": None,
         }
-        return cls(groups, config)
+        return cls([GroupFormat(Targets(targets, "targets"), fmt) for targets, fmt in groups], config)
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any], where: str) -> "CompressedTensorsLayout":
         groups = config.get("config_groups")
         if not isinstance(groups, Mapping):
             raise InputError(f"{where}: quantization_config has no config_groups")
-        return cls([_read_group(group, config.get("format"), where) for group in groups.values()])
+        format_of_all = JsonFields(config, f"{where}: quantization_config").text("format")
+        return cls([_read_group(group, format_of_all, where) for group in groups.values()])
 
     def config(self) -> CompressedTensorsConfig:
         return present(self._config)
@@ -144,7 +146,7 @@ class CompressedTensorsLayout(Layout):
 
     def _format_of(self, module: str) -> Format | None:
         """That of the group whose targets name the module best; the first of equals."""
-        ranks = [(found, group) for group in self._groups if (found := rank(module, group.targets)) is not None]
+        ranks = [(found, group) for group in self._groups if (found := group.targets.rank(module)) is not None]
         return min(ranks, key=lambda row: row[0])[1].format if ranks else None
 
 
@@ -152,25 +154,26 @@ def _packer(fmt: Format) -> Packer:
     return next(packer for packer in PACKERS if isinstance(fmt, packer.formats))
 
 
-def _config_group(group: GroupFormat) -> ConfigGroup:
-    packer = _packer(group.format)
-    return {"targets": group.targets, **packer.scheme(group.format), "format": packer.name}
+def _config_group(targets: list[str], fmt: Format) -> ConfigGroup:
+    packer = _packer(fmt)
+    return {"targets": targets, **packer.scheme(fmt), "format": packer.name}
 
 
-def _read_group(group: Any, format_of_all: Any, where: str) -> GroupFormat:
+def _read_group(group: Any, format_of_all: str | None, where: str) -> GroupFormat:
     """raises InputError for a scheme that is not read here"""
-    group = group if isinstance(group, Mapping) else {}
-    weights, inputs = group.get("weights"), group.get("input_activations")
-    targets = group.get("targets")
-    name = group.get("format") or format_of_all
+    place = f"{where}: quantization_config's config group"
+    fields = JsonFields(group, place)
+    weights, inputs = fields.fields("weights"), fields.fields("input_activations")
+    targets = Targets(fields.texts("targets"), place)
+    name = fields.text("format") or format_of_all
     for packer in PACKERS:
-        if packer.name == name and isinstance(weights, Mapping) and isinstance(targets, list):
+        if packer.name == name and weights is not None:
             format_name = packer.format_name(weights, inputs)
             fmt = _known_format(format_name)
             if fmt is not None and isinstance(fmt, packer.formats) and _same_scheme(packer.scheme(fmt), group):
                 return GroupFormat(targets, fmt)
     raise InputError(
-        f"{where}: quantization_config asks for {name!r} of {weights!r:.200}; read here: "
+        f"{where}: quantization_config asks for {shown(name)} of {shown(group.get('weights'))}; read here: "
         f"{PackedInts.name} integers of 2, 3, 4 or 8 bits, by channel or group, and {Int8s.name} W8A8"
     )
 

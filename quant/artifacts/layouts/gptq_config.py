@@ -7,8 +7,10 @@ from typing import Any, NotRequired, TypedDict
 
 from quant.artifacts.layouts.base import module_of
 from quant.artifacts.layouts.int_parts import int_group_format
-from quant.errors import InputError
+from quant.artifacts.layouts.patterns import Pattern, compiled
+from quant.errors import InputError, shown
 from quant.formats import IntGroupFormat, get_format
+from quant.json_fields import JsonFields
 from quant.models import HEAD
 from quant.source import TensorInfo
 
@@ -43,39 +45,39 @@ class GptqDocument(GptqSettings):
 class GptqConfig:
     """version   V1 or V2
     format    of the modules that no pattern matches
-    patterns  (pattern, format) of those that have their own
+    patterns  (pattern, format) of those that have their own; the first that matches counts
     document  the config.json object to write; None for a config that was read
     """
 
     version: str
     format: IntGroupFormat
-    patterns: tuple[tuple[str, IntGroupFormat], ...] = ()
+    patterns: tuple[tuple[Pattern, IntGroupFormat], ...] = ()
     document: GptqDocument | None = None
 
     @classmethod
     def read(cls, raw: Mapping[str, Any], where: str) -> "GptqConfig":
         """raises InputError for versions, patterns and settings that are not read here"""
-        version = raw.get("checkpoint_format") or raw.get("format") or V1
-        pack_dtype = raw.get("pack_dtype") or PACK_DTYPE
+        fields = JsonFields(raw, f"{where}: quantization_config")
+        version = fields.text("checkpoint_format") or fields.text("format") or V1
+        pack_dtype = fields.text("pack_dtype") or PACK_DTYPE
         if version not in (V1, V2) or pack_dtype != PACK_DTYPE:
             raise InputError(
-                f"{where}: quantization_config has checkpoint_format {version!r} in {pack_dtype!r}; "
+                f"{where}: quantization_config has checkpoint_format {shown(version)} in {shown(pack_dtype)}; "
                 f"read here: {V1} and {V2} in {PACK_DTYPE}"
             )
         dynamic = raw.get("dynamic") or {}
-        if not isinstance(dynamic, Mapping) or not all(_is_pattern(*item) for item in dynamic.items()):
+        if not isinstance(dynamic, Mapping) or not all(isinstance(value, Mapping) for value in dynamic.values()):
             raise InputError(
-                f"{where}: quantization_config's 'dynamic' maps patterns to settings, got {dynamic!r:.100}"
+                f"{where}: quantization_config's 'dynamic' maps patterns to settings, got {shown(dynamic)}"
             )
         formats = {pattern: _format_of(raw, settings, where) for pattern, settings in dynamic.items()}
-        patterns = (
-            (pattern.removeprefix("+:"), fmt) for pattern, fmt in formats.items() if not pattern.startswith(SKIP)
-        )
-        return cls(version, _format_of(raw, {}, where), tuple(patterns))
+        named = [(pattern.removeprefix("+:"), fmt) for pattern, fmt in formats.items() if not pattern.startswith(SKIP)]
+        patterns = tuple((compiled(text, f"{where}: quantization_config's 'dynamic'"), fmt) for text, fmt in named)
+        return cls(version, _format_of(raw, {}, where), patterns)
 
     def format_of(self, module: str) -> IntGroupFormat:
         """The format of a quantized module: that of the first pattern that matches, else everybody's."""
-        return next((fmt for pattern, fmt in self.patterns if re.match(pattern, module)), self.format)
+        return next((fmt for pattern, fmt in self.patterns if pattern.matches(module)), self.format)
 
     @classmethod
     def write(cls, linears: Mapping[str, TensorInfo]) -> "GptqConfig":
@@ -93,13 +95,14 @@ class GptqConfig:
             "lm_head": HEAD in packed,
         }
         others = [(f"^{_escaped(name)}$", int_group_format(fmt)) for name, fmt in packed.items() if fmt != main]
-        dynamic = {f"+:{pattern}": _settings(fmt) for pattern, fmt in others}
+        dynamic = {f"+:{text}": _settings(fmt) for text, fmt in others}
         # The head and what lies outside the decoder layers is left alone unless asked for.
         skipped = [name for name in linears if name not in packed and name != HEAD]
         dynamic |= {f"{SKIP}^{_escaped(name)}$": GptqSettings() for name in skipped}
         if dynamic:
             document["dynamic"] = dynamic
-        return cls(version, int_group_format(main), tuple(others), document)
+        patterns = tuple((compiled(text, "dynamic"), fmt) for text, fmt in others)
+        return cls(version, int_group_format(main), patterns, document)
 
 
 def _is_int(info: TensorInfo) -> bool:
@@ -124,7 +127,7 @@ def _format_of(raw: Mapping[str, Any], own: Mapping[str, Any], where: str) -> In
         found = IntGroupFormat.parse(f"w{bits}{group}{'' if symmetric else '-asym'}")
     if found is None:
         raise InputError(
-            f"{where}: quantization_config asks for {dict(own) or main}; "
+            f"{where}: quantization_config asks for {shown(dict(own) or main)}; "
             "read here: bits 2, 3, 4 or 8, a group_size above 0 or -1, sym true or false"
         )
     return found
@@ -132,11 +135,3 @@ def _format_of(raw: Mapping[str, Any], own: Mapping[str, Any], where: str) -> In
 
 def _escaped(name: str) -> str:
     return re.escape(module_of(name))
-
-
-def _is_pattern(pattern: Any, settings: Any) -> bool:
-    try:
-        re.compile(pattern.removeprefix(SKIP).removeprefix("+:"))
-    except (re.error, AttributeError):
-        return False
-    return isinstance(settings, Mapping)

@@ -6,9 +6,6 @@ weight_scale    [N, 1] float32, or [1] where one scale holds for the whole weigh
 input_scale     [1] float32         where activations are static
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from quant.artifacts.layouts.base import Part, StoredModule, tensor_info
@@ -16,6 +13,7 @@ from quant.artifacts.layouts.scheme import QuantizationArgs, Scheme
 from quant.errors import InputError
 from quant.formats import Format, get_format
 from quant.formats.int8 import Int8Format
+from quant.json_fields import JsonFields
 from quant.qtensor import QTensor
 from quant.source import SharedInfo, TensorInfo
 
@@ -39,13 +37,13 @@ class Int8s:
         }
 
     @staticmethod
-    def format_name(weights: Mapping[str, Any], inputs: Mapping[str, Any] | None) -> str | None:
+    def format_name(weights: JsonFields, inputs: JsonFields | None) -> str | None:
         """The name of the format that QuantizationArgs may mean; None for other schemes."""
         kinds = {value: key for key, value in INPUTS.items()}
-        kind = kinds.get((str(inputs.get("strategy")), inputs.get("dynamic", False))) if inputs else None
+        kind = None if inputs is None else kinds.get((inputs.text("strategy") or "", inputs.flag("dynamic", False)))
         if kind is None:
             return None
-        return Int8Format(weights.get("strategy") == "tensor", kind).name
+        return Int8Format(weights.text("strategy") == "tensor", kind).name
 
     @staticmethod
     def parts(fmt: Int8Format, info: TensorInfo) -> tuple[Part, ...]:

@@ -8,9 +8,6 @@ weight_shape        [2] int64                   N and K, which packed words do n
 weight_g_idx        [K] int32                   group of each input: in files of versions that knew act-order
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from quant.artifacts.layouts.base import Part, StoredModule, tensor_info
@@ -19,6 +16,7 @@ from quant.artifacts.layouts.scheme import QuantizationArgs, Scheme
 from quant.errors import InputError
 from quant.formats import Format, IntGroupFormat
 from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
+from quant.json_fields import JsonFields
 from quant.qtensor import QTensor
 from quant.source import TensorInfo
 
@@ -43,12 +41,12 @@ class PackedInts:
         return {"weights": weights, "input_activations": None, "output_activations": None}
 
     @staticmethod
-    def format_name(weights: Mapping[str, Any], inputs: Mapping[str, Any] | None) -> str | None:
+    def format_name(weights: JsonFields, inputs: JsonFields | None) -> str | None:
         """The name of the format that QuantizationArgs may mean; None for other schemes."""
-        if inputs:
+        if inputs is not None:
             return None
-        group = f"g{weights['group_size']}" if weights.get("strategy") == "group" else ""
-        return f"w{weights.get('num_bits')}{group}{'' if weights.get('symmetric', True) else '-asym'}"
+        group = f"g{weights.count('group_size')}" if weights.text("strategy") == "group" else ""
+        return f"w{weights.count('num_bits')}{group}{'' if weights.flag('symmetric', True) else '-asym'}"
 
     @staticmethod
     def parts(fmt: IntGroupFormat, info: TensorInfo) -> tuple[Part, ...]:

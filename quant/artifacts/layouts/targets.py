@@ -1,21 +1,29 @@
 """Which config group of compressed-tensors a module belongs to: by its name, by a pattern, or by being a Linear."""
 
-import re
 from collections.abc import Iterable
+
+from quant.artifacts.layouts.patterns import compiled
+from quant.errors import InputError
 
 PATTERN = "re:"
 LINEAR = "Linear"
+MOST_PATTERNS = 256  # of one group: each is matched with each module
 
 
-def rank(module: str, targets: Iterable[str]) -> int | None:
-    """How the module is meant: 0 by its name, 1 by a pattern, 2 as a Linear; None: not at all. The lowest wins."""
-    ranks = [_rank(module, target) for target in targets]
-    return min((rank for rank in ranks if rank is not None), default=None)
+class Targets:
+    """raises InputError for a pattern that is not read here, and for too many of them"""
 
+    def __init__(self, targets: Iterable[str], where: str) -> None:
+        self._names = frozenset(targets)
+        patterns = sorted(name.removeprefix(PATTERN) for name in self._names if name.startswith(PATTERN))
+        if len(patterns) > MOST_PATTERNS:
+            raise InputError(f"{where}: {len(patterns)} patterns in one config group, expected at most {MOST_PATTERNS}")
+        self._patterns = [compiled(pattern, where) for pattern in patterns]
 
-def _rank(module: str, target: str) -> int | None:
-    if target == module:
-        return 0
-    if target.startswith(PATTERN):
-        return 1 if re.match(target.removeprefix(PATTERN), module) else None
-    return 2 if target == LINEAR else None
+    def rank(self, module: str) -> int | None:
+        """How the module is meant: 0 by its name, 1 by a pattern, 2 as a Linear; None: not at all. The lowest wins."""
+        if module in self._names:
+            return 0
+        if any(pattern.matches(module) for pattern in self._patterns):
+            return 1
+        return 2 if LINEAR in self._names else None

@@ -176,7 +176,9 @@ def edit_tensors(folder, change):
         pytest.param(lambda d: edit_config(d, num_hidden_layers=1), "it would be lost", id="a layer too many"),
         pytest.param(lambda d: edit_config(d, rope_scaling={"type": "x"}), "'x' is not supported", id="rope"),
         pytest.param(lambda d: edit_config(d, quantization_config={"quant_method": "awq"}), "of 'awq'", id="awq"),
-        pytest.param(lambda d: edit_config(d, quantization_config=3), "quantization_config of 3", id="number"),
+        pytest.param(
+            lambda d: edit_config(d, quantization_config=3), "quantization_config is 3, expected an object", id="number"
+        ),
         pytest.param(lambda d: edit_tensors(d, lambda t: t.pop(LINEAR)), "down_proj.weight' is missing", id="tensor"),
         pytest.param(
             lambda d: edit_tensors(d, lambda t: t.update({LINEAR: t[LINEAR].to(torch.int8)})), "dtype I8", id="dtype"

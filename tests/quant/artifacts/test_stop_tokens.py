@@ -49,10 +49,10 @@ def test_a_generation_config_that_is_none_is_named(tmp_path):
 def test_keys_and_turn_ends_of_a_gguf_file():
     tokens, types = ["a", "<|end|>", "<end_of_turn>", "b", "</s>"], [NORMAL, CONTROL, NORMAL, NORMAL, CONTROL]
     metadata = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types, "tokenizer.ggml.eos_token_id": 4}
-    assert gguf_stop_tokens(metadata) == {"eos_token_id": [4, 1]}
-    assert gguf_stop_tokens(metadata | {"tokenizer.ggml.eot_token_id": 3}) == {"eos_token_id": [4, 3, 1]}
-    assert gguf_stop_tokens({"tokenizer.ggml.eos_token_id": 4}) == {"eos_token_id": 4}
-    assert gguf_stop_tokens({}) == {}
+    assert gguf_stop_tokens(metadata, "x.gguf") == {"eos_token_id": [4, 1]}
+    assert gguf_stop_tokens(metadata | {"tokenizer.ggml.eot_token_id": 3}, "x.gguf") == {"eos_token_id": [4, 3, 1]}
+    assert gguf_stop_tokens({"tokenizer.ggml.eos_token_id": 4}, "x.gguf") == {"eos_token_id": 4}
+    assert gguf_stop_tokens({}, "x.gguf") == {}
 
 
 def test_a_turn_end_survives_gguf(tmp_path):

@@ -9,6 +9,7 @@ from qbench.measure.metrics import Blocks, Metrics, ProtocolFacts, Quality
 from qbench.measure.records.record import Record
 from qbench.statistics.cell import Cell, Floors, judge, why_untold, with_floors
 from qbench.statistics.estimate import Estimate
+from qbench.statistics.launches import LEAST, launch_ratio
 from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
 from qbench.statistics.protocols import require_same_protocol
 from qbench.statistics.speed import speed_ratio
@@ -16,10 +17,15 @@ from qbench.statistics.speed import speed_ratio
 BYTES = ("size_bytes", "kv_bytes_per_token")
 SPEEDS = ("pp_tok_s", "tg_tok_s")
 NO_BLOCKS = "no interval, for want of the sums by block that {} lacks (an older qbench measured it): measure it again"
-APART = (
-    "measured in runs of their own, so that what changed on the machine between them is not in the interval; "
-    "`qbench bench A B` measures them in turn"
+IN_TURN = "`qbench bench A B` measures them in turn"
+# The interval of samples of one process leaves out the spread between processes: of two runs of the same code that
+# differ by 5 %, a third would be called different.
+ONE_LAUNCH = (
+    "no verdict: measured in one process each, whose samples say nothing of the next one; measure with "
+    f"--launches, or with `qbench sweep --again` for a floor; {IN_TURN}"
 )
+OF_LAUNCHES = f"from the spread between launches of either side; {IN_TURN}"
+ABOVE_FLOOR = f"measured in one process each, so that the verdict rests on the noise floor; {IN_TURN}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +173,20 @@ def _speed(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
         left_out.append(f"speed: measured on unlike {unlike}")
         return
     for phase in phases:
-        one, other = a.figures.figure(phase), b.figures.figure(phase)
-        ratio = speed_ratio(*(side[phase] for side in samples), interleaved=False)
-        yield Cell(phase, one or 0.0, other or 0.0, "ratio", False, ratio, note=APART)
+        one, other = a.figures.figure(phase) or 0.0, b.figures.figure(phase) or 0.0
+        launches = [_launches(record.figures, phase) for record in (a, b)]
+        if min(map(len, launches)) >= LEAST:
+            ratio = launch_ratio(*launches)
+            yield Cell(phase, one, other, "ratio", False, ratio, note=OF_LAUNCHES)
+        else:
+            ratio = speed_ratio(*(side[phase] for side in samples), interleaved=False)
+            yield Cell(phase, one, other, "ratio", False, ratio, note=ONE_LAUNCH, is_tested=False)
+
+
+def _launches(metrics: Metrics, phase: str) -> list[list[float]]:
+    """Seconds of the rounds of each launch; empty if the row has no launches."""
+    name = phase.removesuffix("_tok_s")
+    return [launch.seconds[name][0] for launch in metrics.launches or () if launch.seconds.get(name)]
 
 
 def _samples(metrics: Metrics) -> dict[str, list[float]]:

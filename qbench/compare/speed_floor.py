@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from qbench.compare.comparison import SPEEDS
+from qbench.compare.comparison import ABOVE_FLOOR, ONE_LAUNCH, SPEEDS
 from qbench.measure.case import Case, SpeedWork
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.kinds import AGAIN
@@ -77,5 +77,11 @@ def _floor(logs: Sequence[float]) -> float:
 
 
 def with_speed_floors(cells: Sequence[Cell], floors: Mapping[str, float]) -> list[Cell]:
-    """The cells of speeds with what is known of their work; others as they are."""
-    return [replace(cell, floor=floors[cell.metric]) if cell.metric in floors else cell for cell in cells]
+    """The cells of speeds with the floors of their work, which also allow a verdict; others as they are."""
+    return [_with_floor(cell, floors[cell.metric]) if cell.metric in floors else cell for cell in cells]
+
+
+def _with_floor(cell: Cell, floor: float) -> Cell:
+    if cell.note == ONE_LAUNCH:
+        cell = replace(cell, note=ABOVE_FLOOR, is_tested=True)
+    return replace(cell, floor=floor)

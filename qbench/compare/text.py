@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from qbench.compare.comparison import ONE_LAUNCH
 from qbench.statistics import Cell, Estimate
 
 MISSING = "n/a"
@@ -51,7 +52,8 @@ def change(cell: Cell) -> str:
         write, unit = _signed(lambda number: f"{100 * number:+.2f}"), " points"
     if cell.exact:
         return f"{write(estimate.value)}{unit}"
-    interval = MISSING if estimate.interval is None else ", ".join(map(write, estimate.interval))
+    is_known = estimate.interval is not None and cell.note != ONE_LAUNCH
+    interval = ", ".join(map(write, estimate.interval or ())) if is_known else MISSING
     return f"{write(estimate.value)}{unit} [{interval}]"
 
 

@@ -12,6 +12,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from qbench.registry import Named
 from quant.errors import InputError
 
 
@@ -125,11 +126,9 @@ class LayerState:
         return self.positions >= self.num_seen - count
 
 
-class CachePolicy(ABC):
+class CachePolicy(Named, ABC):
     """Chooses the tokens that each layer keeps. Subclasses are frozen dataclasses of their options.
 
-    name               as users write it, set by `registry.policy`
-    notation           how users write it with its options, if these are not "name=value" pairs
     position_only      whether visible tokens follow from positions alone, so that one forward pass can show them all
     in_decode          whether decode steps evict, so that no layer grows beyond `slots` by more than one token
     reads_queries      whether `keep` looks at `LayerState.queries`
@@ -140,8 +139,6 @@ class CachePolicy(ABC):
     per_head_lengths   whether they may keep different numbers of tokens
     """
 
-    name: ClassVar[str]
-    notation: ClassVar[str | None] = None
     position_only: ClassVar[bool] = False
     in_decode: ClassVar[bool] = False
     reads_queries: ClassVar[bool] = False
@@ -154,14 +151,6 @@ class CachePolicy(ABC):
     @property
     def observes(self) -> Observe | None:
         """The attention weights that `keep` needs, or None"""
-        return None
-
-    @classmethod
-    def parse_options(cls, options: str) -> Self | None:
-        """The policy for options in a notation of its own; None: "name=value" pairs, see `registry.parse_policy`
-
-        raises   InputError for options that the policy does not have
-        """
         return None
 
     def for_model(self, num_layers: int, bytes_per_token: float) -> Self:

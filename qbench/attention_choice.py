@@ -9,7 +9,7 @@ Nobody has to choose: the CPU then takes its kernels for models that they can ru
 takes gpu_kernels. A choice holds for every layer, or is refused.
 """
 
-from qbench.cache_spec import FULL, NONE, CacheSpec
+from qbench.cache_spec import DENSE, FULL, NONE, CacheSpec
 from qbench.devices import CPU
 from qbench.nearest import nearest
 from quant.errors import InputError
@@ -26,6 +26,8 @@ def check_attention_name(name: str) -> None:
 
 def check_attention(name: str | None, device: str, spec: CacheSpec) -> None:
     """raises InputError for an unknown name, and for one that does not go with the device or the cache; None: any"""
+    if spec.prefill != DENSE and device != CPU:
+        raise InputError(f"prefill pattern {spec.prefill} is on the CPU alone; got device {device}")
     if name is None:
         return
     check_attention_name(name)
@@ -36,6 +38,8 @@ def check_attention(name: str | None, device: str, spec: CacheSpec) -> None:
         raise InputError(f"cache {NONE} attends in torch; choose attention {' or '.join(IN_TORCH)}, or another cache")
     if name in IN_TORCH and spec.policy != FULL:
         _check_policy(name, spec)
+    if name in IN_TORCH and spec.prefill != DENSE:
+        raise InputError(f"prefill pattern {spec.prefill} goes with attention {KERNEL}; got attention {name}")
 
 
 def _check_policy(name: str, spec: CacheSpec) -> None:

@@ -1,10 +1,11 @@
-"""`CacheSpec`: the layout, the policy and the prefill chunk of a KV cache, by the names that users give.
+"""`CacheSpec`: the layout, the policy and the prefill of a KV cache, by the names that users give.
 
 layout   dynamic   memory that grows with the tokens
          static    memory for a fixed number of tokens, allocated once
          paged     pages that any sequence may hold
          none      no cache: every step computes all tokens again
 policy   one of `qbench.policies`, as "full", "window:1024", "sinks:4+1020" or "snapkv:budget=512"
+prefill  one of `qbench.prefill`, as "dense", "star:25%" or "flexprefill:gamma=0.9"
 """
 
 from dataclasses import dataclass, replace
@@ -15,9 +16,11 @@ from quant.errors import InputError
 
 if TYPE_CHECKING:
     from qbench.policies import CachePolicy
+    from qbench.prefill import PrefillPattern
 
 LAYOUTS = DYNAMIC, STATIC, PAGED, NONE = "dynamic", "static", "paged", "none"
 FULL = "full"
+DENSE = "dense"
 QUALITY_CHUNK = 256  # tokens of a text per forward pass if quality is measured under a policy that evicts
 
 
@@ -28,24 +31,39 @@ class CacheSpec:
     layout         one of LAYOUTS
     policy         tokens that the cache keeps, as `qbench.policies.parse_policy` reads it
     prefill_chunk  tokens of a sequence that pass at once, at most; None: as many as the cache takes
-    raises         InputError for an unknown name, and for a pair that does not go together
+    prefill        blocks of the attention matrix that a prefill computes, as `qbench.prefill.parse_pattern` reads it
+    raises         InputError for an unknown name, and for values that do not go together
     """
 
     layout: str = DYNAMIC
     policy: str = FULL
     prefill_chunk: int | None = None
+    prefill: str = DENSE
 
     def __post_init__(self) -> None:
         check_layout(self.layout)
         check_policy(self.policy)
+        check_pattern(self.prefill)
         if self.policy != FULL and self.layout != DYNAMIC:
             raise InputError(f"cache {self.layout} goes with policy full; policy {self.policy} needs cache dynamic")
         if self.prefill_chunk is not None and self.prefill_chunk < 1:
             raise InputError(f"prefill_chunk is {self.prefill_chunk}, expected at least 1 token")
+        if self.prefill != DENSE:
+            self._check_goes_with_pattern()
+
+    def _check_goes_with_pattern(self) -> None:
+        pattern = f"prefill pattern {self.prefill}"
+        if self.policy != FULL:
+            raise InputError(f"{pattern} goes with policy {FULL}; got policy {self.policy}")
+        if self.layout not in (DYNAMIC, STATIC):
+            raise InputError(f"{pattern} goes with cache {DYNAMIC} or {STATIC}; got cache {self.layout}")
+        if self.prefill_chunk is not None:
+            raise InputError(f"{pattern} takes a whole prompt at once; leave out prefill chunk {self.prefill_chunk}")
 
     def __str__(self) -> str:
         chunk = "" if self.prefill_chunk is None else f", {self.prefill_chunk} tokens at once"
-        return (self.layout if self.policy == FULL else self.policy) + chunk
+        pattern = "" if self.prefill == DENSE else f", prefill {self.prefill}"
+        return (self.layout if self.policy == FULL else self.policy) + chunk + pattern
 
     def for_quality(self) -> "CacheSpec":
         """The spec with a prefill chunk if the policy evicts between forward passes.
@@ -60,6 +78,11 @@ class CacheSpec:
         from qbench.policies import parse_policy  # imports torch
 
         return parse_policy(self.policy)
+
+    def make_pattern(self) -> "PrefillPattern":
+        from qbench.prefill import parse_pattern  # imports torch
+
+        return parse_pattern(self.prefill)
 
 
 def check_layout(name: str) -> None:
@@ -77,6 +100,14 @@ def check_policy(text: str) -> None:
         from qbench.policies import parse_policy  # imports torch
 
         parse_policy(text)
+
+
+def check_pattern(text: str) -> None:
+    """raises InputError for an unknown prefill pattern, and for options that it does not have"""
+    if text != DENSE:
+        from qbench.prefill import parse_pattern  # imports torch
+
+        parse_pattern(text)
 
 
 DEFAULT_CACHE = CacheSpec()

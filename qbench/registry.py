@@ -11,7 +11,7 @@ KINDS = {int: "a whole number", float: "a number"}
 
 
 class Named:
-    """Base of what a registry makes. Subclasses are frozen dataclasses of their options.
+    """Base of classes with a name in a registry. Subclasses are frozen dataclasses of their options.
 
     name      as users write it, set when the class is registered
     notation  how users write it with its options, if these are not "name=value" pairs

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from qbench.attention_choice import check_attention
-from qbench.cache_spec import DYNAMIC, FULL, CacheSpec
+from qbench.cache_spec import DENSE, DYNAMIC, FULL, CacheSpec
 from qbench.compute import FAST, check_compute
 from qbench.devices import CPU, check_device_name
 from qbench.threads import check_threads
@@ -24,10 +24,11 @@ class RunOptions(JsonData):
     threads    of torch and the kernels; None: every core
     prefill_chunk  tokens of a prompt that pass at once, at most; None: as many as the cache takes
     attention  the code that computes attention, one of qbench.attention_choice; None: the best that the model can have
+    prefill    blocks of the attention matrix that a prefill computes, as qbench.prefill names it
     """
 
     # Other checkouts, which the gate times, lack these.
-    json_omits: ClassVar[tuple[str, ...]] = ("prefill_chunk", "attention")
+    json_omits: ClassVar[tuple[str, ...]] = ("prefill_chunk", "attention", "prefill")
 
     recipe: str | None = None
     kv_format: str | None = None
@@ -38,6 +39,7 @@ class RunOptions(JsonData):
     threads: int | None = None
     prefill_chunk: int | None = None
     attention: str | None = None
+    prefill: str = DENSE
 
     def __post_init__(self) -> None:
         check_compute(self.compute)
@@ -48,7 +50,7 @@ class RunOptions(JsonData):
     @property
     def cache_spec(self) -> CacheSpec:
         """raises InputError for a layout and a policy that do not go together"""
-        return CacheSpec(self.cache, self.policy, self.prefill_chunk)
+        return CacheSpec(self.cache, self.policy, self.prefill_chunk, self.prefill)
 
     def with_threads(self, threads: int | None) -> Self:
         return replace(self, threads=threads)

@@ -9,7 +9,14 @@ import click
 from qbench.cache_spec import DYNAMIC, FULL
 from qbench.cli.bench_caches import print_caches
 from qbench.cli.bench_lines import others_share, readable, readable_comparison
-from qbench.cli.cache_options import attention_option, cache_list_options, kv_option, pairs_of, prefill_chunk_option
+from qbench.cli.cache_options import (
+    attention_option,
+    cache_list_options,
+    kv_option,
+    pairs_of,
+    prefill_chunk_option,
+    prefill_option,
+)
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.int_list import IntList
 from qbench.cli.output import device_option, json_option, print_json, print_pairs, print_warning
@@ -47,6 +54,7 @@ PRECISION = 0.02  # half of what a 5 % regression is told apart by
 @click.option("--keep", type=click.Path(), help="Append what --vs measured as records to this file or folder.")
 @kv_option
 @cache_list_options
+@prefill_option
 @prefill_chunk_option
 @attention_option
 @device_option
@@ -64,6 +72,7 @@ def command(
     keep,
     layouts,
     policies,
+    prefill,
     prefill_chunk,
     attention,
     kv,
@@ -83,7 +92,9 @@ def command(
     cases = [SpeedCase(pp, tg, depth, batch=batch, **effort) for batch in batches for depth in depths]
     clock, counts = "cpu" if cpu_time else "wall", threads or (None,)
     recipe = recipes[0] if len(recipes) == 1 else None
-    options = RunOptions(recipe, kv, device=device, threads=counts[0], prefill_chunk=prefill_chunk, attention=attention)
+    options = RunOptions(
+        recipe, kv, device=device, threads=counts[0], prefill_chunk=prefill_chunk, attention=attention, prefill=prefill
+    )
     alone = vs is None and len(models) == 1 and len(recipes) <= 1
     if (keep is not None and vs is None) or (cpu_time and alone):
         raise click.UsageError("--keep is for what --vs measures, and --cpu-time for that and for several models")

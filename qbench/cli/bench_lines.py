@@ -5,6 +5,7 @@ from statistics import median
 from typing import Protocol
 
 from qbench.cli.output import readable_bytes
+from qbench.cli.prefill_lines import prefill_lines
 from qbench.measure.metrics import Energy, Facts, Metrics, Samples, SpeedFigures
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics, VersusRatio
 from qbench.statistics.autocorrelation import told_of_few
@@ -37,6 +38,7 @@ def readable(result: Metrics) -> dict[str, str | None]:
     return {
         "model": present(facts.model) + (f" as {facts.recipe}" if facts.recipe else ""),
         "kernels": kernels_line(facts),
+        **prefill_lines(facts),
         **{test_name(speed, phase): throughput(figures, shares[phase], phase) for phase in PHASES},
         **ratio_lines(result),
         "ttft, tpot": f"{milliseconds(figures.ttft_ms)}, {milliseconds(figures.tpot_ms)}",

@@ -6,7 +6,17 @@ from typing import Any
 import click
 
 from qbench.attention_choice import KERNEL, TRITON, check_attention_name
-from qbench.cache_spec import DYNAMIC, FULL, LAYOUTS, QUALITY_CHUNK, CacheSpec, check_layout, check_policy
+from qbench.cache_spec import (
+    DENSE,
+    DYNAMIC,
+    FULL,
+    LAYOUTS,
+    QUALITY_CHUNK,
+    CacheSpec,
+    check_layout,
+    check_pattern,
+    check_policy,
+)
 from quant.errors import InputError
 
 LAYOUT_HELP = f"Cache layout: {', '.join(LAYOUTS)}."
@@ -49,7 +59,9 @@ def split_list(text: str) -> list[str]:
     return names
 
 
-ATTENTION = Checked("attention", check_attention_name)
+PATTERN_HELP = "Prefill pattern, e.g. dense, star:25%, flexprefill:gamma=0.9; `qbench patterns` lists them."
+
+ATTENTION, PATTERN = Checked("attention", check_attention_name), Checked("pattern", check_pattern)
 LAYOUT, POLICY = Checked("layout", check_layout), Checked("policy", check_policy)
 SOME_LAYOUTS, SOME_POLICIES = CheckedList("layout,...", check_layout), CheckedList("policy,...", check_policy)
 
@@ -69,6 +81,10 @@ def prefill_chunk_option(command: Callable) -> Callable:
     default = f"all; {QUALITY_CHUNK} for quality and tasks under a policy that evicts"
     text = f"Tokens of a prompt per forward pass, at most  [default: {default}]"
     return click.option("--prefill-chunk", type=click.IntRange(min=1), help=text)(command)
+
+
+def prefill_option(command: Callable) -> Callable:
+    return click.option("--prefill", type=PATTERN, default=DENSE, show_default=True, help=PATTERN_HELP)(command)
 
 
 def engine_cache_options(command: Callable) -> Callable:

@@ -2,7 +2,7 @@
 
 import click
 
-from qbench.cli.cache_options import cache_options, kv_option
+from qbench.cli.cache_options import cache_options, kv_option, prefill_option
 from qbench.cli.output import compute_option, device_option, json_option, threads_option
 from qbench.cli.quality import check_quality, eval_quality, quality_options, save_logits
 from qbench.cli.tasks import check_tasks, eval_tasks, task_options
@@ -18,15 +18,29 @@ from qbench.run_options import RunOptions
 @task_options
 @kv_option
 @cache_options
+@prefill_option
 @compute_option
 @device_option
 @threads_option
 @json_option
 def command(
-    model, recipe, quality, tasks, kv, cache, policy, prefill_chunk, attention, compute, device, threads, as_json
+    model,
+    recipe,
+    quality,
+    tasks,
+    kv,
+    cache,
+    policy,
+    prefill,
+    prefill_chunk,
+    attention,
+    compute,
+    device,
+    threads,
+    as_json,
 ) -> None:
     """Quality of MODEL: perplexity under named protocols, KLD and same-top share against a reference."""
-    options = RunOptions(recipe, kv, cache, policy, compute, device, threads, prefill_chunk, attention)
+    options = RunOptions(recipe, kv, cache, policy, compute, device, threads, prefill_chunk, attention, prefill)
     check_tasks(tasks, quality.asked)
     check_quality(quality, recipe or kv or compute != FAST or device != CPU)
     if tasks.tasks is not None:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import click
 
-from qbench.cli.cache_options import cache_options, kv_option
+from qbench.cli.cache_options import cache_options, kv_option, prefill_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.output import json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
@@ -28,18 +28,21 @@ from quant.errors import InputError
 @click.option("--seed", type=int, default=0, show_default=True)
 @kv_option
 @cache_options
+@prefill_option
 @threads_option
 @json_option
 def command(
     model, prompt, recipe, max_new_tokens, temperature, top_p, top_k, min_p, repetition_penalty, stop, logprobs, seed,
-    kv, cache, policy, prefill_chunk, attention, threads, as_json,
+    kv, cache, policy, prefill, prefill_chunk, attention, threads, as_json,
 ) -> None:  # fmt: skip
     """Continue a prompt, one token at a time on stdout."""
     from qbench.calibration.open_subject import open_subject
     from qbench.runtime import Sampling
 
     sampling = Sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
-    options = RunOptions(recipe, kv, cache, policy, threads=threads, prefill_chunk=prefill_chunk, attention=attention)
+    options = RunOptions(
+        recipe, kv, cache, policy, threads=threads, prefill_chunk=prefill_chunk, attention=attention, prefill=prefill
+    )
     subject = open_subject(model, options)
     on_text = print_nothing if as_json else print_piece
     result = continue_text(subject, prompt, sampling, max_new_tokens, stop, logprobs, on_text)
@@ -87,7 +90,7 @@ def continue_text(
     done = generate(model, tokens, sampling, max_new_tokens, lambda token: tell(stream.push(token)), logprobs=logprobs)
     tell(stream.flush())
     return {
-        **subject.facts(model.impls).to_json(),
+        **subject.facts(model.impls, tally=model.prefill_tally).to_json(),
         "prompt": prompt,
         "text": "".join(pieces),
         "tokens": list(done.tokens),

@@ -17,6 +17,7 @@ COMMANDS = {
     "info": "This machine: processor, kernels, bandwidth and peaks",
     "models": "The models that can be named without a file",
     "policies": "KV-cache policies and their options",
+    "patterns": "Prefill patterns and their options",
     "quantize": "Write a model as one recipe says",
     "inspect": "What a model file holds, tensor by tensor",
     "doctor": "What is wrong with a quantized model",

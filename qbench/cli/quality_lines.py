@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from qbench.cli.output import print_pairs, readable_bytes
+from qbench.cli.prefill_lines import prefill_lines
 from qbench.compute import FAST
 from qbench.measure.metrics import AttentionDelta, Facts, KLDBin, Metrics, Quality
 from quant.present import present
@@ -31,6 +32,7 @@ def _lines(facts: Facts, protocols: dict[str, Quality]) -> dict[str, str | None]
         lines["compute"] = facts.compute
     if facts.attention is not None:
         lines["attention"] = facts.attention
+    lines |= prefill_lines(facts)
     for quality in protocols.values():
         name = present(present(quality.protocol).name)
         lines[name] = _perplexity(quality)

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from qbench.cache_spec import DYNAMIC, FULL
+from qbench.cache_spec import DENSE, DYNAMIC, FULL
 from qbench.compute import FAST
 from qbench.measure.records.record import Record, latest, read_files
 from qbench.measure.records.record_files import SUFFIX
@@ -24,7 +24,7 @@ OF_RECORD: dict[str, Callable[[Record], str | None]] = {
 
 
 # What a case does not name.
-DEFAULTS = {"compute": FAST, "cache": DYNAMIC, "policy": FULL}
+DEFAULTS = {"compute": FAST, "cache": DYNAMIC, "policy": FULL, "prefill": DENSE}
 
 
 @dataclass(frozen=True, slots=True)

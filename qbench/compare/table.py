@@ -15,7 +15,7 @@ from qbench.statistics.power import POWER
 
 # Keys of a case that tell rows apart for a reader, in this order.
 LABELS = (
-    *("model", "recipe", "kv_format", "cache", "policy", "prefill_chunk", "attention"),
+    *("model", "recipe", "kv_format", "cache", "policy", "prefill_chunk", "attention", "prefill"),
     *("compute", "isa", "device", "threads", "context", "batch"),
 )
 FLOORED = ("perplexity", "kld")

@@ -12,7 +12,7 @@ from quant.errors import InputError
 
 # What makes two cases the same test. What they are *of*, the model's bytes or a recipe's, may have changed: that is
 # then what is tested; and text and windows are told apart by the protocol.
-SAME = ("model", "recipe", "kv_format", "cache", "policy", "compute", "isa", "device", "threads", "batch")
+SAME = ("model", "recipe", "kv_format", "cache", "policy", "prefill", "compute", "isa", "device", "threads", "batch")
 SAME_WORK = ("pp", "tg", "depth")
 # Of a machine: what its id is a hash of, so what tells two of them apart.
 HARDWARE = ("cpu", "flags", "features", "cores", "memory_gib", "architecture")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from qbench.cache_spec import DYNAMIC, FULL, CacheSpec
+from qbench.cache_spec import DENSE, DYNAMIC, FULL, CacheSpec
 from qbench.compute import FAST
 from qbench.devices import CPU
 from quant.json_data import JsonRow
@@ -71,6 +71,7 @@ class Case(JsonRow):
     recipe_sha256  of a recipe that is a file
     kv_format      of the KV cache, the recipe's own included
     attention      the code that computes it; None: the best that the model can have
+    prefill        blocks of the attention matrix that a prefill computes
     context        tokens that a sequence's cache holds at most
     kind, of       "again" and the key of the first, for a speed that is measured a second time
     """
@@ -86,6 +87,7 @@ class Case(JsonRow):
         "policy",
         "prefill_chunk",
         "attention",
+        "prefill",
         "compute",
         "tasks",
         "calibration",
@@ -105,6 +107,7 @@ class Case(JsonRow):
     policy: str = FULL
     prefill_chunk: int | None = None
     attention: str | None = None
+    prefill: str = DENSE
     compute: str = FAST
     context: int | None = None
     batch: int = 1
@@ -117,4 +120,4 @@ class Case(JsonRow):
 
     @property
     def cache_spec(self) -> CacheSpec:
-        return CacheSpec(self.cache, self.policy, self.prefill_chunk)
+        return CacheSpec(self.cache, self.policy, self.prefill_chunk, self.prefill)

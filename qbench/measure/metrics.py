@@ -21,9 +21,20 @@ class Facts(JsonRow):
     policy     tokens that the KV cache keeps; None: full
     prefill_chunk  tokens of a prompt per forward pass, at most; None: all
     attention  the code that computes it, if one was chosen
+    prefill    pattern of prefills; None: dense
+    prefill_blocks  share of the causal blocks that prefills computed, mean over layers and prompts
+    prefill_mass    share of the dense attention weights on tokens that prefills computed, likewise, if it was measured
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("kernels", "policy", "prefill_chunk", "attention")
+    json_omits: ClassVar[tuple[str, ...]] = (
+        "kernels",
+        "policy",
+        "prefill_chunk",
+        "attention",
+        "prefill",
+        "prefill_blocks",
+        "prefill_mass",
+    )
 
     model: str | None = None
     recipe: str | None = None
@@ -36,6 +47,9 @@ class Facts(JsonRow):
     policy: str | None = None
     prefill_chunk: int | None = None
     attention: str | None = None
+    prefill: str | None = None
+    prefill_blocks: float | None = None
+    prefill_mass: float | None = None
     compute: str | None = None
     impls: dict[str, int] | None = None
     kernels: dict[str, str] | None = None

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from qbench.cache_spec import FULL
+from qbench.cache_spec import DENSE, FULL
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.forced import forced
 from qbench.measure.host.machine import available_cores, machine
 from qbench.measure.host.placement import placement
 from qbench.measure.metrics import Facts
 from qbench.run_options import RunOptions
+from qbench.runtime.prefill_tally import PrefillTally
 from quant.kv.scheme import CONFIG_KEY
 from quant.sizes import size_summary
 from quant.source import Source
@@ -29,11 +30,14 @@ class Subject:
     def threads(self) -> int:
         return self.options.threads or available_cores()
 
-    def facts(self, impls: Mapping[str, str], kernels: Mapping[str, str] | None = None) -> Facts:
+    def facts(
+        self, impls: Mapping[str, str], kernels: Mapping[str, str] | None = None, tally: PrefillTally | None = None
+    ) -> Facts:
         """The facts that results of every kind begin with.
 
         impls     linear -> its implementation
         kernels   the code that runs next to the linears, on devices that report it
+        tally     counts of the prefills of the loaded model, if they have a pattern
         """
         recipe, placed, code = self.options.recipe, placement(), code_version()
         size = size_summary(self.source.tensors)
@@ -49,6 +53,9 @@ class Subject:
             policy=None if self.options.policy == FULL else self.options.policy,
             prefill_chunk=self.options.prefill_chunk,
             attention=self.options.attention,
+            prefill=None if tally is None or self.options.prefill == DENSE else self.options.prefill,
+            prefill_blocks=None if tally is None else tally.mean_blocks,
+            prefill_mass=None if tally is None else tally.mean_mass,
             compute=self.options.compute,
             impls=summarize_impls(impls),
             kernels=dict(kernels) if kernels else None,

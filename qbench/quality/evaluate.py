@@ -58,6 +58,8 @@ def evaluate(
         kept.require(scorings)
     load_start = time.perf_counter()
     model = load_model(subject.source, subject.options)
+    if model.prefill_tally is not None:
+        model.prefill_tally.measures_mass = True
     load_seconds = open_seconds + time.perf_counter() - load_start
     beside = None
     if kept is not None:
@@ -73,7 +75,7 @@ def evaluate(
         for scoring, result in zip(scorings, results, strict=True)
     ]
     return Metrics(
-        facts=subject.facts(model.impls, model.kernels),
+        facts=subject.facts(model.impls, model.kernels, model.prefill_tally),
         reference=reference,
         explicit=frozenset({"reference"}),
         quality=told[0],

@@ -198,6 +198,17 @@ COLUMNS = (
     _text("cache", "cache", **HIDDEN, meaning="Layout of the KV cache."),
     _text("policy", "policy", **HIDDEN, meaning="Tokens that the KV cache keeps, as in window:256."),
     _text("attention", "attention", **HIDDEN, meaning="Code that computes attention, if one was chosen."),
+    _text("prefill", "prefill", **HIDDEN, meaning="Blocks of the attention matrix that a prefill computes."),
+    Column(
+        "prefill_blocks", "blocks %", scale=100, **HIDDEN, meaning="Share of the causal blocks that prefills computed."
+    ),
+    Column(
+        "prefill_mass",
+        "mass %",
+        scale=100,
+        **HIDDEN,
+        meaning="Share of the dense attention weights that lie on what prefills computed.",
+    ),
     Column(
         "prefill_chunk", "prefill chunk", digits=0, **HIDDEN, meaning="Tokens of a prompt per forward pass, at most."
     ),
@@ -278,6 +289,8 @@ def columns_of(table: Table, names: Sequence[str] | None = None) -> list[Column]
     for name in ("cache", "policy"):
         if len(set(table.columns[name])) > 1:
             usual |= {name, "kv_bytes_held"}
+    if len(set(table.columns["prefill"])) > 1:
+        usual |= {"prefill", "prefill_blocks", "prefill_mass"}
     picked = pick_columns(columns, names) if names else [column for column in columns if column.key in usual]
     shown = [column for column in picked if names or not all(map(is_missing, table.columns[column.key]))]
     headings = [_heading(column, table) for column in shown]

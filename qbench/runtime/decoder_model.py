@@ -15,6 +15,7 @@ from torch import Tensor
 from qbench.cache_spec import CacheSpec
 from qbench.runtime.caches.sequences import Sequences
 from qbench.runtime.caches.step import Step
+from qbench.runtime.prefill_tally import PrefillTally
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
@@ -31,6 +32,7 @@ class DecoderModel(ABC, Generic[SomeCache]):
     kv            the format of its keys and values; None: floats
     cache_spec    layout and policy of caches for which no other is given
     attention     the user's choice of attention_choice.ATTENTIONS; None: the best that the model can have
+    prefill_tally  counts of the prefills under a pattern; None: the model has no patterns
     """
 
     config: ModelConfig
@@ -40,6 +42,7 @@ class DecoderModel(ABC, Generic[SomeCache]):
     weight_bytes: int
     cache_spec: CacheSpec
     attention: str | None
+    prefill_tally: PrefillTally | None = None
 
     @abstractmethod
     def attending(self, attention: str) -> Self:

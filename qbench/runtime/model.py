@@ -55,6 +55,7 @@ class Model(DecoderModel[Cache]):
         self.attention = caches.attention
         self.impl = caches.impl
         self.cache_spec = caches.spec
+        self.prefill_tally = caches.tally
         self._caches = caches
         self.rotations = Rotations(config)
         self.impls: dict[str, str] = {}

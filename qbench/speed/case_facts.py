@@ -41,7 +41,7 @@ def case_facts(subject: Subject, model: Any, case: SpeedCase) -> CaseFacts:
         predicted = predict_device_memory(model, subject.source, case.longest, case.batch)
         kv_bytes_per_token = shape.kv_bytes_per_token
     return CaseFacts(
-        facts=subject.facts(model.impls, model.kernels),
+        facts=subject.facts(model.impls, model.kernels, model.prefill_tally),
         kv_bytes_per_token=kv_bytes_per_token,
         predicted_bytes={part: predicted[f"{part}_bytes"] for part in PARTS},
         work=least_work(dict(subject.source.tensors), shape, model.impls, case),

@@ -77,6 +77,8 @@ COLUMNS: dict[str, Column] = {
     "policy": Column("case.policy", TEXT, "coalesce({}, 'full')"),
     "prefill_chunk": Column("case.prefill_chunk", COUNT),
     "attention": Column("case.attention", TEXT),
+    "prefill": Column("case.prefill", TEXT, "coalesce({}, 'dense')"),
+    **_metrics(NUMBER, "prefill_blocks", "prefill_mass"),
     **_metrics(COUNT, "kv_bytes_held", "kv_peak_bytes"),
     "compute": Column("case.compute", TEXT, "coalesce({}, 'fast')"),
     **_metrics(TEXT, "isa"),

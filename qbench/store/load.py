@@ -27,7 +27,7 @@ KIND_IS = b'"kind":'
 UNQUANTIZED = ("f32", "f16", "bf16")
 # A recipe may name the KV format, so rows of one group may differ in it, in the cache and in the policy.
 OF_RECIPE = json.dumps(
-    dict.fromkeys(("recipe", "recipe_sha256", "kv_format", "cache", "policy", "prefill_chunk", "attention"))
+    dict.fromkeys(("recipe", "recipe_sha256", "kv_format", "cache", "policy", "prefill_chunk", "attention", "prefill"))
 )
 
 

@@ -109,6 +109,7 @@ class CaseRunner:
             policy=case.policy,
             prefill_chunk=case.prefill_chunk,
             attention=case.attention,
+            prefill=case.prefill,
             compute=case.compute,
             device=case.device,
             threads=case.threads,

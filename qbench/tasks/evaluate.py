@@ -40,4 +40,8 @@ def evaluate_tasks(
     subject = open_subject(spec, options, progress)
     model = load_model(subject.source, subject.options)
     tasks = run_tasks(model, subject.source, settings, cache=cache, compute=options.compute, progress=progress)
-    return Metrics(facts=subject.facts(model.impls, model.kernels), tasks=tasks, seconds=time.perf_counter() - start)
+    return Metrics(
+        facts=subject.facts(model.impls, model.kernels, model.prefill_tally),
+        tasks=tasks,
+        seconds=time.perf_counter() - start,
+    )

@@ -8,7 +8,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from qbench.attention_choice import KERNEL, check_attention
-from qbench.cache_spec import DEFAULT_CACHE, NONE, PAGED, STATIC, CacheSpec
+from qbench.cache_spec import DEFAULT_CACHE, DENSE, NONE, PAGED, STATIC, CacheSpec
 from qbench.devices import CPU
 from qbench.policies import CachePolicy, TokenKinds
 from qbench.policies.oracle import Oracle, Recorder
@@ -25,6 +25,7 @@ from qbench.runtime.caches.latent_cache import LatentRows
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.owned_pages import GrowingSequence, WindowSequence, window_pages
 from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.pattern_cache import PatternCache, check_pattern_suits
 from qbench.runtime.caches.places import OwnPages, PoolPages, check_sizes
 from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.caches.pooled_cache import full_cache, pooled_cache
@@ -33,6 +34,7 @@ from qbench.runtime.caches.retrieval_cache import RetrievalCache, check_retrieva
 from qbench.runtime.caches.sink_cache import SinkCache, check_sinks, turns_with_text
 from qbench.runtime.caches.storages import codecs_of, make_memories, make_storage, of_head
 from qbench.runtime.caches.window_pages import WindowPages
+from qbench.runtime.prefill_tally import PrefillTally
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import AttentionRule, ModelConfig
@@ -53,6 +55,7 @@ class CacheMaker:
     spec     layout and policy of caches for which no other is given
     attention  the user's choice of attention_choice.ATTENTIONS, which holds for every cache; None: as `impl` says
     token_kinds  finds special tokens and punctuation when a policy wants to know them
+    tally        counts of the prefills under a pattern, over all caches
     expand       of each layer, `LatentAttention.expanded`, set once the layers are loaded
     """
 
@@ -70,7 +73,9 @@ class CacheMaker:
         self._impl = impl_of(attention, impl)  # of the caches
         self.token_kinds = token_kinds
         self.expand: Sequence[Callable[[Tensor], tuple[Tensor, Tensor]]] = ()
+        self.tally = PrefillTally()
         check_attention_suits(config, attention)
+        check_pattern_suits(config, scheme, spec)
         if attention == KERNEL and not has_store(config, scheme):
             kept = "float32" if scheme is None else scheme.format.name
             raise InputError(
@@ -90,6 +95,7 @@ class CacheMaker:
         """
         spec = self.spec if spec is None else spec
         check_attention(self.attention, CPU, spec)
+        check_pattern_suits(self.config, self.scheme, spec)
         check_sizes(batch, capacity)
         if mode is not None and not has_modes(spec):
             raise InputError(
@@ -115,7 +121,7 @@ class CacheMaker:
         if spec.layout == PAGED:
             pool = self._pool(batch * pages_of(min(capacity, self.config.max_positions)), mode)
             return pooled_cache(pool, [GrowingSequence(pool) for _ in range(batch)])
-        cache = self._dynamic(batch, capacity, mode)
+        cache = self._dynamic(batch, capacity, mode, spec)
         cache.max_held = min(capacity, self.config.max_positions) if spec.layout == STATIC else None
         return cache
 
@@ -129,7 +135,8 @@ class CacheMaker:
     def uncached(self, batch: int, num_tokens: int) -> Cache:
         """Keeps nothing; keys and values pass through the format, and a query sees the same tokens as in the cache.
 
-        If the kernels are chosen, a cache of them keeps the tokens, because they read nothing else.
+        If the kernels are chosen, a cache of them keeps the tokens, because they read nothing else. A prefill pattern
+        also reads them from a cache.
         """
         policy = self.spec.make_policy()
         if isinstance(policy, Sinks):
@@ -138,7 +145,7 @@ class CacheMaker:
             return self.new(self.spec.for_quality(), batch, num_tokens)
         if not policy.position_only:
             return self._evicting(batch, policy)
-        if self.attention == KERNEL:
+        if self.attention == KERNEL or self.spec.prefill != DENSE:
             return self._new(self.spec, batch, num_tokens, None)
         _, rows = (None, None) if self.scheme is None else chosen_latents(self.config, self.scheme)
         if rows is None:
@@ -155,11 +162,14 @@ class CacheMaker:
         cache.max_chunk_tokens = self.spec.for_quality().prefill_chunk
         return cache
 
-    def _dynamic(self, batch: int, capacity: int, mode: str | None) -> Cache:
+    def _dynamic(self, batch: int, capacity: int, mode: str | None, spec: CacheSpec) -> Cache:
         config, scheme = self.config, self.scheme
         sizes = (batch, min(capacity, config.max_positions))
         mode, memories = make_memories(config, scheme, *sizes, impl=self._impl, mode=mode, shared=False)
-        return full_cache(config, OwnPages(memories, config.max_positions), mode)
+        places = OwnPages(memories, config.max_positions)
+        if spec.prefill != DENSE:
+            return PatternCache(config, places, spec.make_pattern(), self.tally)
+        return full_cache(config, places, mode)
 
     def _pool(
         self, num_pages: int, mode: str | None, impl: str | None = None, layers: Sequence[int] | None = None

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from qbench.policies import Observe
+from qbench.prefill import BlockLists
+from qbench.runtime.attention.block_attention import PartialAttention, block_attention
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.latent_format import Latents
 from qbench.runtime.caches.past import ChosenPages, Past
@@ -151,6 +153,11 @@ class KVStorage(PageMemory):
         returns  [N, H, 1, D] float32
         """
         raise NotImplementedError(f"{type(self).__name__} has no pages that a query could choose")
+
+    def attend_blocks(self, q: Tensor, past: Past, softmax_scale: float, lists: BlockLists) -> PartialAttention:
+        """Attention over listed blocks, of all queries q [H, T, D] of one sequence whose slots hold no other tokens."""
+        keys, values = self.read(past)
+        return block_attention(q, keys[0], values[0], softmax_scale, lists)
 
     @abstractmethod
     def compact(self, past: Past, keep: Tensor) -> None:

@@ -91,6 +91,7 @@ class Conditioned:
         self.config = model.config
         self.encoded = encoded
         self.impls = model.impls
+        self.prefill_tally = None  # there are no patterns
 
     def new_cache(self, capacity: int = 256) -> EncoderDecoderCache:
         """An empty cache for one sequence of each input; it holds the inputs' keys and values already."""

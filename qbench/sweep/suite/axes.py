@@ -16,6 +16,7 @@ class Point:
     kv_format   of the KV cache, the recipe's own if the suite does not say
     prefill_chunk  tokens of a prompt per forward pass, at most; None: all
     attention   the code that computes it; None: the best that the model can have
+    prefill     blocks of the attention matrix that a prefill computes
     question    whether a policy sees a task's question before it compresses; None: prompts are not cut
     context     tokens held before bench's phases
     """
@@ -27,6 +28,7 @@ class Point:
     policy: str
     prefill_chunk: int | None
     attention: str | None
+    prefill: str
     question: str | None
     compute: str
     isa: str
@@ -70,6 +72,7 @@ AXES = (
     Axis("policy", "policies", str),
     Axis("prefill_chunk", "prefill_chunks", int),
     Axis("attention", "attention", str),
+    Axis("prefill", "prefill", str),
     Axis("question", "question", str),
     Axis("compute", "compute", str),
     Axis("isa", "isa", str),

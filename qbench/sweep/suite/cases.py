@@ -1,8 +1,8 @@
 """The cases of a suite: each point of its grid that is left, with its measurements.
 
 A point's speed is measured there. Quality is the same for any number of threads, batch and depth, so it is measured
-once per (model, recipe, KV format, cache, policy, attention, compute, instruction set, device): in the case of its
-first point that is selected. One point per recipe therefore gives one row with both.
+once per (model, recipe, KV format, cache, policy, attention, prefill pattern, compute, instruction set, device): in the
+case of its first point that is selected. One point per recipe therefore gives one row with both.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from qbench.attention_choice import check_attention
-from qbench.cache_spec import CacheSpec
+from qbench.cache_spec import DENSE, CacheSpec
 from qbench.calibration.options import is_file_spec
 from qbench.measure.case import CalibrationCase, Case, QualityCase, SpeedWork, TasksCase
 from qbench.sources.rand import PREFIX as RANDOM
@@ -72,8 +72,10 @@ def _points_left(suite: Suite) -> list[Selected]:
 def check_pair(point: Point, suite: Suite) -> None:
     """raises InputError for a cache, a policy, attention and a device that do not go together"""
     pair = f'cache: {point.cache}, policy: "{point.policy}"'
+    if point.prefill != DENSE:
+        pair += f', prefill: "{point.prefill}"'
     try:
-        spec = CacheSpec(point.cache, point.policy)
+        spec = CacheSpec(point.cache, point.policy, point.prefill_chunk, point.prefill)
         pair = f"attention: {point.attention}, device: {point.device}, {pair}"
         check_attention(point.attention, point.device, spec)
     except InputError as error:
@@ -146,6 +148,7 @@ class _Describe:
             policy=point.policy,
             prefill_chunk=point.prefill_chunk,
             attention=point.attention,
+            prefill=point.prefill,
             compute=point.compute,
             context=speed.longest if speed else None,
             batch=point.batch,

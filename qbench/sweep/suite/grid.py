@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from itertools import product
 
+from qbench.cache_spec import DENSE as DENSE_PREFILL
 from qbench.cache_spec import DYNAMIC, FULL
 from qbench.compute import FAST
 from qbench.devices import CPU
@@ -35,6 +36,7 @@ def defaults(suite: Suite) -> dict[str, tuple]:
         "policy": (FULL,),
         "prefill_chunk": (None,),
         "attention": (None,),
+        "prefill": (DENSE_PREFILL,),
         "question": (None,),
         "compute": (FAST,),
         "isa": (os.environ.get("QBENCH_ISA") or "auto",),

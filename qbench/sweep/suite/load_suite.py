@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qbench.attention_choice import check_attention_name
-from qbench.cache_spec import check_layout, check_policy
+from qbench.cache_spec import check_layout, check_pattern, check_policy
 from qbench.calibration.options import is_file_spec
 from qbench.compute import check_compute
 from qbench.devices import DEVICES
@@ -48,6 +48,8 @@ def check_names(suite: Suite) -> None:
         check_policy(policy)
     for attention in suite.attention or ():
         check_attention_name(attention)
+    for pattern in suite.prefill or ():
+        check_pattern(pattern)
     for question in suite.question or ():
         check_question(question)
     for compute in suite.compute or ():

@@ -57,6 +57,7 @@ class Suite:
     policies: tuple[str, ...] | None = None  # as in qbench.policies; None: full
     prefill_chunks: tuple[int, ...] | None = None  # tokens of a prompt per forward pass; None: all
     attention: tuple[str, ...] | None = None  # as in qbench.attention_choice; None: the best that a model can have
+    prefill: tuple[str, ...] | None = None  # as in qbench.prefill; None: dense
     question: tuple[str, ...] | None = None  # of tasks, as in qbench.tasks.settings
     contexts: tuple[int, ...] | None = None  # tokens held before bench's phases; None: bench.depth
     batches: tuple[int, ...] | None = None  # None: 1

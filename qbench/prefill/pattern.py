@@ -1,0 +1,92 @@
+"""`PrefillPattern`: which blocks of the attention matrix a prefill computes."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from qbench.prefill.block_lists import BLOCK, BlockLists, num_blocks
+from qbench.registry import Named
+from quant.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One layer of one prompt, from its first token on.
+
+    q              [H, T, D] float32, rotated
+    keys, values   [G, T, D] float32 as attention reads them, keys rotated; head h reads kv head h // (H / G)
+    softmax_scale  factor of the attention scores
+    """
+
+    q: Tensor
+    keys: Tensor
+    values: Tensor
+    softmax_scale: float
+
+    @property
+    def num_tokens(self) -> int:
+        return self.q.shape[1]
+
+    @property
+    def num_blocks(self) -> int:
+        return num_blocks(self.num_tokens, BLOCK)
+
+    def scores(self, first: int) -> Tensor:
+        """[H, T - first, T]: scaled products of the queries from `first` on, minus infinity where a key is later."""
+        grouped = self.q[:, first:].unflatten(0, (len(self.keys), -1))  # [G, H / G, T - first, D]
+        scores = self.softmax_scale * grouped @ self.keys[:, None].mT
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(first + 1)
+        return scores.masked_fill_(later, -torch.inf).flatten(0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Summaries:
+    """Keys and values of which each replaces several tokens.
+
+    keys, values  [G, M, D] float32
+    visible       [T] int64: a query sees the first so many summaries
+    tokens        number of tokens that each summary replaces
+    """
+
+    keys: Tensor
+    values: Tensor
+    visible: Tensor
+    tokens: int
+
+
+class PrefillPattern(Named, ABC):
+    """Chooses blocks of the attention matrix. Subclasses are frozen dataclasses of their options.
+
+    reads_keys  whether `mask` or `summaries` looks at queries, keys or values, and not at the number of tokens alone
+    key_block   tokens of a key block, a multiple of 16
+    """
+
+    reads_keys: ClassVar[bool] = True
+    key_block: ClassVar[int] = BLOCK
+
+    @abstractmethod
+    def mask(self, prompt: Prompt) -> Tensor:
+        """[L, N, K] bool: key blocks per query block; L is 1 if all heads share them, else the number of heads"""
+
+    def lists(self, prompt: Prompt) -> BlockLists:
+        """The causal part of `mask`."""
+        return BlockLists.of_mask(self.mask(prompt), prompt.num_tokens, self.key_block)
+
+    def summaries(self, prompt: Prompt) -> Summaries | None:
+        """Keys and values that queries see instead of some of the tokens; None: no such"""
+        return None
+
+
+def check_block(name: str, tokens: int) -> None:
+    """raises InputError for a number of tokens that is not a multiple of BLOCK"""
+    if tokens < BLOCK or tokens % BLOCK:
+        raise InputError(f"{name} is {tokens}, expected a multiple of {BLOCK} tokens")
+
+
+def check_share(name: str, share: float) -> None:
+    """raises InputError for a share that is not above 0 and up to 1"""
+    if not 0 < share <= 1:
+        raise InputError(f"{name} is {share:g}, expected a share above 0 and up to 1")

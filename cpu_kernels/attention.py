@@ -24,6 +24,7 @@ __all__ = [
     "attend_latents",
     "attention_ref",
     "bf16_queries_ref",
+    "block_attention_ref",
     "key_mass_ref",
     "latent_attention_ref",
     "multiplies_in",
@@ -88,6 +89,42 @@ def sink_attention_ref(
         lse[b, h, t] = scores.max() + np.log(weights.sum())
         mass[b, g, seen] += weights / weights.sum()
     return Attended(out, lse, mass)
+
+
+def block_attention_ref(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    softmax_scale: float,
+    offsets: np.ndarray,
+    indices: np.ndarray,
+    key_block: int = 128,
+    query_block: int = 128,
+) -> tuple[np.ndarray, np.ndarray]:
+    """`attention_ref` of one sequence whose queries see only listed blocks of the keys, one query at a time.
+
+    q        [1, H, T, D] float; query block i is its tokens from i * query_block on
+    k, v     [1, G, S, D] float
+    offsets  [L, N + 1] int64: list i of row l is indices[offsets[l, i] : offsets[l, i + 1]]; L is 1 or H
+    indices  [n] int32: blocks of key_block tokens
+    returns  out [1, H, T, D] and lse [1, H, T], float64: 0 and minus infinity for a query that sees no token
+    """
+    _, num_heads, num_queries, _ = q.shape
+    num_keys, heads_per_kv = k.shape[2], num_heads // k.shape[1]
+    out, lse = np.zeros(q.shape), np.full(q.shape[:3], -np.inf)
+    for h, t in np.ndindex(num_heads, num_queries):
+        row, block = offsets[h if len(offsets) > 1 else 0], t // query_block
+        blocks = indices[row[block] : row[block + 1]].astype(np.int64)
+        tokens = (blocks[:, None] * key_block + np.arange(key_block)).ravel()
+        seen = tokens[tokens <= num_keys - num_queries + t]
+        if not len(seen):
+            continue
+        keys, values = (x[0, h // heads_per_kv, seen].astype(np.float64) for x in (k, v))
+        scores = keys @ q[0, h, t].astype(np.float64) * softmax_scale
+        weights = np.exp(scores - scores.max())
+        out[0, h, t] = weights / weights.sum() @ values
+        lse[0, h, t] = scores.max() + np.log(weights.sum())
+    return out, lse
 
 
 def key_mass_ref(q: np.ndarray, k: np.ndarray, lse: np.ndarray, softmax_scale: float, window: int = 0) -> np.ndarray:

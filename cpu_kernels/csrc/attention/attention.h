@@ -60,6 +60,26 @@ Isa attend(const Store& store, const Sequences& sequences, const Heads<const flo
            float softmax_scale, int64_t window, const Impl<Kernels>& impl, const Sinks& sinks = {},
            const Observed& observed = {});
 
+// Key blocks of every block of queries, in compressed rows. List i of head h is indices[offsets[i] .. offsets[i + 1])
+// from the head's first offset on; it rises. All heads share one row of lists if `rows` is 1.
+struct BlockLists {
+    const int64_t* offsets;  // [rows, query_blocks + 1]
+    const int32_t* indices;
+    int64_t rows, query_blocks;
+    int64_t query_block, key_block;  // tokens; the latter a multiple of block_tokens
+
+    std::span<const int32_t> of(int64_t head, int64_t block) const {
+        const int64_t* row = offsets + (rows > 1 ? head : 0) * (query_blocks + 1) + block;
+        return {indices + row[0], static_cast<size_t>(row[1] - row[0])};
+    }
+};
+
+// `attend` of one sequence whose queries see only the key blocks of their lists. A query that sees no token has zeros.
+// The store has no residual. If all blocks are listed, the bits are those of `attend`.
+Isa attend_blocks(const Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<float>& out,
+                  float softmax_scale, const BlockLists& lists, const Impl<Kernels>& impl,
+                  const Observed& observed = {});
+
 // Writes observed.mass from the queries and their lse [B, heads, T], for the sequences that `which` lists. Only keys
 // are read. Returns the instruction set that ran.
 Isa key_mass(const Store& store, const Sequences& sequences, const Heads<const float>& q, const float* lse,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/arguments.h"
+#include "attention/workspace.h"
 
 namespace qk::attention {
 
@@ -132,6 +133,39 @@ Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch
         check_sequence(sequences, b, i % heads, sequences.new_tokens(b, tokens), window, sinks, num_pages, name);
     }
     return sequences;
+}
+
+BlockLists lists_of(const Array& offsets, const Array& indices, const Heads<const float>& q, int64_t end,
+                    int64_t key_block, int64_t query_block) {
+    if (key_block < 1 || key_block % block_tokens || query_block < 1)
+        throw std::invalid_argument("key_block, query_block: got " + std::to_string(key_block) + " and " +
+                                    std::to_string(query_block) + ", expected a multiple of " +
+                                    std::to_string(block_tokens) + ", and 1 or more");
+    const int64_t query_blocks = ceil_div(q.tokens, query_block), most = ceil_div(end, key_block);
+    const std::string expected = "int64 [1 or " + std::to_string(q.heads) + ", " + std::to_string(query_blocks + 1) +
+                                 "] that rises to at most the number of indices";
+    require_matrix(offsets, "offsets", nb::dtype<int64_t>(), expected);
+    require_vector(indices, "indices", nb::dtype<int32_t>(), "int32 [n]");
+    const auto rows = static_cast<int64_t>(offsets.shape(0)), count = static_cast<int64_t>(indices.shape(0));
+    const auto* first = static_cast<const int64_t*>(offsets.data());
+    const auto* index = static_cast<const int32_t*>(indices.data());
+    const BlockLists lists{first, index, rows, query_blocks, query_block, key_block};
+    bool fits = (rows == 1 || rows == q.heads) && static_cast<int64_t>(offsets.shape(1)) == query_blocks + 1;
+    for (int64_t i = 0; fits && i < rows * (query_blocks + 1); i++)
+        fits = first[i] >= (i % (query_blocks + 1) ? first[i - 1] : 0) && first[i] <= count;
+    if (!fits) throw std::invalid_argument("offsets: got " + describe(offsets) + ", expected " + expected);
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t block = 0; block < query_blocks; block++) {
+            int32_t before = -1;
+            for (const int32_t key : lists.of(row, block)) {
+                if (key <= before || key >= most)
+                    throw std::invalid_argument("indices: got " + std::to_string(key) + " after " +
+                                                std::to_string(before) + ", expected lists that rise from 0 to " +
+                                                std::to_string(most - 1) + " at most");
+                before = key;
+            }
+        }
+    return lists;
 }
 
 const Impl<Kernels>& choose_attention() { return chosen(std::nullopt); }

@@ -23,6 +23,10 @@ void bind_latents(nanobind::module_& m);
 Store& store_of(nanobind::handle kv_store);
 Sequences sequences_of(nanobind::handle kv_store, const Array& table, const Array& ends, int64_t batch, int64_t tokens,
                        int64_t window, const OptionalArray& cu_seqlens, int64_t sinks = 0);
+// Lists of key blocks of a sequence of `end` tokens, all checked.
+BlockLists lists_of(const Array& offsets, const Array& indices, const Heads<const float>& q, int64_t end,
+                    int64_t key_block, int64_t query_block);
+
 const Impl<Kernels>& choose_attention();
 
 // A number of sinks above 0. They need a store that keeps each token by itself.

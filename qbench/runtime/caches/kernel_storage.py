@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from qbench.policies import Observe
+from qbench.prefill import BLOCK, BlockLists
+from qbench.runtime.attention.block_attention import PartialAttention
 from qbench.runtime.attention.observed_weights import query_weights
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.kv_storage import Far, KVStorage, held_tokens
@@ -144,6 +146,15 @@ class KernelStorage(KVStorage):
         """The weights of each observed query, in torch: [B, G, t, S] for some queries at a time"""
         keys, _ = self.read(past)
         return query_weights(q if observe.queries is None else q[:, :, -observe.queries :], keys, rule)
+
+    def attend_blocks(self, q: Tensor, past: Past, softmax_scale: float, lists: BlockLists) -> PartialAttention:
+        num_heads, num_tokens, head_dim = q.shape
+        out = q.new_empty(num_tokens, num_heads, head_dim).transpose(0, 1)  # in memory [T, H, D], as `attend` has it
+        lse = q.new_empty(1, num_heads, num_tokens)
+        given = (q[None].numpy(), past.block_table, past.ends, out[None].numpy(), softmax_scale)
+        blocks = (lists.offsets.numpy(), lists.indices.numpy(), lists.key_block, BLOCK)
+        self.store.attend_blocks(*given, *blocks, lse=lse.numpy())
+        return PartialAttention(out, lse[0])
 
     def compact(self, past: Past, keep: Tensor) -> None:
         self.store.compact(past.block_table, past.ends, keep.contiguous().numpy())

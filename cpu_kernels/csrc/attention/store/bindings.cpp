@@ -54,6 +54,25 @@ public:
             qk::attention::attend(store_, sequences, q_heads, output, softmax_scale, window, impl, far, observed);
     }
 
+    void attend_blocks(const Array& q, const Array& table, const Array& ends, nb::handle out, float softmax_scale,
+                       const Array& offsets, const Array& indices, int64_t key_block, int64_t query_block,
+                       nb::handle lse, const OptionalName& isa) {
+        if (store_.ring())
+            throw std::invalid_argument("attend_blocks: got format " + format() +
+                                        ", expected one that encodes each token by itself");
+        const auto [q_heads, sequences, far] = asked(q, table, ends, 0, std::nullopt, 0, std::nullopt);
+        if (sequences.count != 1 || sequences.end_heads)
+            throw std::invalid_argument("ends: got " + describe(ends) + ", expected int64 [1], of one sequence");
+        const BlockLists lists = lists_of(offsets, indices, q_heads, sequences.end(0, 0), key_block, query_block);
+        const Heads<float> output = output_of(out, "out", q_heads);
+        Observed observed;
+        observed.lse = lse_of(lse, q_heads);
+        const auto& impl = chosen(isa);
+        nb::gil_scoped_release release;
+        store_.last_isa =
+            qk::attention::attend_blocks(store_, sequences, q_heads, output, softmax_scale, lists, impl, observed);
+    }
+
     void key_mass(const Array& q, const Array& table, const Array& ends, const Array& lse, nb::handle mass,
                   float softmax_scale, int64_t window, const OptionalArray& cu_seqlens, const OptionalName& isa,
                   int64_t sinks, const OptionalArray& sink_q) {
@@ -376,6 +395,21 @@ void bind_store(nb::module_& m) {
              "of\n"
              "             each slot, summed over queries and the heads of a group; 0 in slots from ends on\n"
              "mass_queries the last so many new queries of each sequence count in mass; 0: all")
+        .def("attend_blocks", &BoundStore::attend_blocks, "q"_a, "block_table"_a, "ends"_a, "out"_a, "softmax_scale"_a,
+             "offsets"_a, "indices"_a, "key_block"_a = 128, "query_block"_a = 128, "lse"_a.none() = nb::none(),
+             "isa"_a.none() = nb::none(),
+             "attend of one sequence over listed blocks of its keys, as block_attention_ref defines it. If all blocks\n"
+             "are listed, the bits are those of attend.\n\n"
+             "q, out       [1, H, T, D] float32, last axis contiguous; the last T tokens of the sequence\n"
+             "ends         [1] int64\n"
+             "offsets      [L, N + 1] int64: list i of row l is indices[offsets[l, i] : offsets[l, i + 1]], N the\n"
+             "             number of query blocks; L is 1 if all heads share their lists, else H\n"
+             "indices      [n] int32: key blocks, ascending in each list\n"
+             "key_block    tokens of a key block, a multiple of 16\n"
+             "query_block  tokens of a query block\n"
+             "lse          [1, H, T] float32, contiguous, written unless it is None; minus infinity for a query that\n"
+             "             sees no token, whose out is 0\n"
+             "raises       ValueError (shape, lists, a format with a residual), TypeError, RuntimeError (isa)")
         .def("key_mass", &BoundStore::key_mass, "q"_a, "block_table"_a, "ends"_a, "lse"_a, "mass"_a, "softmax_scale"_a,
              "window"_a = 0, "cu_seqlens"_a.none() = nb::none(), "isa"_a.none() = nb::none(), "sinks"_a = 0,
              "sink_q"_a.none() = nb::none(),

@@ -15,7 +15,7 @@ from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.pages import PagePool
-from qbench.runtime.caches.pooled_caches import PooledCaches
+from qbench.runtime.caches.pooled_caches import PooledCaches, page_pool
 from qbench.runtime.caches.step import Step
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.layers.block import Block
@@ -78,6 +78,10 @@ class Model(DecoderModel[Cache]):
         other._caches = self._caches.attending(attention)
         other.attention = attention
         return other
+
+    def page_pool(self, num_pages: int, page_size: int) -> PagePool:
+        """A pool with room for `num_pages` pages of all layers and heads, split as the model's policy frees them."""
+        return page_pool(self._caches, num_pages, page_size)
 
     def pooled_caches(self, pool: PagePool, max_chunk_tokens: int) -> PooledCaches:
         """Sequences of a pool, and caches over them, by the model's policy.

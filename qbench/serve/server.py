@@ -34,7 +34,7 @@ def open_served(subject: Subject, options: EngineOptions) -> Served:
     metrics = Metrics(engine.stats())
     recipe = subject.options.recipe
     name = subject.spec if recipe is None else f"{subject.spec}:{recipe}"
-    max_seq_len = served_seq_len(model.config, options, engine.pool.num_pages)
+    max_seq_len = served_seq_len(model.config, options, engine.pool.num_pages // engine.caches.pages_per_row)
     thread = EngineThread(engine, metrics)
     return Served(
         name, model.config, tokenizer, template_of(tokenizer), thread, metrics, max_seq_len, options.max_queue

@@ -22,12 +22,13 @@ class HeadStorage(KVStorage):
         head 1     a d - - e f    its storage holds a d e f
 
     heads   [B][G] storages of one sequence with one head
+    held    [B] of [G, slots] bool: slots that hold a token; None: no tokens yet
     """
 
-    def __init__(self, heads: Sequence[Sequence[KVStorage]]) -> None:
+    def __init__(self, heads: Sequence[Sequence[KVStorage]], held: Sequence[Tensor] | None = None) -> None:
         self.heads, self.num_pages = heads, len(heads)
         self.bytes_per_token = sum(head.bytes_per_token for head in heads[0])
-        self._held = [torch.zeros(len(row), 0, dtype=torch.bool) for row in heads]  # [B] of [G, slots]
+        self._held = [torch.zeros(len(row), 0, dtype=torch.bool) for row in heads] if held is None else list(held)
 
     @property
     def page_size(self) -> int:

@@ -141,6 +141,21 @@ class PagedSequence:
         """Slots in use, those of evicted pages among them."""
         return self.seq_len if self.table is None else self.table.longest
 
+    @property
+    def filled_pages(self) -> list[int]:
+        """Pages of the slots in use."""
+        return self.pages[: self._pages_of(self.num_slots)]
+
+    @property
+    def held_slots(self) -> int:
+        """Slots of held pages in all layers, if a policy evicts tokens; else 0."""
+        return 0 if self.table is None else self.table.longest * len(self.table.held)
+
+    @property
+    def evicted_slots(self) -> int:
+        """Those of `held_slots` whose tokens are evicted, while another layer holds the page."""
+        return 0 if self.table is None else self.table.num_evicted
+
     def reserve(self, num_tokens: int) -> None:
         """Pages of its own for so many tokens more; raises OutOfPages, and then nothing has changed."""
         pool, size = self.pool, self.pool.page_size

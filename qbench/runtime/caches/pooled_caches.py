@@ -2,18 +2,22 @@
 
 from collections.abc import Sequence
 
+from qbench.policies import CachePolicy
 from qbench.policies.positions import SPARE, Full, Sinks, Window
 from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker, max_chunk_tokens_of, policy_for, window_rules
 from qbench.runtime.caches.evictor import check_policy_suits, slot_table
+from qbench.runtime.caches.head_pages import HeadPages, HeadSequence
 from qbench.runtime.caches.owned_pages import WindowSequence, window_pages
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.caches.places import PoolPages
 from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.caches.pooled_cache import pooled_cache
 from qbench.runtime.caches.sink_cache import SinkCache, check_sinks, turns_with_text
+from qbench.runtime.caches.storages import of_head
 from quant.errors import InputError
+from quant.models import ModelConfig
 from quant.present import present
 
 
@@ -24,6 +28,7 @@ class PooledCaches:
                       sequence's queries would decide what another one forgets
     is_scored         whether evictions depend on attention or keys, so that results depend on where forward passes end
     max_chunk_tokens  most tokens that a sequence may get at once; None: any number
+    pages_per_row     pages that hold as many tokens as one page has slots, in all layers and heads
     raises            InputError for a policy that the model, its KV format or pages of all layers cannot have
     """
 
@@ -33,6 +38,7 @@ class PooledCaches:
         self.shares_prefixes = isinstance(self.policy, Full)
         self.is_scored = not self.policy.position_only
         self.max_chunk_tokens = maker.spec.prefill_chunk
+        self.pages_per_row = pages_per_row(self.policy, self.config)
         self._token_kinds, self._expand = None, maker.expand
         if isinstance(self.policy, RetrievalPolicy):
             raise InputError(
@@ -47,11 +53,6 @@ class PooledCaches:
     def _take_scored(self, maker: CacheMaker) -> None:
         check_policy_suits(self.config)
         self.policy = policy_for(self.policy, maker.config, maker.scheme, self.pool.mode)
-        if self.policy.per_head_lengths:
-            raise InputError(
-                f"policy {self.policy.name} keeps another number of tokens in each head, which pages of all heads do "
-                "not free; choose another one, or run generate, eval or bench"
-            )
         if self.policy.reads_token_kinds:
             self._token_kinds = maker.token_kinds()
 
@@ -76,7 +77,8 @@ class PooledCaches:
 
     def new_sequence(self) -> PagedSequence:
         if self.is_scored:
-            return PagedSequence(self.pool, slot_table(self.config, self.pool.memories))
+            kind = HeadSequence if self.policy.per_head_lengths else PagedSequence
+            return kind(self.pool, slot_table(self.config, self.pool.memories))
         if self.shares_prefixes:
             return PagedSequence(self.pool)
         return WindowSequence(self.pool, self._window, self._most_pages, self._sinks.sinks if self._sinks else 0)
@@ -84,7 +86,7 @@ class PooledCaches:
     def over(self, sequences: Sequence[PagedSequence]) -> Cache:
         """A cache for one forward pass."""
         if self.is_scored:
-            places = PoolPages(self.pool, sequences)
+            places = self._places(sequences)
             tables = [present(each.table) for each in sequences]
             cache = PolicyCache(self.config, places, self.policy, tables, self.pool.mode)
             cache.seq_lens, cache.evictor.expand = places.seq_lens, self._expand
@@ -102,6 +104,10 @@ class PooledCaches:
         cache.rules = self.rules
         return cache
 
+    def _places(self, sequences: Sequence[PagedSequence]) -> PoolPages:
+        heads = [sequence for sequence in sequences if isinstance(sequence, HeadSequence)]
+        return HeadPages(self.pool, heads) if heads else PoolPages(self.pool, sequences)
+
     def num_next(self, num_computed: int, num_prompt: int, num_tokens: int) -> int:
         """Tokens that a sequence gets next, at most; if the policy is scored, exactly.
 
@@ -114,8 +120,14 @@ class PooledCaches:
             return 1
         return min(num_prompt - num_computed, self.max_chunk_tokens or num_prompt)
 
-    def most_slots(self, num_prompt: int, num_new: int) -> int:
-        """Slots that a sequence takes at most, with a prompt and a text behind it."""
+    def most_pages(self, num_prompt: int, num_new: int) -> int:
+        """Pages that a sequence takes at most, with a prompt and a text behind it."""
+        rows = -(-self._most_slots(num_prompt, num_new) // self.pool.page_size)
+        if self.policy.per_head_lengths:  # the slots are a mean over heads, each of which fills its last page in part
+            rows = min(rows + 1, -(-(num_prompt + num_new) // self.pool.page_size))
+        return rows * self.pages_per_row
+
+    def _most_slots(self, num_prompt: int, num_new: int) -> int:
         total = num_prompt + num_new
         if self.is_scored:
             held = self._most_held(num_prompt)
@@ -135,3 +147,25 @@ class PooledCaches:
             min(context, window + SPARE) if window else self.policy.slots(context, layer, len(layers))
             for layer, window in ((layer, self.config.attention_rule(layer).window) for layer in layers)
         )
+
+
+def page_pool(maker: CacheMaker, num_pages: int, page_size: int) -> PagePool:
+    """A pool for `PooledCaches` with room for `num_pages` pages of all layers and heads.
+
+    raises   InputError for a KV format that pages of the model's policy cannot have
+    """
+    config, scheme, impl = maker.config, maker.scheme, maker.impl
+    policy = maker.spec.make_policy()
+    if not policy.per_head_lengths or config.mla is not None:
+        return PagePool(config, scheme, num_pages, page_size, impl=impl)
+    if scheme is not None and scheme.k_scale is not None:
+        raise InputError(
+            f"{scheme.format.name} has scales of its own in each layer and head, but heads share their pages under "
+            f"policy {policy.name}; choose a format with a scale per token"
+        )
+    num_pages *= pages_per_row(policy, config)
+    return PagePool(of_head(config, scheme, 0)[0], scheme, num_pages, page_size, impl=impl, layers=[0])
+
+
+def pages_per_row(policy: CachePolicy, config: ModelConfig) -> int:
+    return config.num_layers * config.num_kv_heads if policy.per_head_lengths else 1

@@ -27,6 +27,7 @@ from quant.present import present
 class EngineStats:
     """Requests and pages now; the rest since the engine was made.
 
+    num_pages        that all layers share; if KV heads have lengths of their own, a page is one head's in one layer
     free_pages       that a request can have at once: those that are only kept for prefixes to come are among them
     computed_tokens  that went through the model
     swap_pages       that are out of the pool now; swapped_out, swapped_in: that were copied there and back
@@ -83,7 +84,7 @@ class Engine:
         request.check(self.model.config)
         if request.stop_strings and self.tokenizer is None:
             raise InputError("stop strings need an engine with a tokenizer")
-        needed = self.scheduler.pages_of(self.caches.most_slots(len(request.tokens), request.max_new_tokens))
+        needed = self.caches.most_pages(len(request.tokens), request.max_new_tokens)
         if needed > self.pool.num_pages:
             raise NeverFits(
                 f"a prompt of {len(request.tokens)} tokens and {request.max_new_tokens} new ones take {needed} pages "
@@ -115,8 +116,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         scheduler = self.scheduler
-        sequences = (state.sequence for state in scheduler.running)
-        tables = [sequence.table for sequence in sequences if sequence is not None and sequence.table is not None]
+        sequences = [present(state.sequence) for state in scheduler.running]
         return EngineStats(
             queued=len(scheduler.waiting),
             running=len(scheduler.running),
@@ -132,8 +132,8 @@ class Engine:
             swap_pages=scheduler.swap.num_pages,
             swapped_out=scheduler.swap.num_out,
             swapped_in=scheduler.swap.num_in,
-            evicted_slots=sum(table.num_evicted for table in tables),
-            held_slots=sum(table.longest * len(table.held) for table in tables),
+            evicted_slots=sum(sequence.evicted_slots for sequence in sequences),
+            held_slots=sum(sequence.held_slots for sequence in sequences),
         )
 
     @torch.inference_mode()
@@ -218,10 +218,11 @@ def _pool(model: Model, options: EngineOptions) -> PagePool:
     """raises InputError where memory_bytes hold no page"""
     num_pages = options.num_pages
     if num_pages is None:
-        page_bytes = PagePool(model.config, model.kv, 1, options.page_size, impl=model.impl).page_bytes
+        one = model.page_pool(1, options.page_size)
+        page_bytes = one.num_pages * one.page_bytes
         num_pages = options.memory_bytes // page_bytes
         if num_pages < 1:
             raise InputError(f"memory_bytes is {options.memory_bytes}, but a page takes {page_bytes}")
         if not options.prefix_caching:  # nothing is kept of those that are over, so more would stand empty
             num_pages = min(num_pages, options.max_batch * -(-model.config.max_positions // options.page_size))
-    return PagePool(model.config, model.kv, num_pages, options.page_size, impl=model.impl)
+    return model.page_pool(num_pages, options.page_size)

@@ -12,7 +12,7 @@ class EngineOptions:
     """Limits of an engine.
 
     page_size       tokens of a page
-    num_pages         pages of the pool; None: as many as memory_bytes hold
+    num_pages         pages of the pool, of all layers and heads; None: as many as memory_bytes hold
     max_batch         sequences that run at once
     prefill_chunk     tokens of prompts computed in a step, beside one of each sequence that is past its prompt
     max_queue         requests that wait, at most

@@ -200,10 +200,10 @@ class Scheduler:
     def _start_after(self, state: RequestState, prefix: Prefix) -> bool:
         sequence = self.caches.new_sequence()
         state.start(sequence, prefix)
-        # Reserve one page per running request; otherwise the next step would preempt the newest one.
+        # Reserve room to grow per running request; otherwise the next step would preempt the newest one.
         num_prompt = len(state.request.tokens)
-        most = self.caches.most_slots(num_prompt, len(state.tokens) - num_prompt)
-        needed = self.pages_of(most) - state.num_shared + len(self.running)
+        most = self.caches.most_pages(num_prompt, len(state.tokens) - num_prompt)
+        needed = most - state.num_shared + len(self.running) * self.caches.pages_per_row
         swapped = state.swapped if state.swapped is not None and state.swapped.seq_len > prefix.num_tokens else None
         try:
             if not self._make_room(needed):
@@ -266,9 +266,6 @@ class Scheduler:
     def num_available(self) -> int:
         """Pages that requests can have: free ones, and those that only the prefix tree holds."""
         return self.pool.num_free + (0 if self.tree is None else self.tree.num_evictable())
-
-    def pages_of(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.pool.page_size)
 
     def _no_pages(self) -> str:
         return (

@@ -36,7 +36,7 @@ class SwapSpace:
 
     def save(self, sequence: PagedSequence) -> Swapped | None:
         """A copy of the sequence's pages; None if there is no room for it, or if a window has freed some."""
-        pages = sequence.pages[: -(-sequence.num_slots // self.pool.page_size)]
+        pages = sequence.filled_pages
         if self.num_pages + len(pages) > self.max_pages or EVICTED in pages:
             return None
         self.num_pages += len(pages)
@@ -47,10 +47,10 @@ class SwapSpace:
     def restore(self, sequence: PagedSequence, swapped: Swapped) -> None:
         """Make the sequence what it was, in pages that it has to itself but for full ones that it holds already."""
         first = 0 if swapped.table is not None else sequence.seq_len // self.pool.page_size
-        for page, saved in zip(sequence.pages[first:], swapped.pages[first:], strict=False):  # more are reserved
+        sequence.seq_len = swapped.seq_len
+        for page, saved in zip(sequence.filled_pages[first:], swapped.pages[first:], strict=True):
             self.pool.load(page, saved)
             self.num_in += 1
-        sequence.seq_len = swapped.seq_len
 
     def drop(self, swapped: Swapped) -> None:
         self.num_pages -= len(swapped.pages)

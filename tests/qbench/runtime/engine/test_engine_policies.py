@@ -3,6 +3,7 @@
 import pytest
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.caches import calibrated_scheme
 
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, generate, load_model
@@ -21,6 +22,7 @@ SCORED = [
     "expected-attention:budget=16",
     "recent:budget=20",
 ]
+BY_HEAD = ["adakv:budget=24,window=8", "fastgen:target=0.6"]
 BY_POSITION = ["window:20", "sinks:3+20"]
 LATENT_SIZES = {"kv_lora_rank": 64, "qk_rope_head_dim": 16, "max_position_embeddings": 512}
 NUM_NEW = 30
@@ -66,7 +68,10 @@ def alone(model: Model) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("policy, prefill_chunk", [*((one, None) for one in SCORED + BY_POSITION), (SCORED[0], 16)])
+@pytest.mark.parametrize(
+    "policy, prefill_chunk",
+    [*((one, None) for one in SCORED + BY_HEAD + BY_POSITION), (SCORED[0], 16), (BY_HEAD[0], 16)],
+)
 def test_each_request_gets_the_text_that_it_gets_alone(policy: str, prefill_chunk: int | None, schedule: str) -> None:
     model = model_of(policy, prefill_chunk)
     engine = Engine(model, SCHEDULES[schedule])
@@ -111,6 +116,40 @@ def test_evicted_tokens_give_their_pages_back() -> None:
     assert held[0] == 2 and max(held) == 2
 
 
+@pytest.mark.parametrize("kind, kv", [("gemma3", None), ("qwen3moe", "kv-fp8"), ("llama", "kv-int4")])
+@pytest.mark.parametrize("policy", BY_HEAD)
+def test_heads_with_lengths_of_their_own(policy: str, kind: str, kv: str | None) -> None:
+    model = model_of(policy, 16, kv, kind)
+    engine = Engine(model, SCHEDULES["swapped"])
+    assert run(engine) == alone(model)
+    stats = engine.stats()
+    assert stats.swapped_in == stats.swapped_out
+    assert stats.swapped_out > 0 or (policy, kind) == (BY_HEAD[1], "llama"), "pages of single heads are swapped"
+    assert engine.pool.num_free == engine.pool.num_pages == 8 * model.config.num_layers * model.config.num_kv_heads
+
+
+def test_an_evicted_token_frees_the_slot_of_its_head() -> None:
+    """Pages follow the sum of the heads' lengths, where pages of all heads would follow the longest head."""
+    engine = Engine(model_of("adakv:budget=24,window=8,alpha=0"), EngineOptions(num_pages=20, page_size=16))
+    engine.submit(Request(tuple(range(1, 65)), Sampling(), NUM_NEW, stop_ids=()))
+    engine.step()
+    (state,) = engine.scheduler.running
+    lengths = [state.sequence.is_held(layer).sum(1) for layer in range(2)]
+    assert all(int(its.sum()) == 2 * 24 for its in lengths) and any(its[0] != its[1] for its in lengths), lengths
+    expected = sum(-(-length // 16) for its in lengths for length in its.tolist())
+    assert engine.pool.num_pages - engine.pool.num_free == expected
+    stats = engine.stats()
+    assert stats.held_slots == 16 * expected and stats.evicted_slots == 0
+
+
+def test_scales_of_each_head_are_refused() -> None:
+    config = small_config("llama", head_dim=32)
+    entry = {CONFIG_KEY: calibrated_scheme("kv-fp8-cal-head").config_entry()}
+    model = load_model(ArraySource(config | entry, random_weights(config)), RunOptions(policy=BY_HEAD[0]))
+    with pytest.raises(InputError, match="choose a format with a scale per token"):
+        Engine(model, CROWDED)
+
+
 def test_slots_that_no_layer_can_return_are_counted() -> None:
     """PyramidKV keeps more tokens in the first layer than in the last, and a page has all layers."""
     engine = Engine(model_of("pyramidkv:budget=24,window=4,beta=2"), EngineOptions(num_pages=20))
@@ -145,7 +184,6 @@ def test_prefixes_are_not_shared() -> None:
 @pytest.mark.parametrize(
     "policy, kind, message",
     [
-        ("adakv:budget=24,window=8", "llama", "keeps another number of tokens in each head"),
         ("adakv:budget=24,window=8", "deepseek2", "all heads of .* share the latent of a token"),
         ("window", "gemma3", "some layers of this model attend to all tokens"),
         ("h2o:budget=24", "bloom", "ALiBi"),

@@ -2,7 +2,11 @@
 
 from qbench.prefill import (  # noqa: F401 - each registers its pattern
     dense,
+    flexprefill,
+    minference,
+    segment_state,
     star,
+    xattention,
 )
 from qbench.prefill.block_lists import BLOCK, BlockLists
 from qbench.prefill.pattern import PrefillPattern, Prompt, Summaries

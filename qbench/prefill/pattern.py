@@ -38,8 +38,9 @@ class Prompt:
         """[H, T - first, T]: scaled products of the queries from `first` on, minus infinity where a key is later."""
         grouped = self.q[:, first:].unflatten(0, (len(self.keys), -1))  # [G, H / G, T - first, D]
         scores = self.softmax_scale * grouped @ self.keys[:, None].mT
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(first + 1)
-        return scores.masked_fill_(later, -torch.inf).flatten(0, 1)
+        later = torch.ones(scores.shape[2], scores.shape[2], dtype=torch.bool).triu(1)
+        scores[..., first:].masked_fill_(later, -torch.inf)  # no query sees less than the tokens before them all
+        return scores.flatten(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +48,14 @@ class Summaries:
     """Keys and values of which each replaces several tokens.
 
     keys, values  [G, M, D] float32
-    visible       [T] int64: a query sees the first so many summaries
     tokens        number of tokens that each summary replaces
+    segment       tokens of a segment; a query sees the summaries of the segments before its own
     """
 
     keys: Tensor
     values: Tensor
-    visible: Tensor
     tokens: int
+    segment: int
 
 
 class PrefillPattern(Named, ABC):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qbench.prefill import BLOCK, BlockLists, Summaries
+from qbench.prefill import BlockLists, Summaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,16 @@ def block_attention(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float, lists
 
 def summary_attention(q: Tensor, summaries: Summaries, softmax_scale: float) -> PartialAttention:
     """Attention of queries q [H, T, D] over summaries; each weighs as much as the tokens that it replaces."""
-    visible = torch.arange(summaries.keys.shape[1]) < summaries.visible[:, None]  # [T, M]
-    masks = (each[None] for each in visible.split(BLOCK))
-    found = _masked_attention(q, summaries.keys, summaries.values, softmax_scale, masks)
-    return PartialAttention(found.out, found.lse + math.log(summaries.tokens))
+    out, lse = torch.zeros_like(q), q.new_full(q.shape[:2], -torch.inf)
+    groups = len(q) // len(summaries.keys)
+    keys, values = (x.repeat_interleave(groups, 0) for x in (summaries.keys, summaries.values))  # [H, M, D]
+    for start in range(summaries.segment, q.shape[1], summaries.segment):
+        queries, seen = slice(start, start + summaries.segment), start // summaries.tokens
+        scores = softmax_scale * q[:, queries] @ keys[:, :seen].mT  # [H, t, seen]
+        own = scores.logsumexp(-1, keepdim=True)
+        out[:, queries] = scores.sub_(own).exp_() @ values[:, :seen]
+        lse[:, queries] = own[..., 0] + math.log(summaries.tokens)
+    return PartialAttention(out, lse)
 
 
 def merge(*parts: PartialAttention) -> PartialAttention:

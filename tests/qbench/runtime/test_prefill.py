@@ -39,18 +39,19 @@ def bound(expected: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("attention", [None, "kernel"])
-@pytest.mark.parametrize("pattern", ["star:100%"])
+@pytest.mark.parametrize("pattern", ["star:100%", "segment-state", "minference", "flexprefill:1", "xattention:1"])
 def test_all_blocks_are_dense(pattern, attention):
     expected = model_of("dense", attention="kernel")(tokens())
     assert_close(model_of(pattern, attention=attention)(tokens()), expected, atol=bound(expected))
 
 
+@pytest.mark.parametrize("pattern", ["star:128", "segment-state:128", "flexprefill:0.5,budget=128", "xattention:0.5"])
 @pytest.mark.parametrize("kv_format", [None, "kv-f16", "kv-bf16", "kv-int8", "kv-fp8"])
-def test_the_store_gives_what_torch_gives(kv_format):
-    expected = model_of("star:128", kv_format)(tokens())
+def test_the_store_gives_what_torch_gives(kv_format, pattern):
+    expected = model_of(pattern, kv_format)(tokens())
     # Codes move to a neighbour if an encoded number differs in its last bit.
     step = {"kv-int8": 2**-7, "kv-fp8": 2**-4, "kv-f16": 2**-10, "kv-bf16": 2**-7}.get(kv_format, 0)
-    found = model_of("star:128", kv_format, attention="kernel")(tokens())
+    found = model_of(pattern, kv_format, attention="kernel")(tokens())
     assert_close(found, expected, atol=bound(expected) + step * float(expected.abs().max()))
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qbench.cache_spec import DENSE, FULL
 from qbench.measure.host.commit import code_version
@@ -12,10 +13,12 @@ from qbench.measure.host.machine import available_cores, machine
 from qbench.measure.host.placement import placement
 from qbench.measure.metrics import Facts
 from qbench.run_options import RunOptions
-from qbench.runtime.prefill_tally import PrefillTally
 from quant.kv.scheme import CONFIG_KEY
 from quant.sizes import size_summary
 from quant.source import Source
+
+if TYPE_CHECKING:
+    from qbench.runtime.prefill_tally import PrefillTally  # imports torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Subject:
         return self.options.threads or available_cores()
 
     def facts(
-        self, impls: Mapping[str, str], kernels: Mapping[str, str] | None = None, tally: PrefillTally | None = None
+        self, impls: Mapping[str, str], kernels: Mapping[str, str] | None = None, tally: "PrefillTally | None" = None
     ) -> Facts:
         """The facts that results of every kind begin with.
 

@@ -149,7 +149,8 @@ def bench_case(
     seconds = probe.seconds + time.perf_counter() - start
     speed = speed_of(about, case, figures, known, roofline(about.work, case, rounds, 0, known))
     load = {"before": list(load_before), "after": list(os.getloadavg())}
-    return about.facts, replace(speed, load_average=load), memory, seconds
+    facts = subject.facts(model.impls, model.kernels, model.prefill_tally)  # again: prefills have been counted since
+    return facts, replace(speed, load_average=load), memory, seconds
 
 
 def speed_of(

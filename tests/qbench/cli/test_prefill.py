@@ -1,0 +1,53 @@
+"""--prefill on the command line: the figures that it adds to results, and one line for bad input."""
+
+import json
+
+import pytest
+
+ONE_THREAD = ("--threads", "1", "--json")
+
+
+def test_eval_reports_blocks_and_mass(qbench):
+    window = ("--protocol", "windows-512", "--windows", "1")
+    row = json.loads(qbench("eval", "ref:llama", "--prefill", "star:128", *window, *ONE_THREAD).out)
+    assert row["prefill"] == "star:128"
+    assert 0.5 < row["prefill_blocks"] < 1 and 0.5 < row["prefill_mass"] < 1
+    dense = json.loads(qbench("eval", "ref:llama", *window, *ONE_THREAD).out)
+    assert "prefill" not in dense and dense["perplexity"] != row["perplexity"]
+
+
+def test_bench_reports_blocks(qbench):
+    work = ("-p", "600", "-n", "0", "-r", "1")
+    row = json.loads(qbench("bench", "ref:llama", "--prefill", "xattention:0.5", *work, *ONE_THREAD).out)
+    assert row["prefill"] == "xattention:0.5"
+    assert 0 < row["prefill_blocks"] < 1 and "prefill_mass" not in row
+
+
+def test_generate_reports_blocks(qbench):
+    text = ("--prompt", "one two " * 100, "-n", "2")
+    row = json.loads(qbench("generate", "ref:llama", *text, "--prefill", "star:128", *ONE_THREAD).out)
+    assert 0 < row["prefill_blocks"] <= 1
+
+
+def test_patterns_are_listed(qbench):
+    rows = [json.loads(line) for line in qbench("patterns", "--json").out.splitlines()]
+    names = {row["prefill"] for row in rows}
+    assert {"dense", "star", "segment-state", "minference", "flexprefill", "xattention"} <= names
+    assert all(row["usage"].startswith(row["prefill"]) and row["description"].endswith(".") for row in rows)
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (["eval", "ref:llama", "--prefill", "flexprefil"], "did you mean 'flexprefill'"),
+        (["eval", "ref:mla-moe", "--prefill", "star"], "latent attention"),
+        (["bench", "ref:llama", "--prefill", "star", "--kv", "kv-kivi-4"], "encodes several tokens together"),
+        (["generate", "ref:llama", "--prefill", "star", "--policy", "h2o:64"], "goes with policy full"),
+        (["breakeven", "ref:llama", "--what", "prefil"], "did you mean 'prefill'"),
+        (["breakeven", "ref:mla-moe"], "latent attention"),
+        (["breakeven", "ref:llama", "--at", "99999"], "context holds"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_one_line_and_status_2(qbench, arguments, named):
+    qbench(*arguments).fails_with(named)

@@ -34,6 +34,7 @@ COMMANDS = {
     "generate": "Text from a model",
     "serve": "The OpenAI-compatible HTTP API, for any client",
     "engine": "Throughput of many requests at once",
+    "breakeven": "From which size on a faster way pays here, and off below it",
     "mla": "Time and memory of every way to attend by latent attention",
     "kernels": "Speed of each kernel beside the roofline and its peers",
     "selftest": "Whether the kernels compute what they should here",

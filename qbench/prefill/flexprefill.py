@@ -29,6 +29,8 @@ class FlexPrefill(PrefillPattern):
     source  Lai et al. 2025, arXiv:2502.20766, algorithms 1 to 4; order of the steps as in its code
     """
 
+    ladder = tuple(f"flexprefill:{gamma}" for gamma in (0.5, 0.7, 0.8, 0.9, 0.93, 0.95, 0.97, 0.99))
+
     gamma: float = 0.9
     tau: float = 0.1
     budget: int = 512

@@ -29,6 +29,10 @@ class MInference(PrefillPattern):
     source     Jiang et al. 2024, arXiv:2407.02490, algorithm 2; sizes as in its code
     """
 
+    ladder = tuple(
+        f"minference:vertical={vertical},slash={slash}"
+        for vertical, slash in ((30, 100), (30, 200), (30, 400), (30, 800), (100, 750), (500, 700), (1000, 4096))
+    )
     key_block: ClassVar[int] = 16
 
     vertical: int = 1000

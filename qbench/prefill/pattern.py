@@ -63,8 +63,10 @@ class PrefillPattern(Named, ABC):
 
     reads_keys  whether `mask` or `summaries` looks at queries, keys or values, and not at the number of tokens alone
     key_block   tokens of a key block, a multiple of 16
+    ladder      settings from sparse to nearly dense, for whoever looks for one that covers some attention mass
     """
 
+    ladder: ClassVar[tuple[str, ...]] = ()
     reads_keys: ClassVar[bool] = True
     key_block: ClassVar[int] = BLOCK
 

@@ -24,6 +24,8 @@ class SegmentState(PrefillPattern):
     source     Qazi et al. 2025, arXiv:2507.12145, segment means with a causal mask
     """
 
+    ladder = ("segment-state:1024", "segment-state:2048", "segment-state:4096")
+
     segment: int = 1024
     run: int = 16
 

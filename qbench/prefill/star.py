@@ -26,6 +26,7 @@ class Star(PrefillPattern):
     source     Acharya et al. 2024, arXiv:2411.17116, sections 2.1 and 2.2; block and anchor of a quarter as in its code
     """
 
+    ladder = ("star:12.5%", "star:25%", "star:37.5%", "star:50%")
     reads_keys = False
 
     block: Budget = Budget(0.25, Unit.SHARE)

@@ -30,6 +30,8 @@ class XAttention(PrefillPattern):
     source     Xu et al. 2025, arXiv:2503.16428, algorithm 1; the paper also has a threshold per head, found offline
     """
 
+    ladder = tuple(f"xattention:{share},scope=layer" for share in (0.5, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.99))
+
     threshold: float = 0.9
     stride: int = 16
     scope: str = ROW

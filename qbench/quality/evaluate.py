@@ -59,7 +59,7 @@ def evaluate(
     load_start = time.perf_counter()
     model = load_model(subject.source, subject.options)
     if model.prefill_tally is not None:
-        model.prefill_tally.measures_mass = True
+        model.prefill_tally.restart(measures_mass=True)
     load_seconds = open_seconds + time.perf_counter() - load_start
     beside = None
     if kept is not None:

@@ -20,6 +20,11 @@ class PrefillTally:
     mass: float = 0.0
     count: int = 0
 
+    def restart(self, *, measures_mass: bool) -> None:
+        """Start to count again."""
+        self.measures_mass = measures_mass
+        self.blocks, self.mass, self.count = 0.0, 0.0, 0
+
     def add(self, blocks: float, lse: Tensor | None = None, dense_lse: Tensor | None = None) -> None:
         """Count one layer of a prompt.
 

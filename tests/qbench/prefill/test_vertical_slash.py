@@ -118,7 +118,7 @@ def test_flexprefill_is_its_definition(num_tokens, gamma, tau, budget):
     given = peaked_prompt(num_tokens)
     expected, _ = plain_flexprefill(given, gamma, tau, budget)
     found = parse_pattern(f"flexprefill:gamma={gamma},tau={tau},budget={budget}").lists(given).blocks()
-    # A sum that is gamma but for a rounding may fall on either side.
+    # A sum within a rounding of gamma may fall on either side.
     assert (found != expected).sum() <= 1
 
 

@@ -47,7 +47,7 @@ def plain_xattention(given: Prompt, threshold: float, stride: int) -> torch.Tens
 def test_xattention_is_its_definition(make, num_tokens, stride, threshold):
     given = make(num_tokens, heads=2, kv_heads=1)
     found = parse_pattern(f"xattention:threshold={threshold},stride={stride}").lists(given).blocks()
-    # A sum that is the threshold but for a rounding may fall on either side.
+    # A sum within a rounding of the threshold may fall on either side.
     assert (found != plain_xattention(given, threshold, stride)).sum() <= 1
 
 

@@ -1,0 +1,110 @@
+"""`qbench breakeven MODEL`: from which size on a faster way pays on this machine, and "off" below it."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from qbench.cli.cache_options import kv_option, split_list
+from qbench.cli.int_list import IntList
+from qbench.cli.output import aligned, json_option, print_json, print_warning, threads_option
+from qbench.cli.percentage import Percentage
+from qbench.cli.progress import progress_bar
+from qbench.measure.host.busy import busy_share, busy_warning
+from qbench.measure.host.clocks import check_clock
+from qbench.measure.host.machine import available_cores
+from qbench.run_options import RunOptions
+
+if TYPE_CHECKING:
+    from qbench.breakeven import Answer, Point
+
+MASS = 0.95  # papers compare patterns there
+HEADINGS = ("alternative", "size", "setting", "blocks", "mass", "speed", "verdict")
+
+
+def list_questions(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from qbench.breakeven import questions
+
+    for each in questions():
+        click.echo(f"{each.name}\n    {each.asks}")
+    ctx.exit()
+
+
+@click.command("breakeven")
+@click.argument("model")
+@click.option("--what", default="prefill", show_default=True, help="Question to answer; --list shows all.")
+@click.option(
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=list_questions,
+    help="List the questions and exit.",
+)
+@click.option("--only", help="Alternatives, e.g. flexprefill,star:25%  [default: all that the question knows]")
+@click.option("--at", "sizes", type=IntList(1), default=(), help="Sizes to measure  [default: the question's own]")
+@click.option("--mass", type=Percentage(), default=MASS, show_default=True, help="Attention mass to cover.")
+@click.option("--recipe", help="Measure MODEL as this recipe would make it, quantized while it loads.")
+@click.option("--layers", type=click.IntRange(min=1), help="Measure the first layers alone  [default: all]")
+@click.option("--rounds", type=click.IntRange(min=1), default=8, show_default=True, help="Turns of each side.")
+@click.option("--cpu-time", is_flag=True, help="Count the CPU time of one thread, for a busy machine.")
+@kv_option
+@threads_option
+@json_option
+def command(model, what, only, sizes, mass, recipe, layers, rounds, cpu_time, kv, threads, as_json) -> None:
+    """Sizes from which on a choice is faster than the default, from interleaved measurements with intervals.
+
+    An alternative is "off" at a size unless its whole interval is above 1.
+    """
+    from qbench.breakeven import Settings, get_question
+
+    asked, clock = get_question(what), "cpu" if cpu_time else "wall"
+    check_clock(clock, threads or available_cores())
+    alternatives = tuple(split_list(only)) if only else ()
+    options = RunOptions(recipe, kv, threads=threads)
+    settings = Settings(options, tuple(sizes), alternatives, rounds, clock, mass, layers)
+    busy = busy_share()
+    with progress_bar(f"breakeven {model}") as update:
+        answers = list(asked.answers(model, settings, update))
+    print_warning(busy_warning(busy))
+    if as_json:
+        about: dict[str, Any] = {"model": model, "question": asked.name, "axis": asked.axis, "layers": layers}
+        about |= {"mass": mass, "clock": clock, "rounds": rounds, "busy_before": busy}
+        for answer in answers:
+            print_json(about | answer.to_json())
+    else:
+        print_answers(asked.asks, asked.axis, answers)
+
+
+def print_answers(asks: str, axis: str, answers: list["Answer"]) -> None:
+    """A row per alternative and size, then a conclusion per alternative."""
+    rows = [cells(answer, point) for answer in answers for point in answer.points]
+    click.echo(f"{asks}\n")
+    click.echo("\n".join(aligned(HEADINGS, rows)) + "\n")
+    for answer in answers:
+        click.echo(conclusion(answer, axis))
+
+
+def cells(answer: "Answer", point: "Point") -> list[str]:
+    figures = point.figures or {}
+    shares = [f"{100 * share:.1f} %" if (share := figures.get(name)) is not None else "" for name in ("blocks", "mass")]
+    if point.ratio is None:
+        return [answer.alternative, f"{point.size}", "no setting has the mass", *shares, "", point.verdict]
+    interval = "" if point.low is None else f" [{point.low:.2f}, {point.high:.2f}]"
+    return [
+        answer.alternative,
+        f"{point.size}",
+        point.choice or "",
+        *shares,
+        f"{point.ratio:.2f}{interval}",
+        point.verdict,
+    ]
+
+
+def conclusion(answer: "Answer", axis: str) -> str:
+    if answer.pays_from is None:
+        return f"{answer.alternative}: off up to {answer.below} {axis}"
+    if answer.below is None:
+        return f"{answer.alternative}: pays from {answer.pays_from} {axis} on, the smallest size measured"
+    return f"{answer.alternative}: pays from {answer.pays_from} {axis} on, off at {answer.below}"

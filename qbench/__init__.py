@@ -1,14 +1,17 @@
 """qbench: quantize a language model many ways, and measure what each costs on this machine."""
 
 import os
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from qbench.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from qbench.api import LoadedModel, bench, compare, evaluate, load, quantize, recommend, results, sweep
+
+__all__ = ["LoadedModel", "bench", "compare", "evaluate", "load", "quantize", "recommend", "results", "sweep"]
 
 # torch's OpenMP threads by default spin for milliseconds after each parallel loop, and keep a core from the
 # kernels' own threads that come next. About 1000 turns bridge two loops in a row; then they sleep. The library
@@ -29,13 +32,23 @@ for _name, _value in PRETENDED_LIBRARIES.get(os.environ.get("QBENCH_CPU", ""), {
     os.environ.setdefault(_name, _value)
 
 
-def results(paths: str | Path | Iterable[str | Path] | None = None) -> "pd.DataFrame":
-    """The latest measurement of each case, one row each: what `qbench query "from results"` sees.
+def __getattr__(name: str) -> Any:
+    """The names of the API, imported when they are first used."""
+    if name in __all__:
+        return getattr(import_module("qbench.api"), name)
+    raise AttributeError(f"module 'qbench' has no attribute {name!r}")
 
-    paths    files of records, or folders of them; by default `results` and `runs` where they are here
-    raises   InputError for a file that cannot be read, and where there is none
-    """
-    from qbench.measure.records.record_files import default_folders
-    from qbench.store import load_records
 
-    return load_records(default_folders() if paths is None else paths)
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
+class _Package(ModuleType):
+    """Keeps `qbench.compare` the function: importing the package of that name would replace it by the package."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

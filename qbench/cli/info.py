@@ -1,4 +1,6 @@
-"""`qbench info`: this machine as the records describe it, and what its kernels can do."""
+"""`qbench info`: this machine as the records describe it, and its kernels."""
+
+from textwrap import wrap
 
 import click
 
@@ -9,8 +11,9 @@ from qbench.measure.host.machine import machine
 
 @click.command("info")
 @click.option("--measure/--no-measure", default=True, show_default=True, help="Measure bandwidth and peaks (seconds).")
+@click.option("--all", "show_all", is_flag=True, help="Every kernel and instruction set, one per line.")
 @json_option
-def command(measure: bool, as_json: bool) -> None:
+def command(measure: bool, show_all: bool, as_json: bool) -> None:
     """This machine: processor, instruction sets, kernels, bandwidth and arithmetic peaks."""
     info = describe(measure)
     if as_json:
@@ -19,7 +22,9 @@ def command(measure: bool, as_json: bool) -> None:
     machine_peaks = info.pop("machine_peaks")
     kernels = info.pop("kernels")
     print_pairs(info)
-    for op in kernels:
+    for line in () if show_all else kernel_table(kernels):
+        click.echo(line)
+    for op in kernels if show_all else ():
         state = "chosen" if op["chosen"] else "available" if op["available"] else "not on this machine"
         click.echo(f"kernel  {op['op']}  {op['impl']}  {state}")
     for threads, row in machine_peaks.items():
@@ -29,8 +34,20 @@ def command(measure: bool, as_json: bool) -> None:
         )
 
 
+def kernel_table(kernels: list[dict]) -> list[str]:
+    """Number of ops and their names by the implementation that runs here, commonest first."""
+    ops: dict[str, list[str]] = {}
+    for row in kernels:
+        if row["chosen"]:
+            ops.setdefault(row["impl"], []).append(row["op"])
+    lines = [f"kernels: {sum(map(len, ops.values()))} ops, by the implementation that runs here (--all lists each)"]
+    for impl, names in sorted(ops.items(), key=lambda item: -len(item[1])):
+        lines += wrap(", ".join(names), 100, initial_indent=f"  {impl:<14} ", subsequent_indent=" " * 17)
+    return lines
+
+
 def describe(measure: bool) -> dict:
-    """Machine fingerprint, the kernel table, and the machine peaks measured now (empty where not measured)."""
+    """Machine fingerprint, the kernel table, and the machine peaks measured now (empty if not measured)."""
     import cpu_kernels
 
     info = machine().to_json()

@@ -12,10 +12,11 @@ from qbench.measure.host.forced import CPU, ISA, SWITCHES
 from qbench.version import __version__
 from quant.errors import InputError
 
-# command -> what it does, in the order of a newcomer's path; each lives in qbench.cli.<command>
+# command -> its use, in the order of a newcomer's path; each lives in qbench.cli.<command>
 COMMANDS = {
     "info": "This machine: processor, kernels, bandwidth and peaks",
     "models": "The models that can be named without a file",
+    "recipes": "Named recipes: bits, method, calibration, and the programs that load them",
     "policies": "KV-cache policies and their options",
     "patterns": "Prefill patterns and their options",
     "quantize": "Write a model as one recipe says",
@@ -37,10 +38,12 @@ COMMANDS = {
     "breakeven": "From which size on a faster way pays here, and off below it",
     "mla": "Time and memory of every way to attend by latent attention",
     "kernels": "Speed of each kernel beside the roofline and its peers",
-    "selftest": "Whether the kernels compute what they should here",
+    "selftest": "Check every kernel against its slow oracle on this machine",
+    "completion": "Completion of commands and options for bash, zsh or fish",
 }
 
-FORCED_OP = "linear_q8_0"  # any op: all obey QBENCH_ISA alike
+FEATURES = {"serve": "fastapi", "ray": "ray", "triton": "triton"}  # extra -> the package that it needs
+FORCED_OP = "linear_q8_0"  # any op: all obey QBENCH_ISA
 
 
 class LazyGroup(click.Group):
@@ -64,8 +67,34 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def print_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+    """Print the version with the commit, the best instruction set and the optional features that are installed."""
+    if not is_asked:
+        return
+    from importlib.util import find_spec
+
+    import cpu_kernels
+    from qbench.measure.host.commit import code_version
+
+    version = code_version()
+    commit = (
+        f"commit {version.commit[:10]}{' with changes' if version.dirty else ''}" if version.commit else "no commit"
+    )
+    features = [name for name, module in FEATURES.items() if find_spec(module) is not None]
+    isa = cpu_kernels.chosen_isa(FORCED_OP)
+    click.echo(f"qbench {__version__}, {commit}, kernels {isa}, features: {', '.join(features) or 'base'}")
+    ctx.exit()
+
+
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="qbench")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_version,
+    help="Version, commit and features.",
+)
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Which quantization should I run on this machine, and what does it cost me?"""
@@ -76,14 +105,15 @@ def cli(ctx: click.Context) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Exit status: 0 ok, 1 gate red, 2 bad input or a machine that cannot, 70 a bug of ours.
 
-    Bad input is told by what is raised for it and nothing else: InputError, an OSError of the files that were named, a
-    NotImplementedError that says what there is. Any other ValueError or RuntimeError comes of a mistake in the code.
+    Only these exceptions mean bad input: InputError, an OSError of the files that were named, and a
+    NotImplementedError that lists the alternatives. Any other ValueError or RuntimeError is a mistake in the code.
     """
     try:
         check_variables()
         check_switches()
         check_forced_isa()
-        return cli.main(args=argv, prog_name="qbench", standalone_mode=False) or 0
+        color = False if os.environ.get("NO_COLOR") else None  # https://no-color.org; None: on terminals alone
+        return cli.main(args=argv, prog_name="qbench", standalone_mode=False, color=color) or 0
     except click.NoSuchOption as error:
         return _fail(new_option(error) or error.format_message(), 2)
     except click.ClickException as error:
@@ -102,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check_switches() -> None:
-    """raises InputError for a value of one of SWITCHES that is none, before a kernel trips over it"""
+    """raises InputError for an unknown value of one of SWITCHES, before a kernel trips over it"""
     for name, values in SWITCHES.items():
         value = os.environ.get(name)
         if value and value not in values:

@@ -1,11 +1,11 @@
 """Memory as people write it: 6GiB, 6GB, 500MB."""
 
 import math
-import re
 
 import click
 
-UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+from qbench.byte_text import UNITS, parse_bytes
+from quant.errors import InputError
 
 
 class MemorySize(click.ParamType):
@@ -16,11 +16,10 @@ class MemorySize(click.ParamType):
     def convert(self, value, param, ctx) -> int:
         if isinstance(value, int):
             return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", value.strip(), re.IGNORECASE)
-        prefix = match and (match[2].upper() if match[3] or match[2].upper() != "K" else "k") + match[3].lower()
-        if match is None or prefix not in UNITS or float(match[1]) * UNITS[prefix] < 1:
-            self.fail(f"{value!r} is no amount of memory; write it like 6GiB, 6GB or 500MB", param, ctx)
-        return int(float(match[1]) * UNITS[prefix])
+        try:
+            return parse_bytes(value)
+        except InputError as error:
+            self.fail(str(error), param, ctx)
 
 
 MEMORY_SIZE = MemorySize()

@@ -22,7 +22,12 @@ if TYPE_CHECKING:  # loaded when the command runs, not for its help
 @click.command("quantize")
 @click.argument("model")
 @click.option("--recipe", "recipe_name", required=True, help="A recipe's name, or a YAML file of rules.")
-@click.option("-o", "--output", type=click.Path(), help="A .gguf file or a directory, as the recipe's container says.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    help="A .gguf file or a directory, as the recipe's container says  [default: the conventional name]",
+)
 @click.option("--max-shard-size", type=BYTE_COUNT, help="Shards of at most so many bytes of tensors (GGUF), e.g. 2G.")
 @click.option("--best", is_flag=True, help="Search longer for each tensor's codes.")
 @click.option("--resume", is_flag=True, help="Continue a run that was killed.")
@@ -32,15 +37,17 @@ if TYPE_CHECKING:  # loaded when the command runs, not for its help
 @json_option
 def command(model, recipe_name, output, max_shard_size, best, resume, dry_run, calibration, threads, as_json) -> None:
     """Write MODEL as one recipe says, with a manifest of what was done."""
-    if not dry_run and not output:
-        raise click.UsageError("quantize needs -o OUT, or --dry-run to see what each tensor becomes")
     from qbench.sources import open_source
     from quant.artifacts import make_artifact_job
+    from quant.artifacts.output import default_output
     from quant.recipes import get_recipe
 
-    recipe = get_recipe(recipe_name)
+    source, recipe = open_source(model), get_recipe(recipe_name)
     recipe = recipe.with_options(effort="best") if best else recipe
-    job = make_artifact_job(open_source(model), recipe, output, max_shard_size)
+    if output is None and not dry_run:
+        output = default_output(source, recipe)
+        click.echo(f"no -o: writing to {output}", err=True)
+    job = make_artifact_job(source, recipe, output, max_shard_size)
     refuse_own_files(job)
     how = WriteOptions(calibration, threads, resume)
     if dry_run:

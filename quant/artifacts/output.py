@@ -88,6 +88,13 @@ def container_of(source: Source, out: Path, recipe: Recipe | None) -> str:
     return "hf" if as_hf else "gguf"
 
 
+def default_output(source: Source, recipe: Recipe) -> Path:
+    """The path that a model gets if the user names none: GGUF's convention, or NAME-RECIPE for a directory."""
+    if recipe.container == "gguf":
+        return Path(file_name(source, recipe))
+    return Path(f"{Path(source.spec.split(':')[-1]).name.removesuffix('.gguf')}-{recipe.name}")
+
+
 def artifact_name(stem: str, recipe: Recipe) -> str:
     """A name that asks for the recipe's own container."""
     return f"{stem}.gguf" if recipe.container == "gguf" else stem

@@ -1,0 +1,19 @@
+"""Memory as people write it: 6GiB, 6GB, 500MB."""
+
+import re
+
+from quant.errors import InputError
+
+UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def parse_bytes(text: str) -> int:
+    """The number of bytes: a number with a unit of powers of ten (GB) or of two (GiB).
+
+    raises   InputError for other text, and for less than one byte
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", text.strip(), re.IGNORECASE)
+    prefix = match and (match[2].upper() if match[3] or match[2].upper() != "K" else "k") + match[3].lower()
+    if match is None or prefix not in UNITS or float(match[1]) * UNITS[prefix] < 1:
+        raise InputError(f"{text!r} is no amount of memory; write it like 6GiB, 6GB or 500MB")
+    return int(float(match[1]) * UNITS[prefix])

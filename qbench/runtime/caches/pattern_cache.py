@@ -76,7 +76,7 @@ class PatternCache(KVCache):
                 outs.append(self._attend_prompt(layer, own_q[0], one)[None])
             else:
                 outs.append(self.memories[layer].attend(own_q, one, self.rules[layer])[0])
-        return torch.cat(outs, dim=0 if past.cu_seqlens is None else 2)
+        return outs[0] if len(outs) == 1 else torch.cat(outs, dim=0 if past.cu_seqlens is None else 2)
 
     def _attend_prompt(self, layer: int, q: Tensor, past: Past) -> Tensor:
         """Attention of one prompt by the pattern: q [H, T, D] -> [H, T, D]"""

@@ -23,7 +23,8 @@ class Block:
     Each half runs in Python. Its attribute `step` does the same as one call of cpu_kernels, with the same bits; it is
     None if they have not packed the weights. `in_steps` gives a block of such calls.
 
-    rope   which of the model's rotations is the layer's
+    rope          which of the model's rotations is the layer's
+    is_tokenwise  whether the net is known to compute each token without a look at the others of the call
     """
 
     attention: Any
@@ -31,6 +32,7 @@ class Block:
     attention_norm: Norm
     feed_forward_norm: Norm
     rope: int = 0
+    is_tokenwise: bool = False
 
     def __call__(self, x: Tensor, rotations: Sequence[Rotation], positions: Tensor, cache: Cache) -> Tensor:
         x = self.attend(x, rotations, positions, cache)  # [B, T, K]
@@ -44,17 +46,25 @@ class Block:
         """The block with its attention, its net or both as one call of cpu_kernels, if they can be one."""
         attend = (self.attention.step if attention else None) or self.attention
         feed_forward = (self.feed_forward.step if net else None) or self.feed_forward
-        return Block(attend, feed_forward, self.attention_norm, self.feed_forward_norm, self.rope)
+        is_tokenwise = net and getattr(self.feed_forward, "is_tokenwise", False)
+        return Block(attend, feed_forward, self.attention_norm, self.feed_forward_norm, self.rope, is_tokenwise)
 
 
 class Blocks:
-    """All layers of a model, one after the other; see `paths.Runner` for the call."""
+    """All layers of a model, one after the other; see `paths.Runner` for the call.
+
+    If tokens do not depend on each other in the net, the last layer computes it for the wanted ones alone.
+    """
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self.blocks = blocks
 
     def __call__(self, x: Tensor, rotations: Sequence[Rotation], step: Step, cache: Cache, last_only: bool) -> Tensor:
         positions = step.positions
-        for block in self.blocks:
+        *earlier, last = self.blocks
+        for block in earlier:
             x = block(x, rotations, positions, cache)
-        return step.wanted(x, last_only)
+        if not last.is_tokenwise:
+            return step.wanted(last(x, rotations, positions, cache), last_only)
+        x = step.wanted(last.attend(x, rotations, positions, cache), last_only)
+        return last.feed_forward(x, last.feed_forward_norm, x)

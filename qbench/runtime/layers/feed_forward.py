@@ -19,10 +19,12 @@ class FeedForward:
     output_norm  of the result, in architectures that have one
     call         x [..., K] -> [..., K]; norm: of x, before it is read; residual: added to the result
     step         the same as one call of cpu_kernels; None if they do not run it
+    is_tokenwise  whether the step is known to compute each token without a look at the others of the call
     source       Shazeer 2020, arXiv:2002.05202, eq. 6
     """
 
     step: Callable[..., Tensor] | None = None
+    is_tokenwise: bool = False
 
     def __init__(
         self, gate_up: FusedLinears, down: FusedLinears, activation: str = "silu", output_norm: Norm | None = None
@@ -56,6 +58,7 @@ class KernelFeedForward(FeedForward):
         self._silu_mul, self._feed_forward = kernels.silu_mul, kernels.feed_forward
         self.groups = (gate_up.group, down.group)
         self.step = None if None in self.groups else self._in_one_call
+        self.is_tokenwise = self.step is not None and not any(group.shares for group in self.groups)
 
     def _in_one_call(self, x: Tensor, norm: Norm | None = None, residual: Tensor | None = None) -> Tensor:
         return as_outputs(self._feed_forward(*self.groups, *kernel_arguments(x, norm, residual)), x)

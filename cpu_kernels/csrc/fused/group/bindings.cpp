@@ -143,6 +143,9 @@ void bind_groups(nb::module_& m) {
              "residual     [M, N] float32, for a group of one\n"
              "returns      list of [M, N] float32\n"
              "raises       ValueError (shape, strides), TypeError (dtype)")
+        .def_prop_ro(
+            "shares", &LinearGroup::shares,
+            "Whether the tokens of a call share a scale of the input, so that a token's result depends on others.")
         .def_prop_ro("last_isas", &LinearGroup::last_isas,
                      "What the kernels of the last multiply said they are, one name a weight.");
     m.def("feed_forward", run_feed_forward, "gate_up"_a, "down"_a, "x"_a, "norm_weight"_a = nb::none(), "eps"_a = 0.0f,

@@ -20,6 +20,7 @@ public:
     nb::list multiply(const Array& x, const std::optional<Array>& norm_weight, float eps,
                       const std::optional<Array>& residual);
     std::vector<std::string> last_isas() const;
+    bool shares() const { return group_.shares(); }
 
 private:
     Group group_;

@@ -1,6 +1,7 @@
 """Options of the KV cache, with one meaning in every command: --kv, --cache and --policy."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from qbench.cache_spec import (
     check_pattern,
     check_policy,
 )
+from qbench.cli.memory_size import MEMORY_SIZE
 from quant.errors import InputError
 
 LAYOUT_HELP = f"Cache layout: {', '.join(LAYOUTS)}."
@@ -93,6 +95,15 @@ def engine_cache_options(command: Callable) -> Callable:
     chunk = click.option("--prefill-chunk", type=click.IntRange(min=1), help=text)
     policy = click.option("--policy", type=POLICY, default=FULL, show_default=True, help=POLICY_HELP)
     return policy(chunk(command))
+
+
+def kv_store_options(command: Callable) -> Callable:
+    """--kv-store and --kv-disk of an engine."""
+    text = "Folder in which computed prefixes outlive the process; several processes may share it."
+    store = click.option("--kv-store", type=click.Path(path_type=Path), help=text)
+    text = "Disk that --kv-store may take; least recently used pages go first."
+    disk = click.option("--kv-disk", type=MEMORY_SIZE, default="10GiB", show_default=True, help=text)
+    return store(disk(command))
 
 
 def cache_options(command: Callable) -> Callable:

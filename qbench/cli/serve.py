@@ -3,7 +3,7 @@
 import click
 
 from qbench.cache_spec import FULL
-from qbench.cli.cache_options import engine_cache_options, kv_option
+from qbench.cli.cache_options import engine_cache_options, kv_option, kv_store_options
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import compute_option, print_warning, threads_option
 from qbench.cli.progress import progress_bar
@@ -26,6 +26,7 @@ from quant.errors import InputError
 @click.option("--api-key", envvar="QBENCH_API_KEY", help="What clients must bring  [env QBENCH_API_KEY]")
 @kv_option
 @engine_cache_options
+@kv_store_options
 @compute_option
 @threads_option
 def command(
@@ -40,19 +41,24 @@ def command(
     kv,
     policy,
     prefill_chunk,
+    kv_store,
+    kv_disk,
     compute,
     threads,
     **limits,
 ) -> None:
     """Completions and chat at /v1, streamed or whole, until Ctrl-C; Prometheus reads /metrics."""
     from qbench.calibration.open_subject import open_subject
-    from qbench.runtime.engine import EngineOptions
+    from qbench.runtime.engine import EngineOptions, StoreOptions
 
     try:
         from qbench.serve.server import listen, open_served, run
     except ModuleNotFoundError as error:
         raise InputError(f"serve needs {error.name}: pip install 'qbench-llm[serve]'") from None
     caching = not no_prefix_caching
+    if kv_store is not None and not (caching and policy == FULL):
+        raise InputError("--kv-store keeps prefixes, which need prefix caching and policy full")
+    store = None if kv_store is None else StoreOptions(kv_store, kv_disk)
     options = EngineOptions(memory_bytes=memory, prefix_caching=caching, swap_bytes=swap_memory, **limits)
     with listen(host, port) as listening:
         run_options = RunOptions(
@@ -60,7 +66,7 @@ def command(
         )
         subject = open_subject(model, run_options)
         with progress_bar(f"load {model}"):
-            served = open_served(subject, options)
+            served = open_served(subject, options, store)
         if caching and policy != FULL:
             print_warning(f"policy {policy}: prompts that begin alike share no pages; each evicts by its own queries")
         try:

@@ -62,9 +62,10 @@ class EngineThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when the step that runs is over; requests that are not are aborted."""
+        """Abort all requests; return when the running step is over and all pages in the queue are stored."""
         self._commands.put(self._stop)
         self._thread.join()
+        self._engine.close()
 
     async def submit(self, request: Request) -> RequestStream:
         """raises what Engine.submit raises, EngineFailed where the engine has ended"""

@@ -31,6 +31,22 @@ COUNTERS = {
     "computed_tokens": ("qbench_computed_tokens", "Tokens that went through the model"),
     "generated_tokens": ("qbench_generated_tokens", "Tokens that were drawn"),
 }
+# StoreStats field -> metric and its help text; present if the engine has a block store
+STORE_GAUGES = {"waiting_blocks": ("qbench_kv_store_waiting_blocks", "Pages that wait to be written to the KV store")}
+STORE_COUNTERS = {
+    "hits": ("qbench_kv_store_hits", "Requests that got pages from the KV store"),
+    "hit_tokens": ("qbench_kv_store_hit_tokens", "Tokens of those pages"),
+    "loaded_bytes": ("qbench_kv_store_loaded_bytes", "Bytes of those pages"),
+    "load_s": ("qbench_kv_store_load_seconds", "Time from asking for pages to their arrival"),
+    "slow_hits": ("qbench_kv_store_slow_hits", "Hits that took longer than computing the tokens would have"),
+    "written_bytes": ("qbench_kv_store_written_bytes", "Bytes written to the KV store"),
+    "written_blocks": ("qbench_kv_store_written_blocks", "Pages written to the KV store"),
+    "evicted_blocks": ("qbench_kv_store_evicted_blocks", "Pages evicted to keep the KV store in its limit"),
+    "corrupt_blocks": ("qbench_kv_store_corrupt_blocks", "Pages whose checksum was wrong, which are computed again"),
+    "skipped_blocks": ("qbench_kv_store_skipped_blocks", "Times that a page was not written as too many wait"),
+    "errors": ("qbench_kv_store_errors", "Operations that the KV store's disk refused"),
+}
+SAVED = "qbench_kv_store_saved_seconds", "Time that computing would have taken more than loading; a loss is negative"
 
 
 class Metrics:
@@ -68,3 +84,9 @@ class Metrics:
             yield GaugeMetricFamily(name, text, value=getattr(stats, field))
         for field, (name, text) in COUNTERS.items():
             yield CounterMetricFamily(name, text, value=getattr(stats, field))
+        if stats.store is not None:
+            for field, (name, text) in STORE_GAUGES.items():
+                yield GaugeMetricFamily(name, text, value=getattr(stats.store, field))
+            for field, (name, text) in STORE_COUNTERS.items():
+                yield CounterMetricFamily(name, text, value=getattr(stats.store, field))
+            yield GaugeMetricFamily(*SAVED, value=stats.store.saved_s)

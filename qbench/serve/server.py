@@ -8,7 +8,7 @@ import uvicorn
 
 from qbench.measure.subject import Subject
 from qbench.runtime import Model, Tokenizer, load_model
-from qbench.runtime.engine import Engine, EngineOptions
+from qbench.runtime.engine import Engine, EngineOptions, StoreOptions, store_opener
 from qbench.serve.app import create_app
 from qbench.serve.chat_template import ChatTemplate
 from qbench.serve.engine_thread import EngineThread
@@ -20,9 +20,10 @@ GRACE_S = 5  # that connections have to end when the server does
 BACKLOG = 2048  # connections that wait to be accepted: uvicorn's own
 
 
-def open_served(subject: Subject, options: EngineOptions) -> Served:
+def open_served(subject: Subject, options: EngineOptions, store: StoreOptions | None = None) -> Served:
     """The model, loaded, and its engine, which waits to be started.
 
+    store    where prefixes outlive the server; None: they do not
     raises   InputError for a model without a tokenizer, or one that the engine cannot run
     """
     if subject.source.tokenizer is None:
@@ -30,7 +31,8 @@ def open_served(subject: Subject, options: EngineOptions) -> Served:
     tokenizer = Tokenizer(subject.source.tokenizer)
     model = load_model(subject.source, subject.options)
     assert isinstance(model, Model)  # on the CPU
-    engine = Engine(model, options, tokenizer)
+    open_store = store_opener(subject.source, model, subject.options.compute, store)
+    engine = Engine(model, options, tokenizer, open_store)
     metrics = Metrics(engine.stats())
     recipe = subject.options.recipe
     name = subject.spec if recipe is None else f"{subject.spec}:{recipe}"

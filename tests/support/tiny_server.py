@@ -14,7 +14,7 @@ from support.byte_tokenizer import BOS, byte_tokenizer
 
 from qbench.measure.subject import Subject
 from qbench.run_options import RunOptions
-from qbench.runtime.engine import EngineOptions
+from qbench.runtime.engine import EngineOptions, StoreOptions
 from qbench.serve.app import create_app
 from qbench.serve.server import listen, open_served
 
@@ -56,8 +56,8 @@ class Running:
 
 
 @contextmanager
-def running(subject: Subject, options: EngineOptions, api_key: str | None = None):
-    served = open_served(subject, options)
+def running(subject: Subject, options: EngineOptions, api_key: str | None = None, store: StoreOptions | None = None):
+    served = open_served(subject, options, store)
     with listen("127.0.0.1", 0) as listening:
         server = uvicorn.Server(uvicorn.Config(create_app(served, api_key), log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

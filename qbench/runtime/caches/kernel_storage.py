@@ -55,6 +55,7 @@ class KernelStorage(KVStorage):
     """
 
     one_width = True
+    layout = "kernel-blocks-1"  # cpu_kernels/csrc/attention/layout.h
 
     def __init__(
         self,
@@ -96,6 +97,16 @@ class KernelStorage(KVStorage):
 
     def load_page(self, page: int, saved: np.ndarray) -> None:
         self.store.write_page(page, saved)
+
+    @property
+    def page_bytes(self) -> int:
+        return self.store.page_bytes
+
+    def dump_page(self, page: int, out: np.ndarray) -> None:
+        self.store.read_page(page, out)
+
+    def fill_page(self, page: int, data: np.ndarray) -> None:
+        self.store.write_page(page, data)
 
     def append(self, k: Tensor, v: Tensor, past: Past, slots: Tensor | None = None) -> None:
         places = None if slots is None else slots.numpy()

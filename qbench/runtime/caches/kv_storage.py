@@ -31,11 +31,14 @@ class PageMemory(ABC):
     num_pages, page_size   pages, and slots of each
     bytes_per_token        bytes of a slot; a fraction if tokens share a scale
     latents                rows that all heads share; None: every KV head has its own keys and values
+    layout                 name and version of the order of a page's bytes, the same for all instruction sets; "": pages
+                           stay in this memory
     """
 
     num_pages: int
     bytes_per_token: float
     latents: Latents | None = None
+    layout: str = ""
 
     @property
     @abstractmethod
@@ -71,6 +74,19 @@ class PageMemory(ABC):
 
     @abstractmethod
     def load_page(self, page: int, saved: Any) -> None: ...
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes that `dump_page` writes."""
+        raise NotImplementedError(f"pages of {type(self).__name__} do not leave it")
+
+    def dump_page(self, page: int, out: np.ndarray) -> None:
+        """Copy a page's bytes to `out` [page_bytes] uint8."""
+        raise NotImplementedError(f"pages of {type(self).__name__} do not leave it")
+
+    def fill_page(self, page: int, data: np.ndarray) -> None:
+        """Restore the bytes from `dump_page` into a page. Another thread may use other pages meanwhile."""
+        raise NotImplementedError(f"pages of {type(self).__name__} do not leave it")
 
     def save(self) -> object:
         """A copy of everything, for `load`."""

@@ -13,6 +13,7 @@ from qbench.runtime.attention.observed_weights import observed_weights
 from qbench.runtime.caches.kv_storage import Far, KVStorage
 from qbench.runtime.caches.latent_format import LatentFormat, Latents, has_latent_kernels
 from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.torch_storage import bytes_of
 from quant.models import AttentionRule, MlaConfig
 
 
@@ -25,6 +26,8 @@ class LatentStorage(KVStorage):
     held        [pages, page_size, width] in the format
     in_kernels  whether cpu_kernels may attend, if they take rows of these sizes
     """
+
+    layout = "latent-rows-1"
 
     def __init__(
         self, fmt: LatentFormat, mla: MlaConfig, num_pages: int, page_size: int, *, in_kernels: bool = False
@@ -62,6 +65,17 @@ class LatentStorage(KVStorage):
     @torch.inference_mode()
     def load_page(self, page: int, saved: Tensor) -> None:
         self.held[page] = saved
+
+    @property
+    def page_bytes(self) -> int:
+        return self.held[0].nbytes
+
+    def dump_page(self, page: int, out: np.ndarray) -> None:
+        out[:] = bytes_of(self.held[page])
+
+    @torch.inference_mode()
+    def fill_page(self, page: int, data: np.ndarray) -> None:
+        bytes_of(self.held[page])[:] = data
 
     def append(self, k: Tensor, v: Tensor | None, past: Past, slots: Tensor | None = None) -> None:
         """As `KVStorage.append`.

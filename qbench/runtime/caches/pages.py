@@ -1,7 +1,9 @@
 """Pages: room for a few tokens each, in every layer, that any sequence may hold and several may share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from qbench.runtime.caches.kv_storage import BLOCK_TOKENS
 from qbench.runtime.caches.past import EVICTED
@@ -116,6 +118,33 @@ class PagePool:
         """Put a result of `save` into a page."""
         for memory, data in zip(self.memories, saved, strict=True):
             memory.load_page(page, data)
+
+    @property
+    def layout(self) -> str:
+        """Name and version of how `dump` writes a page."""
+        return self.memories[0].layout
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes that `dump` writes."""
+        return sum(memory.page_bytes for memory in self.memories)
+
+    def dump(self, page: int, out: np.ndarray) -> None:
+        """Copy a page's bytes, of every layer, to `out` [block_bytes] uint8."""
+        for memory, data in zip(self.memories, self._by_layer(out), strict=True):
+            memory.dump_page(page, data)
+
+    def fill(self, page: int, data: np.ndarray) -> None:
+        """Restore the bytes from `dump` into a page that nobody reads; other threads may use other pages meanwhile."""
+        self._check_held(page)
+        for memory, its in zip(self.memories, self._by_layer(data), strict=True):
+            memory.fill_page(page, its)
+
+    def _by_layer(self, data: np.ndarray) -> Iterator[np.ndarray]:
+        start = 0
+        for memory in self.memories:
+            yield data[start : start + memory.page_bytes]
+            start += memory.page_bytes
 
     def _check_held(self, page: int) -> None:
         if not 0 <= page < self.num_pages or not self._references[page]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,8 @@ class TorchStorage(KVStorage):
     widths           of a head's key and value
     attention        one of `attention.in_torch`
     """
+
+    layout = "torch-rows-1"
 
     def __init__(
         self,
@@ -71,6 +74,25 @@ class TorchStorage(KVStorage):
     def load_page(self, page: int, saved: list[Tensor]) -> None:
         for part, data in zip(self._parts(), saved, strict=True):
             part[page] = data
+
+    @property
+    def page_bytes(self) -> int:
+        return sum(part[0].nbytes for part in self._parts())
+
+    def dump_page(self, page: int, out: np.ndarray) -> None:
+        start = 0
+        for part in self._parts():
+            data = bytes_of(part[page])
+            out[start : start + len(data)] = data
+            start += len(data)
+
+    @torch.inference_mode()
+    def fill_page(self, page: int, data: np.ndarray) -> None:
+        start = 0
+        for part in self._parts():
+            held = bytes_of(part[page])
+            held[:] = data[start : start + len(held)]
+            start += len(held)
 
     def _parts(self) -> Iterator[Tensor]:
         """[pages, ...] each"""
@@ -178,6 +200,11 @@ class _Side:
         used, num_slots = past.pages_read(self.page_size)
         parts = {name: part[used].transpose(1, 2).flatten(2, 3)[:, :, :num_slots] for name, part in self.parts.items()}
         return self.codec.decode(parts, self.scale)
+
+
+def bytes_of(part: Tensor) -> np.ndarray:
+    """The memory of a contiguous tensor, uint8"""
+    return part.view(-1).view(torch.uint8).numpy()
 
 
 def _places(past: Past, slots: Tensor, page_size: int) -> tuple[Tensor, Tensor]:

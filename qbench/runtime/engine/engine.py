@@ -1,7 +1,8 @@
 """Engine: many requests through one model, a step at a time."""
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +16,12 @@ from qbench.runtime.engine.prefix_tree import PrefixTree
 from qbench.runtime.engine.request import Event, Request
 from qbench.runtime.engine.scheduler import Scheduler
 from qbench.runtime.engine.state import RequestState
+from qbench.runtime.engine.stored_prefixes import StoredPrefixes, StoreStats
 from qbench.runtime.model import Model
 from qbench.runtime.text.log_probabilities import log_probabilities
 from qbench.runtime.text.stop_strings import StoppingStream
 from qbench.runtime.text.tokenizer import Tokenizer
+from qbench.runtime.tiers.block_store import BlockStore
 from quant.errors import InputError
 from quant.present import present
 
@@ -33,6 +36,7 @@ class EngineStats:
     swap_pages       that are out of the pool now; swapped_out, swapped_in: that were copied there and back
     evicted_slots    of held pages: a policy has evicted their tokens in some layer, but another layer holds the page
     held_slots       of held pages in all layers, if a policy evicts by attention or keys; else 0
+    store            of the block store; None: the engine has no store
     """
 
     queued: int
@@ -51,6 +55,7 @@ class EngineStats:
     swapped_in: int
     evicted_slots: int = 0
     held_slots: int = 0
+    store: StoreStats | None = None
 
 
 class Engine:
@@ -60,9 +65,16 @@ class Engine:
     else runs, has run, or is aborted. One thread calls all methods.
 
     tokenizer   for the texts of events and for stop strings; None: token ids only
+    open_store  makes the block store in which prefixes outlive the engine; None: they do not
     """
 
-    def __init__(self, model: Model, options: EngineOptions, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        options: EngineOptions,
+        tokenizer: Tokenizer | None = None,
+        open_store: Callable[[PagePool], BlockStore] | None = None,
+    ) -> None:
         self.model = model
         self.options = options
         self.tokenizer = tokenizer
@@ -71,7 +83,10 @@ class Engine:
         tree = None
         if options.prefix_caching and self.caches.shares_prefixes:
             tree = PrefixTree(self.pool, max_age_s=options.prefix_max_age_s)
-        self.scheduler = Scheduler(self.caches, options, tree)
+        self.stored = None
+        if tree is not None and open_store is not None:
+            self.stored = StoredPrefixes(open_store(self.pool), self.pool, max_age_s=options.prefix_max_age_s)
+        self.scheduler = Scheduler(self.caches, options, tree, self.stored)
         self._states: dict[int, RequestState] = {}
         self._news: list[Event] = []  # told at the next step
         self._num_submitted = self._num_steps = self._num_computed = self._num_generated = 0
@@ -110,6 +125,11 @@ class Engine:
         """Share no page of this version that was computed before now: what it was made from has changed."""
         self.scheduler.forget(version)
 
+    def close(self) -> None:
+        """Returns when the block store has all pages that wait for it; the engine is not used afterwards."""
+        if self.stored is not None:
+            self.stored.close()
+
     @property
     def has_work(self) -> bool:
         return bool(self._states or self._news)
@@ -134,6 +154,7 @@ class Engine:
             swapped_in=scheduler.swap.num_in,
             evicted_slots=sum(sequence.evicted_slots for sequence in sequences),
             held_slots=sum(sequence.held_slots for sequence in sequences),
+            store=None if self.stored is None else self.stored.stats(),
         )
 
     @torch.inference_mode()
@@ -147,6 +168,8 @@ class Engine:
         for state, reason in step.failed:
             del self._states[state.id]
             events.append(Event(state.id, "failed", error=reason))
+        if not step.decode and not step.prefill and self.stored is not None and self.scheduler.is_loading:
+            self.stored.wait()
         decode = [(state, 1) for state in step.decode]
         # In a forward pass with chunks of prompts a scored policy could not let single tokens take freed slots.
         passes = [decode, step.prefill] if self.caches.is_scored else [[*decode, *step.prefill]]
@@ -164,8 +187,11 @@ class Engine:
             row[:count] = state.tokens[start : start + count]
         cache = self.caches.over([present(state.sequence) for state in states])
         padded = counts if counts.min() < tokens.shape[1] else None
+        begin = time.perf_counter()
         logits = self.model(torch.from_numpy(tokens), cache, last_only=True, num_valid=padded)[:, -1]  # [B, V]
         self._num_computed += int(counts.sum())
+        if self.stored is not None:
+            self.stored.rate.add(int(counts.sum()), time.perf_counter() - begin)
         for state in states:
             self.scheduler.keep_pages(state)
         return [(state, row) for state, row in zip(states, logits, strict=True) if not state.pending]

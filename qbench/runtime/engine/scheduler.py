@@ -1,5 +1,6 @@
 """What runs in the next step: which requests go on, start or are preempted."""
 
+import time
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from qbench.runtime.caches.pooled_caches import PooledCaches
 from qbench.runtime.engine.options import SWAP, EngineOptions
 from qbench.runtime.engine.prefix_tree import Prefix, PrefixTree
 from qbench.runtime.engine.state import RequestState
+from qbench.runtime.engine.stored_prefixes import TOUCH_EVERY_S, StoredPrefixes
 from qbench.runtime.engine.swap_space import SwapSpace
 from quant.present import present
 
@@ -38,13 +40,21 @@ class Scheduler:
 
     caches  sequences of the pool, and how many tokens each gets at once
     tree    None: no page is shared
+    stored  pages outside the pool that continue the tree's chains; None: no store
     """
 
-    def __init__(self, caches: PooledCaches, options: EngineOptions, tree: PrefixTree | None) -> None:
+    def __init__(
+        self,
+        caches: PooledCaches,
+        options: EngineOptions,
+        tree: PrefixTree | None,
+        stored: StoredPrefixes | None = None,
+    ) -> None:
         self.caches = caches
         pool = self.pool = caches.pool
         self.options = options
         self.tree = tree
+        self.stored = stored
         self.swap = SwapSpace(pool, options.swap_bytes if options.preempt == SWAP else 0)
         self.waiting: list[RequestState] = []  # both in order of arrival
         self.running: list[RequestState] = []
@@ -71,23 +81,61 @@ class Scheduler:
             tokens, state.chain, present(state.sequence).pages, state.since, state.num_shared
         )
         state.num_shared = num_full
+        if self.stored is not None:
+            self._store(self.tree, self.stored, state, tokens)
+
+    def _store(self, tree: PrefixTree, stored: StoredPrefixes, state: RequestState, tokens: list[int]) -> None:
+        now, pages = tree.clock(), present(state.sequence).pages
+        state.num_stored = stored.keep(state.chain, tokens, pages, state.num_stored, now - state.since)
+        if now - state.touched_at > TOUCH_EVERY_S:
+            stored.touch(state.chain, tokens, state.num_shared)
+            state.touched_at = now
 
     def forget(self, version: str | None) -> None:
         """Share no page of this version that was computed before now."""
         if self.tree is not None:
             self.tree.forget(version)
+        if self.stored is not None:
+            self.stored.forget(version)
         for state in (*self.running, *self.waiting):
             state.keeps &= state.request.version != version
 
     def schedule(self) -> Step:
         step = Step()
+        self._take_arrived()
         for state in list(self.running):
-            if state.sequence is not None and (state.pending == 1 or not self.caches.shares_prefixes):
+            if (
+                state.sequence is not None
+                and state.loading is None
+                and (state.pending == 1 or not self.caches.shares_prefixes)
+            ):
                 self._reserve(state, step)
         self._admit(step)
-        step.decode = [state for state in self.running if self._decodes(state)]
-        step.prefill = self._chunks([state for state in self.running if not self._decodes(state)])
+        ready = [state for state in self.running if state.loading is None]
+        step.decode = [state for state in ready if self._decodes(state)]
+        step.prefill = self._chunks([state for state in ready if not self._decodes(state)])
         return step
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a request waits for pages of the store."""
+        return any(state.loading is not None for state in self.running)
+
+    def _take_arrived(self) -> None:
+        """Requests whose pages have come from the store go on behind these pages."""
+        for state in self.running:
+            if state.loading is None or not state.loading.is_done:
+                continue
+            loading, state.loading = state.loading, None
+            sequence, tree, stored = present(state.sequence), present(self.tree), present(self.stored)
+            state.num_stored = loading.first + loading.num_loaded
+            num_new = max(0, state.num_stored * self.pool.page_size - sequence.seq_len)
+            if loading.num_loaded:
+                sequence.seq_len += num_new
+                state.since = min(state.since, tree.clock() - max(0.0, time.time() - loading.computed_at))
+            stored.arrived(loading, num_new)
+            self.num_hit_tokens += num_new
+            self.keep_pages(state)
 
     def _decodes(self, state: RequestState) -> bool:
         """Whether it gets a single token behind its prompt, be it one that it has computed before."""
@@ -114,14 +162,19 @@ class Scheduler:
 
     def _stop(self, state: RequestState) -> None:
         """Its pages are the tree's alone from here on; the last one need not be full, as nobody goes on writing it."""
+        _stop_loading(state)
         if self.tree is not None and state.keeps and state.num_computed:
             self.tree.insert(
                 state.tokens[: state.num_computed], state.chain, present(state.sequence).pages, state.since
             )
+            if self.stored is not None:  # pages that found no room among those that wait for the disk
+                num_full = state.num_computed // self.pool.page_size
+                self._store(self.tree, self.stored, state, state.tokens[: num_full * self.pool.page_size])
         state.stop()
 
     def _preempt(self, state: RequestState) -> None:
         self.running.remove(state)
+        _stop_loading(state)
         state.swapped = self.swap.save(present(state.sequence))
         self._stop(state)
         self.submit(state)
@@ -219,6 +272,9 @@ class Scheduler:
             return False
         if swapped is not None:
             self.swap.restore(sequence, swapped)
+        elif self.stored is not None:
+            first = sequence.seq_len // self.pool.page_size
+            state.loading = self.stored.load(state.chain, state.tokens, first, sequence.pages)
         self._drop_swapped(state)
         self.num_lookup_tokens += len(state.tokens)
         self.num_hit_tokens += prefix.num_tokens
@@ -272,6 +328,13 @@ class Scheduler:
             f"out of pages: {self.num_available} of {self.pool.num_pages} are free, and no other request runs that "
             "could be preempted"
         )
+
+
+def _stop_loading(state: RequestState) -> None:
+    """The pages that were to come are computed, if the request goes on."""
+    if state.loading is not None:
+        state.loading.cancel()
+        state.loading = None
 
 
 def _arrival(state: RequestState) -> int:

@@ -1,9 +1,12 @@
 """RequestState: one request on its way through the engine."""
 
+import math
+
 from qbench.runtime.caches.pages import PagedSequence
 from qbench.runtime.engine.hash_chain import HashChain
 from qbench.runtime.engine.prefix_tree import Prefix
 from qbench.runtime.engine.request import Request
+from qbench.runtime.engine.stored_prefixes import Loading
 from qbench.runtime.engine.swap_space import Swapped
 from qbench.runtime.text.sampling import Sampler
 from qbench.runtime.text.stop_strings import StoppingStream
@@ -17,6 +20,9 @@ class RequestState:
     keeps      whether its pages may be kept for others: not where they were computed before its version was forgotten
     since      when the oldest of its pages was computed, be it by another request
     overtaken  later requests that were started before it
+    num_stored  leading pages of the sequence that the block store holds, or is about to
+    touched_at  when the store last heard that they are used
+    loading    pages that come from the block store; the request computes nothing until they are there
     swapped    what it had computed when it was preempted, None where that is to be computed again
     """
 
@@ -24,7 +30,9 @@ class RequestState:
         "chain",
         "id",
         "keeps",
+        "loading",
         "num_shared",
+        "num_stored",
         "overtaken",
         "request",
         "sampler",
@@ -33,6 +41,7 @@ class RequestState:
         "stream",
         "swapped",
         "tokens",
+        "touched_at",
     )
 
     def __init__(self, id: int, request: Request, page_size: int, stream: StoppingStream | None) -> None:
@@ -44,6 +53,9 @@ class RequestState:
         self.stream = stream
         self.sequence: PagedSequence | None = None
         self.num_shared = 0  # pages of the sequence that the prefix tree holds, too
+        self.num_stored = 0
+        self.touched_at = -math.inf
+        self.loading: Loading | None = None
         self.since = 0.0
         self.keeps = True
         self.overtaken = 0
@@ -77,3 +89,4 @@ class RequestState:
             self.sequence.release()
             self.sequence = None
         self.num_shared = 0
+        self.num_stored = 0

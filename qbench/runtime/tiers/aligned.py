@@ -1,0 +1,75 @@
+"""Buffers and reads that the kernel's direct I/O takes: addresses, offsets and sizes are multiples of ALIGNMENT."""
+
+import errno
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+
+ALIGNMENT = 4096  # a page of memory, and at least the logical block of today's disks
+
+DIRECT, BUFFERED, MAPPED = READ_MODES = ("direct", "buffered", "mapped")
+
+
+def padded(num_bytes: int) -> int:
+    return -(-num_bytes // ALIGNMENT) * ALIGNMENT
+
+
+def aligned_buffer(num_bytes: int) -> np.ndarray:
+    """[num_bytes] uint8 that begins at a multiple of ALIGNMENT; pages are taken when they are written."""
+    return np.frombuffer(mmap.mmap(-1, max(num_bytes, 1)), dtype=np.uint8)[:num_bytes]
+
+
+def read_whole(path: Path, out: np.ndarray, mode: str) -> np.ndarray:
+    """The file's bytes, in `out` if that is as large as the file; raises OSError.
+
+    out      an aligned buffer
+    mode     one of READ_MODES; a file system without direct I/O is read through the page cache
+    returns  as many bytes of `out` as the file has, at most all
+    """
+    if mode == MAPPED:
+        with open(path, "rb") as file:
+            size = min(os.fstat(file.fileno()).st_size, len(out))
+            if size:
+                with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as pages:
+                    out[:size] = np.frombuffer(pages, dtype=np.uint8)
+        return out[:size]
+    descriptor = open_for_reading(path, mode)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size > len(out):
+            return out[:0]
+        return out[: read_at(descriptor, out[: padded(size)], 0)]
+    finally:
+        os.close(descriptor)
+
+
+def open_for_reading(path: Path, mode: str) -> int:
+    if mode == DIRECT:
+        try:
+            return os.open(path, os.O_RDONLY | os.O_DIRECT)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+    return os.open(path, os.O_RDONLY)
+
+
+def read_at(descriptor: int, out: np.ndarray, offset: int) -> int:
+    """Fill `out`, or as much of it as the file has; returns the number of bytes."""
+    done = 0
+    while done < len(out):
+        count = os.preadv(descriptor, [out[done:].data], offset + done)
+        done += count
+        if not count or done % ALIGNMENT:  # the end of the file
+            break
+    return done
+
+
+def drop_from_page_cache(path: Path) -> None:
+    """The next read comes from the disk; pages that are not written yet stay."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)

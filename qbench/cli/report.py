@@ -6,6 +6,7 @@ import click
 
 from qbench.measure.records.record import keep_records
 from qbench.report import (
+    load_records,
     render_attention,
     render_caches,
     render_interaction,
@@ -15,6 +16,7 @@ from qbench.report import (
     write_page,
     write_report,
 )
+from qbench.report.picture import write_pictures
 
 FORMS = ("md", "csv", "json", "html")
 
@@ -29,6 +31,7 @@ def names(_context, _option, text: str | None) -> list[str] | None:
 @click.option("--format", "form", type=click.Choice(FORMS), default="md", show_default=True, help="Printed on stdout.")
 @click.option("-o", "--output", type=click.Path(), help="Write report.md, .csv, .json and .html into this folder.")
 @click.option("--html", "page", type=click.Path(dir_okay=False), help="Write the page to this file.")
+@click.option("--svg", "picture", type=click.Path(dir_okay=False), help="Write NAME-light.svg and NAME-dark.svg.")
 @click.option("--into", type=click.Path(), help="Put the Markdown between a file's qbench markers.")
 @click.option("--marker", default="quickstart", show_default=True, help="Which markers, with --into.")
 @click.option("--columns", callback=names, help="Of the Markdown tables, as in recipe,size_bytes,kld_mean.")
@@ -39,7 +42,7 @@ def names(_context, _option, text: str | None) -> list[str] | None:
 @click.option("--keep", type=click.Path(), help="Append the rows that this file or folder does not hold yet.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def command(
-    records, form, output, page, into, marker: str, columns, cache_table, policies, interaction,
+    records, form, output, page, picture, into, marker: str, columns, cache_table, policies, interaction,
     attention_table, keep, as_json: bool,
 ) -> None:  # fmt: skip
     """Tables of RECORDS (JSONL files of sweeps, or folders); rows that do not compare stand in tables of their own.
@@ -62,12 +65,15 @@ def command(
         click.echo(f"page: {write_report(records, output).page}", err=True)
     if page:
         click.echo(f"page: {write_page(records, page)}", err=True)
+    if picture:
+        for path in write_pictures(load_records(records), Path(picture)):
+            click.echo(f"picture: {path}", err=True)
     if into:
         text = render(records) if render else render_report(records, "md", columns)
         replace_between_markers(Path(into), marker, text)
     if keep:
         added = sum(keep_records(Path(path), Path(keep)) for path in records)
         click.echo(f"{keep}: {added} rows added", err=True)
-    if not (output or page or into or keep):
+    if not (output or page or picture or into or keep):
         text = render(records) if render else render_report(records, "json" if as_json else form, columns)
         click.echo(text, nl=False)

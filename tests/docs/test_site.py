@@ -1,6 +1,8 @@
 """Generated pages match the registries, and the navigation has every page once."""
 
+import re
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +17,10 @@ from qbench.sweep.suite.load_suite import SECTIONS as SUITE_SECTIONS
 from qbench.sweep.suite.suite import Suite
 from quant.formats import FORMATS
 from quant.kv import KV_FORMATS
+from quant.models.architectures import ARCHITECTURES
 from quant.recipes import RECIPES
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_keys_of_suites_are_those_that_are_read():
@@ -65,3 +70,23 @@ def test_links_between_pages_of_results_stay_links(tmp_path):
     pages = result_pages(tmp_path)
     assert pages["results/a.md"] == "# A\n[b](b.md) code (`../../qbench/x.py`)\n"
     assert "- [A](a.md)\n- [B](b.md)" in pages["results/index.md"]
+
+
+def test_readme_is_short_and_names_only_what_is_supported():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 130
+    rows = dict(re.findall(r"^\| ([\w ]+) \| (.+) \|$", text, re.MULTILINE))
+    for row, known in {
+        "KV formats": KV_FORMATS,
+        "cache policies": policy_names(),
+        "model families": ARCHITECTURES,
+    }.items():
+        assert set(rows[row].split(", ")) <= set(known), row
+    assert f"{len(RECIPES)} recipes" in rows
+
+
+def test_links_of_readme_and_project_files_exist():
+    for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"):
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / name).read_text(encoding="utf-8")):
+            planned = any(target == f"docs/{page}" for _, pages in SECTIONS for page in pages)
+            assert planned or (ROOT / target).exists(), f"{name}: {target}"

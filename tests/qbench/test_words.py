@@ -62,8 +62,9 @@ def test_options(name):
 
 
 # Options of other programs, of pytest's plugin and of `python -m gpu_kernels.measure`, and click's own.
-OTHER_OPTIONS = {"--kl-divergence", "--qbench-baseline", "--choose", "--help"}
-TEXTS = [ROOT / "README.md", *(ROOT / "results").glob("*/README.md"), *(ROOT / "suites").rglob("*.yaml")]
+OTHER_OPTIONS = {"--kl-divergence", "--qbench-baseline", "--choose", "--help", "--version"}
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TEXTS = [*DOCS, *(ROOT / "results").glob("*/README.md"), *(ROOT / "suites").rglob("*.yaml")]
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))

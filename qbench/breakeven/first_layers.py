@@ -1,5 +1,8 @@
 """The first layers of a model: enough to measure ratios of speeds, because all layers have the same shape."""
 
+from qbench.breakeven.question import Settings
+from qbench.calibration.open_subject import open_subject
+from qbench.run_options import RunOptions
 from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.models.tensors import split_name
@@ -19,3 +22,10 @@ class FirstLayers(SourceView):
             raise InputError(f"{source.spec} has {have} layers; got {num_layers} to measure")
         self.config = {**source.config, "num_hidden_layers": num_layers}
         self.tensors = {name: info for name, info in source.tensors.items() if (split_name(name)[1] or 0) < num_layers}
+
+
+def opened(spec: str, settings: Settings) -> tuple[Source, RunOptions]:
+    """The model that a question measures, and the options to load it with. raises InputError as `open_subject`"""
+    subject = open_subject(spec, settings.options)
+    source = subject.source
+    return source if settings.num_layers is None else FirstLayers(source, settings.num_layers), subject.options

@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
-from qbench.breakeven.first_layers import FirstLayers
+from qbench.breakeven.first_layers import opened
 from qbench.breakeven.question import Question, Settings, question
-from qbench.breakeven.turns import Turn, ratios_to_first
+from qbench.breakeven.turns import PatternTurn, ratios_to_first
 from qbench.breakeven.verdict import Answer, Point
 from qbench.cache_spec import DENSE
-from qbench.calibration.open_subject import open_subject
 from qbench.prefill import parse_pattern, pattern_names
 from qbench.progress import Progress
 from qbench.reference.corpus import heldout_text
@@ -44,12 +43,10 @@ class PrefillQuestion(Question):
 
     def answers(self, spec: str, settings: Settings, progress: Progress | None = None) -> Iterator[Answer]:
         ladders = ladders_of(settings.alternatives)
-        subject = open_subject(spec, replace(settings.options, prefill=next(iter(ladders.values()))[0]))
-        source = subject.source
-        if settings.num_layers is not None:
-            source = FirstLayers(source, settings.num_layers)
-        sizes = sizes_within(settings.sizes, ModelConfig.of(source).max_positions)
-        model = load_model(source, subject.options)
+        # With a pattern, so that a model that cannot have one is refused.
+        source, options = opened(spec, settings.with_options(prefill=next(iter(ladders.values()))[0]))
+        sizes = settings.sizes_within(SIZES, ModelConfig.of(source).max_positions)
+        model = load_model(source, options)
         points: dict[str, list[Point]] = {name: [] for name in ladders}
         for number, size in enumerate(sizes):
             if progress:
@@ -74,17 +71,6 @@ def ladders_of(alternatives: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return ladders
 
 
-def sizes_within(sizes: Sequence[int], limit: int) -> tuple[int, ...]:
-    """The sizes asked for, or SIZES as far as the context holds them, and the whole context if it is shorter.
-
-    raises   InputError for a prompt that the context does not hold
-    """
-    for size in sizes:
-        if size > limit:
-            raise InputError(f"a prompt of {size} tokens, but the model's context holds {limit}; ask for fewer")
-    return tuple(sorted(set(sizes or (min(size, limit) for size in SIZES))))
-
-
 def prompt_of(source: Source, vocab_size: int, size: int) -> torch.Tensor:
     """[1, size] int64: held-out text; random tokens if the model has no tokenizer"""
     if source.tokenizer is None:
@@ -100,10 +86,10 @@ def points_at(
     size = tokens.shape[1]
     chosen = {name: sparsest(model, tokens, ladder, settings.mass) for name, ladder in ladders.items()}
     measured = {name: setting for name, setting in chosen.items() if setting.mass >= settings.mass}
-    sides = [Turn(model, DENSE, tokens, settings.clock)]
-    sides += [Turn(model, setting.pattern, tokens, settings.clock) for setting in measured.values()]
+    sides = [PatternTurn(model, DENSE, tokens, settings.clock)]
+    sides += [PatternTurn(model, setting.pattern, tokens, settings.clock) for setting in measured.values()]
     case = SpeedCase(pp=size, tg=0, repetitions=settings.rounds)
-    ratios = ratios_to_first(sides, case) if measured else []
+    ratios = ratios_to_first(sides, case, "pp") if measured else []
     estimates = dict(zip(measured, ratios, strict=True))
     for name, setting in chosen.items():
         figures = {"blocks": setting.blocks, "mass": setting.mass}

@@ -1,9 +1,9 @@
 """`Question`: one choice that pays from some size on, and how it is measured. The registry of all questions."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 from qbench.breakeven.verdict import Answer
 from qbench.nearest import nearest
@@ -32,6 +32,20 @@ class Settings:
     clock: str = "wall"
     mass: float = 0.95
     num_layers: int | None = None
+
+    def with_options(self, **changes: Any) -> Self:
+        """The same with other fields of `options`."""
+        return replace(self, options=replace(self.options, **changes))
+
+    def sizes_within(self, usual: Sequence[int], limit: int) -> tuple[int, ...]:
+        """The sizes asked for, ascending; else the usual ones as far as `limit` allows, and the limit.
+
+        raises   InputError for a size above the limit
+        """
+        for size in self.sizes:
+            if size > limit:
+                raise InputError(f"{size} tokens, but the model's context holds {limit} here; ask for fewer")
+        return tuple(sorted(set(self.sizes or (min(size, limit) for size in usual))))
 
 
 class Question(ABC):

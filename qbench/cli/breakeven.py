@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qbench.breakeven import Answer, Point
 
 MASS = 0.95  # papers compare patterns there
-HEADINGS = ("alternative", "size", "setting", "blocks", "mass", "speed", "verdict")
+SHARES = ("blocks", "mass")
 
 
 def list_questions(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -44,7 +44,13 @@ def list_questions(ctx: click.Context, param: click.Parameter, value: bool) -> N
 )
 @click.option("--only", help="Alternatives, e.g. flexprefill,star:25%  [default: all that the question knows]")
 @click.option("--at", "sizes", type=IntList(1), default=(), help="Sizes to measure  [default: the question's own]")
-@click.option("--mass", type=Percentage(), default=MASS, show_default=True, help="Attention mass to cover.")
+@click.option(
+    "--mass",
+    type=Percentage(),
+    default=MASS,
+    show_default=True,
+    help="Attention mass that a prefill pattern must cover.",
+)
 @click.option("--recipe", help="Measure MODEL as this recipe would make it, quantized while it loads.")
 @click.option("--layers", type=click.IntRange(min=1), help="Measure the first layers alone  [default: all]")
 @click.option("--rounds", type=click.IntRange(min=1), default=8, show_default=True, help="Turns of each side.")
@@ -79,24 +85,26 @@ def command(model, what, only, sizes, mass, recipe, layers, rounds, cpu_time, kv
 
 def print_answers(asks: str, axis: str, answers: list["Answer"]) -> None:
     """A row per alternative and size, then a conclusion per alternative."""
-    rows = [cells(answer, point) for answer in answers for point in answer.points]
+    points = [(answer, point) for answer in answers for point in answer.points]
+    figures = list(dict.fromkeys(name for _, point in points for name in point.figures or ()))
+    rows = [cells(answer, point, figures) for answer, point in points]
     click.echo(f"{asks}\n")
-    click.echo("\n".join(aligned(HEADINGS, rows)) + "\n")
+    click.echo("\n".join(aligned(("alternative", "size", "setting", *figures, "speed", "verdict"), rows)) + "\n")
     for answer in answers:
         click.echo(conclusion(answer, axis))
 
 
-def cells(answer: "Answer", point: "Point") -> list[str]:
-    figures = point.figures or {}
-    shares = [f"{100 * share:.1f} %" if (share := figures.get(name)) is not None else "" for name in ("blocks", "mass")]
+def cells(answer: "Answer", point: "Point", figures: list[str]) -> list[str]:
+    own = point.figures or {}
+    texts = [f"{100 * own[name]:.1f} %" if name in SHARES else f"{own[name]:g}" for name in figures]
     if point.ratio is None:
-        return [answer.alternative, f"{point.size}", "no setting has the mass", *shares, "", point.verdict]
+        return [answer.alternative, f"{point.size}", "no setting has the mass", *texts, "", point.verdict]
     interval = "" if point.low is None else f" [{point.low:.2f}, {point.high:.2f}]"
     return [
         answer.alternative,
         f"{point.size}",
         point.choice or "",
-        *shares,
+        *texts,
         f"{point.ratio:.2f}{interval}",
         point.verdict,
     ]

@@ -51,6 +51,13 @@ class DecoderModel(ABC, Generic[SomeCache]):
         raises   InputError for a choice that the model, its KV format or its cache cannot have
         """
 
+    def keeping(self, scheme: KVScheme) -> Self:
+        """The same weights, with keys and values in another format.
+
+        raises   InputError if the weights are packed for one format
+        """
+        raise InputError(f"a loaded {type(self).__name__} has one KV format; load the model again for another one")
+
     @abstractmethod
     def new_cache(self, batch: int = 1, capacity: int = 256, *, spec: CacheSpec | None = None) -> SomeCache:
         """An empty cache.

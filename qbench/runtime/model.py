@@ -23,6 +23,8 @@ from qbench.runtime.layers.embedding import Embedding
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.norm import Norm
 from qbench.runtime.layers.paths import AUTO, LayerPaths
+from quant.errors import InputError
+from quant.kv import KVScheme
 from quant.models import ModelConfig
 
 
@@ -82,6 +84,14 @@ class Model(DecoderModel[Cache]):
     def page_pool(self, num_pages: int, page_size: int) -> PagePool:
         """A pool with room for `num_pages` pages of all layers and heads, split as the model's policy frees them."""
         return page_pool(self._caches, num_pages, page_size)
+
+    def keeping(self, scheme: KVScheme) -> Self:
+        if self.config.mla is not None:
+            raise InputError(f"{self.config.architecture.name} packs its weights for the format of its latents")
+        other, mine = copy(self), self._caches
+        other._caches = CacheMaker(mine.config, scheme, mine.impl, mine.spec, mine.token_kinds, mine.attention)
+        other.kv, other.prefill_tally = scheme, other._caches.tally
+        return other
 
     def pooled_caches(self, pool: PagePool, max_chunk_tokens: int) -> PooledCaches:
         """Sequences of a pool, and caches over them, by the model's policy.

@@ -7,8 +7,9 @@ import torch
 from click.testing import CliRunner
 from support.memory_source import MemorySource
 
+from qbench.breakeven import Settings
 from qbench.breakeven.first_layers import FirstLayers
-from qbench.breakeven.prefill import covered, ladders_of, prompt_of, sizes_within, sparsest
+from qbench.breakeven.prefill import covered, ladders_of, prompt_of, sparsest
 from qbench.cli.breakeven import command
 from qbench.prefill import parse_pattern, pattern_names
 from qbench.run_options import RunOptions
@@ -55,11 +56,14 @@ def test_a_setting_with_options_is_not_searched():
 
 
 def test_sizes_fit_the_context():
-    assert sizes_within((), 8192) == (1024, 2048, 4096, 8192)
-    assert sizes_within((), 3000) == (1024, 2048, 3000)
-    assert sizes_within((500, 200), 512) == (200, 500)
-    with pytest.raises(InputError, match="a prompt of 600 tokens, but the model's context holds 512"):
-        sizes_within((600,), 512)
+    def sizes(limit: int, *given: int) -> tuple[int, ...]:
+        return Settings(RunOptions(), given).sizes_within((1024, 2048, 4096, 8192), limit)
+
+    assert sizes(8192) == (1024, 2048, 4096, 8192)
+    assert sizes(3000) == (1024, 2048, 3000)
+    assert sizes(512, 500, 200) == (200, 500)
+    with pytest.raises(InputError, match="600 tokens, but the model's context holds 512 here"):
+        sizes(512, 600)
 
 
 def test_random_models_get_random_prompts():
@@ -103,4 +107,4 @@ def test_a_mass_that_no_setting_covers_is_off():
 
 def test_questions_are_listed():
     result = CliRunner().invoke(command, ["--list"], catch_exceptions=False)
-    assert result.stdout.startswith("prefill\n    from which prompt length on")
+    assert "prefill\n    from which prompt length on" in result.stdout

@@ -11,4 +11,4 @@ def _rows(*ops: str) -> dict[tuple[str, str], dict[str, str]]:
     return rows
 
 
-IMPLEMENTATIONS = _rows("mla_decode", "paged_decode", "paged_prefill", "mla_prefill", "key_mass")
+IMPLEMENTATIONS = _rows("mla_decode", "paged_decode", "paged_prefill", "mla_prefill", "block_prefill", "key_mass")

@@ -8,6 +8,7 @@ from pathlib import Path
 from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.model import Model
 from qbench.runtime.tiers.disk_store import DiskStore
+from qbench.runtime.tiers.read_mode import fastest_read_mode
 from qbench.runtime.tiers.store_identity import StoreIdentity
 from quant.kv import KVScheme
 from quant.kv_names import FLOAT32
@@ -47,7 +48,9 @@ def store_opener(
             page_size=pool.page_size,
             block_bytes=pool.block_bytes,
         )
-        return DiskStore(given.folder, identity, given.max_bytes)
+        store = DiskStore(given.folder, identity, given.max_bytes)
+        store.read_mode = fastest_read_mode(given.folder)
+        return store
 
     return open_store
 

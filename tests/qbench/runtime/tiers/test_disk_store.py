@@ -19,6 +19,7 @@ from qbench.runtime.tiers.aligned import READ_MODES, aligned_buffer, drop_from_p
 from qbench.runtime.tiers.block_file import HEADER_BYTES, file_bytes
 from qbench.runtime.tiers.block_store import BlockKey, BlockNote, CorruptBlock
 from qbench.runtime.tiers.disk_store import DiskStore
+from qbench.runtime.tiers.read_mode import fastest_read_mode
 from qbench.runtime.tiers.store_identity import StoreIdentity
 from quant.errors import InputError
 
@@ -317,6 +318,12 @@ def test_the_page_cache_can_be_dropped(tmp_path):
     path.write_bytes(bytes(range(256)) * 32)
     drop_from_page_cache(path)
     assert bytes(read_whole(path, aligned_buffer(8192), "direct")) == path.read_bytes()
+
+
+def test_the_way_to_read_is_measured(tmp_path):
+    assert fastest_read_mode(tmp_path) in READ_MODES
+    assert list(tmp_path.iterdir()) == []
+    assert fastest_read_mode(tmp_path / "missing") == "direct"
 
 
 def test_identities_differ_in_what_they_name():

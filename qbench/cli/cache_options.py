@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from qbench.cache_spec import (
 )
 from qbench.cli.memory_size import MEMORY_SIZE
 from quant.errors import InputError
+
+if TYPE_CHECKING:
+    from qbench.runtime.engine import StoreOptions
 
 LAYOUT_HELP = f"Cache layout: {', '.join(LAYOUTS)}."
 POLICY_HELP = "Cache policy, e.g. full, window:1024, sinks:4+1020, snapkv:budget=512; `qbench policies` lists them."
@@ -104,6 +107,17 @@ def kv_store_options(command: Callable) -> Callable:
     text = "Disk that --kv-store may take; least recently used pages go first."
     disk = click.option("--kv-disk", type=MEMORY_SIZE, default="10GiB", show_default=True, help=text)
     return store(disk(command))
+
+
+def check_store(folder: Path | None, max_bytes: int, shares_prefixes: bool) -> "StoreOptions | None":
+    """The store that --kv-store and --kv-disk ask for. raises InputError if no prefix is shared"""
+    from qbench.runtime.engine import StoreOptions  # imports torch
+
+    if folder is None:
+        return None
+    if not shares_prefixes:
+        raise InputError("--kv-store keeps prefixes, which need prefix caching and policy full")
+    return StoreOptions(folder, max_bytes)
 
 
 def cache_options(command: Callable) -> Callable:

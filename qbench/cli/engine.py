@@ -2,7 +2,8 @@
 
 import click
 
-from qbench.cli.cache_options import engine_cache_options, kv_option
+from qbench.cache_spec import FULL
+from qbench.cli.cache_options import check_store, engine_cache_options, kv_option, kv_store_options
 from qbench.cli.int_list import IntList
 from qbench.cli.output import (
     aligned,
@@ -37,6 +38,7 @@ LENGTHS = {"type": IntList(1), "show_default": True}
 @click.option("--keep", type=click.Path(), help="Append the row as a record to this file or folder.")
 @kv_option
 @engine_cache_options
+@kv_store_options
 @compute_option
 @threads_option
 @json_option
@@ -53,6 +55,8 @@ def command(
     kv,
     policy,
     prefill_chunk,
+    kv_store,
+    kv_disk,
     compute,
     threads,
     as_json,
@@ -68,7 +72,8 @@ def command(
         raise click.UsageError("--prompt and --new take two numbers, as in 32,256")
     options = RunOptions(recipe, kv, policy=policy, prefill_chunk=prefill_chunk, compute=compute, threads=threads)
     workload = Workload(requests, prompt, new, document, seed)
-    given = ThroughputOptions(**how, clock="cpu" if cpu_time else "wall")
+    store = check_store(kv_store, kv_disk, policy == FULL)
+    given = ThroughputOptions(**how, clock="cpu" if cpu_time else "wall", store=store)
     with progress_bar(f"engine {model}") as update:
         row = measure_throughput(model, workload, options, given, progress=update).to_json()
     print_warning(busy_warning(row["busy_before"]))
@@ -81,7 +86,19 @@ def lines(row: dict) -> list[str]:
     """What was run, then one line a contender; ratios are how many times as fast the engine is."""
     head = f"{row['workload']} tokens, {row['batch']} at once: {row['new_tokens']} new tokens"
     headings = ("", "new tok/s", "computed", "first token", "engine is", "same text")
-    return [head, *aligned(headings, [cells(name, figures) for name, figures in row["contenders"].items()])]
+    table = aligned(headings, [cells(name, figures) for name, figures in row["contenders"].items()])
+    return [head, *table, *store_lines(row.get("kv_store"))]
+
+
+def store_lines(store: dict | None) -> list[str]:
+    """Statistics of the last round's KV store."""
+    if store is None:
+        return []
+    numbers = {name: value for name, value in store.items() if isinstance(value, int)}
+    seconds = {name: value for name, value in store.items() if isinstance(value, float)}
+    words = [f"{name.replace('_', ' ')} {value}" for name, value in numbers.items()]
+    words += [f"{name.removesuffix('_s')} {value:.3f} s" for name, value in seconds.items()]
+    return ["KV store, last round: " + ", ".join(words)]
 
 
 def cells(name: str, figures: dict) -> list[str]:

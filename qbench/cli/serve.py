@@ -3,7 +3,7 @@
 import click
 
 from qbench.cache_spec import FULL
-from qbench.cli.cache_options import engine_cache_options, kv_option, kv_store_options
+from qbench.cli.cache_options import check_store, engine_cache_options, kv_option, kv_store_options
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import compute_option, print_warning, threads_option
 from qbench.cli.progress import progress_bar
@@ -49,16 +49,14 @@ def command(
 ) -> None:
     """Completions and chat at /v1, streamed or whole, until Ctrl-C; Prometheus reads /metrics."""
     from qbench.calibration.open_subject import open_subject
-    from qbench.runtime.engine import EngineOptions, StoreOptions
+    from qbench.runtime.engine import EngineOptions
 
     try:
         from qbench.serve.server import listen, open_served, run
     except ModuleNotFoundError as error:
         raise InputError(f"serve needs {error.name}: pip install 'qbench-llm[serve]'") from None
     caching = not no_prefix_caching
-    if kv_store is not None and not (caching and policy == FULL):
-        raise InputError("--kv-store keeps prefixes, which need prefix caching and policy full")
-    store = None if kv_store is None else StoreOptions(kv_store, kv_disk)
+    store = check_store(kv_store, kv_disk, caching and policy == FULL)
     options = EngineOptions(memory_bytes=memory, prefix_caching=caching, swap_bytes=swap_memory, **limits)
     with listen(host, port) as listening:
         run_options = RunOptions(

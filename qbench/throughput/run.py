@@ -16,7 +16,7 @@ from qbench.measure.metrics import Facts
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import Model, load_model
-from qbench.runtime.engine import EngineOptions
+from qbench.runtime.engine import EngineOptions, StoreOptions, StoreStats, store_opener
 from qbench.speed.timed_process import TimedProcess
 from qbench.statistics import spread
 from qbench.throughput.sides import EngineSide, Outcome, StaticSide
@@ -40,6 +40,7 @@ CASE_KEYS = (
     "clock",
 )
 OURS, STATIC, ALONE = "engine", "static batches", "engine without reuse"
+STORED = "engine with KV store"
 WARM_UP_TOKENS = 2  # of each of the first batch's jobs: all code has run, and memory was touched
 
 Run = Callable[[Sequence[Job]], Outcome]
@@ -54,6 +55,7 @@ class ThroughputOptions:
     rounds  of all contenders in turn
     vs      "llama.cpp": also compare with it, with `batch` sequences at once and with one; needs a GGUF file
     clock   "wall", or "cpu": the time of each contender's process, which then has one thread
+    store   also run an engine that keeps prefixes there; its runs find those of the warm-up and of earlier rounds
     """
 
     batch: int = 16
@@ -61,6 +63,7 @@ class ThroughputOptions:
     rounds: int = 3
     vs: str | None = None
     clock: str = "wall"
+    store: StoreOptions | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +92,11 @@ class ThroughputRow(JsonData):
 
     policy, prefill_chunk  of the KV cache; policy None: full
     busy_before            share of the machine that others took
+    kv_store               of the last round's engine with a store; None: no engine had a store
     """
 
     json_flat = ("facts",)
-    json_omits = ("policy", "prefill_chunk")
+    json_omits = ("policy", "prefill_chunk", "kv_store")
 
     facts: Facts
     compute: str
@@ -106,6 +110,7 @@ class ThroughputRow(JsonData):
     contenders: dict[str, ContenderFigures]
     policy: str | None = None
     prefill_chunk: int | None = None
+    kv_store: StoreStats | None = None
 
 
 DEFAULT_HOW = ThroughputOptions()
@@ -136,7 +141,11 @@ def measure_throughput(
             f"requests of up to {workload.longest} tokens, but the model's context holds {model.config.max_positions}"
         )
     jobs = workload.jobs(model.config.vocab_size)
+    opener = store_opener(subject.source, model, options.compute, how.store)
     with _contenders(model, workload, how, spec, subject.threads) as runs:
+        stored = None if opener is None else EngineSide(model, limits_of(workload, how), CLOCKS[how.clock], opener)
+        if stored is not None:
+            runs[STORED] = stored.run
         outcomes = _interleaved(runs, jobs, how, progress)
     return ThroughputRow(
         facts=subject.facts(model.impls),
@@ -151,7 +160,15 @@ def measure_throughput(
         contenders={name: _figures(mine, outcomes[OURS]) for name, mine in outcomes.items()},
         policy=None if options.policy == FULL else options.policy,
         prefill_chunk=options.prefill_chunk,
+        kv_store=None if stored is None else stored.store,
     )
+
+
+def limits_of(workload: Workload, how: ThroughputOptions) -> EngineOptions:
+    """Room for a whole batch of the longest, and one more for their document: no request is preempted."""
+    page_size = EngineOptions().page_size
+    num_pages = (how.batch + 1) * (-(-workload.longest // page_size) + 1)
+    return EngineOptions(num_pages=num_pages, max_batch=how.batch, prefill_chunk=how.chunk)
 
 
 @contextmanager
@@ -159,10 +176,7 @@ def _contenders(
     model: Model, workload: Workload, how: ThroughputOptions, spec: str, threads: int
 ) -> Iterator[dict[str, Run]]:
     batch, clock = how.batch, CLOCKS[how.clock]
-    page_size = EngineOptions().page_size
-    # Room for a whole batch of the longest, and for the document beside them: nobody is preempted.
-    num_pages = (batch + 1) * (-(-workload.longest // page_size) + 1)
-    limits = EngineOptions(num_pages=num_pages, max_batch=batch, prefill_chunk=how.chunk)
+    limits = limits_of(workload, how)
     runs: dict[str, Run] = {OURS: EngineSide(model, limits, clock).run}
     if workload.document:
         runs[ALONE] = EngineSide(model, replace(limits, prefix_caching=False), clock).run

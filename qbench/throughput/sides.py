@@ -1,6 +1,6 @@
 """Ways to get through a list of jobs with a model of ours: the engine, or one batch after another."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,7 +8,9 @@ import torch
 
 from qbench.measure.host.clocks import CLOCKS, Clock
 from qbench.runtime import Model
-from qbench.runtime.engine import Engine, EngineOptions, Request
+from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.engine import Engine, EngineOptions, Request, StoreStats
+from qbench.runtime.tiers.block_store import BlockStore
 from qbench.throughput.workload import Job
 from quant.present import present
 
@@ -24,15 +26,27 @@ class Outcome:
 
 
 class EngineSide:
-    """Continuous batching; a new engine for each run, so that nothing is left of the last."""
+    """Continuous batching; a new engine for each run, so that nothing is left of the last.
 
-    def __init__(self, model: Model, options: EngineOptions, clock: Clock = CLOCKS["wall"]) -> None:
+    open_store  makes the block store in which prefixes outlive a run; None: they do not
+    store       statistics of the last run's store
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        options: EngineOptions,
+        clock: Clock = CLOCKS["wall"],
+        open_store: Callable[[PagePool], BlockStore] | None = None,
+    ) -> None:
         self.model = model
         self.clock = clock
         self.options = options
+        self.open_store = open_store
+        self.store: StoreStats | None = None
 
     def run(self, jobs: Sequence[Job]) -> Outcome:
-        engine = Engine(self.model, replace(self.options, max_queue=max(1, len(jobs))))
+        engine = Engine(self.model, replace(self.options, max_queue=max(1, len(jobs))), open_store=self.open_store)
         start = self.clock()
         order = {
             engine.submit(Request(job.tokens, max_new_tokens=job.num_new, stop_ids=())): index
@@ -52,6 +66,8 @@ class EngineSide:
                 elif event.kind == "failed":
                     raise RuntimeError(f"the engine failed a request of the workload: {event.error}")
         seconds = self.clock() - start
+        engine.close()
+        self.store = engine.stats().store
         return Outcome(seconds, [tuple(each) for each in tokens], first_s, engine.stats().computed_tokens)
 
 

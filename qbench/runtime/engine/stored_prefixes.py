@@ -13,6 +13,7 @@ from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.engine.hash_chain import HashChain
 from qbench.runtime.engine.prefill_rate import PrefillRate
 from qbench.runtime.tiers.block_store import BlockKey, BlockNote, BlockStore, CorruptBlock
+from quant.json_data import JsonData
 
 QUEUE_BYTES = 256 << 20  # copies of pages that wait for the disk: 4096 tokens of a 1.1B model in float32 take 184 MB
 TOUCH_EVERY_S = 10.0  # a chain that grows is marked as used so often
@@ -20,7 +21,7 @@ WAIT_S = 0.05  # for pages, if nothing else is to do; commands of the server's c
 
 
 @dataclass(frozen=True, slots=True)
-class StoreStats:
+class StoreStats(JsonData):
     """Since the engine was made.
 
     hits             requests that got pages from the store

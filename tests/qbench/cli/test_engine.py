@@ -24,9 +24,19 @@ def test_a_document_is_computed_once(qbench):
     assert int(alone.split()[4]) - int(ours.split()[2]) > 2 * 100, out
 
 
+def test_an_engine_with_a_kv_store_finds_earlier_rounds(qbench, tmp_path):
+    words = ("engine", "ref:llama", *QUICK, "--prompt", "70,80", "--compute", "exact", "--kv-store", tmp_path / "store")
+    row = json.loads(qbench(*words, "--json").out)
+    figures, store = row["contenders"]["engine with KV store"], row["kv_store"]
+    assert figures["same_text"] == 1 and store["hits"] > 0 and store["loaded_bytes"] > 0
+    assert "KV store, last round: hits 4" in qbench(*words).out
+
+
 def test_what_cannot_be_is_refused(qbench):
     qbench("engine", "ref:llama", "--prompt", "5").fails_with("--prompt and --new take two numbers")
     qbench("engine", "ref:llama", "--prompt", "9,5").fails_with("prompt is 9,5")
     qbench("engine", "ref:llama", "--prompt", "9,5000").fails_with("context holds")
     qbench("engine", "ref:llama", "--cpu-time", "--threads", "2").fails_with("count it with --threads 1")
+    qbench("engine", "ref:llama", "--kv-store", "x", "--policy", "window:64").fails_with("need prefix caching")
+    qbench("engine", "ref:llama", *QUICK, "--kv-store", "x", "--kv-disk", "4096").fails_with("give at least")
     qbench("engine", "ref:llama", "--vs", "llama.cpp").fails_with("GGUF file")

@@ -96,7 +96,7 @@ def print_answers(asks: str, axis: str, answers: list["Answer"]) -> None:
 
 def cells(answer: "Answer", point: "Point", figures: list[str]) -> list[str]:
     own = point.figures or {}
-    texts = [f"{100 * own[name]:.1f} %" if name in SHARES else f"{own[name]:g}" for name in figures]
+    texts = [f"{100 * own[name]:.1f} %" if name in SHARES else f"{own[name]:.3g}" for name in figures]
     if point.ratio is None:
         return [answer.alternative, f"{point.size}", "no setting has the mass", *texts, "", point.verdict]
     interval = "" if point.low is None else f" [{point.low:.2f}, {point.high:.2f}]"

@@ -1,5 +1,6 @@
 """The fastest way to read a folder's files, by a measurement."""
 
+import contextlib
 import functools
 import os
 import secrets
@@ -27,7 +28,8 @@ def fastest_read_mode(folder: Path) -> str:
     except OSError:
         return DIRECT
     finally:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _cold_seconds(path: Path, mode: str) -> float:

@@ -323,7 +323,8 @@ def test_the_page_cache_can_be_dropped(tmp_path):
 def test_the_way_to_read_is_measured(tmp_path):
     assert fastest_read_mode(tmp_path) in READ_MODES
     assert list(tmp_path.iterdir()) == []
-    assert fastest_read_mode(tmp_path / "missing") == "direct"
+    (tmp_path / "file").write_text("")
+    assert fastest_read_mode(tmp_path / "missing") == fastest_read_mode(tmp_path / "file" / "folder") == "direct"
 
 
 def test_identities_differ_in_what_they_name():

@@ -45,6 +45,7 @@ def suite_file(name: str) -> Path:
     if name == Path(name).name:
         file = f"{name.removesuffix('.yaml')}.yaml"
         tried += [Path("suites") / file, *([] if Path.cwd() == ROOT else [ROOT / "suites" / file])]
+        tried += [folder / file for folder in (ROOT / "qbench" / "suites",) if folder.is_dir()]  # an installed package
     for path in tried:
         if path.is_file():
             return path

@@ -1,4 +1,4 @@
-"""CalibrationOptions: what a user may say about calibration."""
+"""CalibrationOptions: the choices of a user about calibration."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +17,15 @@ HUB = "hf:"
 
 @dataclass(frozen=True, slots=True)
 class CalibrationOptions:
-    """text       spec of the text, see `qbench.calibration.texts`; None: what fits the model
+    """text       spec of the text, see `qbench.calibration.texts`; None: one that fits the model
     samples       windows at most; a shorter text gives fewer
     seq_len       tokens per window; None: SEQ_LEN, or the model's context if that is shorter
     seed          which windows are taken, and which documents are generated
     on            "quantized": each layer sees the outputs of the quantized ones before it; "steps": each linear of a
                   layer does, too, which takes one pass instead of two where it can be; or "original"
     min_expert_tokens   experts that get fewer are calibrated on extra tokens routed to them; None: none are
-    arithmetic    of the model's run: "fp32", or "bf16" products; None: what this machine is fastest in
-    stats         file of statistics: read where it exists, written otherwise
+    arithmetic    of the model's run: "fp32", or "bf16" products; None: the fastest on this machine
+    stats         file of statistics: read if it exists, written otherwise
     imatrix       importance matrix of llama.cpp to use instead of calibrating
     export_imatrix   where to write the importance matrix of this calibration, as llama.cpp reads it
     raises        InputError for values that cannot be

@@ -1,4 +1,4 @@
-"""`qbench bench MODEL...`: tokens a second, share of the roofline, memory; of several in turn, and their ratios."""
+"""`qbench bench MODEL...`: tokens per second, share of the roofline, memory; of several in turn, and their ratios."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,18 +40,48 @@ PRECISION = 0.02  # half of what a 5 % regression is told apart by
 
 @click.command("bench")
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
-@click.option("--recipe", "recipes", multiple=True, help="Quantize MODEL while it loads; once, or for each of several.")
-@click.option("-p", "--pp", type=click.IntRange(min=0), default=512, show_default=True, help="Prompt tokens.")
-@click.option("-n", "--tg", type=click.IntRange(min=0), default=128, show_default=True, help="Tokens to decode.")
-@click.option("-d", "--depth", "depths", type=IntList(0), default="0", show_default=True, help="Tokens held before.")
-@click.option("-b", "--batch", "batches", type=IntList(1), default="1", show_default=True, help="Sequences at once.")
-@click.option("-r", "--repetitions", type=click.IntRange(min=1), help="So many; with a precision, at least so many.")
-@click.option("--precision", type=Percentage(), help="Go on until every 95 % interval is so narrow  [2%, without -r]")
-@click.option("--budget", type=FiniteRange(min=0), default=30, show_default=True, help="Seconds; then no further.")
-@click.option("--threads", type=IntList(1, MAX_THREADS), help="Threads to use, or several such  [default: all cores]")
-@click.option("--vs", type=click.Choice(["llama.cpp"]), help="The same GGUF file through this in turn, with kv-f16.")
-@click.option("--cpu-time", is_flag=True, help="On a busy machine: count what each of several gets, of one thread.")
-@click.option("--keep", type=click.Path(), help="Append what --vs measured as records to this file or folder.")
+@click.option(
+    "--recipe",
+    "recipes",
+    multiple=True,
+    help="Quantize MODEL by this recipe while it loads; give it once, or once per model.",
+)
+@click.option("-p", "--pp", type=click.IntRange(min=0), default=512, show_default=True, help="Number of prompt tokens.")
+@click.option(
+    "-n", "--tg", type=click.IntRange(min=0), default=128, show_default=True, help="Number of tokens to decode."
+)
+@click.option(
+    "-d",
+    "--depth",
+    "depths",
+    type=IntList(0),
+    default="0",
+    show_default=True,
+    help="Number of tokens in the cache before each phase.",
+)
+@click.option(
+    "-b", "--batch", "batches", type=IntList(1), default="1", show_default=True, help="Number of sequences at once."
+)
+@click.option(
+    "-r",
+    "--repetitions",
+    type=click.IntRange(min=1),
+    help="Number of timed repetitions; the minimum if --precision is given.",
+)
+@click.option(
+    "--precision",
+    type=Percentage(),
+    help="Repeat until every 95 % interval is within this share of its value  [default: 2%, without -r]",
+)
+@click.option("--budget", type=FiniteRange(min=0), default=30, show_default=True, help="Time limit in seconds.")
+@click.option(
+    "--threads", type=IntList(1, MAX_THREADS), help="Number of threads, or several numbers  [default: all cores]"
+)
+@click.option(
+    "--vs", type=click.Choice(["llama.cpp"]), help="Run the same GGUF file through this program in turn, with kv-f16."
+)
+@click.option("--cpu-time", is_flag=True, help="Compare CPU time instead of wall time (one thread); for busy machines.")
+@click.option("--keep", type=click.Path(), help="Append the measurements of --vs as records to this file or folder.")
 @kv_option
 @cache_list_options
 @prefill_option
@@ -83,8 +113,8 @@ def command(
     """Speed and memory of MODEL: prefill (pp) and decode (tg) as llama-bench defines them.
 
     Several depths, batches or numbers of threads, as in 0,4096, are measured one after the other. Several models take
-    turns, each in a process of its own, and the ratio of each to the first is told with its interval. With --cache
-    or --policy, a table of the pairs that go together.
+    turns, each in a process of its own; the output has the ratio of each to the first, with its interval. --cache or
+    --policy give a table of all pairs that are possible.
     """
     from qbench.speed.side_by_side import contenders
 

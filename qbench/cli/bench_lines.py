@@ -128,7 +128,7 @@ def outliers_of(samples: Samples, phase: str) -> list[str]:
 
 
 def machine_line(result: Metrics) -> str | None:
-    """Medians over all samples; what the system does not say is left out."""
+    """Medians over all samples; values that the system does not report are left out."""
     roofline, samples = present(present(result.speed).roofline), samples_of(result)
     parts = [bandwidth_line(present(roofline.bandwidths_bytes_per_s))]
     for values, text in (

@@ -51,7 +51,7 @@ def list_questions(ctx: click.Context, param: click.Parameter, value: bool) -> N
     show_default=True,
     help="Attention mass that a prefill pattern must cover.",
 )
-@click.option("--recipe", help="Measure MODEL as this recipe would make it, quantized while it loads.")
+@click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
 @click.option("--layers", type=click.IntRange(min=1), help="Measure the first layers alone  [default: all]")
 @click.option("--rounds", type=click.IntRange(min=1), default=8, show_default=True, help="Turns of each side.")
 @click.option("--cpu-time", is_flag=True, help="Count the CPU time of one thread, for a busy machine.")

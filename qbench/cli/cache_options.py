@@ -72,7 +72,7 @@ SOME_LAYOUTS, SOME_POLICIES = CheckedList("layout,...", check_layout), CheckedLi
 
 
 def kv_option(command: Callable) -> Callable:
-    text = "KV format, e.g. kv-fp8  [default: as the model says, else f32]"
+    text = "KV format, for example kv-fp8  [default: the model's own, or f32]"
     return click.option("--kv", metavar="FORMAT", help=text)(command)
 
 
@@ -130,13 +130,15 @@ def cache_options(command: Callable) -> Callable:
 
 def cache_list_options(command: Callable) -> Callable:
     """--cache and --policy, each one or several."""
-    policies = click.option("--policy", "policies", type=SOME_POLICIES, help=f"{POLICY_HELP} One or several.")
-    layouts = click.option("--cache", "layouts", type=SOME_LAYOUTS, help=f"{LAYOUT_HELP} One or several.")
+    policies = click.option(
+        "--policy", "policies", type=SOME_POLICIES, help=f"{POLICY_HELP} One, or several with commas."
+    )
+    layouts = click.option("--cache", "layouts", type=SOME_LAYOUTS, help=f"{LAYOUT_HELP} One, or several with commas.")
     return layouts(policies(command))
 
 
 def pairs_of(layouts: Sequence[str], policies: Sequence[str]) -> list[tuple[str, str]]:
-    """The pairs of a layout and a policy that go together. raises InputError for a name in none of them"""
+    """The pairs of a layout and a policy that go together. raises InputError for a name that no list has"""
     pairs = [(layout, policy) for layout in layouts for policy in policies if _fits(layout, policy)]
     for layout in layouts:
         if not any(layout == one for one, _ in pairs):

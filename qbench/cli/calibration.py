@@ -28,9 +28,13 @@ OPTIONS = (
         help="Text to calibrate on: a .txt file, .jsonl (text or token ids), .npy (token ids), "
         "hf:DATASET[@SPLIT] or generated  [default: generated, for ref: models]",
     ),
-    click.option("--samples", type=click.IntRange(min=1), default=SAMPLES, show_default=True, help="Windows at most."),
+    click.option(
+        "--samples", type=click.IntRange(min=1), default=SAMPLES, show_default=True, help="Largest number of windows."
+    ),
     click.option("--seq-len", type=click.IntRange(min=2), help=f"Tokens per window  [default: {SEQ_LEN}]"),
-    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which windows are drawn."),
+    click.option(
+        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the choice of windows."
+    ),
     click.option(
         "--calibrate-on",
         type=click.Choice(MODELS),

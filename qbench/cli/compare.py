@@ -1,4 +1,4 @@
-"""`qbench compare A B`: what changed from A to B, and how sure that is."""
+"""`qbench compare A B`: changes from A to B, with intervals and verdicts."""
 
 import sys
 
@@ -14,34 +14,38 @@ from qbench.compare.json_row import json_row
 from qbench.compare.table import make_grid
 from qbench.compute import PRECISIONS
 
-COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal, which the words tell too
+COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the words say the same
 
 
 @click.command("compare")
 @click.argument("words", metavar="A [B]", nargs=-1, required=True)
 @click.option("--baseline", metavar="RECIPE", help="Compare every row of A with this recipe's, or with KEY=VALUE,...")
-@click.option("--long", is_flag=True, help="A line a metric, with p values, where several rows are compared.")
-@click.option("--reference", help="The unquantized model, of two models  [default: the ref: model among them]")
-@click.option("--text", type=click.Path(), help="UTF-8 text, of two models  [default: a reference model's own]")
-@click.option("--windows", type=click.IntRange(min=1), help="How many, spread over the text  [default: all]")
+@click.option("--long", is_flag=True, help="Print one line per metric, with p values, if several rows are compared.")
+@click.option("--reference", help="For models: the unquantized one  [default: the ref: model among A and B]")
+@click.option("--text", type=click.Path(), help="For models: UTF-8 text  [default: a reference model's own]")
+@click.option(
+    "--windows", type=click.IntRange(min=1), help="Number of windows to score, spread over the text  [default: all]"
+)
 @click.option(
     "--protocol",
     "protocols",
     multiple=True,
-    help="Of a text, for models; may be given several times  [default: gptq-2048]",
+    help="For models: perplexity protocol; may be given several times  [default: gptq-2048]",
 )
-@click.option("--tasks", help="lm-eval's tasks in place of a text, item by item, e.g. blimp,ref_sums")
-@click.option("--limit", type=click.IntRange(min=1), help="The first items of each task  [default: all]")
-@click.option("--noise-floor", is_flag=True, help="Measure how far the model A lies from itself.")
-@click.option("--keep", type=click.Path(), help="Append what was measured as records to this file or folder.")
-@click.option("--compute", type=click.Choice(PRECISIONS), help="Matmul precision, of two models  [default: fast]")
+@click.option(
+    "--tasks", help="For models: tasks of lm-eval instead of a text, item by item, for example blimp,ref_sums"
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Number of first items to use of each task  [default: all]")
+@click.option("--noise-floor", is_flag=True, help="Measure the distance of model A from itself.")
+@click.option("--keep", type=click.Path(), help="Append the measurements as records to this file or folder.")
+@click.option("--compute", type=click.Choice(PRECISIONS), help="For models: precision of matmuls  [default: fast]")
 @threads_option
 @json_option
 def command(words, baseline, long, noise_floor, keep, as_json, **how) -> None:
-    """What changed from A to B: better, same or worse, each with its interval.
+    """Changes from A to B: better, same or worse, each with its interval.
 
     A and B are rows of records: a file or folder, alone or with conditions, as in results/quickstart:recipe=q4_k_m and
-    then, of the same place, :recipe=q4_0. Or they are two MODELs, measured now on the same text.
+    then, in the same place, :recipe=q4_0. Or they are two models, measured now on the same text.
     """
     from qbench.compare.measured import Measuring
     from qbench.compare.run import compare

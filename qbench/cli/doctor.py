@@ -1,4 +1,4 @@
-"""`qbench doctor ARTIFACT`: what is wrong with a quantized model."""
+"""`qbench doctor ARTIFACT`: damage in a quantized model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +16,10 @@ COLUMNS = ("tensor", "format", "SQNR dB", "at end", "scale from", "to", "dead", 
 
 @click.command("doctor")
 @click.argument("artifact", type=click.Path(path_type=Path))
-@click.option("--source", help="The model it was made from  [default: what its manifest names]")
+@click.option("--source", help="The model it was made from  [default: the one in its manifest]")
 @json_option
 def command(artifact: Path, source: str | None, as_json: bool) -> None:
-    """Look for damage in ARTIFACT, a .gguf file or a directory. Exit status 1 where something is found."""
+    """Look for damage in ARTIFACT, a .gguf file or a directory. Exit status 1 if something is found."""
     from qbench.sources import open_source
     from quant.doctor import examine
 
@@ -34,7 +34,7 @@ def command(artifact: Path, source: str | None, as_json: bool) -> None:
 
 
 def print_report(report: "Report") -> None:
-    """The table, what could not be looked at, and the findings last, where they are seen."""
+    """The table, the tensors that could not be examined, and the findings last, so that they are seen."""
     rows = [COLUMNS, *map(_cells, report.rows())]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     for row in rows if report.tensors else ():

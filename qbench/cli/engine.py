@@ -1,4 +1,4 @@
-"""`qbench engine MODEL`: throughput of many requests at once, beside other ways to run them."""
+"""`qbench engine MODEL`: throughput of many requests at once, compared with other ways to run them."""
 
 import click
 
@@ -25,16 +25,34 @@ LENGTHS = {"type": IntList(1), "show_default": True}
 @click.command("engine")
 @click.argument("model")
 @click.option("--recipe", help="Quantize MODEL while it loads.")
-@click.option("--requests", type=click.IntRange(min=1), default=64, show_default=True, help="All there at the start.")
-@click.option("--prompt", **LENGTHS, default="32,256", help="Least and most tokens of a prompt.")
-@click.option("--new", **LENGTHS, default="8,512", help="Least and most tokens to follow it.")
-@click.option("--document", type=click.IntRange(min=0), default=0, help="Tokens that all prompts begin with.")
-@click.option("--batch", type=click.IntRange(min=1), default=16, show_default=True, help="Sequences at once.")
-@click.option("--chunk", type=click.IntRange(min=2), default=256, show_default=True, help="Prompt tokens a step.")
-@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Of all contenders in turn.")
+@click.option(
+    "--requests",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="Number of requests; all of them wait at the start.",
+)
+@click.option("--prompt", **LENGTHS, default="32,256", help="Smallest and largest number of prompt tokens.")
+@click.option("--new", **LENGTHS, default="8,512", help="Smallest and largest number of new tokens.")
+@click.option(
+    "--document", type=click.IntRange(min=0), default=0, help="Number of tokens at the start that all prompts share."
+)
+@click.option("--batch", type=click.IntRange(min=1), default=16, show_default=True, help="Number of sequences at once.")
+@click.option(
+    "--chunk", type=click.IntRange(min=2), default=256, show_default=True, help="Number of prompt tokens per step."
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Number of rounds; every contender runs once per round.",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--vs", type=click.Choice(["llama.cpp"]), help="The same GGUF file through this, too, with kv-f16.")
-@click.option("--cpu-time", is_flag=True, help="Count the time each process gets: for a busy machine, one thread.")
+@click.option(
+    "--vs", type=click.Choice(["llama.cpp"]), help="Also run the same GGUF file through this program, with kv-f16."
+)
+@click.option("--cpu-time", is_flag=True, help="Compare CPU time instead of wall time (one thread); for busy machines.")
 @click.option("--keep", type=click.Path(), help="Append the row as a record to this file or folder.")
 @kv_option
 @engine_cache_options
@@ -62,9 +80,9 @@ def command(
     as_json,
     **how,
 ) -> None:
-    """Throughput of the serving engine on requests of mixed lengths, beside static batches of the same size.
+    """Throughput of the serving engine on requests of mixed lengths, next to static batches of the same size.
 
-    With --document, beside an engine that computes the document for each request again. Contenders take turns.
+    With --document, also next to an engine that computes the document again for each request. Contenders take turns.
     """
     from qbench.throughput.run import CASE_KEYS, ThroughputOptions, measure_throughput
 
@@ -83,7 +101,7 @@ def command(
 
 
 def lines(row: dict) -> list[str]:
-    """What was run, then one line a contender; ratios are how many times as fast the engine is."""
+    """The requests, then one line per contender; ratios are how many times as fast the engine is."""
     head = f"{row['workload']} tokens, {row['batch']} at once: {row['new_tokens']} new tokens"
     headings = ("", "new tok/s", "computed", "first token", "engine is", "same text")
     table = aligned(headings, [cells(name, figures) for name, figures in row["contenders"].items()])

@@ -13,7 +13,7 @@ from qbench.run_options import RunOptions
 
 @click.command("eval")
 @click.argument("model")
-@click.option("--recipe", help="Measure MODEL as this recipe would make it, quantized while it loads.")
+@click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
 @quality_options
 @task_options
 @kv_option

@@ -1,4 +1,4 @@
-"""A number on the command line that is one: no NaN, which lies in every range, and no infinity."""
+"""A number on the command line that is one: no NaN, which is in every range, and no infinity."""
 
 import math
 
@@ -6,7 +6,7 @@ import click
 
 
 class FiniteRange(click.FloatRange):
-    """`click.FloatRange` without what `float` reads beside numbers."""
+    """`click.FloatRange` without NaN and infinity, which `float` reads too."""
 
     def convert(self, value, param, ctx) -> float:
         number = super().convert(value, param, ctx)

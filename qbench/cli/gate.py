@@ -20,21 +20,27 @@ def _gates(name: str, text: str):
 
 @click.command("gate")
 @click.option("--suite", required=True, help="A suite's file, or the name of one under suites/.")
-@click.option("--baseline", help="What to compare with: a file or folder of records, or a git commit.")
-@click.option("--save", type=click.Path(), help="Compare with nothing: append a baseline to this file or folder.")
-@_gates("--report", "Show this gate, and let it never be red.")
-@_gates("--skip", "Leave this gate out.")
-@click.option("--see", type=Percentage(), default="5%", show_default=True, help="Slowdown that is to be found.")
-@click.option("--budget", type=FiniteRange(min=0), default=300, show_default=True, help="Seconds, to see it.")
-@click.option("--any-machine", is_flag=True, help="Take records of another machine for what depends on it little.")
+@click.option("--baseline", help="Baseline: a file or folder of records, or a git commit.")
+@click.option(
+    "--save",
+    type=click.Path(),
+    help="Append the measurements to this file or folder as a baseline, and compare nothing.",
+)
+@_gates("--report", "Show this gate, but never fail because of it.")
+@_gates("--skip", "Do not measure this gate.")
+@click.option("--see", type=Percentage(), default="5%", show_default=True, help="Smallest slowdown to detect.")
+@click.option("--budget", type=FiniteRange(min=0), default=300, show_default=True, help="Time limit in seconds.")
+@click.option(
+    "--any-machine", is_flag=True, help="Accept records of another machine for gates that depend little on the machine."
+)
 @click.option("--comment", type=click.Path(dir_okay=False), help="Write Markdown for a pull request into this file.")
-@click.option("--keep", type=click.Path(), help="Append what was found, with raw samples, to this file or folder.")
+@click.option("--keep", type=click.Path(), help="Append the findings with raw samples to this file or folder.")
 @click.option("-o", "--output", type=click.Path(), default="runs/gate", show_default=True, help="Folder of the run.")
 @json_option
 def command(suite, baseline, save, report, skip, see, budget, any_machine, comment, keep, output, as_json) -> None:
-    """Measure SUITE and compare it with a baseline. Exit status 1 where anything is worse, with what moved.
+    """Measure SUITE and compare it with a baseline. Exit status 1 if anything is worse; the output names it.
 
-    Speed is a gate only against a commit, which is built beside and measured in turn; against records it is a report.
+    Speed is a gate only against a commit, which is built and measured in turn. Against records it is a report.
     """
     if (baseline is None) == (save is None):
         raise click.UsageError("give --baseline to compare with one, or --save to write one")
@@ -49,7 +55,7 @@ def command(suite, baseline, save, report, skip, see, budget, any_machine, comme
 
 
 def check_targets(comment: str | None, records: list[str]) -> None:
-    """Measuring takes minutes: what could not be written is told before. raises InputError"""
+    """Measuring takes minutes, so paths that cannot be written are refused before. raises InputError"""
     for target in records:
         check_writable(Path(target))
     if comment is not None:

@@ -16,15 +16,19 @@ from quant.errors import InputError
 @click.command("generate")
 @click.argument("model")
 @click.option("--prompt", default="", help="Text to continue; without one the model starts from its BOS token.")
-@click.option("--recipe", help="Run MODEL as this recipe would make it, quantized while it loads.")
+@click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
 @click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True)
 @click.option("--temperature", type=FiniteRange(min=0), default=0.0, show_default=True, help="0 is greedy.")
 @click.option("--top-p", type=FiniteRange(min=0, max=1, min_open=True), default=1.0, show_default=True)
 @click.option("--top-k", type=click.IntRange(min=0), default=0, show_default=True, help="0 keeps all tokens.")
 @click.option("--min-p", type=FiniteRange(min=0, max=1), default=0.0, show_default=True, help="0 keeps all tokens.")
 @click.option("--repetition-penalty", type=FiniteRange(min=0, min_open=True), default=1.0, show_default=True)
-@click.option("--stop", multiple=True, help="Text to end before; may be given more than once.")
-@click.option("--logprobs", type=click.IntRange(min=0), help="With --json: of each token, and of so many others.")
+@click.option("--stop", multiple=True, help="Stop before this text; may be given several times.")
+@click.option(
+    "--logprobs",
+    type=click.IntRange(min=0),
+    help="With --json: log-probabilities of each token and of this many alternatives.",
+)
 @click.option("--seed", type=int, default=0, show_default=True)
 @kv_option
 @cache_options
@@ -35,7 +39,7 @@ def command(
     model, prompt, recipe, max_new_tokens, temperature, top_p, top_k, min_p, repetition_penalty, stop, logprobs, seed,
     kv, cache, policy, prefill, prefill_chunk, attention, threads, as_json,
 ) -> None:  # fmt: skip
-    """Continue a prompt, one token at a time on stdout."""
+    """Continue a prompt; tokens are printed as they come."""
     from qbench.calibration.open_subject import open_subject
     from qbench.runtime import Sampling
 
@@ -70,7 +74,7 @@ def continue_text(
     logprobs: int | None,
     on_text: Callable[[str], None],
 ) -> dict:
-    """What was generated and how fast; `on_text` gets each piece of text as soon as it is certain."""
+    """The generated text and its speed; `on_text` gets each piece of text as soon as it is certain."""
     from qbench.runtime import StoppingStream, Tokenizer, generate, open_text
 
     if subject.source.tokenizer is None:

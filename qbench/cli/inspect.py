@@ -1,4 +1,4 @@
-"""`qbench inspect MODEL`: what a model holds, without reading its weights."""
+"""`qbench inspect MODEL`: contents of a model, without reading its weights."""
 
 import click
 
@@ -10,7 +10,7 @@ from quant.sizes import size_summary
 @click.argument("model")
 @json_option
 def command(model: str, as_json: bool) -> None:
-    """What MODEL holds: its shape, tokenizer, size, and every tensor with its format."""
+    """Contents of MODEL: shape, tokenizer, size, and every tensor with its format."""
     inspected = describe(model)
     if as_json:
         print_json(inspected)
@@ -29,7 +29,7 @@ def command(model: str, as_json: bool) -> None:
     print_pairs(inspected)
 
 
-# The keys of config.json that decide what a model costs to run.
+# The keys of config.json that decide the cost of running a model.
 CONFIG_KEYS = (
     "model_type",
     "hidden_size",
@@ -44,7 +44,7 @@ CONFIG_KEYS = (
 
 
 def describe(spec: str) -> dict:
-    """Size, true bits per weight by part, config, tokenizer, and one row a tensor."""
+    """Size, true bits per weight by part, config, tokenizer, and one row per tensor."""
     from qbench.sources import open_source
 
     source = open_source(spec)

@@ -1,4 +1,4 @@
-"""`qbench kernels`: each kernel's speed at the shapes of real models, beside others'."""
+"""`qbench kernels`: each kernel's speed at the shapes of real models, next to other libraries."""
 
 from pathlib import Path
 
@@ -9,7 +9,6 @@ from qbench.cli.output import json_option, print_json, print_warning, threads_op
 from qbench.cli.progress import progress_bar
 from qbench.gate.options import suite_file
 from qbench.kernels.benchmark import OURS
-from qbench.kernels.measure import CASE_KEYS
 from qbench.measure.host.busy import busy_share, busy_warning
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_row
@@ -19,25 +18,36 @@ MOST_TOKENS = 2**20  # of a call: at K = 8192 they are 32 GiB of float32
 
 
 @click.command("kernels")
-@click.option(
-    "--suite", help="What a suite of kernels says, a file or a name under suites/, in place of the four below."
-)
+@click.option("--suite", help="Suite of kernels, a file or a name under suites/, instead of the four options below.")
 @click.option("--only", default="", help="Kernels whose name contains this, e.g. q4_k.")
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Whose kernels.")
 @click.option(
-    "--m", "tokens", type=IntList(1, MOST_TOKENS), default="1,4,16,64,512", show_default=True, help="Tokens a call."
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Kernels to time: cpu or cuda.",
 )
-@click.option("--cpu-time", is_flag=True, help="Count the time this process gets: for a busy machine, one thread.")
+@click.option(
+    "--m",
+    "tokens",
+    type=IntList(1, MOST_TOKENS),
+    default="1,4,16,64,512",
+    show_default=True,
+    help="Number of tokens per call.",
+)
+@click.option("--cpu-time", is_flag=True, help="Count CPU time of one thread; for busy machines.")
 @threads_option
 @click.option("--keep", type=click.Path(), help="Append the rows as records to this file or folder.")
 @json_option
 @click.pass_context
 def command(ctx, suite, only, device, tokens, cpu_time, threads, keep, as_json) -> None:
-    """Time, rate and share of the roofline of every kernel, beside the peers that are installed.
+    """Time, rate and share of the roofline of every kernel, next to other libraries that are installed.
 
     Contenders take turns; bandwidth and peaks are measured in the same run. Exit status 1 if a kernel of ours is wrong.
     On cuda every kernel is checked before any is timed, all inside ten minutes; --keep is then a folder.
     """
+    from qbench.kernels.measure import CASE_KEYS  # which imports torch
+
     if device == "cuda":
         return on_gpu(ctx, only, keep, as_json)
     asked = ([(only, tokens, ("*",))], (threads or available_cores(),), "cpu" if cpu_time else "wall")
@@ -57,7 +67,7 @@ def command(ctx, suite, only, device, tokens, cpu_time, threads, keep, as_json) 
 
 
 def on_gpu(ctx, only: str, keep: str | None, as_json: bool) -> None:
-    """What `python -m gpu_kernels.measure` does. raises UsageError for options that say how the CPU is timed"""
+    """The work of `python -m gpu_kernels.measure`. raises UsageError for options that say how the CPU is timed"""
     from gpu_kernels.measurement import append, line
     from qbench.kernels.gpu import WrongResults, gpu_rows
 
@@ -104,14 +114,14 @@ def rows_of(cases, counts, busy: float, clock: str, update):
 
 
 def line(row: dict) -> str:
-    """What it is, our figures, then each peer's time and how many times as fast as it ours is."""
+    """Its name, our figures, then each peer's time and how many times as fast as it ours is."""
     tokens = "" if row["tokens"] is None else f"M={row['tokens']}"
     label = f"{row['op']:<18} {row['shape']:<11} {tokens:<6}"
     return "  ".join([label, *(contender(name, entry, row) for name, entry in row["contenders"].items())])
 
 
 def rate(entry: dict, bound_by: str) -> str:
-    """Of what the kernel is bound by."""
+    """Share of the bound of the kernel."""
     return f"{entry['gb_s']:>6.1f} GB/s" if bound_by == "bytes" else f"{entry['tera_ops']:>6.3f} TOPS"
 
 

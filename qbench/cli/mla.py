@@ -1,4 +1,4 @@
-"""`qbench mla`: what each way to attend by multi-head latent attention costs, and which the runtime takes."""
+"""`qbench mla`: cost of each way to compute multi-head latent attention costs, and which the runtime takes."""
 
 from itertools import groupby
 from operator import itemgetter
@@ -16,22 +16,37 @@ HEADINGS = ("mode", "cache", "operations", "time", "memory")
 
 @click.command("mla")
 @click.argument("model", default="rand:deepseek-v2-lite")
-@click.option("--ctx", "contexts", type=IntList(0), default=(), show_default="512,4096, or fewer", help="Tokens held.")
-@click.option("--batch", "batches", type=IntList(1), default="1,4", show_default=True, help="Sequences at once.")
-@click.option("--tokens", type=IntList(1), default=(), show_default="1,512, or fewer", help="New ones of a sequence.")
-@click.option("--mode", "modes", multiple=True, help="Only this one; once, or for each of several.")
-@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Turns of each mode.")
-@click.option("--cpu-time", is_flag=True, help="On a busy machine: count what the process gets, of one thread.")
+@click.option(
+    "--ctx",
+    "contexts",
+    type=IntList(0),
+    default=(),
+    show_default="512,4096, or fewer",
+    help="Number of tokens in the cache.",
+)
+@click.option(
+    "--batch", "batches", type=IntList(1), default="1,4", show_default=True, help="Number of sequences at once."
+)
+@click.option(
+    "--tokens", type=IntList(1), default=(), show_default="1,512, or fewer", help="Number of new tokens per sequence."
+)
+@click.option("--mode", "modes", multiple=True, help="Time only this mode; may be given several times.")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Number of turns of each mode."
+)
+@click.option("--cpu-time", is_flag=True, help="Count CPU time of one thread; for busy machines.")
 @click.option("--device", default="cpu", show_default=True, help="cpu: as the runtime runs it; cuda: torch, float32.")
 @click.option("--keep", type=click.Path(), help="Append the rows as records to this file or folder.")
-@click.option("--fit", type=click.Path(), help="Measure nothing: what each term costs in the rows kept in this file.")
+@click.option(
+    "--fit", type=click.Path(), help="Measure nothing, and fit the cost of each term to the rows of this file."
+)
 @kv_option
 @threads_option
 @json_option
 def command(model, contexts, batches, tokens, modes, rounds, cpu_time, device, keep, fit, kv, threads, as_json) -> None:
-    """Bytes, operations, time and memory of one layer's latent attention in every mode.
+    """Bytes, operations, time and memory of latent attention in one layer, for every mode.
 
-    Modes take turns; * marks what the runtime takes, and --tokens 64,128,256,512 shows where that should change.
+    Modes take turns. A star marks the mode that the runtime takes.
     """
     if fit is not None:
         return print_costs(fit, as_json)
@@ -53,7 +68,7 @@ def command(model, contexts, batches, tokens, modes, rounds, cpu_time, device, k
 
 
 def print_tables(rows: list[dict], crossovers: list[dict]) -> None:
-    """A block for each case, then where the modes cross, if the rows can tell."""
+    """A block for each case, then where the modes cross, if the rows show it."""
     for (tokens, context, batch), of_case in groupby(rows, itemgetter("tokens", "context", "batch")):
         click.echo(f"\n{tokens} new, {context} held, batch {batch}, one layer")
         click.echo("\n".join(aligned(HEADINGS, map(cells, of_case))))

@@ -1,4 +1,4 @@
-"""`qbench models`: what can be named without a file; `qbench models ref:NAME --skills` measures a reference model."""
+"""`qbench models`: models that need no file; `qbench models ref:NAME --skills` measures a reference model."""
 
 from pathlib import Path
 
@@ -15,13 +15,13 @@ from quant.present import present
 
 @click.command("models")
 @click.argument("model", required=False)
-@click.option("--skills", is_flag=True, help="Measure what a reference model has learnt, on its held-out sets.")
-@click.option("--recipe", help="With --skills: the model as this recipe would make it.")
+@click.option("--skills", is_flag=True, help="Measure the skills of a reference model on its held-out sets.")
+@click.option("--recipe", help="With --skills: quantize the model by this recipe first.")
 @click.option("--into", type=click.Path(), help="With --skills: put the lines between a file's `skills` markers.")
 @threads_option
 @json_option
 def command(model, skills: bool, recipe, into, threads, as_json: bool) -> None:
-    """The models that can be named without a file, or the SKILLS of one of the reference models."""
+    """Models that need no file, or the skills of a reference model."""
     if skills != (model is not None):
         raise click.UsageError("a model is named together with --skills, as in: qbench models ref:llama --skills")
     if skills:

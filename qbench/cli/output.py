@@ -1,4 +1,4 @@
-"""What commands print: one JSON object on stdout for machines, aligned pairs for people."""
+"""Output of commands: one JSON object on stdout for machines, aligned pairs for people."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,22 +13,28 @@ from qbench.threads import MAX_THREADS
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="JSON on stdout, and nothing else: one object, or one a line for tables."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON on stdout and nothing else: one object, or one per line for tables.",
 )
 
 
 def threads_option(command: Callable) -> Callable:
     threads = click.IntRange(1, MAX_THREADS)
-    return click.option("--threads", type=threads, help="Threads to use  [default: all cores]")(command)
+    return click.option("--threads", type=threads, help="Number of threads  [default: all cores]")(command)
 
 
 def device_option(command: Callable) -> Callable:
-    text = "Where the model runs; interpreter: cuda's kernels on the CPU, for proof alone"
+    text = "Device that runs the model; interpreter: CUDA kernels on the CPU, for tests"
     return click.option("--device", type=click.Choice(DEVICES), default=CPU, help=text, show_default=True)(command)
 
 
 def compute_option(command: Callable) -> Callable:
-    text = "Precision of matmuls. fast: rounds further for many tokens; exact: weights as stored; float32: inputs, too"
+    text = (
+        "Precision of matmuls. fast: rounds weights again for many tokens; exact: weights as stored; "
+        "float32: inputs as float32 too"
+    )
     option = click.option("--compute", type=click.Choice(PRECISIONS), default=FAST, help=text, show_default=True)
     return option(command)
 
@@ -38,7 +44,7 @@ def print_json(value: Any) -> None:
 
 
 def print_warning(text: str | None) -> None:
-    """On stderr; nothing where there is none."""
+    """Print on stderr; nothing for None."""
     if text is not None:
         click.echo(text, err=True)
 

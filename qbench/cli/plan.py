@@ -13,13 +13,19 @@ from qbench.measure.records.kept_row import keep_row
 
 @click.command("plan")
 @click.argument("model")
-@click.option("--recipe", help="The model as this recipe would make it  [default: as it is stored]")
+@click.option("--recipe", help="Plan for the model quantized by this recipe  [default: as stored]")
 @kv_option
-@click.option("--ctx", type=click.IntRange(min=1), help="Tokens a sequence  [default: the model's own, 8192 at most]")
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences side by side.")
+@click.option(
+    "--ctx", type=click.IntRange(min=1), help="Number of tokens per sequence  [default: the model's own, at most 8192]"
+)
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Number of sequences at once.")
 @cache_options
-@click.option("--memory", type=MEMORY_SIZE, help="What fits into so much, e.g. 24GiB.")
-@click.option("--measure", is_flag=True, help="Run it, too, in a process of its own, and compare the peaks.")
+@click.option(
+    "--memory",
+    type=MEMORY_SIZE,
+    help="Print the largest contexts and batches that fit into this much memory, for example 24GiB.",
+)
+@click.option("--measure", is_flag=True, help="Also run the model in a fresh process, and compare the peaks.")
 @click.option("--keep", type=click.Path(), help="Append the plan as a record to this file or folder.")
 @json_option
 def command(

@@ -23,7 +23,7 @@ PROTOCOLS = (
 
 @dataclass(frozen=True, slots=True)
 class QualityOptions:
-    """What the options say; None or empty where nothing was given."""
+    """Values of the options; None or empty for those that were not given."""
 
     reference: str | None
     protocols: tuple[str, ...]
@@ -47,17 +47,25 @@ class QualityOptions:
 
 _path = click.Path(path_type=Path)
 OPTIONS = (
-    click.option("--reference", help="The unquantized model; its logits are what KLD is measured from."),
+    click.option("--reference", help="The unquantized model, from whose logits KLD is measured."),
     click.option("--protocol", "protocols", multiple=True, help=f"{PROTOCOLS}.  [default: gptq-2048]"),
     click.option("--text", type=click.Path(), help="UTF-8 text  [default: a reference model's held-out text]"),
-    click.option("--documents", type=click.Choice(HOW), help="How lm-eval-* divide the text  [default: as it looks]"),
     click.option(
-        "--windows", type=click.IntRange(min=1), help="How many (lm-eval-*: documents), spread over it  [default: all]"
+        "--documents",
+        type=click.Choice(HOW),
+        help="Division of the text into documents for lm-eval-* protocols  [default: detected]",
     ),
-    click.option("--logits", type=_path, help="A file that --save-logits wrote, in place of --reference."),
-    click.option("--save-logits", type=_path, help="Keep MODEL's logits in this file, as the reference of later runs."),
     click.option(
-        "--kld-reference", type=click.Choice(KEPT), help="How they are kept  [default: exact if that is < 2 GiB]"
+        "--windows",
+        type=click.IntRange(min=1),
+        help="Number of windows (lm-eval-*: documents) to score, spread over the text  [default: all]",
+    ),
+    click.option("--logits", type=_path, help="Logits that --save-logits wrote, instead of --reference."),
+    click.option(
+        "--save-logits", type=_path, help="Write the logits of MODEL to this file, as the reference of later runs."
+    ),
+    click.option(
+        "--kld-reference", type=click.Choice(KEPT), help="Form of the saved logits  [default: exact if that is < 2 GiB]"
     ),
 )
 
@@ -69,7 +77,7 @@ def quality_options(command: Callable) -> Callable:
 
 
 def check_quality(quality: QualityOptions, as_another: str | bool | None) -> None:
-    """as_another   what else would be measured than MODEL as it is"""
+    """as_another   the option that changes MODEL, if one was given"""
     if quality.kld_reference and quality.save_logits is None:
         raise click.UsageError("--kld-reference says how --save-logits keeps logits; give both")
     if quality.save_logits is None:

@@ -1,4 +1,4 @@
-"""What `qbench eval` prints for people: each figure with its interval, names as in the JSON or as llama.cpp's."""
+"""Output of `qbench eval` for people: each figure with its interval, names as in the JSON or as llama.cpp's."""
 
 from typing import TYPE_CHECKING
 

@@ -28,15 +28,15 @@ if TYPE_CHECKING:  # loaded when the command runs, not for its help
     type=click.Path(),
     help="A .gguf file or a directory, as the recipe's container says  [default: the conventional name]",
 )
-@click.option("--max-shard-size", type=BYTE_COUNT, help="Shards of at most so many bytes of tensors (GGUF), e.g. 2G.")
+@click.option("--max-shard-size", type=BYTE_COUNT, help="Largest size of a shard (GGUF), for example 2G.")
 @click.option("--best", is_flag=True, help="Search longer for each tensor's codes.")
 @click.option("--resume", is_flag=True, help="Continue a run that was killed.")
-@click.option("--dry-run", is_flag=True, help="Print what each tensor becomes, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the format of each tensor, and write nothing.")
 @calibration_options
 @threads_option
 @json_option
 def command(model, recipe_name, output, max_shard_size, best, resume, dry_run, calibration, threads, as_json) -> None:
-    """Write MODEL as one recipe says, with a manifest of what was done."""
+    """Quantize MODEL by a recipe, and write it with a manifest."""
     from qbench.sources import open_source
     from quant.artifacts import make_artifact_job
     from quant.artifacts.output import default_output
@@ -154,7 +154,7 @@ def refuse_own_files(job: "QuantizationJob") -> None:
     from quant.artifacts.output import replaced_files
 
     source = job.source
-    own = {getattr(source, "path", None), *getattr(source, "paths", ())} - {None}  # none: a model that no file holds
+    own = {getattr(source, "path", None), *getattr(source, "paths", ())} - {None}  # without a model that no file holds
     for path in replaced_files(job.output) if job.output else ():
         if any(path.samefile(file) for file in own):
             raise InputError(f"{path} is the model itself, which would be lost; write to another name")

@@ -25,10 +25,17 @@ FORMS = ("md", "csv", "json")
 @click.argument("sql", required=False)
 @click.option("--schema", "show_schema", is_flag=True, help="List tables and columns instead.")
 @click.option("--records", multiple=True, type=click.Path(), help="Files or folders  [default: results and runs]")
-@click.option("--format", "form", type=click.Choice(FORMS), default="md", show_default=True, help="Printed on stdout.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    default="md",
+    show_default=True,
+    help="Format of the tables on stdout.",
+)
 @json_option
 def command(sql: str | None, show_schema: bool, records: tuple[str, ...], form: str, as_json: bool) -> None:
-    """Answer one SELECT over the tables results, kernels, versus and records; nothing can be changed.
+    """Answer one SELECT over the tables results, kernels, versus and records. It cannot change them.
 
     \b
     qbench query "select recipe, kld_mean, tg_tok_s from results where model = 'ref:llama' order by kld_mean"

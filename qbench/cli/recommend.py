@@ -27,23 +27,33 @@ FOLDER = "runs/recommend"
     "--memory",
     type=MEMORY_SIZE,
     required=True,
-    help="Of the whole process: its runtime (Python, torch), weights, keys and values, workspace; e.g. 6GiB.",
+    help="Memory of the whole process: Python and torch, weights, KV cache, workspace; for example 6GiB.",
 )
-@click.option("--tps", type=FiniteRange(min=0, min_open=True), help="Tokens a second at least, all sequences.")
-@click.option("--ctx", type=click.IntRange(min=1), help="Tokens a sequence  [default: the model's own, 8192 at most]")
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences side by side.")
-@click.option("--recipes", help="Among these alone, e.g. q8_0,gptq-w4g128  [default: ten that need no calibration]")
-@click.option("--kv", metavar="FORMAT,...", help="KV formats to choose from, e.g. f32,kv-fp8  [default: five]")
-@click.option("--text", type=click.Path(), help="What KLD is measured on  [default: a reference model's held-out text]")
-@click.option("--windows", type=click.IntRange(min=1), default=24, show_default=True, help="Of the text.")
+@click.option(
+    "--tps",
+    type=FiniteRange(min=0, min_open=True),
+    help="Smallest acceptable number of tokens per second, of all sequences together.",
+)
+@click.option(
+    "--ctx", type=click.IntRange(min=1), help="Number of tokens per sequence  [default: the model's own, at most 8192]"
+)
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Number of sequences at once.")
+@click.option(
+    "--recipes", help="Recipes to choose from, for example q8_0,gptq-w4g128  [default: ten that need no calibration]"
+)
+@click.option("--kv", metavar="FORMAT,...", help="KV formats to choose from, for example f32,kv-fp8  [default: five]")
+@click.option("--text", type=click.Path(), help="Text for the KLD  [default: a reference model's held-out text]")
+@click.option(
+    "--windows", type=click.IntRange(min=1), default=24, show_default=True, help="Number of text windows to score."
+)
 @click.option("--exhaustive", is_flag=True, help="Measure every point that fits, not only those likely to matter.")
 @click.option(
-    "-o", "--output", type=click.Path(), default=FOLDER, show_default=True, help="Folder of what is measured."
+    "-o", "--output", type=click.Path(), default=FOLDER, show_default=True, help="Folder of the measurements."
 )
 @threads_option
 @json_option
 def command(model, memory, tps, ctx, batch, recipes, kv, text, windows, exhaustive, output, threads, as_json) -> None:
-    """The point nearest to MODEL that fits, and why each other one does not; exit 1 where nothing does."""
+    """Find the recipe and KV format nearest to MODEL that fit the limits; exit status 1 if nothing fits."""
     from qbench.recommend import Asked, recommend
     from qbench.recommend.candidates import KV_CHOICES, RECIPES
 
@@ -62,7 +72,7 @@ def command(model, memory, tps, ctx, batch, recipes, kv, text, windows, exhausti
 
 
 def narrator(update: Update) -> Callable:
-    """Tells what is measured: the bar for what runs, a line on stderr as each point ends."""
+    """Shows progress: a bar for the running point, and a line on stderr as each point ends."""
 
     def tell(event) -> None:
         if event.kind == "progress":
@@ -116,7 +126,7 @@ def print_others(group: "list[JudgedPoint]") -> None:
 
 
 def about(one: "MeasuredPoint", more: "MoreKld | None" = None) -> dict[str, str | None]:
-    """What is known of a point that fits."""
+    """Figures of a point that fits."""
     low, high = one.kld_interval or (None, None)
     kld = f"{one.kld:.2e} nats" + ("" if low is None else f"  (95 % {low:.2e} to {high:.2e})")
     parts = {"runtime": one.runtime_bytes, "weights": one.resident_bytes, "KV cache": one.kv_bytes}

@@ -1,4 +1,4 @@
-"""Options and variables of earlier versions: one line says what they are called now."""
+"""Options and variables of earlier versions: one line says their new names."""
 
 import os
 

@@ -28,26 +28,42 @@ def names(_context, _option, text: str | None) -> list[str] | None:
 
 @click.command("report")
 @click.argument("records", nargs=-1, required=True, type=click.Path())
-@click.option("--format", "form", type=click.Choice(FORMS), default="md", show_default=True, help="Printed on stdout.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    default="md",
+    show_default=True,
+    help="Format of the tables on stdout.",
+)
 @click.option("-o", "--output", type=click.Path(), help="Write report.md, .csv, .json and .html into this folder.")
 @click.option("--html", "page", type=click.Path(dir_okay=False), help="Write the page to this file.")
-@click.option("--svg", "picture", type=click.Path(dir_okay=False), help="Write NAME-light.svg and NAME-dark.svg.")
-@click.option("--into", type=click.Path(), help="Put the Markdown between a file's qbench markers.")
-@click.option("--marker", default="quickstart", show_default=True, help="Which markers, with --into.")
-@click.option("--columns", callback=names, help="Of the Markdown tables, as in recipe,size_bytes,kld_mean.")
-@click.option("--cache-table", is_flag=True, help="One table of caches: quality, recall, speed, memory.")
-@click.option("--policies", is_flag=True, help="Tables of KV-cache policies: quality against bytes held and speed.")
-@click.option("--interaction", is_flag=True, help="Tables of losses together over the sum of losses alone.")
-@click.option("--attention-table", is_flag=True, help="Tables of attention by context: quality, speed, memory.")
+@click.option(
+    "--svg",
+    "picture",
+    type=click.Path(dir_okay=False),
+    help="Write a picture of quality against size, as NAME-light.svg and NAME-dark.svg.",
+)
+@click.option("--into", type=click.Path(), help="Put the Markdown between the qbench markers of this file.")
+@click.option("--marker", default="quickstart", show_default=True, help="Name of the markers, with --into.")
+@click.option(
+    "--columns", callback=names, help="Columns of the Markdown tables, for example recipe,size_bytes,kld_mean."
+)
+@click.option("--cache-table", is_flag=True, help="Print one table of cache layouts: quality, recall, speed, memory.")
+@click.option("--policies", is_flag=True, help="Print tables of cache policies: quality against held bytes and speed.")
+@click.option("--interaction", is_flag=True, help="Print tables of joint losses over the sum of single losses.")
+@click.option(
+    "--attention-table", is_flag=True, help="Print tables of attention code by context: quality, speed, memory."
+)
 @click.option("--keep", type=click.Path(), help="Append the rows that this file or folder does not hold yet.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def command(
     records, form, output, page, picture, into, marker: str, columns, cache_table, policies, interaction,
     attention_table, keep, as_json: bool,
 ) -> None:  # fmt: skip
-    """Tables of RECORDS (JSONL files of sweeps, or folders); rows that do not compare stand in tables of their own.
+    """Tables of RECORDS (JSONL files or folders). Rows that cannot be compared are in separate tables.
 
-    The page of --html and -o is one file that needs no network: filters, scatters, passports, comparisons.
+    The page of --html and -o is one file that needs no network: filters, scatter plots, comparisons.
     """
     asked = {
         "--cache-table": render_caches if cache_table else None,

@@ -1,4 +1,4 @@
-"""`qbench selftest`: whether the kernels compute what they should on this machine."""
+"""`qbench selftest`: checks of the kernels on this machine."""
 
 import os
 import subprocess
@@ -17,14 +17,14 @@ COUNTS = ("ok", "emulated", "wrong", "not_executed", "no_oracle")
 
 @click.command("selftest")
 @click.option("--only", default="", help="Ops whose name contains this.")
-@click.option("-v", "--verbose", is_flag=True, help="A line for each implementation.")
-@click.option("--emulate-amx", is_flag=True, help="Without AMX: run its kernels by emulation, which takes minutes.")
+@click.option("-v", "--verbose", is_flag=True, help="Print one line per implementation.")
+@click.option("--emulate-amx", is_flag=True, help="Emulate AMX kernels on a processor without AMX; takes minutes.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, only: str, verbose: bool, emulate_amx: bool, as_json: bool) -> None:
     """Check every kernel, in every instruction set that this machine runs, against its oracle.
 
-    Exit status 1 if one is wrong or has no oracle, or if none ran.
+    Exit status 1 if one is wrong or has no oracle, or if no kernel ran.
     """
     if emulate_amx:
         ctx.exit(with_emulator(["--only", only, *["--verbose"] * verbose, *["--json"] * as_json]))
@@ -58,7 +58,7 @@ def with_emulator(options: list[str]) -> int:
 
 
 def print_rows(rows: list[dict], verbose: bool) -> None:
-    """A line an op; one for each implementation of those that are wrong, or of all where that is asked for."""
+    """A line per op; one for each implementation of those that are wrong, or of all if that is asked for."""
     width = max(len(row["op"]) for row in rows)
     for op, group in groupby(rows, key=lambda row: row["op"]):
         found = list(group)

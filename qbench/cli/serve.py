@@ -13,17 +13,38 @@ from quant.errors import InputError
 
 @click.command("serve")
 @click.argument("model")
-@click.option("--recipe", help="Serve MODEL as this recipe would make it, quantized while it loads.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is every one.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any that is free.")
+@click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; 0.0.0.0 means every address of the machine.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 means any free one."
+)
 @click.option("--memory", type=MEMORY_SIZE, default="1GiB", show_default=True, help="Memory of the KV cache.")
-@click.option("--max-batch", type=click.IntRange(min=1), default=32, show_default=True, help="Requests that run.")
-@click.option("--max-queue", type=click.IntRange(min=1), default=1024, show_default=True, help="Requests that wait.")
-@click.option("--no-prefix-caching", is_flag=True, help="Compute every prompt whole.")
+@click.option(
+    "--max-batch", type=click.IntRange(min=1), default=32, show_default=True, help="Largest number of running requests."
+)
+@click.option(
+    "--max-queue",
+    type=click.IntRange(min=1),
+    default=1024,
+    show_default=True,
+    help="Largest number of waiting requests.",
+)
+@click.option("--no-prefix-caching", is_flag=True, help="Compute every prompt completely, without shared prefixes.")
 @click.option("--preempt", type=click.Choice(["recompute", "swap"]), default="recompute", show_default=True,
-              help="How a preempted request gets its KV cache back.")  # fmt: skip
-@click.option("--swap-memory", type=MEMORY_SIZE, default="1GiB", show_default=True, help="For --preempt swap.")
-@click.option("--api-key", envvar="QBENCH_API_KEY", help="What clients must bring  [env QBENCH_API_KEY]")
+              help="Way in which a preempted request gets its KV cache back.")  # fmt: skip
+@click.option(
+    "--swap-memory",
+    type=MEMORY_SIZE,
+    default="1GiB",
+    show_default=True,
+    help="Memory for preempted requests, with --preempt swap.",
+)
+@click.option("--api-key", envvar="QBENCH_API_KEY", help="Key that clients must send  [env QBENCH_API_KEY]")
 @kv_option
 @engine_cache_options
 @kv_store_options

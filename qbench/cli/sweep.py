@@ -18,26 +18,37 @@ from qbench.sweep.forecast.time_left import TimeLeft
 from qbench.sweep.interrupt import gentle_interrupt
 from qbench.sweep.suite.rules import parse_only
 
-KEPT = Path("results")  # rows of earlier sweeps, which tell how long cases take
-INTERRUPTED = 130  # 128 + SIGINT, as shells tell it
+KEPT = Path("results")  # rows of earlier sweeps, for the time that cases take
+INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
 
 @click.command("sweep")
 @click.argument("suite", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="Folder of the run  [default: runs/<name of the suite>]")
-@click.option("--only", multiple=True, metavar="AXIS=VALUE,...", help="Such cases, as recipe=q4_k_m|q4_0,model=ref:*")
-@click.option("--shuffle", type=int, metavar="SEED", help="Measure in a random order, the same for the same seed.")
-@click.option("--limit", type=CaseLimit(), help="So many cases at most now, or none begun after a time such as 50min.")
-@click.option("--resume/--fresh", default=True, show_default=True, help="Keep what is measured, or measure anew.")
-@click.option("--again", is_flag=True, help="Then every speed a second time: the noise floor that `compare` uses.")
-@click.option("--dry-run", is_flag=True, help="Print what would run and what it takes, and write nothing.")
-@click.option("--ray", metavar="ADDRESS", help="On the nodes of a Ray cluster: HOST:PORT of its head, or auto.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="AXIS=VALUE,...",
+    help="Measure only these cases, for example recipe=q4_k_m|q4_0,model=ref:*",
+)
+@click.option(
+    "--shuffle", type=int, metavar="SEED", help="Measure in a random order; the same seed gives the same order."
+)
+@click.option(
+    "--limit",
+    type=CaseLimit(),
+    help="Largest number of cases to measure now, or a time such as 50min after which no case begins.",
+)
+@click.option("--resume/--fresh", default=True, show_default=True, help="Keep measured cases, or measure them again.")
+@click.option("--again", is_flag=True, help="Then measure every speed again: the noise floor that `compare` uses.")
+@click.option("--dry-run", is_flag=True, help="Print the cases with their time, memory and disk, and write nothing.")
+@click.option("--ray", metavar="ADDRESS", help="Run on the nodes of a Ray cluster: HOST:PORT of its head, or auto.")
 @json_option
 @click.pass_context
 def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, again, dry_run, ray, as_json) -> None:
     """Measure every case of SUITE, a file or the name of one under suites/, that the folder does not hold yet.
 
-    It is safe to stop and to start again: Ctrl-C ends it after the case that runs; a second one at once.
+    A sweep can be stopped and started again: Ctrl-C ends it after the running case, a second Ctrl-C at once.
     """
     from qbench.sweep.suite.load_suite import load_suite
     from qbench.sweep.sweep import Selection, run_sweep
@@ -59,7 +70,7 @@ def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, a
 
 
 def executor(ray: str | None) -> Callable:
-    """What makes of the run's folder what its cases run in: this machine, or the cluster at an address."""
+    """Makes the executor of a run's folder: this machine, or the cluster at an address."""
     if ray is None:
         from qbench.sweep.executor import LocalExecutor
 
@@ -83,7 +94,7 @@ def say_stopping() -> None:
 
 
 def time_left(records: Path) -> Callable:
-    """Makes of the cases that a run is going to measure how long they take, by what is known of such."""
+    """Makes of the cases that a run is going to measure the time that they take, by earlier cases."""
 
     def of(cases):
         from qbench.sweep.forecast.forecast import read_past
@@ -94,7 +105,7 @@ def time_left(records: Path) -> Callable:
 
 
 def print_result(result, folder: Path, as_json: bool) -> None:
-    """The table on stdout, every form of it beside the records, and the path of the page."""
+    """The table on stdout, every form of it next to the records, and the path of the page."""
     if not result.records.exists():
         return
     report = write_report(result.records, folder)

@@ -1,4 +1,4 @@
-"""What `qbench sweep --dry-run` prints: a line a model, then time, memory and disk; with --json an object a case."""
+"""Output of `qbench sweep --dry-run`: a line per model, then time, memory and disk; with --json an object a case."""
 
 from itertools import groupby
 
@@ -71,7 +71,7 @@ def model_line(model: str, cases: list) -> list[str]:
 
 
 def summary(suite, forecast) -> list[str]:
-    """Time, memory and disk, and what of them there is not enough of."""
+    """Time, memory and disk, and those that the machine lacks."""
     unknown = sum(case.seconds is None for case in forecast.waiting)
     without = f", without {unknown} cases of which nothing is known" if unknown else ""
     disk = forecast.artifact_bytes + forecast.temporary_bytes

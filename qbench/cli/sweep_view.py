@@ -1,4 +1,4 @@
-"""A sweep while it runs: a live table on a terminal, a line a case on a pipe; all of it on stderr."""
+"""A sweep while it runs: a live table on a terminal, a line per case on a pipe; all of it on stderr."""
 
 import time
 from collections import deque

@@ -17,7 +17,7 @@ from qbench.run_options import RunOptions
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """What the options say; None or empty where nothing was given."""
+    """Values of the options; None or empty for those that were not given."""
 
     tasks: str | None
     limit: int | None
@@ -52,10 +52,19 @@ def check_question_name(name: str) -> None:
 
 
 OPTIONS = (
-    click.option("--tasks", help="lm-eval's tasks in place of perplexity, e.g. blimp,ref_sums; list: those offline"),
-    click.option("--limit", type=click.IntRange(min=1), help="The first items of each task  [default: all]"),
-    click.option("--num-fewshot", type=click.IntRange(min=0), help="Solved examples  [default: as a task says]"),
-    click.option("--include-path", multiple=True, help="Folder of more task files; may be given several times."),
+    click.option(
+        "--tasks",
+        help="Tasks of lm-eval instead of perplexity, e.g. blimp,ref_sums; `list` prints those that work offline",
+    ),
+    click.option(
+        "--limit", type=click.IntRange(min=1), help="Number of first items to use of each task  [default: all]"
+    ),
+    click.option(
+        "--num-fewshot",
+        type=click.IntRange(min=0),
+        help="Number of solved examples in the prompt  [default: the task's own]",
+    ),
+    click.option("--include-path", multiple=True, help="Folder with more task files; may be given several times."),
     click.option(
         "--metadata",
         type=JsonObject(),
@@ -69,7 +78,7 @@ OPTIONS = (
     click.option(
         "--answers",
         type=click.Path(path_type=Path),
-        help="Folder that keeps each answer as it comes: tasks that were stopped go on.",
+        help="Folder that keeps each answer, so that a stopped run continues.",
     ),
 )
 

@@ -11,12 +11,12 @@ from qbench.measure.host.machine import available_cores
 
 @click.command("verify")
 @click.argument("artifact", type=click.Path(path_type=Path))
-@click.option("--source", help="The model it was made from, where that has moved.")
-@click.option("--calibration", help="The calibration text or importance matrix, where that has moved.")
+@click.option("--source", help="The model it was made from, if it has moved.")
+@click.option("--calibration", help="The calibration text or importance matrix, if it has moved.")
 @threads_option
 @json_option
 def command(artifact: Path, source: str | None, calibration: str | None, threads: int | None, as_json: bool) -> None:
-    """Make ARTIFACT again as its manifest says, and compare bit by bit. Exit status 1 where a tensor differs."""
+    """Make ARTIFACT again as its manifest says, and compare bit by bit. Exit status 1 if a tensor differs."""
     from qbench.runtime import set_threads
     from qbench.verify import verify
 

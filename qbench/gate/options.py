@@ -1,4 +1,4 @@
-"""What a gate is told."""
+"""Options of a gate."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +11,15 @@ GATES = ("quality", "memory", "speed")
 
 @dataclass(frozen=True, slots=True)
 class GateOptions:
-    """What is compared with what.
+    """The two sides of a gate, and its limits.
 
     baseline      a file or folder of records, or a commit
     report        gates that are shown and never red
     skip          gates that are left out
     see           slowdown that is to be found: launches in turn with a base commit go on until each check would
-    budget_s      of the launches: none begins after it
-    any_machine   take records of another machine for what depends on it little
-    folder        where this tree's artifacts and records go
+    budget_s      of the launches: no launch begins after it
+    any_machine   take records of another machine for gates that depend little on the machine
+    folder        of this tree's artifacts and records
     """
 
     suite: Path
@@ -37,9 +37,9 @@ class GateOptions:
 
 
 def suite_file(name: str) -> Path:
-    """The file of that name; for a name without a folder else suites/NAME.yaml, here or beside this code.
+    """The file of that name; for a name without a folder else suites/NAME.yaml, here or next to this code.
 
-    raises   InputError for none, with what was tried
+    raises   InputError if no file is found, with the paths that were tried
     """
     tried = [Path(name)]
     if name == Path(name).name:

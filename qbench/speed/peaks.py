@@ -1,10 +1,7 @@
-"""What this machine can do at most, measured in the same run as what is compared with it."""
+"""What this machine can do at most, measured in the same run as the figures that are compared with it."""
 
 from functools import cache
 
-import torch
-
-from gpu_kernels.proof.machine_peaks import measure_machine_peaks as measure_gpu_peaks
 from qbench.devices import CPU, CUDA
 from qbench.measure.host.machine import last_level_cache_bytes
 
@@ -27,6 +24,8 @@ def measure_bandwidth(threads: int, device: str = CPU) -> float:
 def last_cache_bytes(device: str = CPU) -> int:
     """Of the cache before the memory; 0 where the system does not say."""
     if device == CUDA:
+        import torch  # slow, and a processor's cache needs none of it
+
         return torch.cuda.get_device_properties(0).L2_cache_size
     return last_level_cache_bytes()
 
@@ -44,7 +43,11 @@ def measure_op_peaks(threads: int, device: str = CPU) -> dict[str, float]:
 @cache
 def gpu_peaks() -> dict[str, float]:
     """As gpu_kernels measures them, once a process; their memory is freed."""
-    found = measure_gpu_peaks("cuda")
+    import torch
+
+    from gpu_kernels.proof.machine_peaks import measure_machine_peaks
+
+    found = measure_machine_peaks("cuda")
     torch.cuda.empty_cache()
     return found
 

@@ -17,12 +17,17 @@ RUN = "<!-- run -->"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A command line of a page. runs: whether its block is marked as runnable"""
+    """A command line of a page.
+
+    runs     whether its block is marked as runnable
+    is_span  whether it is part of a sentence, which may name an option without its value
+    """
 
     page: str
     number: int
     text: str
-    runs: bool
+    runs: bool = False
+    is_span: bool = False
 
     @property
     def words(self) -> list[str]:
@@ -45,7 +50,7 @@ def lines_of(name: str, content: str) -> list[Line]:
             found.append(Line(name, number, command, runs))
         elif not in_fence:
             spans = re.findall(r"`qbench ([^`]+)`", raw)
-            found += [Line(name, number, span, False) for span in spans if " -" in f" {span}"]
+            found += [Line(name, number, span, is_span=True) for span in spans if " -" in f" {span}"]
         marked = text == RUN or (marked and not text)
     return found
 
@@ -67,7 +72,14 @@ def check(line: Line) -> None:
     shown = ["MODEL", *(word for word in arguments)] if all(word.startswith("-") for word in arguments) else arguments
     try:
         command.make_context(name, list(arguments))
-    except click.MissingParameter:  # a code span may name an option alone
+    except click.exceptions.Exit:  # an option that prints and ends, such as --list
+        return
+    except click.BadOptionUsage:
+        if not line.is_span:
+            raise
+    except click.MissingParameter:
+        if not line.is_span:
+            raise
         command.make_context(name, shown, resilient_parsing=True)
 
 

@@ -28,7 +28,6 @@ from quant.recipes import RECIPES
             ["kv-int9", "+kv-int8"],
             id="unknown KV suffix",
         ),
-        pytest.param(["quantize", "ref:llama", "--recipe", "q8_0"], ["-o"], id="no output"),
         pytest.param(
             ["quantize", "ref:llama", "--recipe", "rtn-w4g128", "-o", "x.gguf"],
             ["rtn-w4g128", "gguf"],

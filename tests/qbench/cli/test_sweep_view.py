@@ -36,6 +36,7 @@ def event(kind: str, index: int, **details) -> SweepEvent:
     about = {
         "cache": "dynamic",
         "policy": "full",
+        "prefill": "dense",
         "compute": "fast",
         "isa": "auto",
         "device": "cpu",

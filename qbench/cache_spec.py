@@ -32,6 +32,8 @@ class CacheSpec:
     policy         tokens that the cache keeps, as `qbench.policies.parse_policy` reads it
     prefill_chunk  tokens of a sequence that pass at once, at most; None: as many as the cache takes
     prefill        blocks of the attention matrix that a prefill computes, as `qbench.prefill.parse_pattern` reads it
+    kv_ram         bytes of memory for keys and values, which spill to a disk beyond it; None: all stay in memory
+    kv_disk        bytes of that disk
     raises         InputError for an unknown name, and for values that do not go together
     """
 
@@ -39,6 +41,8 @@ class CacheSpec:
     policy: str = FULL
     prefill_chunk: int | None = None
     prefill: str = DENSE
+    kv_ram: int | None = None
+    kv_disk: int | None = None
 
     def __post_init__(self) -> None:
         check_layout(self.layout)
@@ -50,6 +54,8 @@ class CacheSpec:
             raise InputError(f"prefill_chunk is {self.prefill_chunk}, expected at least 1 token")
         if self.prefill != DENSE:
             self._check_goes_with_pattern()
+        if self.kv_ram is not None and (self.policy, self.layout, self.prefill) != (FULL, DYNAMIC, DENSE):
+            raise InputError(f"--kv-ram goes with cache {DYNAMIC}, policy {FULL} and prefill {DENSE}; got {self}")
 
     def _check_goes_with_pattern(self) -> None:
         pattern = f"prefill pattern {self.prefill}"

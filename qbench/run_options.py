@@ -25,10 +25,12 @@ class RunOptions(JsonData):
     prefill_chunk  tokens of a prompt that pass at once, at most; None: as many as the cache takes
     attention  the code that computes attention, one of qbench.attention_choice; None: the best that the model can have
     prefill    blocks of the attention matrix that a prefill computes, as qbench.prefill names it
+    kv_ram     bytes of memory for keys and values, which spill to a disk beyond it; None: all stay in memory
+    kv_disk    bytes of that disk; None: 10 GiB
     """
 
     # Other checkouts, which the gate times, lack these.
-    json_omits: ClassVar[tuple[str, ...]] = ("prefill_chunk", "attention", "prefill")
+    json_omits: ClassVar[tuple[str, ...]] = ("prefill_chunk", "attention", "prefill", "kv_ram", "kv_disk")
 
     recipe: str | None = None
     kv_format: str | None = None
@@ -40,6 +42,8 @@ class RunOptions(JsonData):
     prefill_chunk: int | None = None
     attention: str | None = None
     prefill: str = DENSE
+    kv_ram: int | None = None
+    kv_disk: int | None = None
 
     def __post_init__(self) -> None:
         check_compute(self.compute)
@@ -50,7 +54,7 @@ class RunOptions(JsonData):
     @property
     def cache_spec(self) -> CacheSpec:
         """raises InputError for a layout and a policy that do not go together"""
-        return CacheSpec(self.cache, self.policy, self.prefill_chunk, self.prefill)
+        return CacheSpec(self.cache, self.policy, self.prefill_chunk, self.prefill, self.kv_ram, self.kv_disk)
 
     def with_threads(self, threads: int | None) -> Self:
         return replace(self, threads=threads)

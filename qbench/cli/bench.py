@@ -13,6 +13,7 @@ from qbench.cli.cache_options import (
     attention_option,
     cache_list_options,
     kv_option,
+    kv_tier_options,
     pairs_of,
     prefill_chunk_option,
     prefill_option,
@@ -87,6 +88,7 @@ PRECISION = 0.02  # half of what a 5 % regression is told apart by
 @prefill_option
 @prefill_chunk_option
 @attention_option
+@kv_tier_options
 @device_option
 @json_option
 def command(
@@ -105,6 +107,8 @@ def command(
     prefill,
     prefill_chunk,
     attention,
+    kv_ram,
+    kv_disk,
     kv,
     device,
     as_json,
@@ -123,7 +127,15 @@ def command(
     clock, counts = "cpu" if cpu_time else "wall", threads or (None,)
     recipe = recipes[0] if len(recipes) == 1 else None
     options = RunOptions(
-        recipe, kv, device=device, threads=counts[0], prefill_chunk=prefill_chunk, attention=attention, prefill=prefill
+        recipe,
+        kv,
+        device=device,
+        threads=counts[0],
+        prefill_chunk=prefill_chunk,
+        attention=attention,
+        prefill=prefill,
+        kv_ram=kv_ram,
+        kv_disk=kv_disk,
     )
     alone = vs is None and len(models) == 1 and len(recipes) <= 1
     if (keep is not None and vs is None) or (cpu_time and alone):

@@ -109,6 +109,14 @@ def kv_store_options(command: Callable) -> Callable:
     return store(disk(command))
 
 
+def kv_tier_options(command: Callable) -> Callable:
+    """--kv-ram and --kv-disk of one long sequence."""
+    text = "Memory of the KV cache; the rest goes to a file in the folder of temporary files  [default: all in memory]"
+    ram = click.option("--kv-ram", type=MEMORY_SIZE, help=text)
+    disk = click.option("--kv-disk", type=MEMORY_SIZE, help="Disk that --kv-ram may use  [default: 10GiB]")
+    return ram(disk(command))
+
+
 def check_store(folder: Path | None, max_bytes: int, shares_prefixes: bool) -> "StoreOptions | None":
     """The store that --kv-store and --kv-disk ask for. raises InputError if no prefix is shared"""
     from qbench.runtime.engine import StoreOptions  # imports torch

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import click
 
-from qbench.cli.cache_options import cache_options, kv_option, prefill_option
+from qbench.cli.cache_options import cache_options, kv_option, kv_tier_options, prefill_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.output import json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
@@ -33,11 +33,13 @@ from quant.errors import InputError
 @kv_option
 @cache_options
 @prefill_option
+@kv_tier_options
 @threads_option
 @json_option
 def command(
     model, prompt, recipe, max_new_tokens, temperature, top_p, top_k, min_p, repetition_penalty, stop, logprobs, seed,
-    kv, cache, policy, prefill, prefill_chunk, attention, threads, as_json,
+    kv, cache, policy, prefill, prefill_chunk, attention, kv_ram, kv_disk, threads,
+    as_json,
 ) -> None:  # fmt: skip
     """Continue a prompt; tokens are printed as they come."""
     from qbench.calibration.open_subject import open_subject
@@ -45,7 +47,16 @@ def command(
 
     sampling = Sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
     options = RunOptions(
-        recipe, kv, cache, policy, threads=threads, prefill_chunk=prefill_chunk, attention=attention, prefill=prefill
+        recipe,
+        kv,
+        cache,
+        policy,
+        threads=threads,
+        prefill_chunk=prefill_chunk,
+        attention=attention,
+        prefill=prefill,
+        kv_ram=kv_ram,
+        kv_disk=kv_disk,
     )
     subject = open_subject(model, options)
     on_text = print_nothing if as_json else print_piece

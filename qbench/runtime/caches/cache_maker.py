@@ -33,6 +33,7 @@ from qbench.runtime.caches.recompute import RecomputeCache
 from qbench.runtime.caches.retrieval_cache import RetrievalCache, check_retrieval
 from qbench.runtime.caches.sink_cache import SinkCache, check_sinks, turns_with_text
 from qbench.runtime.caches.storages import codecs_of, make_memories, make_storage, of_head
+from qbench.runtime.caches.tiered_places import DISK_BYTES, TIER_TOKENS, num_tier_pages, tiered_places
 from qbench.runtime.caches.window_pages import WindowPages
 from qbench.runtime.prefill_tally import PrefillTally
 from quant.errors import InputError
@@ -121,8 +122,25 @@ class CacheMaker:
         if spec.layout == PAGED:
             pool = self._pool(batch * pages_of(min(capacity, self.config.max_positions)), mode)
             return pooled_cache(pool, [GrowingSequence(pool) for _ in range(batch)])
+        if spec.kv_ram is not None:
+            return self._tiered(batch, capacity, spec.kv_ram, spec.kv_disk or DISK_BYTES)
         cache = self._dynamic(batch, capacity, mode, spec)
         cache.max_held = min(capacity, self.config.max_positions) if spec.layout == STATIC else None
+        return cache
+
+    def _tiered(self, batch: int, capacity: int, ram_bytes: int, disk_bytes: int) -> KVCache:
+        config, scheme = self.config, self.scheme
+        if batch != 1:
+            raise InputError(f"{batch} sequences, but a KV cache with --kv-ram holds one")
+        if config.mla is not None or (scheme is not None and scheme.k_scale is not None):
+            raise InputError("--kv-ram needs keys and values of every head, with one scale format for all layers")
+        how = {"in_kernels": not is_in_torch(self._impl), "attention": attend_by(self._impl)}
+        one = make_storage(config, scheme, 0, 1, TIER_TOKENS, **how)
+        capacity = min(capacity, config.max_positions)
+        num_pages = num_tier_pages(one.page_bytes, config.num_layers, capacity, ram_bytes, disk_bytes)
+        storage = make_storage(config, scheme, 0, num_pages, TIER_TOKENS, **how)
+        cache = KVCache(config, tiered_places(storage, config.num_layers, disk_bytes))
+        cache.max_held = capacity
         return cache
 
     def foreseeing(self, read: Callable[[Cache], object], batch: int) -> Cache:

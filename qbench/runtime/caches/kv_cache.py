@@ -93,7 +93,7 @@ class KVCache(Cache):
         return self._equal_ends
 
     def has_kernel_view(self, num_tokens: int) -> bool:
-        return self._in_stores and len(self.groups) == 1
+        return self._in_stores and len(self.groups) == 1 and self.places.at_once
 
     def kernel_view(self, num_tokens: int) -> KernelView:
         places, ends = self.places, self._ends(self.places, num_tokens)

@@ -22,7 +22,10 @@ class Places(ABC, Generic[Memory]):
     memories     one per layer, with the same pages
     batch        sequences
     block_table  [B, pages] int32 in a forward pass: pages of each sequence, in order
+    at_once      whether all layers are in memory at once, in pages of one block table; False: `reserve` brings a layer
     """
+
+    at_once: bool = True
 
     layers: Sequence[int]
     memories: Sequence[Memory]

@@ -1,0 +1,72 @@
+"""`SpillFile`: memory on a disk that ends with the process, in slots of one size."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from qbench.runtime.tiers.aligned import aligned_buffer, padded, read_at
+from quant.errors import InputError
+
+
+class SpillFile:
+    """A file without a name, which the system removes when the process ends, however it ends.
+
+    One thread at a time reads and writes. Direct I/O if the file system has it: pages that are spilled for want of
+    memory would fill the page cache otherwise.
+
+    folder      None: that of temporary files
+    slot_bytes  of each slot
+    max_bytes   of all slots
+    raises      InputError for a folder that takes no file
+    """
+
+    def __init__(self, folder: Path | None, slot_bytes: int, max_bytes: int) -> None:
+        where = Path(tempfile.gettempdir()) if folder is None else folder
+        self.slot_bytes, self.max_bytes = slot_bytes, max_bytes
+        self.num_slots = max_bytes // padded(slot_bytes)
+        self._stride, self._num_used, self._free = padded(slot_bytes), 0, []
+        self._buffer = aligned_buffer(self._stride)
+        try:
+            self._descriptor = _unnamed(where)
+        except OSError as error:
+            raise InputError(f"{where}: cannot make a file for keys and values: {error.strerror}") from error
+
+    def allocate(self) -> int | None:
+        """A free slot; None if all are taken"""
+        if self._free:
+            return self._free.pop()
+        if self._num_used == self.num_slots:
+            return None
+        self._num_used += 1
+        return self._num_used - 1
+
+    def release(self, slot: int) -> None:
+        self._free.append(slot)
+
+    def write(self, slot: int, data: np.ndarray) -> None:
+        """data [slot_bytes] uint8; raises OSError for a full disk"""
+        self._buffer[: self.slot_bytes] = data
+        done = 0
+        while done < self._stride:
+            done += os.pwritev(self._descriptor, [self._buffer[done:].data], slot * self._stride + done)
+
+    def read(self, slot: int) -> np.ndarray:
+        """[slot_bytes] uint8, which the next call overwrites"""
+        count = read_at(self._descriptor, self._buffer, slot * self._stride)
+        if count != self._stride:
+            raise OSError(f"read {count} bytes of slot {slot}, expected {self._stride}")
+        return self._buffer[: self.slot_bytes]
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _unnamed(folder: Path) -> int:
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT, 0o600)
+    except OSError:  # a file system without unnamed files or without direct I/O
+        descriptor, name = tempfile.mkstemp(dir=folder)
+        os.unlink(name)
+        return descriptor

@@ -20,6 +20,7 @@ SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "retrieval-policies.md",
             "sparse-prefill.md",
             "prefix-store.md",
+            "breakeven.md",
             "larger-than-memory.md",
             "serve.md",
             "security-and-limits.md",

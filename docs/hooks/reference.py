@@ -1,9 +1,13 @@
 """Reference pages that are made from the registries, so that they cannot differ from the code."""
 
+import inspect
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
+import click
+
 from docs.hooks.suite_keys import AXIS_KEYS, SECTION_KEYS, SUITE_KEYS
-from qbench.cli.main import COMMANDS
+from qbench.cli.main import COMMANDS, cli
 from qbench.policies.registry import listed
 from qbench.store.columns import COLUMNS
 from quant.formats import FORMATS
@@ -66,9 +70,13 @@ def generated_pages() -> dict[str, str]:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table. `|` in cells is escaped."""
+    """A Markdown table. `|` in cells is escaped, apart from code, which Markdown reads as it is."""
+
+    def escaped(cell: object) -> str:
+        return re.sub(r"`[^`]*`|\|", lambda match: "\\|" if match[0] == "|" else match[0], str(cell))
+
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+    return "\n".join("| " + " | ".join(map(escaped, line)) + " |" for line in lines) + "\n"
 
 
 def page(title: str, body: str) -> str:
@@ -82,10 +90,19 @@ def commands_page() -> str:
 
 
 def command_page(name: str) -> str:
-    return (
-        f"# qbench {name}\n\n::: mkdocs-click\n    :module: qbench.cli.{name}\n    :command: command\n"
-        f"    :prog_name: qbench {name}\n    :depth: 1\n    :style: table\n    :remove_ascii_art: True\n"
+    """Usage, help and options of a command, as `--help` has them."""
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    ctx = click.Context(command, info_name=f"qbench {name}")
+    usage = f"qbench {name} {' '.join(command.collect_usage_pieces(ctx))}"
+    options = [one for one in command.get_params(ctx) if isinstance(one, click.Option)]
+    records = [record for one in options if (record := one.get_help_record(ctx)) is not None]
+    rows = [(f"`{option}`", " ".join(text.split()).replace("<", "&lt;")) for option, text in records]
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    help_text = "\n\n".join(  # click keeps the lines of a paragraph that begins with \b
+        f"```text\n{text[2:]}\n```" if text.startswith("\b\n") else text for text in paragraphs
     )
+    return "\n\n".join((f"# qbench {name}", help_text, f"```text\n{usage}\n```", table(("Option", "Meaning"), rows)))
 
 
 def recipes_page() -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from html import escape
 from importlib.resources import files
+from pathlib import PurePath
 from string import Template
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,6 +27,8 @@ SCRIPTS = (
     *("table", "board", "tray"),
     *("statistics", "strips", "reproduce", "panels", "passport", "comparison", "compare", "app"),
 )
+
+SPECS = ("ref:", "rand:", "shape:", "hf:")  # models that are no paths
 
 LEAD = "Quality is the divergence from the unquantized model's predictions; lower is better."
 
@@ -138,10 +141,15 @@ def _that_fit(records: Iterable[tuple[int, bytes]], room: int) -> tuple[list[int
 
 
 def _title(frame: "pd.DataFrame") -> str:
-    models = frame["model"].unique().tolist()
+    models = [_short(name) for name in frame["model"].unique().tolist()]
     if not models:
         return "No measurements yet"
     return f"What quantization costs {' and '.join(models)}" if len(models) <= 2 else "What quantization costs"
+
+
+def _short(model: str) -> str:
+    """The name of a model; the last part of a path."""
+    return model if model.startswith(SPECS) else PurePath(model).name or model
 
 
 def _lead(frame: "pd.DataFrame") -> str:

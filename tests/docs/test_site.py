@@ -4,13 +4,14 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import click
 import pytest
 
 from docs.hooks.navigation import SECTIONS, navigation
 from docs.hooks.reference import generated_pages
 from docs.hooks.results import result_pages
 from docs.hooks.suite_keys import AXIS_KEYS, SECTION_KEYS, SUITE_KEYS
-from qbench.cli.main import COMMANDS
+from qbench.cli.main import COMMANDS, cli
 from qbench.policies.registry import policy_names
 from qbench.sweep.suite.axes import AXES
 from qbench.sweep.suite.load_suite import SECTIONS as SUITE_SECTIONS
@@ -56,6 +57,14 @@ def test_every_page_is_in_the_navigation_once():
 def _flat(entries):
     for entry in entries:
         yield from [entry] if isinstance(entry, str) else (page for pages in entry.values() for page in pages)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_on_the_page_of_its_command(name):
+    command = cli.get_command(click.Context(cli), name)
+    page = generated_pages()[f"reference/commands/{name}.md"]
+    assert all(option in page for one in command.params if isinstance(one, click.Option) for option in one.opts)
+    assert "Sentinel" not in page
 
 
 def test_no_page_is_listed_twice():

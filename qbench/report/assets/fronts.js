@@ -9,7 +9,7 @@ const QUALITIES = [
 ];
 const COSTS = [
   { front: "size", key: "size_bytes", title: "size of the weights, MB", caption: "Quality against size", sign: 1 },
-  { front: "speed", key: "tg_tok_s", title: "decode, tokens a second", caption: "Quality against speed", sign: -1 },
+  { front: "speed", key: "tg_tok_s", title: "decode, tokens per second", caption: "Quality against speed", sign: -1 },
   {
     front: "memory",
     key: "peak_rss_bytes",

@@ -183,7 +183,7 @@ async function drawScatter(element, table, groups, quality, cost, front) {
   const { points, isLog } = pointsOf(table, groups, quality, cost, front);
   element.points = points;
   const better = quality.sign > 0 ? "down" : "up";
-  element.previousSibling.lastChild.textContent = `better is ${better} and to the ${cost.sign > 0 ? "left" : "right"}`;
+  element.previousSibling.lastChild.textContent = `One dot per recipe, whiskers as in the table; better is ${better} and to the ${cost.sign > 0 ? "left" : "right"}`;
   const axes = {
     xaxis: axis(cost.title, {
       range: padded(

@@ -44,6 +44,7 @@ from quant.errors import InputError
     show_default=True,
     help="Memory for preempted requests, with --preempt swap.",
 )
+@click.option("--swap-disk", type=MEMORY_SIZE, help="Disk for pages that --swap-memory cannot hold  [default: none]")
 @click.option("--api-key", envvar="QBENCH_API_KEY", help="Key that clients must send  [env QBENCH_API_KEY]")
 @kv_option
 @engine_cache_options
@@ -58,6 +59,7 @@ def command(
     memory,
     no_prefix_caching,
     swap_memory,
+    swap_disk,
     api_key,
     kv,
     policy,
@@ -78,7 +80,9 @@ def command(
         raise InputError(f"serve needs {error.name}: pip install 'qbench-llm[serve]'") from None
     caching = not no_prefix_caching
     store = check_store(kv_store, kv_disk, caching and policy == FULL)
-    options = EngineOptions(memory_bytes=memory, prefix_caching=caching, swap_bytes=swap_memory, **limits)
+    options = EngineOptions(
+        memory_bytes=memory, prefix_caching=caching, swap_bytes=swap_memory, swap_disk_bytes=swap_disk or 0, **limits
+    )
     with listen(host, port) as listening:
         run_options = RunOptions(
             recipe, kv, policy=policy, prefill_chunk=prefill_chunk, compute=compute, threads=threads

@@ -18,6 +18,7 @@ GAUGES = {
     "num_pages": ("qbench_pages", "Pages of the KV cache"),
     "prefix_pages": ("qbench_prefix_pages", "Pages that are kept for prompts that begin alike"),
     "swap_pages": ("qbench_swap_pages", "Pages of preempted requests that are out of the pool"),
+    "swap_disk_pages": ("qbench_swap_disk_pages", "Pages among them that are on the disk"),
     "held_slots": ("qbench_policy_slots", "Slots of all layers in pages of requests whose policy evicts by attention"),
     "evicted_slots": ("qbench_policy_evicted_slots", "Those of them whose page stays, as another layer holds it"),
 }

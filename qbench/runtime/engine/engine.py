@@ -36,6 +36,7 @@ class EngineStats:
     swap_pages       that are out of the pool now; swapped_out, swapped_in: that were copied there and back
     evicted_slots    of held pages: a policy has evicted their tokens in some layer, but another layer holds the page
     held_slots       of held pages in all layers, if a policy evicts by attention or keys; else 0
+    swap_disk_pages  of swap_pages: on the disk
     store            of the block store; None: the engine has no store
     """
 
@@ -55,6 +56,7 @@ class EngineStats:
     swapped_in: int
     evicted_slots: int = 0
     held_slots: int = 0
+    swap_disk_pages: int = 0
     store: StoreStats | None = None
 
 
@@ -150,6 +152,7 @@ class Engine:
             computed_tokens=self._num_computed,
             generated_tokens=self._num_generated,
             swap_pages=scheduler.swap.num_pages,
+            swap_disk_pages=scheduler.swap.num_on_disk,
             swapped_out=scheduler.swap.num_out,
             swapped_in=scheduler.swap.num_in,
             evicted_slots=sum(sequence.evicted_slots for sequence in sequences),

@@ -21,6 +21,7 @@ class EngineOptions:
     max_overtakes     later requests that may be started before one that waits, because their prefix is there
     preempt           how a preempted request gets its pages again: "recompute" or "swap"
     swap_bytes        of pages that are swapped out, at most; whoever finds no room there computes again
+    swap_disk_bytes   bytes of a disk for pages that find no room in swap_bytes
     """
 
     page_size: int = 16
@@ -34,10 +35,11 @@ class EngineOptions:
     max_overtakes: int = 16
     preempt: str = RECOMPUTE
     swap_bytes: int = 1 << 30
+    swap_disk_bytes: int = 0
 
     def __post_init__(self) -> None:
         least = {"page_size": 1, "memory_bytes": 1, "max_batch": 1, "prefill_chunk": 2, "max_queue": 1}
-        least |= {"max_overtakes": 0, "num_pages": 1, "prefix_max_age_s": 0, "swap_bytes": 1}
+        least |= {"max_overtakes": 0, "num_pages": 1, "prefix_max_age_s": 0, "swap_bytes": 1, "swap_disk_bytes": 0}
         for name, minimum in least.items():
             value = getattr(self, name)
             if value is not None and not value >= minimum:

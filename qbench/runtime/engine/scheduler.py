@@ -55,7 +55,8 @@ class Scheduler:
         self.options = options
         self.tree = tree
         self.stored = stored
-        self.swap = SwapSpace(pool, options.swap_bytes if options.preempt == SWAP else 0)
+        is_swapping = options.preempt == SWAP
+        self.swap = SwapSpace(pool, *((options.swap_bytes, options.swap_disk_bytes) if is_swapping else (0, 0)))
         self.waiting: list[RequestState] = []  # both in order of arrival
         self.running: list[RequestState] = []
         self.num_preemptions = 0

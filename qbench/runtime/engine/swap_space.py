@@ -1,11 +1,16 @@
 """SwapSpace: pages of requests that had to make room, kept outside the pool until those go on."""
 
+import logging
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.caches.past import EVICTED
 from qbench.runtime.caches.slot_table import SlotTable
+from qbench.runtime.tiers.spill_file import SpillFile
+from quant.present import present
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,35 +27,76 @@ class Swapped:
     table: SlotTable | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """A page in a slot of the spill file."""
+
+    slot: int
+
+
 class SwapSpace:
-    """max_bytes: of all pages that are out at once; 0: none ever are
+    """Pages go to memory as long as it has room, then to the disk.
+
+    max_bytes   of memory for all pages that are out at once; 0: no page is ever out
+    disk_bytes  of the disk, likewise
 
     num_pages            that are out now
+    num_on_disk          pages among them that are on the disk
     num_out, num_in      pages that were copied out and back, since the space was made
     """
 
-    def __init__(self, pool: PagePool, max_bytes: int) -> None:
+    def __init__(self, pool: PagePool, max_bytes: int, disk_bytes: int = 0) -> None:
         self.pool = pool
         self.max_pages = max_bytes // pool.page_bytes
-        self.num_pages = self.num_out = self.num_in = 0
+        self.num_pages = self.num_on_disk = self.num_out = self.num_in = 0
+        self._spill = SpillFile(None, pool.block_bytes, disk_bytes) if disk_bytes else None
+        self._max_on_disk = 0 if self._spill is None else self._spill.num_slots
 
     def save(self, sequence: PagedSequence) -> Swapped | None:
         """A copy of the sequence's pages; None if there is no room for it, or if a window has freed some."""
         pages = sequence.filled_pages
-        if self.num_pages + len(pages) > self.max_pages or EVICTED in pages:
+        if self.num_pages + len(pages) > self.max_pages + self._max_on_disk or EVICTED in pages:
             return None
-        self.num_pages += len(pages)
-        self.num_out += len(pages)
+        num_in_memory = max(0, self.max_pages - (self.num_pages - self.num_on_disk))
         table = None if sequence.table is None else sequence.table.copy()
-        return Swapped([self.pool.save(page) for page in pages], sequence.seq_len, table)
+        swapped = Swapped([], sequence.seq_len, table)
+        try:
+            for index, page in enumerate(pages):
+                swapped.pages.append(self.pool.save(page) if index < num_in_memory else self._write(page))
+                self.num_pages += 1
+        except OSError as error:  # a full disk: the request computes its pages again
+            logging.getLogger(__name__).warning("cannot swap pages to the disk: %s", error.strerror or error)
+            self.drop(swapped)
+            return None
+        self.num_out += len(pages)
+        return swapped
 
     def restore(self, sequence: PagedSequence, swapped: Swapped) -> None:
         """Make the sequence what it was, in pages that it has to itself but for full ones that it holds already."""
         first = 0 if swapped.table is not None else sequence.seq_len // self.pool.page_size
         sequence.seq_len = swapped.seq_len
         for page, saved in zip(sequence.filled_pages[first:], swapped.pages[first:], strict=True):
-            self.pool.load(page, saved)
+            if isinstance(saved, OnDisk):
+                self.pool.fill(page, present(self._spill).read(saved.slot))
+            else:
+                self.pool.load(page, saved)
             self.num_in += 1
 
     def drop(self, swapped: Swapped) -> None:
         self.num_pages -= len(swapped.pages)
+        for saved in swapped.pages:
+            if isinstance(saved, OnDisk):
+                present(self._spill).release(saved.slot)
+                self.num_on_disk -= 1
+
+    def _write(self, page: int) -> OnDisk:
+        spill = present(self._spill)
+        slot, data = present(spill.allocate()), np.empty(self.pool.block_bytes, dtype=np.uint8)
+        self.pool.dump(page, data)
+        try:
+            spill.write(slot, data)
+        except OSError:
+            spill.release(slot)
+            raise
+        self.num_on_disk += 1
+        return OnDisk(slot)

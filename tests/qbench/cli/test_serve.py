@@ -15,6 +15,7 @@ openai = pytest.importorskip("openai")
 
 def test_serves_a_reference_model_until_it_is_interrupted(tmp_path):
     command = [sys.executable, "-m", "qbench.cli.main", "serve", "ref:llama", "--port", "0", "--kv", "kv-int8"]
+    command += ["--preempt", "swap", "--swap-disk", "1MiB", "--kv-store", str(tmp_path / "store")]
     # A process of a shell's background job ignores SIGINT; one that people interrupt does not.
     server = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, cwd=tmp_path,

@@ -1,10 +1,14 @@
 """Requests whose pages are copied out while others run, and back."""
 
+import errno
+import os
 from dataclasses import replace
 
+import pytest
 from support.engine_runs import GREEDY, alone, assert_no_page_is_lost, prompt, run, tokens_of
 
 from qbench.runtime.engine import Engine, EngineOptions, Request
+from qbench.runtime.tiers.spill_file import SpillFile
 
 
 def test_what_is_swapped_is_not_computed_again(model):
@@ -66,3 +70,26 @@ def test_a_version_that_is_forgotten_while_a_request_is_swapped_out(model):
         run(engine)
     assert engine.stats().prefix_hit_tokens == hits
     assert_no_page_is_lost(engine)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["with room", "full"])
+def test_pages_that_find_no_room_in_memory_go_to_the_disk(model, monkeypatch, fails):
+    page_bytes = Engine(model, EngineOptions(num_pages=1)).pool.page_bytes
+    limits = {"swap_bytes": page_bytes, "swap_disk_bytes": 1 << 24}
+    engine = Engine(model, EngineOptions(num_pages=9, prefix_caching=False, preempt="swap", **limits))
+    if fails:
+        monkeypatch.setattr(SpillFile, "write", full_disk)
+    requests = [Request(prompt(seed, 40), GREEDY, 40, stop_ids=()) for seed in range(3)]
+    ids, events, most = [engine.submit(request) for request in requests], [], 0
+    while engine.has_work:
+        events += engine.step()
+        most = max(most, engine.stats().swap_disk_pages)
+    assert [tokens_of(events)[id] for id in ids] == [alone(model, request) for request in requests]
+    assert (most > 0) != fails
+    assert (engine.stats().computed_tokens == 3 * (40 + 39)) != fails
+    assert engine.stats().swap_disk_pages == 0
+    assert_no_page_is_lost(engine)
+
+
+def full_disk(*_) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -77,7 +77,7 @@ test-gpu: setup $(VENV)/.tested-with
 	$(VENV)/bin/python -m pytest -m cuda tests/qbench
 	$(VENV)/bin/python -m gpu_kernels.measure --choose
 
-# Against the rows that were kept last. On another machine than theirs less is compared, and what is left out is told.
+# Against the rows that were kept last. On another machine than theirs less is compared, and the output names the rest.
 gate: setup
 	$(VENV)/bin/qbench gate --suite ci --baseline results/ci --any-machine
 

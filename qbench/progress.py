@@ -1,5 +1,5 @@
-"""How work that takes long tells how far it is."""
+"""Progress of long work."""
 
 from collections.abc import Callable
 
-Progress = Callable[[int, int, str], None]  # (done, total, what is being done)
+Progress = Callable[[int, int, str], None]  # (done, total, work in progress)

@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `qbench_gate`, and where its baseline lies."""
+"""The pytest plugin: the fixture `qbench_gate`, and the path of its baseline."""
 
 from pathlib import Path
 

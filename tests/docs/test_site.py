@@ -99,3 +99,12 @@ def test_links_of_readme_and_project_files_exist():
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / name).read_text(encoding="utf-8")):
             planned = any(target == f"docs/{page}" for _, pages in SECTIONS for page in pages)
             assert planned or (ROOT / target).exists(), f"{name}: {target}"
+
+
+def test_messages_of_troubleshooting_are_in_the_code():
+    paths = (path for top in ("qbench", "quant", "cpu_kernels") for path in (ROOT / top).rglob("*.*"))
+    code = "".join(path.read_text(encoding="utf-8") for path in paths if path.suffix in (".py", ".cpp", ".h"))
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    messages = re.findall(r"^\| `([^`]+)`(?: \.\.\.)? \|", page, re.MULTILINE)
+    assert len(messages) > 8
+    assert [message for message in messages if message not in code] == []

@@ -1,4 +1,4 @@
-"""The axes of a suite: what each is called and what its values may be."""
+"""The axes of a suite: names and possible values."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class Axis:
     words: tuple[str, ...] = ()
 
 
-# The last one turns fastest: what shares a model, then an artifact, is measured side by side.
+# The last one turns fastest, so that cases of one model, then of one artifact, are measured one after the other.
 AXES = (
     Axis("model", "models", str),
     Axis("recipe", "recipes", str),

@@ -37,9 +37,9 @@ class Selected:
 
 
 def select_points(suite: Suite, only: Sequence[Rule] = ()) -> list[Selected]:
-    """What is left of the grid after the suite's rules, in order.
+    """The points of the grid that remain after the suite's rules, in order.
 
-    only     points that one of these rules matches; none: all
+    only     points that one of these rules matches; empty: all
     raises   InputError if nothing is left, or for a rule that matches nothing
     """
     left = _points_left(suite)
@@ -101,7 +101,7 @@ def _axes_of(section: str) -> tuple[str, ...]:
 
 
 def sections(suite: Suite, point: Point) -> tuple[str, ...]:
-    """What the suite measures at a point. Random weights predict nothing, so they are never evaluated."""
+    """The measurements of the suite at a point. Random weights predict nothing, so they are never evaluated."""
     given = [name for name in MEASURED if getattr(suite, name) is not None]
     return tuple(name for name in given if name == "bench" or not point.model.startswith(RANDOM))
 

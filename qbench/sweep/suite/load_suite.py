@@ -21,7 +21,7 @@ from qbench.tasks.settings import TaskSettings, check_question
 from quant.errors import InputError
 from quant.yaml_file import read_yaml
 
-# key -> what it becomes, one after the other
+# key -> its class
 SECTIONS = {"eval": EvalSettings, "tasks": TaskSettings, "bench": SpeedCase, "calibration": CalibrationSettings}
 
 

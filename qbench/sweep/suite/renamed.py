@@ -1,4 +1,4 @@
-"""Keys and axes of suites of earlier versions: one line says what they are called now."""
+"""Keys and axes of suites of earlier versions: one line says their new names."""
 
 from collections.abc import Collection, Mapping
 from typing import Any

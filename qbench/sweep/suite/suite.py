@@ -1,4 +1,4 @@
-"""Suite: what a sweep measures."""
+"""Suite: the cases of a sweep."""
 
 import re
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from qbench.tasks.settings import TaskSettings
 from qbench.threads import check_threads
 from quant.errors import InputError
 
-SCHEMA = 2  # of the file: which keys there are, and what they mean
-MEASURED = ("eval", "tasks", "bench")  # the sections that say what is measured
+SCHEMA = 2  # of the file: its keys and their meanings
+MEASURED = ("eval", "tasks", "bench")  # the sections of measurements
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class EvalSettings:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationSettings:
-    """What recipes that need it are calibrated on, as `qbench quantize` takes it."""
+    """The calibration text of recipes that need one, as `qbench quantize` takes it."""
 
-    text: str | None = None  # a file, from the suite's folder; None: what fits the model
+    text: str | None = None  # a file, from the suite's folder; None: one that fits the model
     samples: int = SAMPLES
     seq_len: int | None = None
     seed: int = 0
@@ -44,14 +44,14 @@ class CalibrationSettings:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The grid of its axes but for what `exclude` strikes; `eval`, `tasks` and `bench` say what is measured of it."""
+    """The grid of its axes without the points of `exclude`; `eval`, `tasks` and `bench` are the measurements."""
 
     name: str
     models: tuple[str, ...]
     recipes: tuple[str, ...]
     description: str = ""
     schema: int = SCHEMA
-    version: int = 1  # raised when it measures something else, so that readers tell its results apart
+    version: int = 1  # raised when it measures something else, so that its results stay apart
     kv_formats: tuple[str, ...] | None = None  # None: as each recipe says
     caches: tuple[str, ...] | None = None  # layouts, as in qbench.cache_spec; None: dynamic
     policies: tuple[str, ...] | None = None  # as in qbench.policies; None: full

@@ -1,4 +1,4 @@
-"""The names in a suite, checked against what there is: models, recipes, KV formats, instruction sets, devices."""
+"""The names in a suite, checked against the registries: models, recipes, KV formats, instruction sets, devices."""
 
 import os
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from qbench.tasks.settings import TaskSettings
     from quant.source import Source
 
-ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")  # what QBENCH_ISA may force
+ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")  # values of QBENCH_ISA
 AUTO = "auto"  # the best instruction set that the machine has
 
 

@@ -44,7 +44,10 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps `qbench.compare` the function: importing the package of that name would replace it by the package."""
+    """Keeps `qbench.compare` the function: importing the package of that name would replace it by the package.
+
+    Tests patch the package's modules by `import_module("qbench.compare.run")`, since attributes lead to the function.
+    """
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in __all__ and isinstance(value, ModuleType)):

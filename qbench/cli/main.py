@@ -4,10 +4,12 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 import click
 
 from qbench.cli.renamed import check_variables, new_option
+from qbench.measure.host.commit import code_version
 from qbench.measure.host.forced import CPU, ISA, SWITCHES
 from qbench.version import __version__
 from quant.errors import InputError
@@ -71,10 +73,7 @@ def print_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) 
     """Print the version with the commit, the best instruction set and the optional features that are installed."""
     if not is_asked:
         return
-    from importlib.util import find_spec
-
     import cpu_kernels
-    from qbench.measure.host.commit import code_version
 
     version = code_version()
     commit = (

@@ -32,7 +32,7 @@ from quant.sizes import size_summary
 
 @dataclass(frozen=True, slots=True)
 class QbenchGate:
-    """One test's gates. Each call measures, keeps or compares, and raises AssertionError that names each surely worse figure.
+    """One test's gates. Each call measures, keeps or compares; AssertionError names each surely worse figure.
 
     A limit is passed unless the figure lies beyond it for sure; where that is open, the test goes on with a warning.
 

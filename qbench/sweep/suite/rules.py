@@ -13,7 +13,7 @@ from quant.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Points where every axis named here has one of these values; `sections`: the measurements that the rule is about; empty: all.
+    """Points whose axes have one of these values. `sections`: the measurements that the rule is about; empty: all.
 
     axes   (axis, patterns as fnmatch reads them)
     """

@@ -5,6 +5,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,9 @@ def two_nodes(LocalCluster, folder: str):
 
 def test_a_node_of_other_code_is_refused(cluster, monkeypatch):
     nodes, _ = cluster
-    monkeypatch.setattr("qbench.sweep.ray.ray_cluster.code_version", lambda: CodeVersion(None, None, "another"))
+    monkeypatch.setattr(
+        import_module("qbench.sweep.ray.ray_cluster"), "code_version", lambda: CodeVersion(None, None, "another")
+    )
     with pytest.raises(InputError, match="runs other code than this machine: install the same commit there"):
         Cluster(nodes.address)
     assert not ray.is_initialized()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from qbench.cache_spec import DYNAMIC, FULL
+from qbench.cache_spec import DENSE, DYNAMIC, FULL
 from qbench.calibration.open_subject import open_subject
 from qbench.compute import FAST
 from qbench.devices import CPU
@@ -99,6 +99,7 @@ def load(
     kv: str | None = None,
     policy: str = FULL,
     cache: str = DYNAMIC,
+    prefill: str = DENSE,
     compute: str = FAST,
     device: str = CPU,
     threads: int | None = None,
@@ -110,8 +111,9 @@ def load(
     kv       KV format; None: the model's own
     policy   cache policy, as in "snapkv:budget=512"
     cache    cache layout, as `--cache` names it
+    prefill  prefill pattern, as in "star:25%"
     compute  precision of matmuls: fast, exact or float32
     threads  None: every core
     raises   InputError for an unknown name, or options that the model cannot have
     """
-    return LoadedModel(str(model), RunOptions(recipe, kv, cache, policy, compute, device, threads))
+    return LoadedModel(str(model), RunOptions(recipe, kv, cache, policy, compute, device, threads, prefill=prefill))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from qbench.byte_text import parse_bytes
-from qbench.cache_spec import DYNAMIC, FULL
+from qbench.cache_spec import DENSE, DYNAMIC, FULL
 from qbench.compare.measured import Measuring
 from qbench.compare.run import compare as compare_words
 from qbench.compute import FAST
@@ -38,6 +38,7 @@ def evaluate(
     kv: str | None = None,
     policy: str = FULL,
     cache: str = DYNAMIC,
+    prefill: str = DENSE,
     compute: str = FAST,
     reference: str | None = None,
     text: str | Path | None = None,
@@ -56,7 +57,7 @@ def evaluate(
     tasks      tasks of lm-eval, instead of a text; limit: the first items of each
     returns    figures by name: `found.figure("perplexity")`, or everything: `found.to_json()`
     """
-    options = RunOptions(recipe, kv, cache, policy, compute, threads=threads)
+    options = RunOptions(recipe, kv, cache, policy, compute, threads=threads, prefill=prefill)
     with progress_bar(f"evaluate {model}") as update:
         if tasks:
             return evaluate_tasks(model, TaskSettings(tuple(tasks), limit), options, progress=update)
@@ -71,6 +72,7 @@ def bench(
     kv: str | None = None,
     policy: str = FULL,
     cache: str = DYNAMIC,
+    prefill: str = DENSE,
     compute: str = FAST,
     pp: int = 512,
     tg: int = 128,
@@ -84,7 +86,7 @@ def bench(
     depth    tokens in the cache before each phase
     returns  figures by name: `found.figure("tg_tok_s")`, or everything: `found.to_json()`
     """
-    options = RunOptions(recipe, kv, cache, policy, compute, threads=threads)
+    options = RunOptions(recipe, kv, cache, policy, compute, threads=threads, prefill=prefill)
     with progress_bar(f"bench {model}") as update:
         return bench_speed(model, SpeedCase(pp, tg, depth, repetitions, batch), options, progress=update)
 

@@ -10,7 +10,6 @@ from qbench.cli.case_limit import CaseLimit
 from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.sweep_forecast import print_forecast
-from qbench.cli.sweep_view import sweep_view
 from qbench.gate.options import suite_file
 from qbench.measure.host.machine import machine
 from qbench.report import write_report
@@ -61,6 +60,8 @@ def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, a
         forecast_only(loaded, folder, selection, as_json)
         return
     where, left = executor(ray), time_left(folder / "records.jsonl")
+    from qbench.cli.sweep_view import sweep_view  # which imports rich
+
     with sweep_view(loaded.name, left) as view, gentle_interrupt(say_stopping) as stop:
         result = run_sweep(loaded, folder, view, selection=selection, executor=where, stop=stop)
     print_result(result, folder, as_json)

@@ -52,6 +52,10 @@ def test_a_recipe_and_a_kv_format_change_the_logits(model):
     assert not torch.equal(other.logits("Once upon a time"), model.logits("Once upon a time"))
 
 
+def test_a_prefill_pattern_reaches_the_runtime():
+    assert qbench.load("ref:llama", prefill="star:25%", threads=1).options.prefill == "star:25%"
+
+
 def test_quantize_takes_the_conventional_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     gguf, folder = qbench.quantize("ref:llama", "q4_0", threads=1), qbench.quantize("ref:llama", "rtn-w8", threads=1)

@@ -15,6 +15,7 @@ from qbench.report.typed_rows import rows_of
 from quant.present import present
 
 OURS, ABSENT = "qbench", "n/a"
+WIDEST = 3  # times the low end: a wider interval tells hardly more than the sign of the difference
 OLDER = " *"  # after a share of the roofline by another definition
 Cells = tuple[list[str], list[list[str]], list[bool]]  # the heading, rows of as many texts, which columns are numbers
 # How names of ops begin -> what the table of such kernels is called.
@@ -137,7 +138,11 @@ def with_range(spread: Spread, digits: int, unit: str = "") -> str:
 
 
 def with_interval(ratio: VersusRatio) -> str:
-    """ "1.31 (1.25 to 1.40)"; where there are too few pairs for an interval, without"""
+    """ "1.31 (1.25 to 1.40)", "undecided: 1.02 (0.97 to 1.07)", "not measured well enough (0.21 to 18.25)" """
     if not ratio.interval:
-        return f"{ratio.median:.2f}"
-    return f"{ratio.median:.2f} ({ratio.interval[0]:.2f} to {ratio.interval[1]:.2f})"
+        return f"undecided: {ratio.median:.2f} (no interval)"
+    low, high = ratio.interval
+    if high > WIDEST * low:
+        return f"not measured well enough ({low:.2f} to {high:.2f})"
+    shown = f"{ratio.median:.2f} ({low:.2f} to {high:.2f})"
+    return f"undecided: {shown}" if low <= 1 <= high else shown

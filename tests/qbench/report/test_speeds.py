@@ -126,6 +126,22 @@ def test_models_beside_llama_cpp(markdown):
     assert rows[1][-1] == "q4_k direct"
 
 
+@pytest.mark.parametrize(
+    "interval, text",
+    [
+        ([1.8, 2.2], "2.00 (1.80 to 2.20)"),
+        ([0.9, 2.2], "undecided: 2.00 (0.90 to 2.20)"),
+        ([0.21, 18.25], "not measured well enough (0.21 to 18.25)"),
+        ([1.01, 3.1], "not measured well enough (1.01 to 3.10)"),
+        (None, "undecided: 2.00 (no interval)"),
+    ],
+)
+def test_a_ratio_that_is_not_known_is_no_headline(markdown, interval, text):
+    row = versus(0)
+    row["metrics"]["ratio"] = {phase: SPREAD | {"interval": interval} for phase in ("pp", "tg")}
+    assert f"| {text} |" in squeezed(markdown([row]))
+
+
 def test_kinds_do_not_mix(tmp_path):
     path = write_records(tmp_path / "records.jsonl", [make_record("bf16"), kernel(1, qbench=figures(1.0)), versus(0)])
     assert load_records(path)["recipe"].tolist() == ["bf16"]

@@ -17,6 +17,11 @@ from qbench.statistics.speed import speed_ratio
 BYTES = ("size_bytes", "kv_bytes_per_token")
 SPEEDS = ("pp_tok_s", "tg_tok_s")
 NO_BLOCKS = "no interval, for want of the sums by block that {} lacks (an older qbench measured it): measure it again"
+# Simulated on divergences of real windows, intervals of 5 miss the truth too often (test_few_blocks.py).
+ENOUGH_BLOCKS = 6
+FEW_BLOCKS = (
+    "only {} {}s: a 95 % interval from fewer than 6 misses the truth more often than it says; take more for a decision"
+)
 IN_TURN = "`qbench bench A B` measures them in turn"
 # The interval of samples of one process leaves out the spread between processes: of two runs of the same code that
 # differ by 5 %, a third would be called different.
@@ -150,7 +155,10 @@ def _of_text(cell: Cell, a: _Side, b: _Side, what: str) -> Cell:
     note, num_blocks, blocks = _without_blocks(a, b, what), None, a.quality.blocks
     if note is None and blocks is not None:
         num_blocks = len(blocks.tokens or ())
-        note = why_untold(cell.estimate, num_blocks, blocks.unit or "block")
+        unit = blocks.unit or "block"
+        note = why_untold(cell.estimate, num_blocks, unit)
+        if note is None and num_blocks < ENOUGH_BLOCKS:
+            note = FEW_BLOCKS.format(num_blocks, unit)
     return replace(cell, note=note, num_blocks=num_blocks, protocol_hash=a.protocol.hash)
 
 

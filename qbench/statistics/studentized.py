@@ -23,7 +23,7 @@ SEED = 20240217
 CHUNK = 1 << 20  # draws at a time, 8 MiB
 EPS = 2.0**-52  # of float64
 # Of fewer blocks too many resamples draw one of them alone, which has no spread; Student's law then stands in.
-MIN_BLOCKS = 8
+MIN_BLOCKS = 6
 
 
 def token_mean(blocks: Sequence[np.ndarray]) -> Estimate:

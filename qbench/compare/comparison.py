@@ -26,8 +26,8 @@ IN_TURN = "`qbench bench A B` measures them in turn"
 # The interval of samples of one process leaves out the spread between processes: of two runs of the same code that
 # differ by 5 %, a third would be called different.
 ONE_LAUNCH = (
-    "no verdict: measured in one process each, whose samples say nothing of the next one; measure with "
-    f"--launches, or with `qbench sweep --again` for a floor; {IN_TURN}"
+    "no verdict: measured in one process each, whose samples say nothing of the next one; "
+    f"`qbench sweep --again` measures a floor, {IN_TURN}"
 )
 OF_LAUNCHES = f"from the spread between launches of either side; {IN_TURN}"
 ABOVE_FLOOR = f"measured in one process each, so that the verdict rests on the noise floor; {IN_TURN}"

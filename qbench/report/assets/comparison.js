@@ -59,25 +59,37 @@ function singleCell(key, a, b) {
   return ratioCell(key, a, b, { note: "measured once a row: no interval" });
 }
 
+// qbench/compare/comparison.py and speed_floor.py: samples of one process leave out the spread between processes, so
+// that they have no verdict unless a floor is known.
 function speedCell(key, a, b, floor) {
   const samples = [a, b].map((side) => side.samples?.[key]);
   if (!both(key, a, b)) return null;
   if (!samples.every((values) => values?.length)) {
     return { ...singleCell(key, a, b), lower: false, note: "no interval: no samples here" };
   }
+  const launches = [a, b].map((side) => launchesOf(side, key)),
+    severalLaunches = launches.every((side) => side.length >= LEAST_LAUNCHES);
+  const within = floor === null ? "" : `; measured again it lies within ${(100 * floor).toFixed(1)} % of itself`;
   return {
     column: COLUMN.get(key),
     a: a[key],
     b: b[key],
     kind: "ratio",
     lower: false,
-    change: speedRatio(...samples),
+    change: severalLaunches ? launchRatio(...launches) : speedRatio(...samples),
     floor,
-    note:
-      `${samples[0].length} and ${samples[1].length} samples, not interleaved` +
-      (floor === null ? "" : `; measured again it lies within ${(100 * floor).toFixed(1)} % of itself`),
+    untested: !severalLaunches && floor === null,
+    note: severalLaunches
+      ? `${launches[0].length} and ${launches[1].length} launches, not interleaved${within}`
+      : floor === null
+        ? "no verdict: measured in one process each"
+        : `${samples[0].length} and ${samples[1].length} samples of one process each, not interleaved${within}`,
   };
 }
+
+// Seconds of the rounds of each launch; empty if the row has no launches.
+const launchesOf = (side, key) =>
+  (side.launches || []).map(({ seconds }) => seconds[key.replace("_tok_s", "")]?.[0]).filter((rounds) => rounds?.length);
 
 // Protocol name -> what was measured under it
 function conventions(metrics) {

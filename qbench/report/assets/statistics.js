@@ -4,10 +4,11 @@
 const ALPHA = 0.05,
   Z = 1.959963984540054; // 97.5 % of the normal law lies below
 const RESAMPLES = 9999,
-  MIN_BLOCKS = 8,
+  MIN_BLOCKS = 6,
   TRIM = 0.2,
   LEAST_TRIMMED = 6,
   LEAST_FREEDOM = 3,
+  LEAST_LAUNCHES = 2, // that have a spread
   MOST_ALIKE = 0.95; // correlation of neighbours beyond which a run of samples is one spell
 
 const estimate = (value, low = null, high = null, p = null) => ({ value, low, high, p });
@@ -180,6 +181,14 @@ function speedRatio(a, b) {
   const logs = [a, b].map((samples) => samples.map(Math.log));
   const widenings = logs.map(wideningOf);
   return asRatio(trimmedShift(...logs.map((values) => values.sort((x, y) => x - y)), widenings));
+}
+
+// qbench/statistics/launches.py: speed of B over that of A, each from the seconds of the rounds of its launches
+function launchRatio(a, b) {
+  const logs = [b, a].map((launches) =>
+    launches.map((rounds) => Math.log(quantile([...rounds].sort((x, y) => x - y), 0.5))).sort((x, y) => x - y),
+  );
+  return asRatio(trimmedShift(...logs, [1, 1]));
 }
 
 // qbench/statistics/autocorrelation.py: samples in the order in which they were taken

@@ -16,6 +16,7 @@ from qbench.measure.metrics import Blocks
 from qbench.report import write_page
 from qbench.report.pareto import pareto_front
 from qbench.statistics.holm import holm
+from qbench.statistics.launches import launch_ratio
 from qbench.statistics.studentized import RESAMPLES
 from qbench.sweep.suite.cases import make_cases, select_points
 from qbench.sweep.suite.load_suite import build_suite
@@ -100,6 +101,27 @@ def test_speeds(page, sizes):
         samples = [rng.lognormal(7, 0.05, sizes[0]).tolist(), rng.lognormal(7 + shift, 0.05, sizes[1]).tolist()]
         found = page.evaluate("([a, b]) => speedRatio(a, b)", samples)
         assert_same_estimate(found, statistics.speed_ratio(*samples, interleaved=False))
+
+
+@pytest.mark.parametrize("counts", [(2, 2), (3, 5), (8, 6)], ids=str)
+def test_speeds_of_several_launches(page, counts):
+    rng = np.random.default_rng(counts)
+    launches = [[rng.lognormal(-2, 0.05, 7).tolist() for _ in range(count)] for count in counts]
+    found = page.evaluate("([a, b]) => launchRatio(a, b)", launches)
+    assert_same_estimate(found, launch_ratio(*launches))
+
+
+def test_speeds_of_one_process_have_a_verdict_only_by_launches_or_a_floor(page):
+    side = {"tg_tok_s": 100.0, "samples": {"tg_tok_s": [99.0, 100.0, 101.0]}}
+    fast = {"tg_tok_s": 200.0, "samples": {"tg_tok_s": [199.0, 200.0, 201.0]}}
+    of_launches = [
+        one | {"launches": [{"seconds": {"tg": [[1 / speed, 1.01 / speed]]}} for speed in one["samples"]["tg_tok_s"]]}
+        for one in (side, fast)
+    ]
+    verdict = "([a, b, floor]) => judge([speedCell('tg_tok_s', a, b, floor)])[0].verdict"
+    assert page.evaluate(verdict, [side, fast, None]) is None
+    assert page.evaluate(verdict, [side, fast, 0.1]) == "better"
+    assert page.evaluate(verdict, [*of_launches, None]) == "better"
 
 
 def test_tasks_of_every_kind_say_the_same(page):

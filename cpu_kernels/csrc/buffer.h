@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 
 namespace qk {
@@ -17,9 +18,13 @@ public:
     // when it goes, its addresses when all of them have gone.
     static Buffer long_lived(size_t size);
 
+    // Memory of someone else, who keeps it as long as `data` is held.
+    static Buffer over(size_t size, std::shared_ptr<uint8_t> data) { return {size, std::move(data)}; }
+
     uint8_t* data() { return data_.get(); }
     const uint8_t* data() const { return data_.get(); }
     size_t size() const { return size_; }
+    std::span<const uint8_t> bytes() const { return {data_.get(), size_}; }
 
 private:
     Buffer(size_t size, std::shared_ptr<uint8_t> data) : size_(size), data_(std::move(data)) {}

@@ -27,6 +27,18 @@ const Array& part(const Parts& parts, const char* name, std::string_view format)
                                 name);
 }
 
+std::optional<Buffer> packed_part(const Parts& parts, size_t size) {
+    const auto found = parts.find("packed");
+    if (found == parts.end()) return std::nullopt;
+    const Array& bytes = found->second;
+    const std::string expected = "uint8 [" + std::to_string(size) + "], at a multiple of 64";
+    require_vector(bytes, "packed", nb::dtype<uint8_t>(), expected);
+    auto* data = const_cast<uint8_t*>(static_cast<const uint8_t*>(bytes.data()));
+    if (bytes.shape(0) != size || reinterpret_cast<uintptr_t>(data) % 64)
+        throw std::invalid_argument("packed: got " + describe(bytes) + ", expected " + expected);
+    return Buffer::over(size, {data, [kept = bytes](uint8_t*) {}});
+}
+
 namespace {
 
 constexpr const Maker* all_makers[] = {&block_maker, &group_maker, &linear_int8::int8_maker,
@@ -123,6 +135,11 @@ nb::object PackedLinear::matmul(const Array& x, const std::optional<std::string>
     return *out;
 }
 
+nb::object PackedLinear::bytes(nb::handle self) {
+    const auto bytes = nb::cast<const PackedLinear&>(self).weight_->bytes();
+    return nb::cast(nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>>(bytes.data(), {bytes.size()}, self));
+}
+
 nb::object PackedLinear::rows(const Array& index) const {
     require_vector(index, "index", nb::dtype<int64_t>(), "int64 [n]");
     const auto num_indices = static_cast<int64_t>(index.shape(0));
@@ -170,7 +187,9 @@ void bind(nb::module_& m) {
     nb::class_<PackedLinear>(m, "PackedLinear",
                              "A weight [N, K] in the layout of its kernels.\n\n"
                              "format   as the library above names it: \"q4_k\", \"w4g128-asym\"\n"
-                             "parts    its arrays by name, contiguous; copied, not kept\n"
+                             "parts    its arrays by name, contiguous; copied, not kept. Or \"packed\" in place of\n"
+                             "         those with rows: `bytes` of such a weight, which are kept and may change\n"
+                             "         between calls\n"
                              "shape    (N, K)\n"
                              "exact    weights are multiplied as stored whatever the number of tokens, so that no\n"
                              "         token's result depends on it; QBENCH_K_QUANT_COMPUTE and\n"
@@ -198,6 +217,7 @@ void bind(nb::module_& m) {
         .def_prop_ro("format", &PackedLinear::format, "The format's name.")
         .def_prop_ro("shape", &PackedLinear::shape, "(N, K)")
         .def_prop_ro("nbytes", &PackedLinear::nbytes, "Bytes of the packed layout; N is rounded up to 16.")
+        .def_prop_ro("bytes", &PackedLinear::bytes, "The packed layout, uint8 [nbytes]; not writable.")
         .def_prop_ro("last_isa", &PackedLinear::last_isa, "What the kernel of the last matmul said it is.");
 }
 

@@ -18,7 +18,7 @@ public:
     std::string_view format() const override { return name_; }
     int64_t num_rows() const override { return num_rows_; }
     int64_t row_size() const override { return row_size_; }
-    size_t nbytes() const override { return bytes_.size(); }
+    std::span<const uint8_t> bytes() const override { return bytes_.bytes(); }
     const InputFormat& input() const override { return input_; }
     int panels_a_task() const override { return panels_together; }
     Choice choose(int64_t num_tokens, std::optional<std::string_view> isa, Path path) const override;
@@ -52,6 +52,9 @@ private:
 std::shared_ptr<Weight> pack_blocks(const BlockFormat& format, const uint8_t* blocks, int64_t num_rows,
                                     int64_t row_size);
 
+// The same over panels that were packed before.
+std::shared_ptr<Weight> over_blocks(const BlockFormat& format, int64_t num_rows, int64_t row_size, Buffer packed);
+
 // Codes of a row and step, unsigned, to the row's place in the planes at `to`. q [32]
 void pack_codes(const uint8_t* q, int bits, int row, uint8_t* to);
 
@@ -66,6 +69,10 @@ struct GroupParts {
 
 // group_size is a multiple of 32, or the whole row's size.
 PanelLayout group_layout(const GroupFormat& format, int64_t num_rows, int64_t row_size, int64_t group_size);
+
+// The same over panels that were packed before.
+std::shared_ptr<Weight> over_groups(const GroupFormat& format, std::string name, const int32_t* group_of,
+                                    int64_t num_rows, int64_t row_size, int64_t group_size, Buffer packed);
 
 // name: with the group size, "w4g128"
 std::shared_ptr<Weight> pack_groups(const GroupFormat& format, std::string name, const GroupParts& parts,

@@ -3,10 +3,12 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "buffer.h"
 #include "checks.h"
 #include "linear/weight.h"
 
@@ -29,6 +31,10 @@ struct NotImplemented : std::runtime_error { using std::runtime_error::runtime_e
 
 // The part of this name. Throws std::invalid_argument where it is not among them.
 const Array& part(const Parts& parts, const char* name, std::string_view format);
+
+// Part "packed": what `bytes` of such a weight were, `size` of them, taken as they are; nothing where there is none.
+// Throws nb::type_error and std::invalid_argument for memory that no kernel could read.
+std::optional<Buffer> packed_part(const Parts& parts, size_t size);
 
 extern const Maker block_maker;  // GGUF's block formats
 extern const Maker group_maker;  // integers in groups

@@ -49,15 +49,24 @@ void pack_block(const BlockFormat& format, const uint8_t* block, int row, uint8_
         pack_codes(q + k, format.bits, row, to);
 }
 
+PanelLayout layout_of(const BlockFormat& format, int64_t num_rows, int64_t row_size) {
+    const int block_steps = format.block_size / step_size, step_bytes = format.bits * step_bytes_per_bit;
+    const int header_bytes = format.block_bytes * panel_rows - block_steps * step_bytes;
+    return {(num_rows + panel_rows - 1) / panel_rows, row_size / step_size, {block_steps, header_bytes, step_bytes}};
+}
+
 }  // namespace
+
+std::shared_ptr<Weight> over_blocks(const BlockFormat& format, int64_t num_rows, int64_t row_size, Buffer packed) {
+    return std::make_shared<BlockWeight>(format, format.name, num_rows, row_size, layout_of(format, num_rows, row_size),
+                                         std::move(packed), BlockInput(row_size));
+}
 
 std::shared_ptr<Weight> pack_blocks(const BlockFormat& format, const uint8_t* blocks, int64_t num_rows,
                                     int64_t row_size) {
     const int64_t num_blocks = row_size / format.block_size, row_bytes = num_blocks * format.block_bytes;
-    const int block_steps = format.block_size / step_size, step_bytes = format.bits * step_bytes_per_bit;
-    const int header_bytes = format.block_bytes * panel_rows - block_steps * step_bytes;
-    const PanelLayout layout((num_rows + panel_rows - 1) / panel_rows, row_size / step_size,
-                             {block_steps, header_bytes, step_bytes});
+    const PanelLayout layout = layout_of(format, num_rows, row_size);
+    const int block_steps = layout.block().steps;
     Buffer bytes = Buffer::long_lived(layout.nbytes());
     thread_pool()->run(layout.num_panels(), [&](int64_t panel) {
         const int64_t first = panel * panel_rows;
@@ -69,8 +78,7 @@ std::shared_ptr<Weight> pack_blocks(const BlockFormat& format, const uint8_t* bl
                 pack_block(format, blocks + (first + row) * row_bytes + b * format.block_bytes, row, to);
         }
     });
-    return std::make_shared<BlockWeight>(format, format.name, num_rows, row_size, layout, std::move(bytes),
-                                         BlockInput(row_size));
+    return over_blocks(format, num_rows, row_size, std::move(bytes));
 }
 
 }  // namespace qk::linear

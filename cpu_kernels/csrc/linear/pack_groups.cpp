@@ -16,8 +16,9 @@ uint8_t code_at(const uint8_t* stream, int64_t row_bytes, int bits, int64_t k) {
     return (stream[first] | next << 8) >> (k * bits % 8) & ((1 << bits) - 1);
 }
 
-// Features sorted by their group, those of one group as they come.
+// Features sorted by their group, those of one group as they come; empty where they are, or group_of is null.
 std::vector<int32_t> order_of(const int32_t* group_of, int64_t row_size) {
+    if (!group_of) return {};
     std::vector<int32_t> order(row_size);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return group_of[a] < group_of[b]; });
@@ -37,13 +38,19 @@ PanelLayout group_layout(const GroupFormat& format, int64_t num_rows, int64_t ro
             {span, panel_rows * format.header_bytes, format.bits * step_bytes_per_bit}};
 }
 
+std::shared_ptr<Weight> over_groups(const GroupFormat& format, std::string name, const int32_t* group_of,
+                                    int64_t num_rows, int64_t row_size, int64_t group_size, Buffer packed) {
+    const PanelLayout layout = group_layout(format, num_rows, row_size, group_size);
+    return std::make_shared<BlockWeight>(format, std::move(name), num_rows, row_size, layout, std::move(packed),
+                                         BlockInput(row_size, order_of(group_of, row_size)));
+}
+
 std::shared_ptr<Weight> pack_groups(const GroupFormat& format, std::string name, const GroupParts& parts,
                                     int64_t num_rows, int64_t row_size, int64_t group_size) {
     const PanelLayout layout = group_layout(format, num_rows, row_size, group_size);
     const BlockShape& block_shape = layout.block();
     const int64_t num_groups = row_size / group_size;
-    std::vector<int32_t> order;
-    if (parts.group_of) order = order_of(parts.group_of, row_size);
+    const std::vector<int32_t> order = order_of(parts.group_of, row_size);
     Buffer bytes = Buffer::long_lived(layout.nbytes());
 
     const auto pack_row = [&](int64_t row) {
@@ -68,8 +75,7 @@ std::shared_ptr<Weight> pack_groups(const GroupFormat& format, std::string name,
         if (last - first < panel_rows) layout.clear(panel, bytes.data());  // rows that are not there have scale 0
         for (int64_t row = first; row < last; row++) pack_row(row);
     });
-    return std::make_shared<BlockWeight>(format, std::move(name), num_rows, row_size, layout, std::move(bytes),
-                                         BlockInput(row_size, std::move(order)));
+    return over_groups(format, std::move(name), parts.group_of, num_rows, row_size, group_size, std::move(bytes));
 }
 
 }  // namespace qk::linear

@@ -20,6 +20,7 @@ public:
     nb::object matmul(const Array& x, const std::optional<std::string>& isa, const std::optional<std::string>& path,
                       std::optional<nb::object> out);
     nb::object rows(const Array& index) const;
+    static nb::object bytes(nb::handle self);
     nb::tuple choice(int64_t num_tokens, const std::optional<std::string>& isa,
                      const std::optional<std::string>& path) const;
     nb::tuple shape() const { return nb::make_tuple(weight_->num_rows(), weight_->row_size()); }

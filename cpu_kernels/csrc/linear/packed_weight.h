@@ -12,7 +12,7 @@ class PackedWeight : public Weight {
 public:
     int64_t num_rows() const final { return packed_.num_rows(); }
     int64_t row_size() const final { return packed_.row_size(); }
-    size_t nbytes() const final { return packed_.nbytes(); }
+    std::span<const uint8_t> bytes() const final { return packed_.bytes(); }
     const InputFormat& input() const final { return input_; }
 
 protected:

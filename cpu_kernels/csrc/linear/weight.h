@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -34,7 +35,8 @@ public:
     virtual std::string_view format() const = 0;  // as quant names it: "q4_k", "w4g128", "w8a8", "bf16"
     virtual int64_t num_rows() const = 0;         // N
     virtual int64_t row_size() const = 0;         // K
-    virtual size_t nbytes() const = 0;            // of the packed layout
+    virtual std::span<const uint8_t> bytes() const = 0;  // the packed layout
+    size_t nbytes() const { return bytes().size(); }
     int64_t num_panels() const { return (num_rows() + panel_rows - 1) / panel_rows; }
 
     // Panels that lie side by side: a task has whole runs of them where it can.

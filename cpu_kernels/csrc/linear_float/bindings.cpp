@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "linear/makers.h"
 #include "linear_float/weight.h"
@@ -19,6 +20,8 @@ Kind kind_of(std::string_view format) {
 std::shared_ptr<linear::Weight> make(const std::string& format, const linear::Parts& parts, int64_t num_rows,
                                      int64_t row_size) {
     const Kind kind = kind_of(format);
+    if (auto packed = linear::packed_part(parts, Packed::bytes(kind, num_rows, row_size)))
+        return std::make_shared<FloatWeight>(Packed(kind, num_rows, row_size, std::move(*packed)));
     const Array& blocks = linear::part(parts, "blocks", format);
     require_shape(blocks, "blocks", nb::dtype<uint8_t>(), "uint8", num_rows, row_size * bytes_of(kind));
     const auto* data = static_cast<const std::byte*>(blocks.data());

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "buffer.h"
 #include "dispatch.h"
@@ -37,12 +38,14 @@ class Packed {
 public:
     // weight [N, K], as the format stores it
     Packed(Kind kind, const std::byte* weight, int64_t num_rows, int64_t row_size);
+    Packed(Kind kind, int64_t num_rows, int64_t row_size, Buffer packed)
+        : kind_(kind), num_rows_(num_rows), row_size_(row_size), buffer_(std::move(packed)) {}
     static size_t bytes(Kind kind, int64_t num_rows, int64_t row_size);
 
     Kind kind() const { return kind_; }
     int64_t num_rows() const { return num_rows_; }
     int64_t row_size() const { return row_size_; }
-    size_t nbytes() const { return buffer_.size(); }
+    std::span<const uint8_t> bytes() const { return buffer_.bytes(); }
     linear::Panels panels() const;
     float value(int64_t row, int64_t k) const;
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "linear/makers.h"
 #include "linear_int8/weight.h"
@@ -46,24 +47,27 @@ float input_scale(const std::string& format, const Parts& parts) {
     return value;
 }
 
-std::shared_ptr<linear::Weight> make(const std::string& format, const Parts& parts, int64_t num_rows,
-                                     int64_t row_size) {
-    const Array& weight = linear::part(parts, "weight", format);
-    const Array& scale = linear::part(parts, "weight_scale", format);
-    require_codes(weight, num_rows, row_size);
-    require_shape(scale, "weight_scale", nb::dtype<float>(), "float32", num_rows, 1);
-    const Inputs inputs = inputs_of(format);
-    const float fixed = inputs == Inputs::fixed ? input_scale(format, parts) : 0;
-    const auto* codes = static_cast<const int8_t*>(weight.data());
-    const auto* scales = static_cast<const float*>(scale.data());
-    nb::gil_scoped_release release;
-    return std::make_shared<W8A8>(format, Packed(codes, scales, num_rows, row_size), inputs, fixed);
-}
-
 void require_row_size(int64_t row_size) {
     if (row_size > max_row_size)
         throw std::invalid_argument("weight: got K = " + std::to_string(row_size) + ", expected at most " +
                                     std::to_string(max_row_size) + ", beyond which an int32 sum may overflow");
+}
+
+std::shared_ptr<linear::Weight> make(const std::string& format, const Parts& parts, int64_t num_rows,
+                                     int64_t row_size) {
+    const Inputs inputs = inputs_of(format);
+    const float fixed = inputs == Inputs::fixed ? input_scale(format, parts) : 0;
+    require_row_size(row_size);
+    if (auto packed = linear::packed_part(parts, Packed::bytes(num_rows, row_size)))
+        return std::make_shared<W8A8>(format, Packed(num_rows, row_size, std::move(*packed)), inputs, fixed);
+    const Array& weight = linear::part(parts, "weight", format);
+    const Array& scale = linear::part(parts, "weight_scale", format);
+    require_codes(weight, num_rows, row_size);
+    require_shape(scale, "weight_scale", nb::dtype<float>(), "float32", num_rows, 1);
+    const auto* codes = static_cast<const int8_t*>(weight.data());
+    const auto* scales = static_cast<const float*>(scale.data());
+    nb::gil_scoped_release release;
+    return std::make_shared<W8A8>(format, Packed(codes, scales, num_rows, row_size), inputs, fixed);
 }
 
 size_t packed_bytes(const std::string&, int64_t num_rows, int64_t row_size) {

@@ -39,11 +39,14 @@ class Packed {
 public:
     // weight [N, K] int8; scale [N] float32
     Packed(const int8_t* weight, const float* scale, int64_t num_rows, int64_t row_size);
+    Packed(int64_t num_rows, int64_t row_size, Buffer packed)
+        : num_rows_(num_rows), row_size_(row_size), buffer_(std::move(packed)) {}
     static size_t bytes(int64_t num_rows, int64_t row_size);
 
     int64_t num_rows() const { return num_rows_; }
     int64_t row_size() const { return row_size_; }
     size_t nbytes() const { return buffer_.size(); }
+    std::span<const uint8_t> bytes() const { return buffer_.bytes(); }
     linear::Panels panels() const;
     const float* scales() const;
     int8_t code(int64_t row, int64_t k) const;

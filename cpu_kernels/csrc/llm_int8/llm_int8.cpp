@@ -56,7 +56,7 @@ Weight::Weight(const int8_t* codes, const float* absmax, int64_t num_rows, int64
 }
 
 size_t Weight::nbytes() const {
-    return packed_.nbytes() + outlier_weight_.nbytes() + features_.size() * sizeof(int32_t) + known_.size();
+    return packed_.nbytes() + outlier_weight_.bytes().size() + features_.size() * sizeof(int32_t) + known_.size();
 }
 
 // What all threads of a call read.

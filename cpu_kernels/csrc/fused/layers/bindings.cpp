@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -82,11 +83,20 @@ private:
     int64_t head_dim_;
 };
 
+// The callable, for a thread that does not hold the GIL.
+std::function<void(size_t)> with_lock(const std::optional<nb::callable>& before_layer) {
+    if (!before_layer) return {};
+    return [&call = *before_layer](size_t layer) {
+        nb::gil_scoped_acquire acquire;
+        call(layer);
+    };
+}
+
 nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector<nb::object>& stores, const Array& x,
                const Array& cos, const Array& sin, const Array& table, nb::handle ends, float softmax_scale,
                int64_t window, bool last_only, const std::optional<Array>& cu_seqlens, nb::handle slots,
                nb::handle mass, int64_t mass_queries, int64_t sinks, const std::optional<Array>& sink_cos,
-               const std::optional<Array>& sink_sin) {
+               const std::optional<Array>& sink_sin, const std::optional<nb::callable>& before_layer) {
     if (layers.empty() || layers.size() != stores.size())
         throw std::invalid_argument("layers, stores: got " + std::to_string(layers.size()) + " and " +
                                     std::to_string(stores.size()) + ", expected as many of both, 1 or more");
@@ -119,7 +129,7 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
     }
     const attention::Store& first = *chain[0].store;
     const Past past{rotation_of(cos, sin, tokens, first.layout().head_dim), softmax_scale, require_window(window),
-                    sinks_of(sinks, sink_cos, sink_sin, tokens, first)};
+                    sinks_of(sinks, sink_cos, sink_sin, tokens, first), with_lock(before_layer)};
     float* out = nullptr;
     nb::object result = empty_float32(last_only && count > 0 ? num_sequences : count, source.x.size, &out);
     {
@@ -148,12 +158,13 @@ void bind_layers(nb::module_& m) {
     m.def("run_layers", run, "layers"_a, "stores"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a, "ends"_a,
           "softmax_scale"_a, "window"_a = 0, "last_only"_a = false, "cu_seqlens"_a = nb::none(),
           "slots"_a.none() = nb::none(), "mass"_a.none() = nb::none(), "mass_queries"_a = 0, "sinks"_a = 0,
-          "sink_cos"_a = nb::none(), "sink_sin"_a = nb::none(),
+          "sink_cos"_a = nb::none(), "sink_sin"_a = nb::none(), "before_layer"_a = nb::none(),
           "x through every DecoderLayer, each with its KVStore; all stores are of one page size.\n\n"
           "x        [B * T, K] float32, each row contiguous; the other arguments as for attention_step\n"
           "ends     int64 [B] for all layers, or one for each: an array [layers, B], or a list of [B] or [B, G]\n"
           "slots    int64 [layers, B, G], or a list of an array [B, G] or None for each layer; None: no layer has any\n"
           "mass     a list of a float32 [B, G, S] or None for each layer, as attend of the store writes it\n"
+          "before_layer    called with the number of each layer before it runs, to bring its weights\n"
           "returns  float32, as many rows as x; with last_only [B, K], of each sequence's last token\n"
           "raises   ValueError (shape, strides, ends, pages), TypeError (dtype)");
 }

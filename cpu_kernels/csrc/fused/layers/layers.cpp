@@ -49,11 +49,16 @@ void run_layers(std::span<const Layer> layers, const Rows& x, const Past& past, 
     float* const stream = attended + half;
     const Rows attended_rows{attended, x.count, x.size, x.size}, stream_rows{stream, x.count, x.size, x.size};
 
+    const auto begin = [&](size_t i) {
+        if (past.before_layer) past.before_layer(i);
+    };
     for (size_t i = 0; i + 1 < layers.size(); i++) {
+        begin(i);
         attend(layers[i], i == 0 ? x : stream_rows, past, attended);
         feed_forward(layers[i], attended_rows, stream, layers[i].feed_forward_choices);
     }
     const Layer& last = layers.back();
+    begin(layers.size() - 1);
     attend(last, layers.size() == 1 ? x : stream_rows, past, attended);
     if (!last_only) {
         feed_forward(last, attended_rows, out, last.feed_forward_choices);

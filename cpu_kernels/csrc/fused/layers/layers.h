@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct Past {
     float softmax_scale;
     int64_t window;
     SinkAngles sinks;
+    // Called before each layer with its number, for weights that come and go; may be empty. What it throws ends the call.
+    std::function<void(size_t)> before_layer;
 };
 
 // x [B * T, K] -> out [B * T, K], through every layer, of which there is one or more; the stores are alike in their

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "linear/block_weight.h"
 #include "linear/makers.h"
@@ -21,19 +22,21 @@ int64_t row_bytes_of(const BlockFormat& format, int64_t row_size) {
     return row_size / format.block_size * format.block_bytes;
 }
 
+size_t packed_bytes(const std::string& name, int64_t num_rows, int64_t row_size) {
+    const BlockFormat& format = *find_format(name);
+    return (num_rows + panel_rows - 1) / panel_rows * panel_rows * row_bytes_of(format, row_size);
+}
+
 std::shared_ptr<Weight> make(const std::string& name, const Parts& parts, int64_t num_rows, int64_t row_size) {
     const BlockFormat& format = *find_format(name);
     const int64_t row_bytes = row_bytes_of(format, row_size);
+    if (auto packed = packed_part(parts, packed_bytes(name, num_rows, row_size)))
+        return over_blocks(format, num_rows, row_size, std::move(*packed));
     const Array& blocks = part(parts, "blocks", name);
     require_shape(blocks, "blocks", nb::dtype<uint8_t>(), "uint8", num_rows, row_bytes);
     const auto* data = static_cast<const uint8_t*>(blocks.data());
     nb::gil_scoped_release release;
     return pack_blocks(format, data, num_rows, row_size);
-}
-
-size_t packed_bytes(const std::string& name, int64_t num_rows, int64_t row_size) {
-    const BlockFormat& format = *find_format(name);
-    return (num_rows + panel_rows - 1) / panel_rows * panel_rows * row_bytes_of(format, row_size);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <charconv>
+#include <utility>
 #include <vector>
 
 #include "linear/block_weight.h"
@@ -72,10 +73,30 @@ int64_t group_size_of(const std::string& name, int64_t row_size) {
     return group_size;
 }
 
+// [K] group of each feature; null where they follow each other.
+const int32_t* groups_in(const Parts& parts, int64_t row_size, int64_t num_groups) {
+    const auto found = parts.find("g_idx");
+    if (found == parts.end()) return nullptr;
+    const std::string expected = "int32 [" + std::to_string(row_size) + "]";
+    require_vector(found->second, "g_idx", nb::dtype<int32_t>(), expected);
+    if (static_cast<int64_t>(found->second.shape(0)) != row_size)
+        throw std::invalid_argument("g_idx: got " + describe(found->second) + ", expected " + expected);
+    const auto* group_of = static_cast<const int32_t*>(found->second.data());
+    require_groups(group_of, row_size, num_groups);
+    return group_of;
+}
+
+size_t packed_group_bytes(const std::string& name, int64_t num_rows, int64_t row_size) {
+    return group_layout(*parse(name).format, num_rows, row_size, group_size_of(name, row_size)).nbytes();
+}
+
 std::shared_ptr<Weight> make_groups(const std::string& name, const Parts& parts, int64_t num_rows, int64_t row_size) {
     const GroupFormat* format = parse(name).format;
     const int64_t group_size = group_size_of(name, row_size);
     const int64_t num_groups = row_size / group_size, num_words = (row_size * format->bits + 31) / 32;
+    const int32_t* group_of = groups_in(parts, row_size, num_groups);
+    if (auto bytes = packed_part(parts, packed_group_bytes(name, num_rows, row_size)))
+        return over_groups(*format, name, group_of, num_rows, row_size, group_size, std::move(*bytes));
     const Array& packed = part(parts, "weight_packed", name);
     const Array& scale = part(parts, "weight_scale", name);
     require_shape(packed, "weight_packed", nb::dtype<int32_t>(), "int32", num_rows, num_words);
@@ -89,20 +110,9 @@ std::shared_ptr<Weight> make_groups(const std::string& name, const Parts& parts,
         given.zero_point = static_cast<const int8_t*>(zero_point.data());
         require_zero_points(given.zero_point, num_rows * num_groups, format->bits);
     }
-    if (const auto found = parts.find("g_idx"); found != parts.end()) {
-        const std::string expected = "int32 [" + std::to_string(row_size) + "]";
-        require_vector(found->second, "g_idx", nb::dtype<int32_t>(), expected);
-        if (static_cast<int64_t>(found->second.shape(0)) != row_size)
-            throw std::invalid_argument("g_idx: got " + describe(found->second) + ", expected " + expected);
-        given.group_of = static_cast<const int32_t*>(found->second.data());
-        require_groups(given.group_of, row_size, num_groups);
-    }
+    given.group_of = group_of;
     nb::gil_scoped_release release;
     return pack_groups(*format, name, given, num_rows, row_size, group_size);
-}
-
-size_t packed_group_bytes(const std::string& name, int64_t num_rows, int64_t row_size) {
-    return group_layout(*parse(name).format, num_rows, row_size, group_size_of(name, row_size)).nbytes();
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ from qbench.cache_spec import DENSE, DYNAMIC, FULL, CacheSpec
 from qbench.compute import FAST, check_compute
 from qbench.devices import CPU, check_device_name
 from qbench.threads import check_threads
+from quant.errors import InputError
 from quant.json_data import JsonData
 
 
@@ -27,10 +28,11 @@ class RunOptions(JsonData):
     prefill    blocks of the attention matrix that a prefill computes, as qbench.prefill names it
     kv_ram     bytes of memory for keys and values, which spill to a disk beyond it; None: all stay in memory
     kv_disk    bytes of that disk; None: 10 GiB
+    memory_bytes  limit of the process's memory; weights that do not fit are read from a file; None: no limit
     """
 
     # Other checkouts, which the gate times, lack these.
-    json_omits: ClassVar[tuple[str, ...]] = ("prefill_chunk", "attention", "prefill", "kv_ram", "kv_disk")
+    json_omits: ClassVar[tuple[str, ...]] = ("prefill_chunk", "attention", "prefill", "kv_ram", "kv_disk", "memory_bytes")
 
     recipe: str | None = None
     kv_format: str | None = None
@@ -44,12 +46,17 @@ class RunOptions(JsonData):
     prefill: str = DENSE
     kv_ram: int | None = None
     kv_disk: int | None = None
+    memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
         check_compute(self.compute)
         check_device_name(self.device)
         check_attention(self.attention, self.device, self.cache_spec)  # which checks its own three
         check_threads(self.threads)
+        if self.memory_bytes is not None and (self.recipe is not None or self.device != CPU):
+            raise InputError(
+                "a memory limit is for a model as it is stored, on the CPU; write it with `qbench quantize`"
+            )
 
     @property
     def cache_spec(self) -> CacheSpec:

@@ -20,6 +20,7 @@ from qbench.cli.cache_options import (
 )
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.int_list import IntList
+from qbench.cli.memory_size import limit_option
 from qbench.cli.output import device_option, json_option, print_json, print_pairs, print_warning
 from qbench.cli.percentage import Percentage
 from qbench.cli.progress import progress_bar
@@ -90,6 +91,7 @@ PRECISION = 0.02  # half of what a 5 % regression is told apart by
 @attention_option
 @kv_tier_options
 @device_option
+@limit_option
 @json_option
 def command(
     models,
@@ -111,6 +113,7 @@ def command(
     kv_disk,
     kv,
     device,
+    memory,
     as_json,
     **until,
 ) -> None:
@@ -136,6 +139,7 @@ def command(
         prefill=prefill,
         kv_ram=kv_ram,
         kv_disk=kv_disk,
+        memory_bytes=memory,
     )
     alone = vs is None and len(models) == 1 and len(recipes) <= 1
     if (keep is not None and vs is None) or (cpu_time and alone):
@@ -143,6 +147,8 @@ def command(
     of_caches = bool(layouts or policies)
     if device != CPU and (not alone or of_caches):
         raise click.UsageError(f"--device {device} is for one model, and not for --vs, --cache or --policy")
+    if memory is not None and not alone:
+        raise click.UsageError("--memory is for one model, and not for --vs")
     if of_caches and not alone:
         raise click.UsageError("--cache and --policy are for one model, and not for --vs")
     if vs is not None:

@@ -3,6 +3,7 @@
 import click
 
 from qbench.cli.cache_options import cache_options, kv_option, prefill_option
+from qbench.cli.memory_size import limit_option
 from qbench.cli.output import compute_option, device_option, json_option, threads_option
 from qbench.cli.quality import check_quality, eval_quality, quality_options, save_logits
 from qbench.cli.tasks import check_tasks, eval_tasks, task_options
@@ -22,6 +23,7 @@ from qbench.run_options import RunOptions
 @compute_option
 @device_option
 @threads_option
+@limit_option
 @json_option
 def command(
     model,
@@ -37,10 +39,13 @@ def command(
     compute,
     device,
     threads,
+    memory,
     as_json,
 ) -> None:
     """Quality of MODEL: perplexity under named protocols, KLD and same-top share against a reference."""
-    options = RunOptions(recipe, kv, cache, policy, compute, device, threads, prefill_chunk, attention, prefill)
+    options = RunOptions(
+        recipe, kv, cache, policy, compute, device, threads, prefill_chunk, attention, prefill, memory_bytes=memory
+    )
     check_tasks(tasks, quality.asked)
     check_quality(quality, recipe or kv or compute != FAST or device != CPU)
     if tasks.tasks is not None:

@@ -7,6 +7,7 @@ import click
 
 from qbench.cli.cache_options import cache_options, kv_option, kv_tier_options, prefill_option
 from qbench.cli.finite_range import FiniteRange
+from qbench.cli.memory_size import limit_option
 from qbench.cli.output import json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.run_options import RunOptions
@@ -35,10 +36,11 @@ from quant.errors import InputError
 @prefill_option
 @kv_tier_options
 @threads_option
+@limit_option
 @json_option
 def command(
     model, prompt, recipe, max_new_tokens, temperature, top_p, top_k, min_p, repetition_penalty, stop, logprobs, seed,
-    kv, cache, policy, prefill, prefill_chunk, attention, kv_ram, kv_disk, threads,
+    kv, cache, policy, prefill, prefill_chunk, attention, kv_ram, kv_disk, threads, memory,
     as_json,
 ) -> None:  # fmt: skip
     """Continue a prompt; tokens are printed as they come."""
@@ -57,6 +59,7 @@ def command(
         prefill=prefill,
         kv_ram=kv_ram,
         kv_disk=kv_disk,
+        memory_bytes=memory,
     )
     subject = open_subject(model, options)
     on_text = print_nothing if as_json else print_piece

@@ -1,6 +1,7 @@
 """Memory as people write it: 6GiB, 6GB, 500MB."""
 
 import math
+from collections.abc import Callable
 
 import click
 
@@ -23,6 +24,11 @@ class MemorySize(click.ParamType):
 
 
 MEMORY_SIZE = MemorySize()
+
+
+def limit_option(command: Callable) -> Callable:
+    text = "Memory limit of the process, e.g. 2GiB; weights that do not fit are read from disk in each forward pass."
+    return click.option("--memory", type=MEMORY_SIZE, help=text)(command)
 
 
 def enough(num_bytes: int) -> str:

@@ -32,7 +32,7 @@ struct NotImplemented : std::runtime_error { using std::runtime_error::runtime_e
 // The part of this name. Throws std::invalid_argument where it is not among them.
 const Array& part(const Parts& parts, const char* name, std::string_view format);
 
-// Part "packed": what `bytes` of such a weight were, `size` of them, taken as they are; nothing where there is none.
+// Part "packed": `size` bytes that `Weight::bytes` of such a weight gave, taken as they are. Nothing if there is no such part.
 // Throws nb::type_error and std::invalid_argument for memory that no kernel could read.
 std::optional<Buffer> packed_part(const Parts& parts, size_t size);
 

@@ -16,7 +16,7 @@ uint8_t code_at(const uint8_t* stream, int64_t row_bytes, int bits, int64_t k) {
     return (stream[first] | next << 8) >> (k * bits % 8) & ((1 << bits) - 1);
 }
 
-// Features sorted by their group, those of one group as they come; empty where they are, or group_of is null.
+// Features sorted by their group, those of one group as they come; empty if they are sorted, or group_of is null.
 std::vector<int32_t> order_of(const int32_t* group_of, int64_t row_size) {
     if (!group_of) return {};
     std::vector<int32_t> order(row_size);

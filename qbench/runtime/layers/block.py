@@ -4,7 +4,7 @@ Which code runs the layers is decided in `paths.py`, per forward pass. `referenc
 layer without that choice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ class Block:
 
     rope          which of the model's rotations is the layer's
     is_tokenwise  whether the net is known to compute each token without a look at the others of the call
+    before        called before the layer's weights are read, for weights that come and go; None: they stay
     """
 
     attention: Any
@@ -33,6 +34,7 @@ class Block:
     feed_forward_norm: Norm
     rope: int = 0
     is_tokenwise: bool = False
+    before: Callable[[], None] | None = None
 
     def __call__(self, x: Tensor, rotations: Sequence[Rotation], positions: Tensor, cache: Cache) -> Tensor:
         x = self.attend(x, rotations, positions, cache)  # [B, T, K]
@@ -40,6 +42,8 @@ class Block:
 
     def attend(self, x: Tensor, rotations: Sequence[Rotation], positions: Tensor, cache: Cache) -> Tensor:
         """The first half: x and what attention adds to it."""
+        if self.before is not None:
+            self.before()
         return self.attention(x, self.attention_norm, rotations[self.rope], positions, cache)
 
     def in_steps(self, *, attention: bool, net: bool) -> "Block":
@@ -47,7 +51,8 @@ class Block:
         attend = (self.attention.step if attention else None) or self.attention
         feed_forward = (self.feed_forward.step if net else None) or self.feed_forward
         is_tokenwise = net and getattr(self.feed_forward, "is_tokenwise", False)
-        return Block(attend, feed_forward, self.attention_norm, self.feed_forward_norm, self.rope, is_tokenwise)
+        norms = (self.attention_norm, self.feed_forward_norm)
+        return Block(attend, feed_forward, *norms, self.rope, is_tokenwise, self.before)
 
 
 class Blocks:

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -24,16 +24,31 @@ class FusedLinears:
     """
 
     def __init__(self, qtensors: Sequence[QTensor], biases: Sequence[Tensor | None], impl: str = "auto") -> None:
-        self.linears: list[tuple[Linear, list[int]]] = []  # a product, and the rows of each weight in it
-        self.formats = [qtensor.format for qtensor in qtensors]
-        self.biases = biases
-        self.has_bias = any(bias is not None for bias in biases)
+        linears: list[tuple[Linear, list[int]]] = []
         for run in runs_of_equal_format(qtensors):
             impl_of_run = choose_linear(run[0].format, impl)
             # Packed weights share a call as they are.
             for stack in [[qtensor] for qtensor in run] if impl_of_run.is_packed else [run]:
-                self.linears.append((impl_of_run.build(concat_rows(stack)), [qtensor.shape[0] for qtensor in stack]))
-        self.group = _group([linear for linear, _ in self.linears], biases)
+                linears.append((impl_of_run.build(concat_rows(stack)), [qtensor.shape[0] for qtensor in stack]))
+        self._hold(linears, [qtensor.format for qtensor in qtensors], biases)
+
+    @classmethod
+    def of_packed(cls, linears: Sequence[PackedLinear], biases: Sequence[Tensor | None]) -> Self:
+        """The same of weights that were packed before."""
+        fused = cls.__new__(cls)
+        fused._hold(
+            [(linear, [linear.num_rows]) for linear in linears], [each.packed.format for each in linears], biases
+        )
+        return fused
+
+    def _hold(
+        self, linears: list[tuple[Linear, list[int]]], formats: list[str], biases: Sequence[Tensor | None]
+    ) -> None:
+        self.linears = linears  # a product, and the rows of each weight in it
+        self.formats = formats
+        self.biases = biases
+        self.has_bias = any(bias is not None for bias in biases)
+        self.group = _group([linear for linear, _ in linears], biases)
 
     @property
     def size_bytes(self) -> int:

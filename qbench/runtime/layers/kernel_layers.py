@@ -28,6 +28,8 @@ class KernelLayers:
         kernels = importlib.import_module("cpu_kernels")
         self._run = kernels.run_layers
         self._layers = [kernels.DecoderLayer(*_parts(block)) for block in blocks]
+        self._blocks = blocks
+        self._comes_and_goes = any(block.before is not None for block in blocks)
 
     def __call__(self, x: Tensor, rotations: Sequence[Rotation], step: Step, cache: Cache, last_only: bool) -> Tensor:
         view = cache.kernel_view(x.shape[1])
@@ -40,9 +42,14 @@ class KernelLayers:
         else:
             angles = view.sinks.near
             policy |= view.sinks.arguments
+        if self._comes_and_goes:
+            policy["before_layer"] = self._enter
         y = self._run(self._layers, view.stores, as_rows(x), *angles, *past, last_only, cache.cu_seqlens, **policy)
         view.settle()
         return torch.from_numpy(y.reshape(x.shape[0], -1, y.shape[1]))
+
+    def _enter(self, layer: int) -> None:
+        present(self._blocks[layer].before)()
 
 
 def kernel_layers(blocks: Sequence[Block]) -> KernelLayers | None:

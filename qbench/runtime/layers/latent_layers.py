@@ -60,8 +60,9 @@ class LatentLayers:
 
 
 def latent_layers(blocks: Sequence[Block]) -> LatentLayers | None:
-    """The blocks as one call, or None unless cpu_kernels have packed all weights of each."""
-    return LatentLayers(blocks) if all(_is_packed(block) for block in blocks) else None
+    """The blocks as one call, or None unless cpu_kernels have packed all weights of each, and they stay."""
+    is_one_call = all(_is_packed(block) and block.before is None for block in blocks)
+    return LatentLayers(blocks) if is_one_call else None
 
 
 def _is_packed(block: Block) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -96,10 +96,27 @@ class PackedLinear:
         if isinstance(fmt := get_format(qtensor.format), Int8Format):
             fmt.input_scale(np.empty((0, qtensor.shape[1]), dtype=np.float32), qtensor.shared)
         parts = {name: np.ascontiguousarray(part) for name, part in (*qtensor.parts.items(), *qtensor.shared.items())}
-        self.packed = kernels.PackedLinear(qtensor.format, parts, qtensor.shape, exact)
-        self.num_rows = qtensor.shape[0]
-        self.size_bytes = self.packed.nbytes
-        self.name = f"cpu-{qtensor.format}[{tell_paths(self._choice)}]"
+        self._hold(kernels.PackedLinear(qtensor.format, parts, qtensor.shape, exact))
+
+    @classmethod
+    def over(
+        cls, fmt: str, shape: tuple[int, int], memory: np.ndarray, shared: dict[str, np.ndarray], exact: bool
+    ) -> Self:
+        """A weight whose packed bytes are, or will be, in this memory.
+
+        memory   uint8, at a multiple of 64; it may change between products
+        shared   arrays of the whole tensor
+        """
+        linear = cls.__new__(cls)
+        parts = {"packed": memory, **shared}
+        linear._hold(importlib.import_module("cpu_kernels").PackedLinear(fmt, parts, shape, exact))
+        return linear
+
+    def _hold(self, packed: Any) -> None:
+        self.packed = packed
+        self.num_rows = packed.shape[0]
+        self.size_bytes = packed.nbytes
+        self.name = f"cpu-{packed.format}[{tell_paths(self._choice)}]"
 
     def _choice(self, num_tokens: int) -> tuple[str, str]:
         """Instruction set and path: "int8x256" rounds K-quants to int8 with a scale for 256 weights; f16 is multiplied

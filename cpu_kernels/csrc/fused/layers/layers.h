@@ -33,7 +33,7 @@ struct Past {
     float softmax_scale;
     int64_t window;
     SinkAngles sinks;
-    // Called before each layer with its number, for weights that come and go; may be empty. What it throws ends the call.
+    // Called before each layer with its number, for weights that come and go; may be empty. Its exceptions end the call.
     std::function<void(size_t)> before_layer;
 };
 

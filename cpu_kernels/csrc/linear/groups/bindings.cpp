@@ -73,7 +73,7 @@ int64_t group_size_of(const std::string& name, int64_t row_size) {
     return group_size;
 }
 
-// [K] group of each feature; null where they follow each other.
+// [K] group of each feature; null if they follow each other.
 const int32_t* groups_in(const Parts& parts, int64_t row_size, int64_t num_groups) {
     const auto found = parts.find("g_idx");
     if (found == parts.end()) return nullptr;

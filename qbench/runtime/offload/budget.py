@@ -1,0 +1,61 @@
+"""The share of a memory limit that weights get: the limit less the process, keys and values, and activations."""
+
+import math
+import os
+from weakref import WeakKeyDictionary
+
+from qbench.run_options import RunOptions
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.step import Step
+from qbench.runtime.memory import MemoryPredictor
+from quant.present import present
+from quant.source import Source
+
+# Kept free for page tables, thread stacks, and growth of the heap between two looks at the process.
+MARGIN_BYTES = 48 << 20
+MEBI = 1 << 20
+
+
+class Budget:
+    """Shares of a limit. The process is looked at before each forward pass, so that growth makes weights give way.
+
+    limit_bytes   of the whole process
+    """
+
+    def __init__(self, source: Source, options: RunOptions, impl: str) -> None:
+        self.limit_bytes = present(options.memory_bytes)
+        self._predictor = MemoryPredictor(source, impl=impl, spec=options.cache_spec, attention=options.attention)
+        self._capacity: WeakKeyDictionary[Cache, int] = WeakKeyDictionary()
+        self._cache: Cache | None = None
+
+    def expect(self, cache: Cache, capacity: int) -> None:
+        """Room for so many tokens of each sequence is kept."""
+        self._capacity[cache] = capacity
+
+    def weight_bytes(self, cache: Cache, step: Step, resident_bytes: int) -> int:
+        """Bytes for weights in this forward pass; resident_bytes: of units that the process holds now"""
+        others = rss_bytes() - resident_bytes
+        batch = cache.batch
+        num_tokens = -(-step.tokens.numel() // batch)
+        activations = self._predictor.workspace_bytes(num_tokens, batch)
+        capacity = max(self._capacity.get(cache, 0), step.end)
+        in_cache = self._predictor.cache.size_bytes(capacity, batch) if cache in self._capacity else 0
+        to_come = in_cache * (capacity - step.seq_len) // capacity
+        return self.limit_bytes - others - activations - to_come - MARGIN_BYTES
+
+    def must_place(self, placed_bytes: int, free_bytes: int) -> bool:
+        """Less than was placed, or much more."""
+        return free_bytes < placed_bytes or free_bytes > placed_bytes + placed_bytes // 8
+
+    def too_small(self, missing_bytes: int) -> str:
+        enough = math.ceil((self.limit_bytes + missing_bytes) / MEBI)
+        return (
+            f"--memory {self.limit_bytes // MEBI}MiB is too little for one layer of this model next to its cache and "
+            f"activations; the smallest that works here is {enough}MiB"
+        )
+
+
+def rss_bytes() -> int:
+    """Resident memory of this process."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,127 @@
+"""From a source to a model that runs within a memory limit, its weights streamed from a file if they do not fit."""
+
+import sys
+import weakref
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor
+
+from qbench.cache_spec import CacheSpec
+from qbench.run_options import RunOptions
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.cache_maker import CacheMaker
+from qbench.runtime.caches.step import Step
+from qbench.runtime.checkpoint import FINAL_NORM, HEAD, check_tensors
+from qbench.runtime.layers.fused import FusedLinears
+from qbench.runtime.model import Model
+from qbench.runtime.offload.budget import Budget
+from qbench.runtime.offload.builder import FileTable, StreamedBuilder, StreamedHead
+from qbench.runtime.offload.direct_file import DirectFile
+from qbench.runtime.offload.placement import Placement, least_bytes, place
+from qbench.runtime.offload.region import Region
+from qbench.runtime.offload.stream_file import stream_file
+from qbench.runtime.offload.streamer import Streamer
+from qbench.runtime.offload.units import HEAD_UNIT, units_of
+from qbench.runtime.token_kinds import token_kinds
+from quant.errors import InputError
+from quant.extension import has_cpu_kernels
+from quant.kv import KVScheme
+from quant.models import EMBEDDING, ModelConfig
+from quant.source import Source
+
+
+def load_offloaded(
+    source: Source, options: RunOptions, impl: str, path: str, notice: Callable[[str], None] | None = None
+) -> Model:
+    """The source's model within `options.memory_bytes` of the process's memory; its logits are those of `load_model`.
+
+    notice   called with a line before a file is written next to the model; None: stderr
+    raises   InputError for a machine without the kernels; a limit below one layer shows in the first forward pass
+    """
+    if not has_cpu_kernels() or impl not in ("auto", "exact"):
+        raise InputError(
+            "--memory streams weights in the layout of cpu_kernels; build them and use compute fast or exact"
+        )
+    config = ModelConfig.of(source)
+    check_tensors(config, source.tensors)
+    units = units_of(source, config, impl)
+    if HEAD_UNIT not in {unit.name for unit in units}:
+        raise InputError(f"{source.spec}: cpu_kernels do not pack its head, so it cannot be streamed; quantize it")
+    file = stream_file(source, units, notice or _on_stderr)
+    region = Region(units)
+    streamer = Streamer(DirectFile(file.path), region, units, file.starts, file.crcs)
+    builder = StreamedBuilder(config, source.read, impl, units, file, region)
+    kv = KVScheme.of(source.config, config, source.spec)
+    caches = CacheMaker(config, kv, impl, options.cache_spec, partial(token_kinds, source.tokenizer), options.attention)
+    embedding = builder.embedding(FileTable(file))
+    head = builder.linears((EMBEDDING if config.tie_word_embeddings else HEAD).removesuffix(".weight"))
+    blocks = [builder.block(layer) for layer in range(config.num_layers)]
+    norm = builder.norm(FINAL_NORM)
+    caches.expand = [block.attention.expanded for block in blocks] if config.mla else []
+    weights = StreamedWeights(streamer, region, units, Budget(source, options, impl))
+    for layer, block in enumerate(blocks):
+        block.before = partial(weights.enter, f"layer {layer}")
+    model = OffloadedModel(config, embedding, blocks, norm, weights.head(head), caches, path)
+    model.impls, model.weight_bytes, model.weights = builder.impls, builder.weight_bytes, weights
+    weakref.finalize(model, streamer.close)
+    return model
+
+
+def _on_stderr(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+class StreamedWeights:
+    """Says before each layer that its unit is needed and that the one before it is done with."""
+
+    def __init__(self, streamer: Streamer, region: Region, units: list, budget: Budget) -> None:
+        self.streamer, self.region, self.units, self.budget = streamer, region, units, budget
+        self.placement: Placement | None = None
+        self._names = {unit.name for unit in units}
+        self._streamed: frozenset[str] = frozenset()
+        self._entered: str | None = None
+
+    def head(self, linears: FusedLinears) -> StreamedHead:
+        return StreamedHead(linears, partial(self.enter, HEAD_UNIT), self.leave)
+
+    def begin(self, cache: Cache, step: Step) -> None:
+        """Place the units again if there is less memory for weights than before, or much more."""
+        self.leave()
+        free = self.budget.weight_bytes(cache, step, self.streamer.resident_bytes)
+        least = least_bytes(self.units, self.region)
+        if free < least:
+            raise InputError(self.budget.too_small(least - free))
+        if self.placement is None or self.budget.must_place(self.placement_bytes, free):
+            self.placement = place(self.units, self.region, free)
+            self._streamed = frozenset(self.placement.streamed)
+            self.streamer.stream(self.placement.streamed, self.placement.ring_bytes, self.placement.pinned)
+            self.placement_bytes = free
+
+    def enter(self, unit: str) -> None:
+        self.leave()
+        if unit in self._names:
+            self.streamer.need(unit)
+            self._entered = unit
+
+    def leave(self) -> None:
+        if self._entered in self._streamed:
+            self.streamer.done(self._entered)
+        self._entered = None
+
+
+class OffloadedModel(Model):
+    """A Model that makes room before each forward pass."""
+
+    weights: StreamedWeights
+
+    def new_cache(
+        self, batch: int = 1, capacity: int = 256, *, spec: CacheSpec | None = None, mode: str | None = None
+    ) -> Cache:
+        cache = super().new_cache(batch, capacity, spec=spec, mode=mode)
+        self.weights.budget.expect(cache, capacity)
+        return cache
+
+    def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
+        self.weights.begin(cache, step)
+        return super()._logits(step, cache, last_only)

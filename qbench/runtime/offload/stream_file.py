@@ -1,0 +1,213 @@
+"""`*.qbstream`: the weights of a model as the kernels read them, unit after unit, so that loading converts nothing.
+
+    | page 0: magic, version, place and CRC of the table | unit | unit | ... | rows of the embedding | table (JSON) |
+
+Units begin at multiples of 4096 bytes. The table holds the identity of the model, the layout of the kernels, the place
+and CRC-32 of each unit, and the arrays that belong to whole tensors. A file of another model, version or layout is
+written again. The file appears whole or not at all.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from qbench.runtime.layers.linear import PackedLinear
+from qbench.runtime.offload.units import PAGE, Unit, round_up
+from quant.atomic import atomic_file
+from quant.errors import InputError
+from quant.formats import get_format
+from quant.models import EMBEDDING
+from quant.source import Source
+
+MAGIC = b"QBSTREAM"
+VERSION = 1
+HEAD = struct.Struct("<8sIIQQ")  # magic, version, CRC-32 of the table, its first byte, its bytes
+SUFFIX = ".qbstream"
+CACHE_VARIABLE = "QBENCH_CACHE"  # folder of files for models that have no folder to write to
+
+
+@dataclass(frozen=True, slots=True)
+class RowPart:
+    """One array of the embedding: start is a byte of the file, shape and dtype those of the whole array"""
+
+    start: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFile:
+    """Places of the units and arrays in the file.
+
+    starts   unit -> first byte; crcs: unit -> CRC-32 of its bytes
+    shared   tensor -> arrays that belong to the whole of it
+    rows     part -> place of that array of the embedding
+    embedding    (format, shape) of it
+    """
+
+    path: Path
+    starts: dict[str, int]
+    crcs: dict[str, int]
+    shared: dict[str, dict[str, np.ndarray]]
+    rows: dict[str, RowPart]
+    embedding: tuple[str, tuple[int, ...]]
+
+
+def stream_file(source: Source, units: Sequence[Unit], notice: Callable[[str], None]) -> StreamFile:
+    """The file of a model, written first unless there is a good one.
+
+    notice   called with a line before a file is written
+    raises   InputError for a folder that cannot be written to, and a disk without room
+    """
+    path, identity = stream_path(source), _identity(source, units)
+    found = _read_table(path, identity)
+    if found is None:
+        size = sum(unit.size_bytes for unit in units) + source.tensors[EMBEDDING].size_bytes + PAGE
+        notice(f"writing {path} ({size / 1e9:.2f} GB), once: the weights of {source.spec} as the kernels read them")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path, replaces=_is_stream_file, needed_bytes=size) as temp, temp.open("w+b") as file:
+            _write(file, source, units, identity)
+        found = _read_table(path, identity)
+    if found is None:
+        raise InputError(f"{path}: it does not read back as written; remove it and check the disk")
+    return found
+
+
+def stream_path(source: Source) -> Path:
+    """Next to the model if its folder can be written to, else in the cache folder."""
+    model = Path(source.spec)
+    if model.is_dir() and os.access(model, os.W_OK):
+        return model / f"weights{SUFFIX}"
+    if model.is_file() and os.access(model.parent, os.W_OK):
+        return model.with_name(model.name + SUFFIX)
+    folder = Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "qbench")
+    safe = "".join(letter if letter.isalnum() or letter in "-._" else "_" for letter in source.spec)
+    return folder / f"{safe[-80:]}-{hashlib.sha256(source.spec.encode()).hexdigest()[:12]}{SUFFIX}"
+
+
+def _is_stream_file(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) in (b"", MAGIC)
+
+
+def _identity(source: Source, units: Sequence[Unit]) -> dict[str, str]:
+    """A file must agree with all: the state of the model's files, its tensors, and the layout of the kernels."""
+    tensors = [(name, info.shape, info.format, info.size_bytes) for name, info in sorted(source.tensors.items())]
+    placed = [(unit.name, unit.size_bytes, [linear.name for linear in unit.linears]) for unit in units]
+    formats = sorted({linear.format for unit in units for linear in unit.linears})
+    return {
+        "model": _files_state(source),
+        "tensors": hashlib.sha256(repr((tensors, placed)).encode()).hexdigest(),
+        "layout": _layout_hash(formats),
+    }
+
+
+def _files_state(source: Source) -> str:
+    """Names, sizes and times of the model's files; a hash of the contents for a model without files."""
+    model = Path(source.spec)
+    if not model.exists():
+        return source.fingerprint()
+    found = [model] if model.is_file() else [file for file in model.iterdir() if file.suffix != SUFFIX]
+    if model.is_file():  # and its shards
+        found = [file for file in model.parent.glob("*.gguf") if file.name[:-20] == model.name[:-20] or file == model]
+    states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(found)]
+    return hashlib.sha256(repr(states).encode()).hexdigest()
+
+
+def _layout_hash(formats: Iterable[str]) -> str:
+    """Hash of the packed bytes of one small matrix in each format: another order of bytes is another hash."""
+    digest = hashlib.sha256()
+    weight = np.random.default_rng(0).standard_normal((72, 1024)).astype(np.float32)
+    for name in formats:
+        qtensor = get_format(name.removesuffix("-astatic")).quantize_ref(weight)  # the layout is the same
+        digest.update(name.encode())
+        digest.update(PackedLinear(qtensor).packed.bytes)
+    return digest.hexdigest()
+
+
+def _write(file: BinaryIO, source: Source, units: Sequence[Unit], identity: dict[str, str]) -> None:
+    starts, crcs, shared = {}, {}, {}
+    file.seek(PAGE)
+    for unit in units:
+        starts[unit.name], crc, end = file.tell(), 0, 0
+        for linear in unit.linears:
+            qtensor = source.read(linear.name)
+            if qtensor.shared:
+                shared[linear.name] = {name: _as_text(array) for name, array in qtensor.shared.items()}
+            packed = PackedLinear(qtensor).packed
+            del qtensor  # the largest weight is in memory twice, not three times
+            for data in (b"\0" * (linear.start - end), packed.bytes):
+                crc = zlib.crc32(data, crc)
+                file.write(data)
+            end = linear.start + linear.size_bytes
+        tail = b"\0" * (unit.size_bytes - end)
+        crcs[unit.name] = zlib.crc32(tail, crc)
+        file.write(tail)
+        _forget_pages(file)
+    embedding = source.read(EMBEDDING)
+    rows = {name: _write_rows(file, array) for name, array in embedding.parts.items()}
+    if embedding.shared:
+        shared[EMBEDDING] = {name: _as_text(array) for name, array in embedding.shared.items()}
+    table: dict[str, Any] = {"identity": identity, "starts": starts, "crcs": crcs, "shared": shared, "rows": rows}
+    text = json.dumps(table | {"embedding": [embedding.format, embedding.shape]}).encode()
+    start = file.tell()
+    file.write(text)
+    file.seek(0)
+    file.write(HEAD.pack(MAGIC, VERSION, zlib.crc32(text), start, len(text)))
+
+
+def _forget_pages(file: BinaryIO) -> None:
+    """Drop written pages from the page cache, which counts towards a memory limit."""
+    file.flush()
+    os.fdatasync(file.fileno())
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _write_rows(file: BinaryIO, array: np.ndarray) -> tuple[int, list[int], str]:
+    start = round_up(file.tell(), PAGE)
+    file.seek(start)
+    for first in range(0, len(array), 4096):
+        file.write(np.ascontiguousarray(array[first : first + 4096]).tobytes())
+    return start, list(array.shape), array.dtype.str
+
+
+def _as_text(array: np.ndarray) -> tuple[str, list[int], str]:
+    return array.dtype.str, list(array.shape), base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+def _from_text(dtype: str, shape: list[int], text: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), dtype=dtype).reshape(shape).copy()
+
+
+def _read_table(path: Path, identity: dict[str, str]) -> StreamFile | None:
+    """None unless the file is there, whole, and of this identity."""
+    try:
+        with path.open("rb") as file:
+            magic, version, crc, start, size = HEAD.unpack(file.read(HEAD.size))
+            if magic != MAGIC or version != VERSION or start + size != path.stat().st_size:
+                return None
+            file.seek(start)
+            text = file.read(size)
+    except (OSError, struct.error):
+        return None
+    if zlib.crc32(text) != crc:
+        return None
+    table = json.loads(text)
+    if table["identity"] != identity:
+        return None
+    shared = {
+        tensor: {name: _from_text(*stored) for name, stored in arrays.items()}
+        for tensor, arrays in table["shared"].items()
+    }
+    rows = {name: RowPart(start, tuple(shape), dtype) for name, (start, shape, dtype) in table["rows"].items()}
+    fmt, shape = table["embedding"]
+    return StreamFile(path, table["starts"], table["crcs"], shared, rows, (fmt, tuple(shape)))

@@ -1,0 +1,123 @@
+"""Streamed weights: the same logits bit for bit, whatever part of the model is in memory."""
+
+import numpy as np
+import pytest
+import torch
+from support.artifact import write_artifact
+
+from qbench.run_options import RunOptions
+from qbench.runtime import load_model
+from qbench.runtime.offload.placement import least_bytes
+from qbench.runtime.offload.stream_file import stream_path
+from qbench.sources import open_source
+from quant.errors import InputError
+from quant.recipes import get_recipe
+
+PROMPT, STEPS = 12, 3
+
+
+def all_logits(model, **cache) -> list[torch.Tensor]:
+    """Logits of steps and a prompt of two sequences, and of all positions without a cache."""
+    tokens = torch.from_numpy(np.random.default_rng(0).integers(0, model.config.vocab_size, (2, PROMPT)))
+    past = model.new_cache(2, 64, **cache)
+    steps = [model(tokens[:, [step]], past) for step in range(STEPS)]
+    return [*steps, model(tokens, past, last_only=True), model(tokens)]
+
+
+def assert_equal(got: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
+    assert all(torch.equal(one, other) for one, other in zip(got, expected, strict=True))
+
+
+def sizes(model) -> tuple[int, int]:
+    """Bytes of the largest unit and of all"""
+    weights = model.weights
+    held = [weights.region.held_bytes(unit.name) for unit in weights.units]
+    assert max(held) == least_bytes(weights.units, weights.region)
+    return max(held), sum(held)
+
+
+@pytest.mark.parametrize("spec", ["ref:llama", "ref:mla-moe"])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0], ids=["least memory", "half of it", "all of it"])
+def test_logits_are_those_of_the_model_in_memory(spec, share, offloaded):
+    source = open_source(spec)
+    least, whole = sizes(offloaded(source, 0))
+    model = offloaded(source, least + round(share * (whole - least)))
+    assert_equal(all_logits(model), all_logits(load_model(source)))
+    reads, stored = model.weights.streamer.read_bytes, sum(unit.size_bytes for unit in model.weights.units)
+    assert reads == stored if share == 1 else reads > stored
+
+
+@pytest.mark.parametrize("recipe", ["rtn-w4g128", "rtn-w8a8", "llm-int8"])
+def test_every_kind_of_folder(recipe, offloaded, tmp_path):
+    """Weights of LLM.int8() have kernels of another kind: they stay in memory, the others come and go."""
+    path = write_artifact(open_source("ref:llama"), tmp_path / "model", recipe=get_recipe(recipe))
+    source = open_source(str(path))
+    model = offloaded(source, sizes(offloaded(source, 0))[0])
+    assert_equal(all_logits(model), all_logits(load_model(source)))
+    assert stream_path(source) == tmp_path / "model" / "weights.qbstream"
+
+
+@pytest.mark.parametrize("recipe", ["q8_0", "q4_0", "q5_1", "q4_k_m", "q6_k", "iq4_nl", "bf16"])
+def test_every_format_of_a_gguf_file(recipe, offloaded, tmp_path):
+    path = write_artifact(open_source("ref:llama"), tmp_path / "model.gguf", recipe=get_recipe(recipe))
+    source = open_source(str(path))
+    model = offloaded(source, sizes(offloaded(source, 0))[0])
+    assert_equal(all_logits(model), all_logits(load_model(source)))
+    assert stream_path(source) == tmp_path / "model.gguf.qbstream"
+
+
+def test_a_cache_of_another_layout_and_compute_exact(offloaded):
+    source = open_source("ref:llama")
+    least, _ = sizes(offloaded(source, 0))
+    for options in ({"cache": "paged"}, {"compute": "exact"}, {"policy": "window:8"}):
+        expected = all_logits(load_model(source, RunOptions(**options)))
+        assert_equal(all_logits(offloaded(source, least, **options)), expected)
+
+
+def test_a_pass_that_breaks_off_is_followed_by_a_good_one(offloaded):
+    """Units in the middle of the order are in memory when the next pass begins with the first."""
+    source = open_source("ref:llama")
+    model = offloaded(source, sizes(offloaded(source, 0))[0])
+    expected = all_logits(load_model(source))
+
+    def fail():
+        raise RuntimeError("broken off")
+
+    model.weights.budget.weight_bytes = lambda *_: sizes(model)[0]
+    for block in model.blocks:
+        block.before, before = fail, block.before
+        with pytest.raises(RuntimeError, match="broken off"):
+            all_logits(model)
+        block.before = before
+    assert_equal(all_logits(model), expected)
+
+
+def test_memory_that_shrinks_and_grows_between_passes(offloaded):
+    source = open_source("ref:llama")
+    model = offloaded(source, 0)
+    least, whole = sizes(model)
+    expected = all_logits(load_model(source))
+    for weight_bytes in (whole, least, (least + whole) // 2, least, whole):
+        model.weights.budget.weight_bytes = lambda *_, size=weight_bytes: size
+        assert_equal(all_logits(model), expected)
+        assert model.weights.streamer.resident_bytes <= weight_bytes
+
+
+def test_a_limit_below_one_layer_names_the_smallest(offloaded):
+    source = open_source("ref:llama")
+    model = offloaded(source, 0)
+    least, _ = sizes(model)
+    model.weights.budget.weight_bytes = lambda *_: least - 1
+    with pytest.raises(InputError, match="the smallest that works here is 1048577MiB"):
+        all_logits(model)
+
+
+@pytest.mark.parametrize("options", [{"recipe": "q4_0"}, {"device": "cuda"}])
+def test_options_that_do_not_go_with_a_limit(options):
+    with pytest.raises(InputError, match="as it is stored, on the CPU"):
+        RunOptions(memory_bytes=1 << 30, **options)
+
+
+def test_compute_without_packed_weights_is_refused():
+    with pytest.raises(InputError, match="use compute fast or exact"):
+        load_model(open_source("ref:llama"), RunOptions(memory_bytes=1 << 30, compute="float32"))

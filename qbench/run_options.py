@@ -32,7 +32,14 @@ class RunOptions(JsonData):
     """
 
     # Other checkouts, which the gate times, lack these.
-    json_omits: ClassVar[tuple[str, ...]] = ("prefill_chunk", "attention", "prefill", "kv_ram", "kv_disk", "memory_bytes")
+    json_omits: ClassVar[tuple[str, ...]] = (
+        "prefill_chunk",
+        "attention",
+        "prefill",
+        "kv_ram",
+        "kv_disk",
+        "memory_bytes",
+    )
 
     recipe: str | None = None
     kv_format: str | None = None

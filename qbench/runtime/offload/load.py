@@ -55,7 +55,7 @@ def load_offloaded(
     kv = KVScheme.of(source.config, config, source.spec)
     caches = CacheMaker(config, kv, impl, options.cache_spec, partial(token_kinds, source.tokenizer), options.attention)
     embedding = builder.embedding(FileTable(file))
-    head = builder.linears((EMBEDDING if config.tie_word_embeddings else HEAD).removesuffix(".weight"))
+    head = _head(builder, config)
     blocks = [builder.block(layer) for layer in range(config.num_layers)]
     norm = builder.norm(FINAL_NORM)
     caches.expand = [block.attention.expanded for block in blocks] if config.mla else []
@@ -66,6 +66,16 @@ def load_offloaded(
     model.impls, model.weight_bytes, model.weights = builder.impls, builder.weight_bytes, weights
     weakref.finalize(model, streamer.close)
     return model
+
+
+def _head(builder: StreamedBuilder, config: ModelConfig) -> FusedLinears:
+    """The product with the vocabulary; its kernel is named after the head even if the weight is the embedding."""
+    head, table = (name.removesuffix(".weight") for name in (HEAD, EMBEDDING))
+    if not config.tie_word_embeddings:
+        return builder.linears(head)
+    linears = builder.linears(table)
+    builder.impls[head] = builder.impls.pop(table)
+    return linears
 
 
 def _on_stderr(line: str) -> None:

@@ -200,7 +200,11 @@ COLUMNS = (
     _text("attention", "attention", **HIDDEN, meaning="Code that computes attention, if one was chosen."),
     _text("prefill", "prefill", **HIDDEN, meaning="Blocks of the attention matrix that a prefill computes."),
     Column(
-        "prefill_blocks", "blocks %", scale=100, **HIDDEN, meaning="Share of the causal blocks that prefills computed."
+        "prefill_blocks",
+        "blocks %",
+        scale=100,
+        **HIDDEN,
+        meaning="Share of the causal blocks computed in prefills of the evaluated windows, else of the timed prompts.",
     ),
     Column(
         "prefill_mass",

@@ -11,7 +11,7 @@ from qbench.calibration.write import write_quantized
 from qbench.measure.host.commit import QUANTIZING, code_hash, code_version
 from qbench.measure.host.machine import machine
 from qbench.measure.host.memory import peak_rss_bytes
-from qbench.measure.metrics import Metrics
+from qbench.measure.metrics import Facts, Metrics
 from qbench.progress import Progress
 from qbench.quality.evaluate import evaluate, read_text, setting_of
 from qbench.quality.kld.reference_logits import cache_path, mode_that_fits, save_logits
@@ -122,12 +122,20 @@ def joined(parts: Sequence[Metrics]) -> Metrics:
     timed = [part.timed_seconds or of_speed for part, of_speed in zip(parts, figures, strict=True)]
     return replace(
         found,
+        facts=found.facts and _with_prefill_shares(found.facts, parts),
         timed_seconds=sum(filter(None, timed)),
         load_seconds=sum(part.load_seconds or 0.0 for part in parts),
         peaks_seconds=sum(part.peaks_seconds or 0.0 for part in parts),
         seconds=sum(part.seconds or 0.0 for part in parts),
         explicit=frozenset().union(*(part.explicit for part in parts)),
     )
+
+
+def _with_prefill_shares(facts: Facts, parts: Sequence[Metrics]) -> Facts:
+    """The facts with shares of the same prompts: of those that quality is measured on, else of the timed ones."""
+    own = [part.facts for part in parts if part.facts is not None]
+    of = next((each for each in own if each.prefill_mass is not None), own[0] if own else facts)
+    return replace(facts, prefill_blocks=of.prefill_blocks, prefill_mass=of.prefill_mass)
 
 
 def probe(job: ProbeJob, progress: Progress) -> ModelProbe:

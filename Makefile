@@ -7,6 +7,7 @@
 #   make gate          compare with the stored results of this project
 #   make test-gpu      kernel tests and timings on a CUDA GPU
 #   make test-interop  artifacts in other projects' code, and theirs here
+#   make fuzz          mutated files and requests, FUZZ_SECONDS of them; counts per target
 #   make asan          kernel tests with AddressSanitizer
 #   make bench         benchmarks of the CPU kernels
 #   make docs          the documentation, in build/docs
@@ -27,7 +28,7 @@ KVPRESS := .venv-kvpress
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
 
-.PHONY: demo test test-all planted-faults test-pretended lint fix gate docs test-gpu test-interop asan setup bench clean
+.PHONY: demo fuzz test test-all planted-faults test-pretended lint fix gate docs test-gpu test-interop asan setup bench clean
 
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
@@ -179,6 +180,16 @@ KEEPS_MEMORY := --deselect tests/cpu_kernels/test_buffer.py::test_memory_is_what
     --deselect tests/cpu_kernels/test_buffer.py::test_memory_of_keys_is_given_back_beside_others_that_stay
 # What instructions a kernel is made of is asked of the ordinary extension; this one takes minutes to disassemble.
 OTHER_CODE := tests/cpu_kernels/test_instructions.py
+
+# Each case in a process with 1 GiB and 5 s of CPU time; inputs that fail are kept in tests/fuzz/corpus, where the tests
+# look. FUZZ_FIRST: the first case's number, for others than before.
+FUZZ_SECONDS ?= 600
+FUZZ_CASES ?= 1000000
+FUZZ_FIRST ?= 0
+
+fuzz: setup $(VENV)/.tested-with
+	cd tests && PYTHONPATH=. nice -n 10 ../$(VENV)/bin/python -m fuzz.run --keep --seconds $(FUZZ_SECONDS) --cases $(FUZZ_CASES) \
+	    --first $(FUZZ_FIRST) $(FUZZ)
 
 # The kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer in the extension. -S, and the packages by path:
 # an editable install would put the ordinary extension first.

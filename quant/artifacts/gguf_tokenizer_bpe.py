@@ -10,6 +10,7 @@ from quant.artifacts.tokenizer_parts import Step, TokenizerParts
 from quant.errors import InputError, shown
 
 MODEL = "gpt2"
+MERGES = "tokenizer.ggml.merges"
 ADD_BOS = False
 
 
@@ -70,7 +71,9 @@ def json_from_metadata(metadata: Mapping[str, Value], vocabulary: Vocabulary, wh
     if not isinstance(pre, str) or pre not in PRE_TOKENIZERS:
         raise InputError(f"{where}: tokenizer.ggml.pre is {shown(pre)}; known: {', '.join(PRE_TOKENIZERS)}")
     row = PRE_TOKENIZERS[pre]
-    merges = [merge.split(" ", 1) for merge in string_list(metadata, "tokenizer.ggml.merges", where)]
+    # A vocabulary of bytes alone has no merges, and the gguf package writes no empty array.
+    texts = string_list(metadata, MERGES, where) if MERGES in metadata else []
+    merges = [merge.split(" ", 1) for merge in texts]
     known = vocabulary.stored()
     for pair in merges:
         if len(pair) != 2 or not {*pair, "".join(pair)} <= known.keys():

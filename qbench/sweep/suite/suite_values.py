@@ -6,7 +6,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from qbench.nearest import nearest
-from quant.errors import InputError
+from quant.errors import InputError, shown
 
 WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Mapping: "names with values"}
 
@@ -32,8 +32,10 @@ def fields_of(
             raise InputError(f"{where}: unknown key {key!r}; known: {', '.join(known)}{nearest(key, known)}")
     types, checked = get_type_hints(kind), {}
     for key, value in document.items():
-        if value is None or key in sections:
+        if key in sections or (value is None and type(None) in get_args(types[key])):
             checked[key] = value
+        elif value is None:  # null means absent, as in every config
+            continue
         elif lists and key in lists:
             checked[key] = _list(key, value, *lists[key], where)
         else:
@@ -45,7 +47,7 @@ def _list(key: str, value: Any, kind: type, words: tuple[str, ...], where: str) 
     items = value if isinstance(value, list) else [value]
     if not all(item in words or (isinstance(item, kind) and not isinstance(item, bool)) for item in items):
         expected = " or ".join(["names" if kind is str else "numbers", *words])
-        raise InputError(f"{where}: {key} is {value!r}, expected a list of {expected}")
+        raise InputError(f"{where}: {key} is {shown(value)}, expected a list of {expected}")
     return tuple(items)
 
 
@@ -57,5 +59,5 @@ def _one(key: str, value: Any, hint: Any, where: str) -> Any:
     kind = get_origin(kind) or kind  # Mapping[str, Any] -> Mapping
     is_number = kind is float and isinstance(value, int) and not isinstance(value, bool)
     if not is_number and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
-        raise InputError(f"{where}: {key} is {value!r}, expected {WORDS[kind]}")
+        raise InputError(f"{where}: {key} is {shown(value)}, expected {WORDS[kind]}")
     return value

@@ -1,0 +1,104 @@
+"""Fuzz every target for a while, print the counts, and keep the inputs that failed.
+
+python -m fuzz.run [--seconds S] [--cases N] [--first N] [TARGET...], in tests/, as `make fuzz` does. Exit status 1 if a
+case failed.
+"""
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from fuzz.targets import TARGETS
+
+WATCH_SECONDS = 120  # that a case may take by the clock before the worker is killed; it stops itself after 5 of CPU
+COLUMNS = ("cases", "loads", "accepted", "refused", "crash", "hang", "growth", "traceback")
+FAULTS = ("crash", "hang", "growth", "traceback")
+CORPUS = Path(__file__).parent / "corpus"
+
+
+def fuzz(name: str, seconds: float, most: int, first: int, keep: bool) -> tuple[Counter, dict]:
+    """Counts and faults of one target. A worker that dies is started again behind its case."""
+    counts, faults = Counter(), {}
+    end, number = time.monotonic() + seconds, first
+    with tempfile.NamedTemporaryFile() as progress:
+        while (left := end - time.monotonic()) > 0 and number < first + most:
+            progress.seek(0)
+            progress.write(number.to_bytes(8, "little"))
+            progress.flush()
+            command = [sys.executable, "-m", "fuzz.worker", name, number, max(1, int(left)), first + most - number]
+            with subprocess.Popen([*map(str, command), progress.name], stdout=subprocess.PIPE, text=True) as worker:
+                output = watched(worker, Path(progress.name), left)
+            at = int.from_bytes(Path(progress.name).read_bytes()[:8], "little")
+            try:
+                told = json.loads(output)
+            except ValueError:
+                if at == number and counts["cases"] == 0 and not counts["crash"]:
+                    raise SystemExit(f"fuzz: the worker of {name} did not start; run `python -m fuzz.worker`") from None
+                kind = "hang" if worker.returncode == -9 else "crash"
+                counts.update({"cases": at - number + 1, kind: 1})
+                faults[f"case {at}: status {worker.returncode}"] = {"kind": kind, "number": at, "input": ""}
+                number = at + 1
+                continue
+            counts.update(told["counts"])
+            faults |= {place: fault for place, fault in told["faults"].items() if place not in faults}
+            number = told["next"]
+    if keep:
+        keep_inputs(name, faults)
+    return counts, faults
+
+
+def watched(worker: subprocess.Popen, progress: Path, seconds: float) -> str:
+    """The worker's output; it is killed if it stands still, or long after its time."""
+    seen, since, end = b"", time.monotonic(), time.monotonic() + seconds + WATCH_SECONDS
+    while True:
+        try:
+            return worker.communicate(timeout=2)[0]
+        except subprocess.TimeoutExpired:
+            now, content = time.monotonic(), progress.read_bytes()
+            seen, since = (seen, since) if content == seen else (content, now)
+            if now > end or now - since > WATCH_SECONDS:
+                worker.kill()
+
+
+def keep_inputs(name: str, faults: dict) -> None:
+    """Write each failing input, of 64 kB at most, where the next runs begin and the tests look."""
+    CORPUS.mkdir(exist_ok=True)
+    for fault in faults.values():
+        raw = bytes.fromhex(fault["input"])
+        if 0 < len(raw) <= 1 << 16:
+            (CORPUS / f"{name}-{hashlib.sha256(raw).hexdigest()[:12]}").write_bytes(raw)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("targets", nargs="*", default=list(TARGETS), metavar="TARGET")
+    parser.add_argument("--seconds", type=float, default=60, help="in all, shared by the targets")
+    parser.add_argument("--cases", type=int, default=1_000_000, help="at most, of each target")
+    parser.add_argument("--first", type=int, default=0, help="number of the first case: others than before")
+    parser.add_argument("--keep", action="store_true", help="write failing inputs to tests/fuzz/corpus")
+    options = parser.parse_args()
+    unknown = [name for name in options.targets if name not in TARGETS]
+    if unknown:
+        parser.error(f"no target {unknown[0]}; targets are {', '.join(TARGETS)}")
+    total, found = Counter(), 0
+    print("target".ljust(18), *(column.rjust(9) for column in COLUMNS), flush=True)
+    for name in options.targets:
+        share = options.seconds / len(options.targets)
+        counts, faults = fuzz(name, share, options.cases, options.first, options.keep)
+        total += counts
+        print(name.ljust(18), *(str(counts[column]).rjust(9) for column in COLUMNS), flush=True)
+        for place, fault in faults.items():
+            print(f"  {fault['kind']} in case {fault['number']}: {place}", flush=True)
+        found += sum(counts[kind] for kind in FAULTS)
+    print("all".ljust(18), *(str(total[column]).rjust(9) for column in COLUMNS))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,295 @@
+"""What is fuzzed: each target makes its seeds, mutates one, and runs what it got as the command line would."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from random import Random
+
+import torch
+import yaml
+from fuzz.mutations import mutate_bytes, mutate_gguf, mutate_json, mutate_tree
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+from support.artifact import write_artifact
+from support.byte_tokenizer import BOS, byte_tokenizer
+from support.gguf_parts import GgufParts
+from support.sample_records import make_record
+
+from qbench.run_options import RunOptions
+from qbench.runtime import Tokenizer, load_model
+from qbench.sources import open_source
+from qbench.store import load_records
+from qbench.sweep.suite.load_suite import load_suite
+from quant.artifacts.tokenizer_json import load_tokenizer
+from quant.errors import InputError
+from quant.recipes import get_recipe
+from quant.recipes.yaml_recipe import read_recipe
+from quant.safetensors.header import read_header
+from quant.source import TokenizerInfo
+
+OPTIONS = RunOptions(threads=1)
+ACCEPTED, FORWARD = "accepted", "forward"
+REFUSALS = (InputError, OSError, NotImplementedError)  # what the command line ends in exit status 2 for
+
+
+class Target(ABC):
+    """folder: to write in. Seeds are made once; a mutation is a function of its random numbers and a seed."""
+
+    name: str
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @abstractmethod
+    def seeds(self) -> list[bytes]: ...
+
+    def mutate(self, rng: Random, seed: bytes) -> bytes:
+        return mutate_json(rng, seed)
+
+    @abstractmethod
+    def run(self, raw: bytes) -> str:
+        """ACCEPTED, or FORWARD if a model ran. raises one of REFUSALS for what is refused, anything else is a fault"""
+
+
+def tiny_source(kind: str = "llama") -> ArraySource:
+    """Two layers of 64 inputs: the smallest model that quantizes and runs."""
+    config = small_config(kind, vocab_size=BOS + 1, max_position_embeddings=64, eos_token_id=None)
+    return ArraySource(config, random_weights(config), tokenizer=byte_tokenizer().info)
+
+
+def forward(source) -> str:
+    """Load the model and run a few tokens of a text through it."""
+    if source.tokenizer is not None:
+        Tokenizer(source.tokenizer).encode("a text")
+    model = load_model(source, OPTIONS)
+    model(torch.tensor([[0, 1, 2]]), model.new_cache(capacity=8))
+    return FORWARD
+
+
+class GgufTarget(Target):
+    name = "gguf"
+    recipes = ("q4_0", "q8_0", "bf16")
+
+    def seeds(self) -> list[bytes]:
+        files = []
+        for number, kind in enumerate(("llama", "deepseek2", "gemma2")):
+            path = self.folder / f"seed{number}.gguf"
+            write_artifact(tiny_source(kind), path, recipe=get_recipe(self.recipes[number]))
+            files.append(path.read_bytes())
+        return files
+
+    @cached_property
+    def _parts(self) -> dict[bytes, GgufParts]:
+        return {}
+
+    def mutate(self, rng: Random, seed: bytes) -> bytes:
+        if seed not in self._parts:
+            path = self.folder / "parts.gguf"
+            path.write_bytes(seed)
+            try:
+                self._parts[seed] = GgufParts.read(path)
+            except InputError:
+                return mutate_bytes(rng, seed)
+        return mutate_gguf(rng, seed, self._parts[seed])
+
+    def run(self, raw: bytes) -> str:
+        path = self.folder / "case.gguf"
+        path.write_bytes(raw)
+        return forward(open_source(str(path)))
+
+
+class FolderTarget(Target):
+    """One file of a model's folder is mutated, the others stay. file: its name"""
+
+    file: str
+    recipe = "bf16"
+
+    def seeds(self) -> list[bytes]:
+        write_artifact(tiny_source(), self.folder / "model", recipe=get_recipe(self.recipe))
+        return [(self.folder / "model" / self.file).read_bytes()]
+
+    def run(self, raw: bytes) -> str:
+        (self.folder / "model" / self.file).write_bytes(raw)
+        return forward(open_source(str(self.folder / "model")))
+
+
+class ConfigTarget(FolderTarget):
+    name, file = "config", "config.json"
+
+
+class QuantizedConfigTarget(ConfigTarget):
+    """The settings of a quantized folder are most of its config."""
+
+    name = "quantized-config"
+
+    def seeds(self) -> list[bytes]:
+        path = self.folder / "r.yaml"
+        path.write_text("container: hf\ndefault: w4g32\nmethod: rtn\npacking: compressed-tensors\n")
+        write_artifact(tiny_source(), self.folder / "model", recipe=read_recipe(path))
+        return [(self.folder / "model" / self.file).read_bytes()]
+
+
+class GptqConfigTarget(ConfigTarget):
+    name = "gptq-config"
+
+    def seeds(self) -> list[bytes]:
+        path = self.folder / "r.yaml"
+        path.write_text("container: hf\ndefault: w4g32\nmethod: rtn\npacking: gptq\n")
+        write_artifact(tiny_source(), self.folder / "model", recipe=read_recipe(path))
+        return [(self.folder / "model" / self.file).read_bytes()]
+
+
+class SafetensorsTarget(FolderTarget):
+    name, file = "safetensors", "model.safetensors"
+
+    def mutate(self, rng: Random, seed: bytes) -> bytes:
+        length = int.from_bytes(seed[:8], "little")
+        if rng.random() < 0.5 or len(seed) < 8 + length:
+            return mutate_bytes(rng, seed)
+        header = mutate_json(rng, seed[8 : 8 + length])
+        return len(header).to_bytes(8, "little") + header + seed[8 + length :]
+
+
+class TokenizerTarget(FolderTarget):
+    name, file = "tokenizer", "tokenizer.json"
+
+    def run(self, raw: bytes) -> str:
+        load_tokenizer(raw.decode(errors="replace"), self.file)
+        tokenizer = Tokenizer(TokenizerInfo(raw.decode(errors="replace"), 0, None, False))
+        tokenizer.decode(tokenizer.encode("a text with <s> and \N{SNOWMAN}"))
+        return super().run(raw)
+
+
+class IndexTarget(FolderTarget):
+    name, file = "index", "model.safetensors.index.json"
+
+    def seeds(self) -> list[bytes]:
+        write_artifact(tiny_source(), self.folder / "model", recipe=get_recipe(self.recipe))
+        whole, shard = self.folder / "model" / "model.safetensors", "model-00001-of-00001.safetensors"
+        names = list(read_header(whole))
+        whole.rename(whole.with_name(shard))
+        return [json.dumps({"metadata": {"total_size": 1}, "weight_map": dict.fromkeys(names, shard)}).encode()]
+
+
+class YamlTarget(Target):
+    """A tree that is written as YAML, or mutated text."""
+
+    def mutate(self, rng: Random, seed: bytes) -> bytes:
+        if rng.random() < 0.4:
+            return mutate_bytes(rng, seed)
+        try:
+            return yaml.safe_dump(mutate_tree(rng, yaml.safe_load(seed)), sort_keys=False).encode()
+        except (yaml.YAMLError, ValueError, TypeError, RecursionError):
+            return mutate_bytes(rng, seed)
+
+
+class RecipeTarget(YamlTarget):
+    name = "recipe"
+
+    def seeds(self) -> list[bytes]:
+        texts = (
+            'base: q4_k_m\nrules:\n  - {match: "*.down_proj*", format: q6_k}\n'
+            '  - {match: "*.layers.0.*", method: gptq, options: {act_order: true}}\n',
+            "container: hf\ndefault: w4g128\nmethod: gptq\noptions: {act_order: true}\npacking: gptq\nkv: kv-fp8\n",
+        )
+        return [text.encode() for text in texts]
+
+    def run(self, raw: bytes) -> str:
+        path = self.folder / "r.yaml"
+        path.write_bytes(raw)
+        read_recipe(path)
+        return ACCEPTED
+
+
+class SuiteTarget(YamlTarget):
+    name = "suite"
+
+    def seeds(self) -> list[bytes]:
+        return [path.read_bytes() for path in sorted((Path(__file__).parents[2] / "suites").glob("*.yaml"))]
+
+    def run(self, raw: bytes) -> str:
+        path = self.folder / "s.yaml"
+        path.write_bytes(raw)
+        load_suite(path)
+        return ACCEPTED
+
+
+class RecordsTarget(Target):
+    name = "records"
+
+    def seeds(self) -> list[bytes]:
+        return [json.dumps(make_record(recipe)).encode() for recipe in ("bf16", "q4_0")]
+
+    def run(self, raw: bytes) -> str:
+        path = self.folder / "r.jsonl"
+        path.write_bytes(b"\n".join((self._good, raw, self._good)) + b"\n")
+        load_records(path)
+        return ACCEPTED
+
+    @cached_property
+    def _good(self) -> bytes:
+        return self.seeds()[0]
+
+
+class HttpTarget(Target):
+    """Bodies of the API, each to both of its paths. A status that it does not know, or another form, is a fault."""
+
+    name = "http"
+    known = (200, 400, 404, 413, 422, 429, 503)
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._client = self._open()
+
+    def _open(self):
+        from fastapi.testclient import TestClient
+        from support.tiny_server import tiny_subject
+
+        from qbench.runtime.engine import EngineOptions
+        from qbench.serve.app import create_app
+        from qbench.serve.server import open_served
+
+        served = open_served(tiny_subject(context=64), EngineOptions(num_pages=16, max_batch=4))
+        client = TestClient(create_app(served), base_url="http://127.0.0.1", raise_server_exceptions=False)
+        client.__enter__()
+        return client
+
+    def seeds(self) -> list[bytes]:
+        sampling = {"temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 1, "n": 1, "max_tokens": 2}
+        more = {"stop": ["b"], "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.1}
+        bodies = (
+            {"model": "tiny", "prompt": "ab", "logprobs": 2, **sampling, **more},
+            {"model": "tiny", "prompt": [1, 2], "stream": True, **sampling},
+            {"model": "tiny", "messages": [{"role": "user", "content": "hi <s>"}], "logprobs": True, **sampling},
+            {"model": "tiny", "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}], **more,
+             "max_tokens": 2},
+        )  # fmt: skip
+        return [json.dumps(body).encode() for body in bodies]
+
+    def run(self, raw: bytes) -> str:
+        is_chat = b"messages" in raw
+        path = "/v1/chat/completions" if is_chat else "/v1/completions"
+        answer = self._client.post(path, content=raw, headers={"Content-Type": "application/json"})
+        if answer.status_code not in self.known:
+            raise AssertionError(f"status {answer.status_code}: {answer.text[:200]}")
+        if answer.status_code != 200:
+            assert set(answer.json()["error"]) == {"message", "type", "param", "code"}, answer.text[:200]
+            return "refused"
+        return FORWARD
+
+
+TARGETS: dict[str, type[Target]] = {
+    target.name: target
+    for target in (
+        GgufTarget, SafetensorsTarget, ConfigTarget, QuantizedConfigTarget, GptqConfigTarget, TokenizerTarget,
+        IndexTarget, RecipeTarget, SuiteTarget, RecordsTarget, HttpTarget,
+    )
+}  # fmt: skip
+
+
+def corpus_of(name: str) -> Iterator[bytes]:
+    """The inputs that once made the target fail."""
+    for path in sorted((Path(__file__).parent / "corpus").glob(f"{name}-*")):
+        yield path.read_bytes()

@@ -68,7 +68,7 @@ def build_suite(document: Any, where: str, folder: Path) -> Suite:
         check_key(key, where)
     lists = {axis.key: (axis.kind, axis.words) for axis in AXES}
     values = fields_of(document, Suite, where, lists, sections=(*SECTIONS, "exclude"))
-    missing = [name for name in ("name", "models", "recipes") if name not in document]
+    missing = [name for name in ("name", "models", "recipes") if name not in values]
     if missing:
         raise InputError(f"{where}: {', '.join(missing)} missing; a suite needs name, models and recipes")
     for section, kind in SECTIONS.items():

@@ -167,10 +167,15 @@ def read_records(path: Path) -> Iterator[Record]:
 def parse_record(line: bytes) -> Record | None:
     """The record that the line holds, in today's schema; one of a newer schema as it is; None for another line."""
     try:
-        document = json.loads(line)
+        document = json.loads(line, parse_constant=_no_number)
         return Record.from_json(migrate(document)) if is_record(document) else None
     except ValueError:
         return None
+
+
+def _no_number(text: str) -> None:
+    """Refuse NaN and Infinity, which Python reads, JSON lacks and no record of ours holds."""
+    raise ValueError(f"{text} is no JSON")
 
 
 def cannot_read(path: Path, error: OSError) -> InputError:

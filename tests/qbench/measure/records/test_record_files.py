@@ -44,6 +44,17 @@ def test_each_machine_has_a_file_of_its_own(tmp_path):
     assert sorted(os.listdir(kept)) == ["m1.jsonl", "m2.jsonl"]
 
 
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN"])
+def test_a_row_with_a_number_that_json_lacks_is_skipped_and_named(tmp_path, capfd, value):
+    for number in (1, 2):
+        append_record(tmp_path / "r.jsonl", record(number))
+    first, second = (tmp_path / "r.jsonl").read_text().splitlines()
+    assert '"perplexity": 1.5' in second
+    (tmp_path / "r.jsonl").write_text(f"{first}\n{second.replace('1.5', value)}\n")
+    assert numbers(tmp_path / "r.jsonl") == [1]
+    assert "r.jsonl:2: skipped a line" in capfd.readouterr().err
+
+
 def test_a_name_of_a_file_is_that_file(tmp_path):
     assert kept_file(tmp_path / "new.jsonl", "m1") == tmp_path / "new.jsonl"
     (tmp_path / "rows").write_text("")

@@ -195,7 +195,8 @@ def test_two_picked_rows_are_compared(measured):
     page.get_by_role("link", name="Compare", exact=True).click()
     page.locator("h1", has_text="A bf16 → B q6_k").wait_for()
     verdicts = dict(zip(names_of_metrics(page), page.locator(".verdict").all_inner_texts(), strict=True))
-    assert "worse" in verdicts["mean KLD"] and "better" in verdicts["size MB"] and "worse" in verdicts["tg tok/s"]
+    assert "worse" in verdicts["mean KLD"] and "better" in verdicts["size MB"]
+    assert verdicts["tg tok/s"] == "open"  # measured in one process each
     page.get_by_role("link", name="Swap A and B").click()
     page.locator("h1", has_text="A q6_k → B bf16").wait_for()
 

@@ -5,6 +5,8 @@
 
 #include "attention/bindings.h"
 #include "attention/kernels.h"
+#include "blocks/bindings.h"
+#include "blocks/blocks.h"
 #include "decode/bindings.h"
 #include "decode/decode.h"
 #include "encode/bindings.h"
@@ -59,6 +61,7 @@ std::vector<qk::OpRow> op_rows() {
     qk::append_rows(rows, "gram", qk::gram::table());
     qk::append_rows(rows, "attention", qk::attention::table());
     qk::append_rows(rows, "mla_heads", qk::mla::table());
+    qk::append_rows(rows, "block_scores", qk::blocks::table());
     qk::append_rows(rows, "read_bandwidth", qk::roofline::read_table());
     qk::append_rows(rows, "int8_peak", qk::roofline::int8_table());
     qk::append_rows(rows, "int16_peak", qk::roofline::int16_table());
@@ -124,6 +127,7 @@ NB_MODULE(_ext, m) {
     qk::attention::bind(m);
     qk::mla::bind(m);
     qk::gram::bind(m);
+    qk::blocks::bind(m);
 
     m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a, "seconds"_a = 0.3,
           nb::call_guard<nb::gil_scoped_release>(),

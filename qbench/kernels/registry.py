@@ -3,6 +3,7 @@
 from functools import cache
 
 from qbench.kernels.attention import attention
+from qbench.kernels.blocks import block_scores
 from qbench.kernels.case import Kernel
 from qbench.kernels.decode import decoders
 from qbench.kernels.encode import encoders
@@ -30,6 +31,7 @@ FAMILIES = (
     group_quant,
     gptq,
     gram,
+    block_scores,
 )
 # They measure the machine: what comes out is a rate, and no oracle knows it.
 MEASUREMENTS = frozenset({"read_bandwidth", "int8_peak", "int16_peak", "bf16_peak", "fp32_peak"})

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/bindings.h"
 #include "fused/arguments.h"
 #include "fused/group/linear_group.h"
 #include "mla/mla_heads.h"

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from qbench.policies.budget import Budget
-from qbench.policies.policy import check_at_least, top_slots
+from qbench.policies.policy import check_at_least
 from qbench.policies.registry import policy
-from qbench.policies.retrieval import PAGE, BlockState, RetrievalPolicy
+from qbench.policies.retrieval import PAGE, BlockScores, BlockState, RetrievalPolicy
 
 FEWEST_PAGES = 3  # as in the authors' code
 LARGEST = 65504.0  # of float16
@@ -40,12 +40,12 @@ class Quest(RetrievalPolicy):
     def __post_init__(self) -> None:
         check_at_least("dense", self.dense, 0)
 
-    def summary_size(self, head_dim: int) -> int:
-        return 2 * head_dim
+    def summary_shape(self, num_kv_heads: int, head_dim: int) -> tuple[int, int]:
+        return num_kv_heads, 2 * head_dim
 
     def summarize(self, keys: Tensor) -> Tensor:
         bounds = torch.cat((keys.amin(2), keys.amax(2)), -1)  # [G, n, 2 D]
-        return bounds.clamp(-LARGEST, LARGEST).half().transpose(0, 1)
+        return bounds.clamp(-LARGEST, LARGEST).half()
 
     def num_pages(self, num_seen: int) -> int:
         """Pages that a query reads at most if it is the last of so many tokens."""
@@ -55,26 +55,27 @@ class Quest(RetrievalPolicy):
         return first == 0 or -(-total // PAGE) <= self.num_pages(total)
 
     def select(self, state: BlockState, query: Tensor) -> Tensor | None:
-        total = state.first + query.shape[1]
-        if state.layer < self.dense or self.reads_all(state.first, total):
+        num_queries = query.shape[1]
+        if state.layer < self.dense or self.reads_all(state.first, state.first + num_queries):
             return None
-        bounds = self.bounds(state, query)  # [T, G, n]
-        chosen = [self._pages(one, position) for position, one in enumerate(bounds, state.first)]
-        longest = max(pages.shape[1] for pages in chosen)
-        return torch.stack([pad(pages, (0, longest - pages.shape[1]), value=-1) for pages in chosen])
+        positions = state.first + np.arange(num_queries)
+        own = positions // PAGE  # pages before that one are complete
+        counts = np.minimum(own, [self.num_pages(position + 1) - 1 for position in positions.tolist()])
+        bounds = self.bounds(query, state.index)
+        best = state.index.best(bounds, own, counts).numpy()
+        chosen = np.full((*best.shape[:2], best.shape[2] + 1), -1)  # [T, G, n]
+        chosen[..., :-1] = best
+        chosen[np.arange(num_queries), :, counts] = own[:, None]
+        return torch.from_numpy(chosen)
 
-    def bounds(self, state: BlockState, query: Tensor) -> Tensor:
+    def bounds(self, query: Tensor, index: BlockScores) -> Tensor:
         """[T, G, n] float32: bounds of the complete pages, summed over the heads of a group
 
         max(q * min, q * max) is q * min for q < 0 and q * max for q > 0, so that a bound is one product of the page's
         minima and maxima with the negative and the positive part of the query.
-        """
-        negative, positive = query.clamp(max=0), query.clamp(min=0)
-        vectors = torch.cat((negative, positive), -1).transpose(0, 1)  # [T, H, 2 D]
-        return state.scores(vectors)
 
-    def _pages(self, bounds: Tensor, position: int) -> Tensor:
-        """[G, n] pages of one query, ascending; bounds [G, complete pages]"""
-        own = position // PAGE
-        before = top_slots(bounds[None, :, :own], min(own, self.num_pages(position + 1) - 1))[0]
-        return torch.cat((before, torch.full_like(before[:, :1], own)), 1)
+        query    [H, T, D]
+        """
+        num_groups = index.num_choices
+        parts = torch.cat((query.clamp(max=0), query.clamp(min=0)), -1)  # [H, T, 2 D]
+        return index.scores(parts.unflatten(0, (num_groups, -1)).sum(1).transpose(0, 1))

@@ -1,14 +1,17 @@
 """`RetrievalPolicy`: keeps every token, and lets each query read only some blocks of them."""
 
-from abc import abstractmethod
+import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+import numpy as np
 from torch import Tensor
 
 from qbench.policies.budget import Budget
 from qbench.policies.policy import CachePolicy, LayerState
 
+FLOAT16_BYTES = 2
 PAGE = 16  # tokens; blocks are whole pages, because attention in kernels takes a table of pages
 
 
@@ -16,23 +19,40 @@ PAGE = 16  # tokens; blocks are whole pages, because attention in kernels takes 
 class BlockState:
     """One layer of one sequence, after its new tokens are stored and before their queries attend.
 
-    layer, num_layers  of the model
-    first              tokens before the forward pass
-    scores             query vectors [Q, G, C] float32 -> [Q, G, n] float32: their products with the summaries of the
-                       complete blocks, see `RetrievalPolicy.summarize`
+    layer  number in the model
+    first  tokens before the forward pass
+    index  scores the complete blocks
     """
 
     layer: int
-    num_layers: int
     first: int
-    scores: "Scores"
+    index: "BlockScores"
 
 
-class Scores:
-    """Called by a policy: products of query vectors with the summaries of blocks."""
+class BlockScores(ABC):
+    """Summaries of the complete blocks of one layer of a sequence, in text order. See `RetrievalPolicy.summarize`.
+
+    num_choices  A of `RetrievalPolicy.summary_shape`
+    """
+
+    num_choices: int
 
     @abstractmethod
-    def __call__(self, vectors: Tensor) -> Tensor: ...
+    def scores(self, vectors: Tensor) -> Tensor:
+        """Products with the summaries of n blocks. Equal summaries get equal scores.
+
+        vectors  [Q, A, C] float32
+        returns  [Q, A, n] float32
+        """
+
+    @abstractmethod
+    def best(self, scores: Tensor, limits: np.ndarray, counts: np.ndarray) -> Tensor:
+        """Blocks with the highest scores, ascending. If scores are equal, lower blocks come first.
+
+        scores          [Q, A, n] float32
+        limits, counts  [Q] int64: of query q, counts[q] of the first limits[q] blocks
+        returns         [Q, A, max(counts)] int64, filled up with -1
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,16 +76,16 @@ class RetrievalPolicy(CachePolicy):
         return None
 
     @abstractmethod
-    def summary_size(self, head_dim: int) -> int:
-        """C: float16 numbers per block and KV head that the index keeps"""
+    def summary_shape(self, num_kv_heads: int, head_dim: int) -> tuple[int, int]:
+        """A, C: choices per layer, and float16 numbers per block and choice"""
 
     def index_bytes(self, context: int, num_kv_heads: int, head_dim: int) -> int:
         """Bytes of the summaries of one layer that chooses"""
-        return context // self.block * num_kv_heads * self.summary_size(head_dim) * 2
+        return context // self.block * math.prod(self.summary_shape(num_kv_heads, head_dim)) * FLOAT16_BYTES
 
     @abstractmethod
     def summarize(self, keys: Tensor) -> Tensor:
-        """keys [G, n, block, D] float32 of n complete blocks, as attention reads them -> [n, G, C] float16"""
+        """keys [G, n, block, D] float32 of n complete blocks, as attention reads them -> [A, n, C] float16"""
 
     @abstractmethod
     def reads_all(self, first: int, total: int) -> bool:

@@ -1,51 +1,73 @@
 """`BlockIndex`: summaries of the blocks of one sequence in one layer, which a retrieval policy chooses by."""
 
+import importlib
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.policies.retrieval import Scores
+from qbench.policies.retrieval import BlockScores
+from quant.extension import has_cpu_kernels
+
+LANES = 16  # of cpu_kernels: summaries are a multiple
 
 
-class BlockIndex(Scores):
-    """One row per complete block, in text order.
+class BlockIndex(BlockScores):
+    """One row per choice and complete block.
 
-    num_blocks  rows that count
-    call        vectors [Q, H, C] float32 -> [Q, G, num_blocks] float32: products, summed over the heads of a group
+    num_blocks  rows of each choice that count
+    in_kernels  whether cpu_kernels scan them, if they can
     """
 
-    def __init__(self, num_kv_heads: int, size: int, room: int) -> None:
-        self.num_blocks = 0
-        self._rows = torch.zeros(room, num_kv_heads, size, dtype=torch.float16)
+    def __init__(self, num_choices: int, size: int, *, in_kernels: bool) -> None:
+        self.num_blocks, self.num_choices = 0, num_choices
+        self._rows = torch.zeros(num_choices, 0, size, dtype=torch.float16)
+        can = in_kernels and has_cpu_kernels() and size % LANES == 0
+        self._kernels = importlib.import_module("cpu_kernels.blocks") if can else None
 
     @property
     def size_bytes(self) -> int:
         return self._rows.nbytes
 
     @property
-    def row_bytes(self) -> int:
-        _, num_kv_heads, size = self._rows.shape
-        return num_kv_heads * size * self._rows.itemsize
+    def block_bytes(self) -> int:
+        num_choices, _, size = self._rows.shape
+        return num_choices * size * self._rows.itemsize
 
     @property
     def rows(self) -> Tensor:
-        """[num_blocks, G, C] float16"""
-        return self._rows[: self.num_blocks]
+        """[A, num_blocks, C] float16"""
+        return self._rows[:, : self.num_blocks]
 
     def append(self, rows: Tensor) -> None:
-        """rows [n, G, C] float16 of the next blocks"""
-        end = self.num_blocks + len(rows)
-        if end > len(self._rows):
-            grown = self._rows.new_zeros(max(end, 2 * len(self._rows)), *self._rows.shape[1:])
-            grown[: self.num_blocks] = self.rows
+        """rows [A, n, C] float16 of the next blocks"""
+        end, room = self.num_blocks + rows.shape[1], self._rows.shape[1]
+        if end > room:
+            grown = self._rows.new_zeros(self.num_choices, max(end, 2 * room), rows.shape[2])
+            grown[:, : self.num_blocks] = self.rows
             self._rows = grown
-        self._rows[self.num_blocks : end] = rows
+        self._rows[:, self.num_blocks : end] = rows
         self.num_blocks = end
 
     def truncate(self, num_blocks: int) -> None:
         self.num_blocks = min(self.num_blocks, num_blocks)
 
-    def __call__(self, vectors: Tensor) -> Tensor:
-        rows = self.rows.float().transpose(0, 1)  # [G, n, C]
-        of_groups = vectors.unflatten(1, (len(rows), -1)).sum(2)  # [Q, G, C]
-        # Not a matrix product: its code may differ from row to row, so that equal blocks would get unequal scores.
-        return torch.stack([(rows * vector[:, None]).sum(-1) for vector in of_groups])
+    def scores(self, vectors: Tensor) -> Tensor:
+        if self._kernels is None:
+            # Not a matrix product: its code may differ from row to row, so that equal blocks would get unequal scores.
+            rows = self.rows.float()
+            return torch.stack([(rows * vector[:, None]).sum(-1) for vector in vectors])
+        out = torch.empty(len(vectors), self.num_choices, self.num_blocks)
+        bits = self._rows.view(torch.uint16).numpy()
+        self._kernels.score_blocks(bits, self.num_blocks, vectors.contiguous().numpy(), out.numpy())
+        return out
+
+    def best(self, scores: Tensor, limits: np.ndarray, counts: np.ndarray) -> Tensor:
+        out = torch.full((*scores.shape[:2], int(counts.max(initial=0))), -1)
+        if self._kernels is not None:
+            self._kernels.best_blocks(scores.numpy(), limits, counts, out.numpy())
+            return out
+        for row, of_query, limit, count in zip(out, scores, limits.tolist(), counts.tolist(), strict=True):
+            order = of_query[:, :limit].argsort(dim=1, descending=True, stable=True)
+            row[:, :count] = order[:, :count].sort(1).values
+        return out

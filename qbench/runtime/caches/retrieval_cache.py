@@ -16,8 +16,6 @@ from qbench.runtime.caches.places import PoolPages
 from quant.errors import InputError
 from quant.models import ModelConfig
 
-ROOM = 16  # blocks that an empty index has room for
-
 
 class RetrievalCache(KVCache):
     """Keys and values are in pages. Complete blocks get a summary, by which queries choose.
@@ -31,11 +29,9 @@ class RetrievalCache(KVCache):
     def __init__(self, config: ModelConfig, places: PoolPages, policy: RetrievalPolicy) -> None:
         super().__init__(config, places)
         self.policy = policy
-        size = policy.summary_size(config.head_dim)
-        self.indices = [
-            [BlockIndex(config.num_kv_heads, size, 0 if rule.window else ROOM) for _ in range(self.batch)]
-            for rule in self.rules
-        ]
+        sizes = policy.summary_shape(config.num_kv_heads, config.head_dim)
+        how = {"in_kernels": self._in_stores}
+        self.indices = [[BlockIndex(*sizes, **how) for _ in range(self.batch)] for _ in self.memories]
         self._num_read = self._num_queries = 0
 
     @property
@@ -44,7 +40,8 @@ class RetrievalCache(KVCache):
 
     @property
     def bytes_per_token(self) -> float:
-        per_block = sum(its[0].row_bytes for its, rule in zip(self.indices, self.rules, strict=True) if not rule.window)
+        choosing = [its[0] for its, rule in zip(self.indices, self.rules, strict=True) if not rule.window]
+        per_block = sum(index.block_bytes for index in choosing)
         return super().bytes_per_token + per_block / self.policy.block
 
     @property
@@ -126,7 +123,7 @@ class RetrievalCache(KVCache):
         found = {}
         for b, queries in enumerate(self._queries(q, past)):
             first = int(past.ends[b]) - queries.shape[2]
-            state = BlockState(layer, len(self.memories), first, self.indices[layer][b])
+            state = BlockState(layer, first, self.indices[layer][b])
             blocks = self.policy.select(state, queries[0])
             if blocks is not None:
                 found[b] = self._pages_of(blocks.numpy(), past.block_table[b], first)

@@ -139,7 +139,7 @@ def test_planned_bytes_are_those_held(impl: str, kv: str | None) -> None:
         cache.attend(layer, q, k, v, torch.arange(160))
     planned = CacheMemory(config, scheme, impl, CacheSpec(policy=QUEST)).size_bytes(160, 2)
     room = sum(index.size_bytes for its in cache.indices for index in its)
-    used = sum(index.row_bytes * index.num_blocks for its in cache.indices for index in its)
+    used = sum(index.block_bytes * index.num_blocks for its in cache.indices for index in its)
     assert planned == cache.size_bytes - room + used
     assert room < 2 * used
 

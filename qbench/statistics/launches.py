@@ -11,20 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.trimmed import trimmed_mean, trimmed_shift
+from qbench.statistics.trimmed import trimmed_shift
 
 LEAST = 2  # launches that have a spread
-ENOUGH = 5  # Student's t of four degrees is 2.8; of one, 12.7
 
 Launches = Sequence[Sequence[float]]  # per launch the seconds, or the speeds, of its rounds
-
-
-def launch_mean(launches: Launches) -> Estimate:
-    """The speed over launches (geometric mean) with its interval; one launch has no interval.
-
-    launches   tok/s of each round
-    """
-    return trimmed_mean(_logs(launches)).exp()
 
 
 def launch_ratio(seconds_a: Launches, seconds_b: Launches) -> Estimate:

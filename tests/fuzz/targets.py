@@ -50,7 +50,7 @@ class Target(ABC):
 
     @abstractmethod
     def run(self, raw: bytes) -> str:
-        """ACCEPTED, or FORWARD if a model ran. raises one of REFUSALS for what is refused, anything else is a fault"""
+        """ACCEPTED, or FORWARD if a model ran. raises one of REFUSALS for refused input; others are faults"""
 
 
 def tiny_source(kind: str = "llama") -> ArraySource:

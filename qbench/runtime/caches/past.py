@@ -48,6 +48,18 @@ class Past:
         for b, (start, end) in enumerate(pairwise(self.cu_seqlens.tolist())):
             yield Past(self.block_table[b : b + 1], self.ends[b : b + 1]), slice(start, end)
 
+    def sequences(self, q: Tensor) -> "Iterator[tuple[Past, Tensor]]":
+        """Each sequence as a batch of its own, and its queries [1, H, t, D].
+
+        q   [B, H, T, D], of a varlen batch [1, H, N, D]
+        """
+        if self.cu_seqlens is not None:
+            for one, columns in self.each():
+                yield one, q[:, :, columns]
+            return
+        for b in range(len(self.ends)):
+            yield Past(self.block_table[b : b + 1], self.ends[b : b + 1]), q[b : b + 1]
+
     def rows(self) -> slice | None:
         """The pages as a slice if each sequence has one page and these follow each other; else None"""
         batch, num_pages = self.block_table.shape

@@ -1,6 +1,6 @@
 """`PatternCache`: a cache of every token whose prompts compute only some blocks of the attention matrix."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -71,7 +71,7 @@ class PatternCache(KVCache):
     def _attend_each(self, layer: int, q: Tensor, past: Past) -> Tensor:
         """`attend` of sequences one after the other; as q [B, H, T, D], of a varlen batch [1, H, N, D]"""
         outs = []
-        for is_prompt, (own_q, one) in zip(self._is_prompt, _each(q, past), strict=True):
+        for is_prompt, (one, own_q) in zip(self._is_prompt, past.sequences(q), strict=True):
             if is_prompt:
                 outs.append(self._attend_prompt(layer, own_q[0], one)[None])
             else:
@@ -93,16 +93,6 @@ class PatternCache(KVCache):
         else:
             self.tally.add(lists.share)
         return found.out if summaries is None else merge(found, summary_attention(q, summaries, scale)).out
-
-
-def _each(q: Tensor, past: Past) -> Iterator[tuple[Tensor, Past]]:
-    """The queries [1, H, t, D] of each sequence, and its slots."""
-    if past.cu_seqlens is not None:
-        for one, columns in past.each():
-            yield q[:, :, columns], one
-        return
-    for b in range(len(past.ends)):
-        yield q[b : b + 1], Past(past.block_table[b : b + 1], past.ends[b : b + 1])
 
 
 def check_pattern_suits(config: ModelConfig, scheme: KVScheme | None, spec: CacheSpec) -> None:

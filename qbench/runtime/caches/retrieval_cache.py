@@ -1,6 +1,5 @@
 """`RetrievalCache`: every token is kept, and a query reads the blocks that a policy chooses for it."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -101,32 +100,26 @@ class RetrievalCache(KVCache):
             self._count(layer, past.ends, None)
             return storage.attend(q, past, rule)[0]
         outs = []
-        for b, queries in enumerate(self._queries(q, past)):
+        for b, (one, queries) in enumerate(past.sequences(q)):
             if b in chosen:
                 own = storage.attend_chosen(queries[0].transpose(0, 1)[:, :, None], chosen[b], rule)  # [T, H, 1, D]
                 outs.append(own[:, :, 0].transpose(0, 1)[None])
             else:
-                outs.append(storage.attend(queries, Past(past.block_table[b : b + 1], past.ends[b : b + 1]), rule)[0])
-            self._count(layer, past.ends[b : b + 1], chosen.get(b))
+                outs.append(storage.attend(queries, one, rule)[0])
+            self._count(layer, one.ends, chosen.get(b))
         return torch.cat(outs, 0 if past.cu_seqlens is None else 2)
-
-    def _queries(self, q: Tensor, past: Past) -> Sequence[Tensor]:
-        """[1, H, T, D] of each sequence"""
-        if past.cu_seqlens is None:
-            return q.split(1)
-        return q.split(np.diff(past.cu_seqlens).tolist(), 2)
 
     def _choose(self, layer: int, q: Tensor, past: Past) -> dict[int, ChosenPages]:
         """Sequence -> the pages of its queries; those that read all tokens are left out."""
         if self.rules[layer].window:
             return {}
         found = {}
-        for b, queries in enumerate(self._queries(q, past)):
-            first = int(past.ends[b]) - queries.shape[2]
+        for b, (one, queries) in enumerate(past.sequences(q)):
+            first = int(one.ends[0]) - queries.shape[2]
             state = BlockState(layer, first, self.indices[layer][b])
             blocks = self.policy.select(state, queries[0])
             if blocks is not None:
-                found[b] = self._pages_of(blocks.numpy(), past.block_table[b], first)
+                found[b] = self._pages_of(blocks.numpy(), one.block_table[0], first)
         return found
 
     def _pages_of(self, blocks: np.ndarray, table: np.ndarray, first: int) -> ChosenPages:

@@ -26,7 +26,6 @@ class Budget:
         self.limit_bytes = present(options.memory_bytes)
         self._predictor = MemoryPredictor(source, impl=impl, spec=options.cache_spec, attention=options.attention)
         self._capacity: WeakKeyDictionary[Cache, int] = WeakKeyDictionary()
-        self._cache: Cache | None = None
 
     def expect(self, cache: Cache, capacity: int) -> None:
         """Room for so many tokens of each sequence is kept."""

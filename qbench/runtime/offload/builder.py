@@ -1,6 +1,7 @@
 """Layers with packed weights in a region, and rows of an embedding that stays in the file."""
 
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -58,6 +59,7 @@ class FileTable:
         self._parts = file.rows
         self._shared: Mapping[str, np.ndarray] = file.shared.get("model.embed_tokens.weight", {})
         self._fd = os.open(file.path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._fd)
         self.size_bytes = 0
 
     def rows(self, index: np.ndarray) -> Tensor:

@@ -1,6 +1,7 @@
 """DirectFile: reads that go past the page cache, which would count towards a memory limit."""
 
 import os
+import weakref
 from pathlib import Path
 
 from quant.errors import InputError
@@ -18,6 +19,7 @@ class DirectFile:
             self._fd, self.is_direct = os.open(path, os.O_RDONLY | os.O_DIRECT), True
         except OSError:
             self._fd, self.is_direct = os.open(path, os.O_RDONLY), False
+        weakref.finalize(self, os.close, self._fd)
 
     def read_into(self, memory: memoryview, start: int) -> None:
         """raises InputError if the file is shorter, or cannot be read"""
@@ -32,6 +34,3 @@ class DirectFile:
             done += count
         if not self.is_direct:
             os.posix_fadvise(self._fd, start, len(memory), os.POSIX_FADV_DONTNEED)
-
-    def close(self) -> None:
-        os.close(self._fd)

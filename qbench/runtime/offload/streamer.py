@@ -97,21 +97,6 @@ class Streamer:
                 self._free += self._region.held_bytes(name)
                 self._changed.notify_all()
 
-    def drop(self, names: Sequence[str]) -> None:
-        """Units outside the order go."""
-        with self._changed:
-            for name in names:
-                if name in self._resident:
-                    self._drop(name)
-
-    def bring(self, names: Sequence[str]) -> None:
-        """Read units outside the order, all at once; `need` waits for each."""
-        with self._changed:
-            for name in names:
-                if name not in self._resident and name not in self._coming:
-                    self._queue(name)
-            self._changed.notify_all()
-
     def close(self) -> None:
         with self._changed:
             self._is_closed = True

@@ -32,7 +32,7 @@ def _rounds(rng: np.random.Generator, shift: float, factor: float) -> dict[str, 
 
 
 def share_of_verdicts(shift: float, launches: int, runs: int, factor: float = 1.0) -> float:
-    """Of tables with any speed that is "better" or "worse"."""
+    """The share of tables with any speed that is "better" or "worse"."""
     rng, found = np.random.default_rng(SEED), 0
     for _ in range(runs):
         cells = compare_rows(row(rng, shift, launches), row(rng, shift, launches, factor)).cells

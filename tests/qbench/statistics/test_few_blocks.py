@@ -1,4 +1,4 @@
-"""Intervals of a mean divergence from few windows: how often they hold the truth, and the warning beside them."""
+"""Intervals of a mean divergence from few windows: the share that hold the truth, and the warning next to them."""
 
 from functools import partial
 

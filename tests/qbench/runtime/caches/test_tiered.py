@@ -33,7 +33,7 @@ def page_bytes(model) -> int:
 
 @torch.inference_mode()
 def logits(model, cache, tokens) -> torch.Tensor:
-    """Of a prompt in two parts, then of single tokens."""
+    """Logits of a prompt in two parts, then of single tokens."""
     parts = [model(tokens[:, :200], cache), model(tokens[:, 200:300], cache)]
     parts += [model(tokens[:, at : at + 1], cache) for at in range(300, 304)]
     return torch.cat(parts, 1)

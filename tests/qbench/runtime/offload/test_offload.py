@@ -1,5 +1,10 @@
 """Streamed weights: the same logits bit for bit, whatever part of the model is in memory."""
 
+import gc
+import os
+import threading
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -103,6 +108,24 @@ def test_memory_that_shrinks_and_grows_between_passes(offloaded):
         model.weights.budget.weight_bytes = lambda *_, size=weight_bytes: size
         assert_equal(all_logits(model), expected)
         assert model.weights.streamer.resident_bytes <= weight_bytes
+
+
+def test_a_model_that_goes_closes_its_files_and_ends_its_threads(offloaded, tmp_path):
+    def open_streams() -> list[Path]:
+        links = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+        return [link for link in links if link.exists() and link.resolve().is_relative_to(tmp_path)]
+
+    threads = set(threading.enumerate())
+    model = offloaded(open_source("ref:llama"), 1 << 30)
+    readers = set(threading.enumerate()) - threads
+    assert len(open_streams()) == 2 and readers  # one reads units, one rows of the embedding
+    del model
+    gc.collect()
+    for reader in readers:
+        reader.join(timeout=10)
+    gc.collect()
+    assert not any(reader.is_alive() for reader in readers)
+    assert not open_streams()
 
 
 def test_a_limit_below_one_layer_names_the_smallest(offloaded):

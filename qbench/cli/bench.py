@@ -18,12 +18,14 @@ from qbench.cli.cache_options import (
     prefill_chunk_option,
     prefill_option,
 )
+from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.int_list import IntList
 from qbench.cli.memory_size import limit_option
 from qbench.cli.output import device_option, json_option, print_json, print_pairs, print_warning
 from qbench.cli.percentage import Percentage
 from qbench.cli.progress import progress_bar
+from qbench.cli.run_options import with_run_options
 from qbench.devices import CPU
 from qbench.measure.host.busy import busy_share, busy_warning
 from qbench.measure.metrics import Metrics
@@ -48,10 +50,8 @@ PRECISION = 0.02  # half of what a 5 % regression is told apart by
     multiple=True,
     help="Quantize MODEL by this recipe while it loads; give it once, or once per model.",
 )
-@click.option("-p", "--pp", type=click.IntRange(min=0), default=512, show_default=True, help="Number of prompt tokens.")
-@click.option(
-    "-n", "--tg", type=click.IntRange(min=0), default=128, show_default=True, help="Number of tokens to decode."
-)
+@count_option("-p", "--pp", least=0, default=512, help="Number of prompt tokens.")
+@count_option("-n", "--tg", least=0, default=128, help="Number of tokens to decode.")
 @click.option(
     "-d",
     "--depth",
@@ -64,12 +64,7 @@ PRECISION = 0.02  # half of what a 5 % regression is told apart by
 @click.option(
     "-b", "--batch", "batches", type=IntList(1), default="1", show_default=True, help="Number of sequences at once."
 )
-@click.option(
-    "-r",
-    "--repetitions",
-    type=click.IntRange(min=1),
-    help="Number of timed repetitions; the minimum if --precision is given.",
-)
+@count_option("-r", "--repetitions", help="Number of timed repetitions; the minimum if --precision is given.")
 @click.option(
     "--precision",
     type=Percentage(),
@@ -93,30 +88,11 @@ PRECISION = 0.02  # half of what a 5 % regression is told apart by
 @device_option
 @limit_option
 @json_option
+@with_run_options("kv", "device", "prefill", "prefill_chunk", "attention", "kv_ram", "kv_disk", "memory")
 def command(
-    models,
-    recipes,
-    pp,
-    tg,
-    depths,
-    batches,
-    threads,
-    vs,
-    cpu_time,
-    keep,
-    layouts,
-    policies,
-    prefill,
-    prefill_chunk,
-    attention,
-    kv_ram,
-    kv_disk,
-    kv,
-    device,
-    memory,
-    as_json,
-    **until,
-) -> None:
+    models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, keep, layouts, policies, as_json,
+    options: RunOptions, **until,
+) -> None:  # fmt: skip
     """Speed and memory of MODEL: prefill (pp) and decode (tg) as llama-bench defines them.
 
     Several depths, batches or numbers of threads, as in 0,4096, are measured one after the other. Several models take
@@ -129,25 +105,14 @@ def command(
     cases = [SpeedCase(pp, tg, depth, batch=batch, **effort) for batch in batches for depth in depths]
     clock, counts = "cpu" if cpu_time else "wall", threads or (None,)
     recipe = recipes[0] if len(recipes) == 1 else None
-    options = RunOptions(
-        recipe,
-        kv,
-        device=device,
-        threads=counts[0],
-        prefill_chunk=prefill_chunk,
-        attention=attention,
-        prefill=prefill,
-        kv_ram=kv_ram,
-        kv_disk=kv_disk,
-        memory_bytes=memory,
-    )
+    options = replace(options, recipe=recipe, threads=counts[0])
     alone = vs is None and len(models) == 1 and len(recipes) <= 1
     if (keep is not None and vs is None) or (cpu_time and alone):
         raise click.UsageError("--keep is for what --vs measures, and --cpu-time for that and for several models")
     of_caches = bool(layouts or policies)
-    if device != CPU and (not alone or of_caches):
-        raise click.UsageError(f"--device {device} is for one model, and not for --vs, --cache or --policy")
-    if memory is not None and not alone:
+    if options.device != CPU and (not alone or of_caches):
+        raise click.UsageError(f"--device {options.device} is for one model, and not for --vs, --cache or --policy")
+    if options.memory_bytes is not None and not alone:
         raise click.UsageError("--memory is for one model, and not for --vs")
     if of_caches and not alone:
         raise click.UsageError("--cache and --policy are for one model, and not for --vs")

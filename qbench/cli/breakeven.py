@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qbench.cli.cache_options import kv_option, split_list
+from qbench.cli.count_option import count_option
 from qbench.cli.int_list import IntList
 from qbench.cli.output import aligned, json_option, print_json, print_warning, threads_option
 from qbench.cli.percentage import Percentage
@@ -52,8 +53,8 @@ def list_questions(ctx: click.Context, param: click.Parameter, value: bool) -> N
     help="Attention mass that a prefill pattern must cover.",
 )
 @click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
-@click.option("--layers", type=click.IntRange(min=1), help="Measure the first layers alone  [default: all]")
-@click.option("--rounds", type=click.IntRange(min=1), default=8, show_default=True, help="Turns of each side.")
+@count_option("--layers", help="Measure the first layers alone  [default: all]")
+@count_option("--rounds", default=8, help="Turns of each side.")
 @click.option("--cpu-time", is_flag=True, help="Count the CPU time of one thread, for a busy machine.")
 @kv_option
 @threads_option

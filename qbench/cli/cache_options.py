@@ -18,6 +18,7 @@ from qbench.cache_spec import (
     check_pattern,
     check_policy,
 )
+from qbench.cli.count_option import count_option
 from qbench.cli.memory_size import MEMORY_SIZE
 from quant.errors import InputError
 
@@ -85,7 +86,7 @@ def attention_option(command: Callable) -> Callable:
 def prefill_chunk_option(command: Callable) -> Callable:
     default = f"all; {QUALITY_CHUNK} for quality and tasks under a policy that evicts"
     text = f"Tokens of a prompt per forward pass, at most  [default: {default}]"
-    return click.option("--prefill-chunk", type=click.IntRange(min=1), help=text)(command)
+    return count_option("--prefill-chunk", help=text)(command)
 
 
 def prefill_option(command: Callable) -> Callable:
@@ -95,7 +96,7 @@ def prefill_option(command: Callable) -> Callable:
 def engine_cache_options(command: Callable) -> Callable:
     """--policy and --prefill-chunk of an engine, whose layout is pages of a pool."""
     text = "Tokens of a prompt per forward pass; a policy that evicts does so after each  [default: the whole prompt]"
-    chunk = click.option("--prefill-chunk", type=click.IntRange(min=1), help=text)
+    chunk = count_option("--prefill-chunk", help=text)
     policy = click.option("--policy", type=POLICY, default=FULL, show_default=True, help=POLICY_HELP)
     return policy(chunk(command))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from qbench.calibration.options import ARITHMETICS, MODELS, SAMPLES, SEQ_LEN, CalibrationOptions
+from qbench.cli.count_option import count_option
 
 # parameter -> field of CalibrationOptions
 FIELDS = {
@@ -28,13 +29,9 @@ OPTIONS = (
         help="Text to calibrate on: a .txt file, .jsonl (text or token ids), .npy (token ids), "
         "hf:DATASET[@SPLIT] or generated  [default: generated, for ref: models]",
     ),
-    click.option(
-        "--samples", type=click.IntRange(min=1), default=SAMPLES, show_default=True, help="Largest number of windows."
-    ),
-    click.option("--seq-len", type=click.IntRange(min=2), help=f"Tokens per window  [default: {SEQ_LEN}]"),
-    click.option(
-        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the choice of windows."
-    ),
+    count_option("--samples", default=SAMPLES, help="Largest number of windows."),
+    count_option("--seq-len", least=2, help=f"Tokens per window  [default: {SEQ_LEN}]"),
+    count_option("--seed", least=0, default=0, help="Seed of the choice of windows."),
     click.option(
         "--calibrate-on",
         type=click.Choice(MODELS),
@@ -42,9 +39,7 @@ OPTIONS = (
         show_default=True,
         help="Outputs of the layers before, quantized (in steps: of the linears before, in one pass) or as they were.",
     ),
-    click.option(
-        "--min-expert-tokens", type=click.IntRange(min=1), help="Route more tokens to experts that get fewer."
-    ),
+    count_option("--min-expert-tokens", help="Route more tokens to experts that get fewer."),
     click.option(
         "--calibrate-in",
         type=click.Choice(ARITHMETICS),

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from qbench.cli.count_option import count_option
 from qbench.cli.output import json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.compare.floor_table import make_floor_grid
@@ -23,9 +24,7 @@ COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the 
 @click.option("--long", is_flag=True, help="Print one line per metric, with p values, if several rows are compared.")
 @click.option("--reference", help="For models: the unquantized one  [default: the ref: model among A and B]")
 @click.option("--text", type=click.Path(), help="For models: UTF-8 text  [default: a reference model's own]")
-@click.option(
-    "--windows", type=click.IntRange(min=1), help="Number of windows to score, spread over the text  [default: all]"
-)
+@count_option("--windows", help="Number of windows to score, spread over the text  [default: all]")
 @click.option(
     "--protocol",
     "protocols",
@@ -35,7 +34,7 @@ COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the 
 @click.option(
     "--tasks", help="For models: tasks of lm-eval instead of a text, item by item, for example blimp,ref_sums"
 )
-@click.option("--limit", type=click.IntRange(min=1), help="Number of first items to use of each task  [default: all]")
+@count_option("--limit", help="Number of first items to use of each task  [default: all]")
 @click.option("--noise-floor", is_flag=True, help="Measure the distance of model A from itself.")
 @click.option("--keep", type=click.Path(), help="Append the measurements as records to this file or folder.")
 @click.option("--compute", type=click.Choice(PRECISIONS), help="For models: precision of matmuls  [default: fast]")

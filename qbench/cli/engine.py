@@ -4,6 +4,7 @@ import click
 
 from qbench.cache_spec import FULL
 from qbench.cli.cache_options import check_store, engine_cache_options, kv_option, kv_store_options
+from qbench.cli.count_option import count_option
 from qbench.cli.int_list import IntList
 from qbench.cli.output import (
     aligned,
@@ -14,6 +15,7 @@ from qbench.cli.output import (
     threads_option,
 )
 from qbench.cli.progress import progress_bar
+from qbench.cli.run_options import with_run_options
 from qbench.measure.host.busy import busy_warning
 from qbench.measure.records.kept_row import keep_row
 from qbench.run_options import RunOptions
@@ -25,30 +27,14 @@ LENGTHS = {"type": IntList(1), "show_default": True}
 @click.command("engine")
 @click.argument("model")
 @click.option("--recipe", help="Quantize MODEL while it loads.")
-@click.option(
-    "--requests",
-    type=click.IntRange(min=1),
-    default=64,
-    show_default=True,
-    help="Number of requests; all of them wait at the start.",
-)
+@count_option("--requests", default=64, help="Number of requests; all of them wait at the start.")
 @click.option("--prompt", **LENGTHS, default="32,256", help="Smallest and largest number of prompt tokens.")
 @click.option("--new", **LENGTHS, default="8,512", help="Smallest and largest number of new tokens.")
-@click.option(
-    "--document", type=click.IntRange(min=0), default=0, help="Number of tokens at the start that all prompts share."
-)
-@click.option("--batch", type=click.IntRange(min=1), default=16, show_default=True, help="Number of sequences at once.")
-@click.option(
-    "--chunk", type=click.IntRange(min=2), default=256, show_default=True, help="Number of prompt tokens per step."
-)
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="Number of rounds; every contender runs once per round.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@count_option("--document", least=0, default=0, help="Number of tokens at the start that all prompts share.")
+@count_option("--batch", default=16, help="Number of sequences at once.")
+@count_option("--chunk", least=2, default=256, help="Number of prompt tokens per step.")
+@count_option("--rounds", default=3, help="Number of rounds; every contender runs once per round.")
+@count_option("--seed", least=0, default=0)
 @click.option(
     "--vs", type=click.Choice(["llama.cpp"]), help="Also run the same GGUF file through this program, with kv-f16."
 )
@@ -60,9 +46,9 @@ LENGTHS = {"type": IntList(1), "show_default": True}
 @compute_option
 @threads_option
 @json_option
+@with_run_options("recipe", "kv", "policy", "prefill_chunk", "compute", "threads")
 def command(
     model,
-    recipe,
     requests,
     prompt,
     new,
@@ -70,14 +56,10 @@ def command(
     seed,
     cpu_time,
     keep,
-    kv,
-    policy,
-    prefill_chunk,
     kv_store,
     kv_disk,
-    compute,
-    threads,
     as_json,
+    options: RunOptions,
     **how,
 ) -> None:
     """Throughput of the serving engine on requests of mixed lengths, next to static batches of the same size.
@@ -88,9 +70,8 @@ def command(
 
     if len(prompt) != 2 or len(new) != 2:
         raise click.UsageError("--prompt and --new take two numbers, as in 32,256")
-    options = RunOptions(recipe, kv, policy=policy, prefill_chunk=prefill_chunk, compute=compute, threads=threads)
     workload = Workload(requests, prompt, new, document, seed)
-    store = check_store(kv_store, kv_disk, policy == FULL)
+    store = check_store(kv_store, kv_disk, options.policy == FULL)
     given = ThroughputOptions(**how, clock="cpu" if cpu_time else "wall", store=store)
     with progress_bar(f"engine {model}") as update:
         row = measure_throughput(model, workload, options, given, progress=update).to_json()

@@ -6,6 +6,7 @@ from qbench.cli.cache_options import cache_options, kv_option, prefill_option
 from qbench.cli.memory_size import limit_option
 from qbench.cli.output import compute_option, device_option, json_option, threads_option
 from qbench.cli.quality import check_quality, eval_quality, quality_options, save_logits
+from qbench.cli.run_options import with_run_options
 from qbench.cli.tasks import check_tasks, eval_tasks, task_options
 from qbench.compute import FAST
 from qbench.devices import CPU
@@ -25,29 +26,14 @@ from qbench.run_options import RunOptions
 @threads_option
 @limit_option
 @json_option
-def command(
-    model,
-    recipe,
-    quality,
-    tasks,
-    kv,
-    cache,
-    policy,
-    prefill,
-    prefill_chunk,
-    attention,
-    compute,
-    device,
-    threads,
-    memory,
-    as_json,
-) -> None:
+@with_run_options(
+    "recipe", "kv", "cache", "policy", "compute", "device", "threads", "prefill_chunk", "attention", "prefill", "memory"
+)
+def command(model, quality, tasks, as_json, options: RunOptions) -> None:
     """Quality of MODEL: perplexity under named protocols, KLD and same-top share against a reference."""
-    options = RunOptions(
-        recipe, kv, cache, policy, compute, device, threads, prefill_chunk, attention, prefill, memory_bytes=memory
-    )
     check_tasks(tasks, quality.asked)
-    check_quality(quality, recipe or kv or compute != FAST or device != CPU)
+    is_changed = options.recipe or options.kv_format or options.compute != FAST or options.device != CPU
+    check_quality(quality, is_changed)
     if tasks.tasks is not None:
         eval_tasks(model, tasks, options, as_json)
     elif quality.save_logits is not None:

@@ -6,10 +6,12 @@ from dataclasses import asdict
 import click
 
 from qbench.cli.cache_options import cache_options, kv_option, kv_tier_options, prefill_option
+from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.memory_size import limit_option
 from qbench.cli.output import json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.cli.run_options import with_run_options
 from qbench.run_options import RunOptions
 from quant.errors import InputError
 
@@ -18,18 +20,14 @@ from quant.errors import InputError
 @click.argument("model")
 @click.option("--prompt", default="", help="Text to continue; without one the model starts from its BOS token.")
 @click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
-@click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True)
+@count_option("-n", "--max-new-tokens", default=128)
 @click.option("--temperature", type=FiniteRange(min=0), default=0.0, show_default=True, help="0 is greedy.")
 @click.option("--top-p", type=FiniteRange(min=0, max=1, min_open=True), default=1.0, show_default=True)
-@click.option("--top-k", type=click.IntRange(min=0), default=0, show_default=True, help="0 keeps all tokens.")
+@count_option("--top-k", least=0, default=0, help="0 keeps all tokens.")
 @click.option("--min-p", type=FiniteRange(min=0, max=1), default=0.0, show_default=True, help="0 keeps all tokens.")
 @click.option("--repetition-penalty", type=FiniteRange(min=0, min_open=True), default=1.0, show_default=True)
 @click.option("--stop", multiple=True, help="Stop before this text; may be given several times.")
-@click.option(
-    "--logprobs",
-    type=click.IntRange(min=0),
-    help="With --json: log-probabilities of each token and of this many alternatives.",
-)
+@count_option("--logprobs", least=0, help="With --json: log-probabilities of each token and of this many alternatives.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @kv_option
 @cache_options
@@ -38,29 +36,18 @@ from quant.errors import InputError
 @threads_option
 @limit_option
 @json_option
+@with_run_options(
+    "recipe", "kv", "cache", "policy", "prefill", "prefill_chunk", "attention", "kv_ram", "kv_disk", "threads", "memory"
+)
 def command(
-    model, prompt, recipe, max_new_tokens, temperature, top_p, top_k, min_p, repetition_penalty, stop, logprobs, seed,
-    kv, cache, policy, prefill, prefill_chunk, attention, kv_ram, kv_disk, threads, memory,
-    as_json,
+    model, prompt, max_new_tokens, temperature, top_p, top_k, min_p, repetition_penalty, stop, logprobs, seed, as_json,
+    options: RunOptions,
 ) -> None:  # fmt: skip
     """Continue a prompt; tokens are printed as they come."""
     from qbench.calibration.open_subject import open_subject
     from qbench.runtime import Sampling
 
     sampling = Sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
-    options = RunOptions(
-        recipe,
-        kv,
-        cache,
-        policy,
-        threads=threads,
-        prefill_chunk=prefill_chunk,
-        attention=attention,
-        prefill=prefill,
-        kv_ram=kv_ram,
-        kv_disk=kv_disk,
-        memory_bytes=memory,
-    )
     subject = open_subject(model, options)
     on_text = print_nothing if as_json else print_piece
     result = continue_text(subject, prompt, sampling, max_new_tokens, stop, logprobs, on_text)

@@ -6,6 +6,7 @@ from operator import itemgetter
 import click
 
 from qbench.cli.cache_options import kv_option
+from qbench.cli.count_option import count_option
 from qbench.cli.int_list import IntList
 from qbench.cli.output import aligned, json_option, print_json, print_warning, readable_bytes, threads_option
 from qbench.cli.progress import progress_bar
@@ -31,9 +32,7 @@ HEADINGS = ("mode", "cache", "operations", "time", "memory")
     "--tokens", type=IntList(1), default=(), show_default="1,512, or fewer", help="Number of new tokens per sequence."
 )
 @click.option("--mode", "modes", multiple=True, help="Time only this mode; may be given several times.")
-@click.option(
-    "--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Number of turns of each mode."
-)
+@count_option("--rounds", default=5, help="Number of turns of each mode.")
 @click.option("--cpu-time", is_flag=True, help="Count CPU time of one thread; for busy machines.")
 @click.option("--device", default="cpu", show_default=True, help="cpu: as the runtime runs it; cuda: torch, float32.")
 @click.option("--keep", type=click.Path(), help="Append the rows as records to this file or folder.")

@@ -30,6 +30,12 @@ def device_option(command: Callable) -> Callable:
     return click.option("--device", type=click.Choice(DEVICES), default=CPU, help=text, show_default=True)(command)
 
 
+def format_option(formats: Sequence[str]) -> Callable:
+    """--format of tables, as the parameter `form`."""
+    text = "Format of the tables on stdout."
+    return click.option("--format", "form", type=click.Choice(formats), default="md", show_default=True, help=text)
+
+
 def compute_option(command: Callable) -> Callable:
     text = (
         "Precision of matmuls. fast: rounds weights again for many tokens; exact: weights as stored; "

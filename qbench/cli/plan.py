@@ -6,6 +6,7 @@ import click
 
 from qbench.cache_spec import DYNAMIC, FULL
 from qbench.cli.cache_options import cache_options, kv_option
+from qbench.cli.count_option import count_option
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import aligned, json_option, print_json, print_pairs, readable_bytes
 from qbench.measure.records.kept_row import keep_row
@@ -15,10 +16,8 @@ from qbench.measure.records.kept_row import keep_row
 @click.argument("model")
 @click.option("--recipe", help="Plan for the model quantized by this recipe  [default: as stored]")
 @kv_option
-@click.option(
-    "--ctx", type=click.IntRange(min=1), help="Number of tokens per sequence  [default: the model's own, at most 8192]"
-)
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Number of sequences at once.")
+@count_option("--ctx", help="Number of tokens per sequence  [default: the model's own, at most 8192]")
+@count_option("--batch", default=1, help="Number of sequences at once.")
 @cache_options
 @click.option(
     "--memory",

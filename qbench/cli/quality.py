@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from qbench.cli.count_option import count_option
 from qbench.cli.option_group import with_options
 from qbench.cli.output import print_json
 from qbench.cli.progress import progress_bar
@@ -55,9 +56,8 @@ OPTIONS = (
         type=click.Choice(HOW),
         help="Division of the text into documents for lm-eval-* protocols  [default: detected]",
     ),
-    click.option(
+    count_option(
         "--windows",
-        type=click.IntRange(min=1),
         help="Number of windows (lm-eval-*: documents) to score, spread over the text  [default: all]",
     ),
     click.option("--logits", type=_path, help="Logits that --save-logits wrote, instead of --reference."),

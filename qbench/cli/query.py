@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qbench.cli.output import json_option, print_json
+from qbench.cli.output import format_option, json_option, print_json
 from qbench.markdown_grid import markdown_grid
 from qbench.measure.records.record_files import default_folders
 from qbench.store import query, schema
@@ -25,14 +25,7 @@ FORMS = ("md", "csv", "json")
 @click.argument("sql", required=False)
 @click.option("--schema", "show_schema", is_flag=True, help="List tables and columns instead.")
 @click.option("--records", multiple=True, type=click.Path(), help="Files or folders  [default: results and runs]")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMS),
-    default="md",
-    show_default=True,
-    help="Format of the tables on stdout.",
-)
+@format_option(FORMS)
 @json_option
 def command(sql: str | None, show_schema: bool, records: tuple[str, ...], form: str, as_json: bool) -> None:
     """Answer one SELECT over the tables results, kernels, versus and records. It cannot change them.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.memory_size import MEMORY_SIZE, enough
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes, threads_option
@@ -34,18 +35,14 @@ FOLDER = "runs/recommend"
     type=FiniteRange(min=0, min_open=True),
     help="Smallest acceptable number of tokens per second, of all sequences together.",
 )
-@click.option(
-    "--ctx", type=click.IntRange(min=1), help="Number of tokens per sequence  [default: the model's own, at most 8192]"
-)
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Number of sequences at once.")
+@count_option("--ctx", help="Number of tokens per sequence  [default: the model's own, at most 8192]")
+@count_option("--batch", default=1, help="Number of sequences at once.")
 @click.option(
     "--recipes", help="Recipes to choose from, for example q8_0,gptq-w4g128  [default: ten that need no calibration]"
 )
 @click.option("--kv", metavar="FORMAT,...", help="KV formats to choose from, for example f32,kv-fp8  [default: five]")
 @click.option("--text", type=click.Path(), help="Text for the KLD  [default: a reference model's held-out text]")
-@click.option(
-    "--windows", type=click.IntRange(min=1), default=24, show_default=True, help="Number of text windows to score."
-)
+@count_option("--windows", default=24, help="Number of text windows to score.")
 @click.option("--exhaustive", is_flag=True, help="Measure every point that fits, not only those likely to matter.")
 @click.option(
     "-o", "--output", type=click.Path(), default=FOLDER, show_default=True, help="Folder of the measurements."

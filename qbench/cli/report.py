@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from qbench.cli.output import format_option
 from qbench.measure.records.record import keep_records
 from qbench.report import (
     load_records,
@@ -28,14 +29,7 @@ def names(_context, _option, text: str | None) -> list[str] | None:
 
 @click.command("report")
 @click.argument("records", nargs=-1, required=True, type=click.Path())
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMS),
-    default="md",
-    show_default=True,
-    help="Format of the tables on stdout.",
-)
+@format_option(FORMS)
 @click.option("-o", "--output", type=click.Path(), help="Write report.md, .csv, .json and .html into this folder.")
 @click.option("--html", "page", type=click.Path(dir_okay=False), help="Write the page to this file.")
 @click.option(

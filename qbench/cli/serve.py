@@ -4,9 +4,11 @@ import click
 
 from qbench.cache_spec import FULL
 from qbench.cli.cache_options import check_store, engine_cache_options, kv_option, kv_store_options
+from qbench.cli.count_option import count_option
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import compute_option, print_warning, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.cli.run_options import with_run_options
 from qbench.run_options import RunOptions
 from quant.errors import InputError
 
@@ -24,16 +26,8 @@ from quant.errors import InputError
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 means any free one."
 )
 @click.option("--memory", type=MEMORY_SIZE, default="1GiB", show_default=True, help="Memory of the KV cache.")
-@click.option(
-    "--max-batch", type=click.IntRange(min=1), default=32, show_default=True, help="Largest number of running requests."
-)
-@click.option(
-    "--max-queue",
-    type=click.IntRange(min=1),
-    default=1024,
-    show_default=True,
-    help="Largest number of waiting requests.",
-)
+@count_option("--max-batch", default=32, help="Largest number of running requests.")
+@count_option("--max-queue", default=1024, help="Largest number of waiting requests.")
 @click.option("--no-prefix-caching", is_flag=True, help="Compute every prompt completely, without shared prefixes.")
 @click.option("--preempt", type=click.Choice(["recompute", "swap"]), default="recompute", show_default=True,
               help="Way in which a preempted request gets its KV cache back.")  # fmt: skip
@@ -51,9 +45,9 @@ from quant.errors import InputError
 @kv_store_options
 @compute_option
 @threads_option
+@with_run_options("recipe", "kv", "policy", "prefill_chunk", "compute", "threads")
 def command(
     model,
-    recipe,
     host,
     port,
     memory,
@@ -61,13 +55,9 @@ def command(
     swap_memory,
     swap_disk,
     api_key,
-    kv,
-    policy,
-    prefill_chunk,
     kv_store,
     kv_disk,
-    compute,
-    threads,
+    options: RunOptions,
     **limits,
 ) -> None:
     """Completions and chat at /v1, streamed or whole, until Ctrl-C; Prometheus reads /metrics."""
@@ -79,19 +69,18 @@ def command(
     except ModuleNotFoundError as error:
         raise InputError(f"serve needs {error.name}: pip install 'qbench-llm[serve]'") from None
     caching = not no_prefix_caching
-    store = check_store(kv_store, kv_disk, caching and policy == FULL)
-    options = EngineOptions(
+    store = check_store(kv_store, kv_disk, caching and options.policy == FULL)
+    engine = EngineOptions(
         memory_bytes=memory, prefix_caching=caching, swap_bytes=swap_memory, swap_disk_bytes=swap_disk or 0, **limits
     )
     with listen(host, port) as listening:
-        run_options = RunOptions(
-            recipe, kv, policy=policy, prefill_chunk=prefill_chunk, compute=compute, threads=threads
-        )
-        subject = open_subject(model, run_options)
+        subject = open_subject(model, options)
         with progress_bar(f"load {model}"):
-            served = open_served(subject, options, store)
-        if caching and policy != FULL:
-            print_warning(f"policy {policy}: prompts that begin alike share no pages; each evicts by its own queries")
+            served = open_served(subject, engine, store)
+        if caching and options.policy != FULL:
+            print_warning(
+                f"policy {options.policy}: prompts that begin alike share no pages; each evicts by its own queries"
+            )
         try:
             run(
                 served, listening, api_key, lambda url: click.echo(f"{served.name} at {url}/v1 (Ctrl-C ends)", err=True)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from qbench.cli.cache_options import Checked
+from qbench.cli.count_option import count_option
 from qbench.cli.option_group import with_options
 from qbench.cli.output import print_json, print_pairs
 from qbench.cli.progress import progress_bar
@@ -56,12 +57,10 @@ OPTIONS = (
         "--tasks",
         help="Tasks of lm-eval instead of perplexity, e.g. blimp,ref_sums; `list` prints those that work offline",
     ),
-    click.option(
-        "--limit", type=click.IntRange(min=1), help="Number of first items to use of each task  [default: all]"
-    ),
-    click.option(
+    count_option("--limit", help="Number of first items to use of each task  [default: all]"),
+    count_option(
         "--num-fewshot",
-        type=click.IntRange(min=0),
+        least=0,
         help="Number of solved examples in the prompt  [default: the task's own]",
     ),
     click.option("--include-path", multiple=True, help="Folder with more task files; may be given several times."),

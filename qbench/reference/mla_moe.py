@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qbench.reference.model import MLP, Decoder, Layer, Network, RMSNorm, init_weights
+from qbench.reference.model import MLP, Decoder, Layer, Network, RMSNorm, Sizes, init_weights
 
 LATENT_EPS = 1e-6  # of the norm inside the attention, which DeepSeek-V2's config does not name
 
 
 @dataclass(frozen=True, slots=True)
-class MlaMoeShape:
+class MlaMoeShape(Sizes):
     """Sizes of the network; names as in DeepSeek-V2's config.
 
     7.8 million parameters, 15.5 MB in bfloat16. A cache holds 128 + 32 numbers of a token in a layer, against 4 heads'
@@ -21,11 +21,6 @@ class MlaMoeShape:
     all others are multiples of its 256.
     """
 
-    vocab_size: int
-    hidden_size: int = 256
-    intermediate_size: int = 768
-    num_hidden_layers: int = 4
-    num_attention_heads: int = 4
     kv_lora_rank: int = 128
     qk_nope_head_dim: int = 64
     qk_rope_head_dim: int = 32

@@ -11,14 +11,20 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """Sizes of the network. Every linear's input width is a multiple of 256, so K-quants apply."""
+class Sizes:
+    """Sizes that all reference networks have."""
 
     vocab_size: int
     hidden_size: int = 256
     intermediate_size: int = 768
     num_hidden_layers: int = 4
     num_attention_heads: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shape(Sizes):
+    """Sizes of the network. Every linear's input width is a multiple of 256, so K-quants apply."""
+
     num_key_value_heads: int = 2
     max_position_embeddings: int = 1024
     rms_norm_eps: float = 1e-5

@@ -123,22 +123,17 @@ class QuantizedConfigTarget(ConfigTarget):
     """The settings of a quantized folder are most of its config."""
 
     name = "quantized-config"
+    packing = "compressed-tensors"
 
     def seeds(self) -> list[bytes]:
         path = self.folder / "r.yaml"
-        path.write_text("container: hf\ndefault: w4g32\nmethod: rtn\npacking: compressed-tensors\n")
+        path.write_text(f"container: hf\ndefault: w4g32\nmethod: rtn\npacking: {self.packing}\n")
         write_artifact(tiny_source(), self.folder / "model", recipe=read_recipe(path))
         return [(self.folder / "model" / self.file).read_bytes()]
 
 
-class GptqConfigTarget(ConfigTarget):
-    name = "gptq-config"
-
-    def seeds(self) -> list[bytes]:
-        path = self.folder / "r.yaml"
-        path.write_text("container: hf\ndefault: w4g32\nmethod: rtn\npacking: gptq\n")
-        write_artifact(tiny_source(), self.folder / "model", recipe=read_recipe(path))
-        return [(self.folder / "model" / self.file).read_bytes()]
+class GptqConfigTarget(QuantizedConfigTarget):
+    name, packing = "gptq-config", "gptq"
 
 
 class SafetensorsTarget(FolderTarget):

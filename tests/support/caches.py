@@ -13,6 +13,7 @@ from qbench.cache_spec import DEFAULT_CACHE
 from qbench.policies import parse_policy
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.kernel_storage import KernelStorage
+from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.places import OwnPages
 from qbench.runtime.caches.policy_cache import PolicyCache
@@ -107,3 +108,15 @@ def feed(
         outputs.append(cache.attend(layer, *run, torch.arange(start, end)))
         cache.advance(end - start)
     return torch.cat(outputs, dim=2)
+
+
+def attended(cache: KVCache, q, k, v, passes) -> torch.Tensor:
+    """Layer 0's outputs of all tokens."""
+    out, start = [], 0
+    for count in passes:
+        some = slice(start, start + count)
+        step = cache.begin(torch.zeros(len(q), count, dtype=torch.int64))
+        out.append(cache.attend(0, q[:, :, some], k[:, :, some], v[:, :, some], step.positions))
+        cache.advance(count)
+        start += count
+    return torch.cat(out, 2)

@@ -9,6 +9,16 @@ from quant.json_data import JsonRow
 
 
 @dataclass(frozen=True, slots=True)
+class ModelRow(JsonRow):
+    """What a row is about, and the model that it measured."""
+
+    kind: str
+    model: str
+    recipe: str | None = None
+    kv_format: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class KernelCase(JsonRow):
     """A kernel and its work. tokens: None for work without tokens"""
 
@@ -147,15 +157,11 @@ class VersusMetrics(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
-class ThroughputCase(JsonRow):
+class ThroughputCase(ModelRow):
     """A model and a workload of many requests. batch: sequences at once; chunk: tokens of a forward pass"""
 
     json_omits: ClassVar[tuple[str, ...]] = ("policy", "prefill_chunk", "forced")
 
-    kind: str
-    model: str
-    recipe: str | None = None
-    kv_format: str | None = None
     policy: str | None = None
     prefill_chunk: int | None = None
     compute: str | None = None
@@ -231,13 +237,9 @@ class LatentMetrics(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
-class PlanCase(JsonRow):
+class PlanCase(ModelRow):
     """A model and the context whose memory was planned."""
 
-    kind: str
-    model: str
-    recipe: str | None = None
-    kv_format: str | None = None
     context: int | None = None
     batch: int | None = None
     cache: str | None = None

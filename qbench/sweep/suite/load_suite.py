@@ -23,6 +23,18 @@ from quant.yaml_file import read_yaml
 
 # key -> its class
 SECTIONS = {"eval": EvalSettings, "tasks": TaskSettings, "bench": SpeedCase, "calibration": CalibrationSettings}
+# key of an axis -> check of one value
+CHECKS = {
+    "kv_formats": check_kv_format,
+    "caches": check_layout,
+    "policies": check_policy,
+    "attention": check_attention_name,
+    "prefill": check_pattern,
+    "question": check_question,
+    "compute": check_compute,
+    "isa": lambda isa: check_known("isa", isa, (AUTO, *ISAS)),
+    "device": lambda device: check_known("device", device, DEVICES),
+}
 
 
 def load_suite(path: str | Path) -> Suite:
@@ -39,25 +51,10 @@ def check_names(suite: Suite) -> None:
         check_model(model)
     for recipe in suite.recipes:
         check_recipe(recipe, suite.kv_formats)
-    for kv_format in suite.kv_formats or ():
-        check_kv_format(kv_format)
     check_caches(suite.caches or (), f"suite {suite.name}")
-    for layout in suite.caches or ():
-        check_layout(layout)
-    for policy in suite.policies or ():
-        check_policy(policy)
-    for attention in suite.attention or ():
-        check_attention_name(attention)
-    for pattern in suite.prefill or ():
-        check_pattern(pattern)
-    for question in suite.question or ():
-        check_question(question)
-    for compute in suite.compute or ():
-        check_compute(compute)
-    for isa in suite.isa or ():
-        check_known("isa", isa, (AUTO, *ISAS))
-    for device in suite.device or ():
-        check_known("device", device, DEVICES)
+    for key, check in CHECKS.items():
+        for name in getattr(suite, key) or ():
+            check(name)
 
 
 def build_suite(document: Any, where: str, folder: Path) -> Suite:

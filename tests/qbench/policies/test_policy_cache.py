@@ -5,7 +5,7 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
-from support.caches import assert_a_batch_is_its_sequences, policy_cache
+from support.caches import assert_a_batch_is_its_sequences, attended, policy_cache
 from support.close import assert_close
 from support.slow_choices import BUDGET, Heavy, Scissors, snap
 from support.slow_policy import Choose, slow_policy
@@ -45,18 +45,6 @@ def heads(config: ModelConfig, total: int, batch: int = 1, seed: int = 0) -> lis
     make = torch.Generator().manual_seed(seed)
     counts = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
     return [torch.randn(batch, count, total, config.head_dim, generator=make) * 2 for count in counts]
-
-
-def attended(cache: PolicyCache, q, k, v, passes) -> torch.Tensor:
-    """Layer 0's outputs of all tokens."""
-    out, start = [], 0
-    for count in passes:
-        some = slice(start, start + count)
-        step = cache.begin(torch.zeros(len(q), count, dtype=torch.int64))
-        out.append(cache.attend(0, q[:, :, some], k[:, :, some], v[:, :, some], step.positions))
-        cache.advance(count)
-        start += count
-    return torch.cat(out, 2)
 
 
 @IN

@@ -5,7 +5,7 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
-from support.caches import assert_a_batch_is_its_sequences
+from support.caches import assert_a_batch_is_its_sequences, attended
 from support.close import assert_close
 from support.slow_quest import slow_quest
 
@@ -15,7 +15,6 @@ from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.pages import PagePool
-from qbench.runtime.caches.retrieval_cache import RetrievalCache
 from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
@@ -43,18 +42,6 @@ def heads(config: ModelConfig, total: int, batch: int = 1) -> list[torch.Tensor]
     make = torch.Generator().manual_seed(3)
     counts = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
     return [torch.randn(batch, count, total, config.head_dim, generator=make) for count in counts]
-
-
-def attended(cache: RetrievalCache, q, k, v, passes) -> torch.Tensor:
-    assert sum(passes) == q.shape[2]
-    outs, start = [], 0
-    for count in passes:
-        some = slice(start, start + count)
-        step = cache.begin(torch.zeros(len(q), count, dtype=torch.int64))
-        outs.append(cache.attend(0, q[:, :, some], k[:, :, some], v[:, :, some], step.positions))
-        cache.advance(count)
-        start += count
-    return torch.cat(outs, 2)
 
 
 @IMPL

@@ -9,7 +9,6 @@ from support.prefill import prompt, rounding_bound
 
 from qbench.prefill import Prompt, parse_pattern
 from qbench.runtime.attention.block_attention import block_attention, merge, summary_attention
-from quant.errors import InputError
 
 
 def plain_segment_state(given: Prompt, segment: int, run: int) -> torch.Tensor:
@@ -49,17 +48,3 @@ def test_means_of_one_token_are_dense():
     dense = parse_pattern("dense").lists(given)
     expected = block_attention(given.q, given.keys, given.values, given.softmax_scale, dense)
     assert_close(found.out, expected.out, atol=rounding_bound(given))
-
-
-@pytest.mark.parametrize(
-    "text, named",
-    [
-        ("segment-state:100", "segment is 100, expected a multiple of 128 tokens"),
-        ("segment-state:run=0", "run is 0, expected at least 1"),
-        ("segment-state:run=48", "run is 48, expected a divisor of the segment of 1024 tokens"),
-        ("segment_state", "did you mean 'segment-state'"),
-    ],
-)
-def test_bad_options_are_named(text, named):
-    with pytest.raises(InputError, match=named):
-        parse_pattern(text)

@@ -7,7 +7,6 @@ from support.prefill import prompt, rounding_bound
 
 from qbench.prefill import BLOCK, Prompt, parse_pattern
 from qbench.runtime.attention.block_attention import block_attention
-from quant.errors import InputError
 
 
 def plain_star(given: Prompt, part: int, query: int) -> torch.Tensor:
@@ -54,21 +53,3 @@ def test_a_part_is_whole_blocks(block, part):
 
 def test_all_heads_share_the_lists_of_star():
     assert len(parse_pattern("star").lists(prompt(1000)).offsets) == 1
-
-
-@pytest.mark.parametrize(
-    "text, named",
-    [
-        ("stra", "did you mean 'star'"),
-        ("star:", "options are missing after the colon; expected star:block=25%,query=128"),
-        ("star:block=0", "budget '0'"),
-        ("star:block=64MiB", "block is 64MiB, expected tokens"),
-        ("star:25%,query=-1", "query is -1, expected at least 0"),
-        ("star:25%,query=x", "query is 'x', expected a whole number"),
-        ("star:25%,anchor=3", "option 'anchor' is unknown; expected star:"),
-        ("star:25%,block=30%", "given twice"),
-    ],
-)
-def test_bad_options_are_named(text, named):
-    with pytest.raises(InputError, match=named.replace("(", r"\(")):
-        parse_pattern(text)

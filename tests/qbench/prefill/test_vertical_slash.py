@@ -11,7 +11,6 @@ from qbench.prefill import BLOCK, Prompt, parse_pattern
 from qbench.prefill.block_lists import causal_blocks
 from qbench.prefill.last_queries import last_weights, slash_sums, vertical_sums
 from qbench.runtime.attention.block_attention import block_attention
-from quant.errors import InputError
 
 LENGTHS = [1, 63, 64, 129, 300]
 
@@ -141,19 +140,3 @@ def test_attention_over_the_lists_is_that_over_their_mask(text):
     mask = token_mask(lists.blocks(), 600, lists.key_block)
     assert_close(found.out, masked_attention(given, mask), atol=rounding_bound(given))
     assert torch.equal(pattern.lists(given).indices, lists.indices)
-
-
-@pytest.mark.parametrize(
-    "text, named",
-    [
-        ("minference:vertical=29", "vertical is 29, expected at least 30"),
-        ("minference:slash=99", "slash is 99, expected at least 100"),
-        ("flexprefill:gamma=0", "gamma is 0, expected a share above 0 and up to 1"),
-        ("flexprefill:gamma=1.5", "gamma is 1.5"),
-        ("flexprefill:tau=2", "tau is 2, expected a number from 0 to 1"),
-        ("flexprefill:budget=0", "budget is 0, expected at least 1"),
-    ],
-)
-def test_bad_options_are_named(text, named):
-    with pytest.raises(InputError, match=named):
-        parse_pattern(text)

@@ -8,7 +8,6 @@ from support.prefill import peaked_prompt, prompt
 
 from qbench.prefill import BLOCK, Prompt, parse_pattern
 from qbench.prefill.block_lists import causal_blocks
-from quant.errors import InputError
 
 
 def plain_xattention(given: Prompt, threshold: float, stride: int) -> torch.Tensor:
@@ -81,17 +80,3 @@ def test_a_higher_threshold_lists_more():
     given = peaked_prompt(1500)
     shares = [parse_pattern(f"xattention:{threshold}").lists(given).share for threshold in (0.3, 0.6, 0.9)]
     assert shares == sorted(shares) and not math.isclose(shares[0], shares[2])
-
-
-@pytest.mark.parametrize(
-    "text, named",
-    [
-        ("xattention:0", "threshold is 0, expected a share above 0 and up to 1"),
-        ("xattention:stride=48", "stride is 48, expected a divisor of 128"),
-        ("xattention:stride=0", "stride is 0"),
-        ("xattention:scope=head", "scope is 'head', expected row or layer"),
-    ],
-)
-def test_bad_options_are_named(text, named):
-    with pytest.raises(InputError, match=named):
-        parse_pattern(text)

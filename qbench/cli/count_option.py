@@ -1,0 +1,11 @@
+"""Options whose value is a whole number."""
+
+from collections.abc import Callable
+
+import click
+
+
+def count_option(*names: str, help: str | None = None, least: int = 1, default: int | None = None) -> Callable:
+    """A click option that takes a whole number of at least `least`, and shows its default if it has one."""
+    kind = click.IntRange(min=least)
+    return click.option(*names, type=kind, default=default, show_default=default is not None, help=help)

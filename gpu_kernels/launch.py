@@ -1,5 +1,6 @@
 """A kernel with all that its launch takes: to run, or to compile for a GPU that is not there."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,12 @@ def architecture(op: str, tensor: Tensor, kernel: object) -> int:
         return INTERPRETED_AS
     got = f"{tensor.device.type} tensors with TRITON_INTERPRET {'set' if interpreted else 'not set'}"
     raise RuntimeError(f"{op}: got {got}, expected GPU tensors without it, or CPU tensors and TRITON_INTERPRET=1")
+
+
+def run_all(launches: Iterable[Launch], device: torch.device) -> None:
+    """Run them one after the other on the device."""
+    for launch in launches:
+        launch.run(device)
 
 
 def compute_capability(device: torch.device | str | int) -> int:

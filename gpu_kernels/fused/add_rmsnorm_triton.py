@@ -14,7 +14,7 @@ from gpu_kernels.fp8_triton import has_conversion
 from gpu_kernels.fused.add_rmsnorm import Operands
 from gpu_kernels.fused.row_codes_triton import store_rows
 from gpu_kernels.fused.rows import row_blocks
-from gpu_kernels.launch import Launch, architecture
+from gpu_kernels.launch import Launch, architecture, run_all
 
 
 def add_rmsnorm_triton(operands: Operands, y: Tensor, scale: Tensor | None, h: Tensor) -> None:
@@ -23,8 +23,7 @@ def add_rmsnorm_triton(operands: Operands, y: Tensor, scale: Tensor | None, h: T
     raises  RuntimeError on CPU tensors outside the interpreter
     """
     arch = architecture("add_rmsnorm", y, add_rmsnorm_kernel)
-    for launch in launches(operands, y, scale, h, arch):
-        launch.run(y.device)
+    run_all(launches(operands, y, scale, h, arch), y.device)
 
 
 def launches(operands: Operands, y: Tensor, scale: Tensor | None, h: Tensor, arch: int) -> list[Launch]:

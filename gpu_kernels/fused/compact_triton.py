@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from gpu_kernels.fused.compact import Operands
-from gpu_kernels.launch import Launch, architecture
+from gpu_kernels.launch import Launch, architecture, run_all
 
 BLOCK_N = 64  # rows of 128 numbers in 16 bits: 16 KB under way per program, 128 bytes per thread
 NUM_WARPS = 4
@@ -22,8 +22,7 @@ def compact_triton(operands: Operands) -> None:
     raises  RuntimeError on CPU tensors outside the interpreter
     """
     arch = architecture("compact", operands.keep, compact_kernel)
-    for launch in launches(operands, arch):
-        launch.run(operands.keep.device)
+    run_all(launches(operands, arch), operands.keep.device)
 
 
 def launches(operands: Operands, arch: int) -> list[Launch]:

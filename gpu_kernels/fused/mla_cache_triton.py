@@ -12,7 +12,7 @@ import triton.language as tl
 
 from gpu_kernels.fp8_triton import e4m3_codes, has_conversion
 from gpu_kernels.fused.mla_cache import GROUP, LATENT_SIZE, NUM_SCALES, ROPE_SIZE, Operands
-from gpu_kernels.launch import Launch, architecture
+from gpu_kernels.launch import Launch, architecture, run_all
 
 NUM_WARPS = 1  # 16 latents a thread: two 16-byte loads of bfloat16
 
@@ -23,8 +23,7 @@ def mla_cache_triton(operands: Operands) -> None:
     raises  RuntimeError on CPU tensors outside the interpreter
     """
     arch = architecture("mla_cache", operands.cache, mla_cache_kernel)
-    for launch in launches(operands, arch):
-        launch.run(operands.cache.device)
+    run_all(launches(operands, arch), operands.cache.device)
 
 
 def launches(operands: Operands, arch: int) -> list[Launch]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gpu_kernels.fp8_triton import e4m3_codes, has_conversion
 from gpu_kernels.fused.rope_cache import Operands
-from gpu_kernels.launch import Launch, architecture
+from gpu_kernels.launch import Launch, architecture, run_all
 
 # Of 128 features each: 2048 a program of 4 warps, so 16 a thread, 32 bytes of bfloat16 in flight.
 HEADS = 16
@@ -25,8 +25,7 @@ def rope_cache_triton(operands: Operands, rotated: Tensor) -> None:
     raises  RuntimeError on CPU tensors outside the interpreter
     """
     arch = architecture("rope_cache", rotated, rope_cache_kernel)
-    for launch in launches(operands, rotated, arch):
-        launch.run(rotated.device)
+    run_all(launches(operands, rotated, arch), rotated.device)
 
 
 def launches(operands: Operands, rotated: Tensor, arch: int) -> list[Launch]:

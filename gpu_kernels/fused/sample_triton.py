@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from gpu_kernels.fused.sample import Operands
-from gpu_kernels.launch import Launch, architecture
+from gpu_kernels.launch import Launch, architecture, run_all
 
 # 8 logits a thread of 16 warps: two 16-byte loads of float32 are in flight, and the three sums of a walk take 24
 # registers. Twice the block spills.
@@ -32,8 +32,7 @@ def sample_triton(operands: Operands, token: Tensor, cut: Tensor) -> None:
     raises  RuntimeError on CPU tensors outside the interpreter
     """
     architecture("sample", token, sample_kernel)
-    for launch in launches(operands, token, cut):
-        launch.run(token.device)
+    run_all(launches(operands, token, cut), token.device)
 
 
 def launches(operands: Operands, token: Tensor, cut: Tensor) -> list[Launch]:

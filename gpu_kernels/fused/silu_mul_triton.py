@@ -15,7 +15,7 @@ from gpu_kernels.fp8_triton import has_conversion
 from gpu_kernels.fused.row_codes_triton import store_rows
 from gpu_kernels.fused.rows import row_blocks
 from gpu_kernels.fused.silu_mul import Operands
-from gpu_kernels.launch import Launch, architecture
+from gpu_kernels.launch import Launch, architecture, run_all
 
 MAX_BLOCK_K = 4096  # 16 features a thread of 8 warps: two 16-byte loads from gate and from up are in flight
 
@@ -26,8 +26,7 @@ def silu_mul_triton(operands: Operands, y: Tensor, scale: Tensor | None) -> None
     raises  RuntimeError on CPU tensors outside the interpreter
     """
     arch = architecture("silu_mul", y, silu_mul_kernel)
-    for launch in launches(operands, y, scale, arch):
-        launch.run(y.device)
+    run_all(launches(operands, y, scale, arch), y.device)
 
 
 def launches(operands: Operands, y: Tensor, scale: Tensor | None, arch: int) -> list[Launch]:

@@ -21,7 +21,7 @@ from gpu_kernels.gemm.w8a8_gemm_configs import Config
 from gpu_kernels.gemm.weight_only_configs import Config as WordsConfig
 from gpu_kernels.gemm.words_experts import WordsExperts
 from gpu_kernels.gemm.words_layout import PLANE_K, block_k
-from gpu_kernels.launch import Launch, architecture
+from gpu_kernels.launch import Launch, architecture, run_all
 
 ARCHITECTURES = (80, 90, 100)
 # Rows (largest mean number of tokens an expert, candidates, the one to use first). Few: the weights are read once and
@@ -67,8 +67,7 @@ def grouped_moe_gemm_triton(operands: Operands, y: Tensor, config: Config | Word
     config = config or chosen("grouped_moe_gemm", *row_of(operands, arch), y.device)
     tiles = tiles_by_expert(operands.chosen, len(operands.gate_up), config.block_m)
     shares = torch.empty(*operands.chosen.shape, y.shape[1], dtype=torch.float32, device=y.device)  # [M, top, K]
-    for launch in launches(operands, *tiles, shares, config):
-        launch.run(y.device)
+    run_all(launches(operands, *tiles, shares, config), y.device)
     y.copy_(shares.sum(dim=1))
 
 

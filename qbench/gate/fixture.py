@@ -130,7 +130,7 @@ class QbenchGate:
 def alone(model: str | Path, case: SpeedCase, threads: int | None) -> list[Launch]:
     """Fresh processes of this interpreter."""
     tree = Tree("this tree", Path(sys.executable), Path())
-    subject = Subject("", ((tree, Path(model)),), case, threads or 1)
+    subject = Subject("", ((tree, Path(model)),), case, RunOptions(threads=threads or 1))
     return launch_all([[subject]], lambda launches: True, least=ALONE, budget_s=0)[""]
 
 

@@ -15,6 +15,7 @@ from qbench.speed.rounds import PHASES
 from qbench.speed.speed_case import SpeedCase
 from qbench.speed.timed_process import WORKER_FILE, TimedProcess, speed_process
 from quant.errors import InputError
+from quant.present import present
 
 # Of a launch, after the warm-up. Starting two processes takes seconds and a round a fraction of one, while the median
 # of 20 samples scatters by less than the launches do among themselves.
@@ -30,24 +31,19 @@ Launches = dict[str, list[Launch]]  # name of the case -> its launches
 class Subject:
     """What is launched of one case: the artifact that each tree made itself, the base's first.
 
-    kv_format  of the KV cache, if another than the artifact's own
+    options  how the artifact runs; they name the number of threads
     """
 
     name: str
     sides: tuple[tuple[Tree, Path], ...]
     case: SpeedCase
-    threads: int
+    options: RunOptions
     isa: str | None = None
-    kv_format: str | None = None
-
-    @property
-    def options(self) -> RunOptions:
-        return RunOptions(kv_format=self.kv_format, threads=self.threads)
 
     @property
     def clock(self) -> str:
         """Of one thread the processor's time, which others' work changes least."""
-        return "cpu" if self.threads == 1 else "wall"
+        return "cpu" if self.options.threads == 1 else "wall"
 
     @property
     def tokens(self) -> dict[str, int]:
@@ -84,7 +80,7 @@ def grouped(subjects: Iterable[Subject]) -> list[list[Subject]]:
     """Those together that can share processes: to start one takes longer than to time all of them."""
     groups: dict[tuple, list[Subject]] = {}
     for subject in subjects:
-        groups.setdefault((subject.threads, subject.isa), []).append(subject)
+        groups.setdefault((subject.options.threads, subject.isa), []).append(subject)
     return list(groups.values())
 
 
@@ -98,7 +94,7 @@ def launch_group(subjects: Sequence[Subject]) -> list[Launch]:
             if subject is not first:
                 for side, (_, artifact) in zip(sides, subject.sides, strict=True):
                     side.open(str(artifact), subject.options)
-            rounds = interleave(sides, subject.case, threads=subject.threads)
+            rounds = interleave(sides, subject.case, threads=present(subject.options.threads))
             seconds = {phase: [rounds.steady(phase, side) for side in range(len(sides))] for phase in rounds.of}
             peaks = [side.call("memory", {})[PEAK] for side in sides] if subject is first else None
             launches.append(Launch(seconds, peaks))

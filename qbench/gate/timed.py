@@ -13,6 +13,7 @@ from qbench.gate.memory import IN_TURN, OTHER_HOURS, peak_checks
 from qbench.gate.options import GateOptions
 from qbench.gate.pairing import Pair
 from qbench.gate.speed import apart_checks, in_turn_checks
+from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.suite.grid import chosen_kv_format
 from qbench.sweep.suite.suite_names import AUTO
@@ -81,7 +82,6 @@ def subject_of(pair: Pair, trees: Sequence[Tree], suite: Path) -> Subject:
         pair.name,
         tuple((tree, artifact_of(tree, suite, row)) for tree, row in zip(trees, rows, strict=True)),
         SpeedCase(work.pp, work.tg, work.depth, batch=case.batch, repetitions=ROUNDS),
-        present(case.threads),
+        RunOptions(kv_format=chosen_kv_format(case), threads=present(case.threads)),
         isa=None if case.isa == AUTO else case.isa,
-        kv_format=chosen_kv_format(case),
     )

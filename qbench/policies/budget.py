@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
+from qbench.byte_text import UNITS, parse_bytes
 from quant.errors import InputError
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-_BYTES = re.compile(r"(\d+(?:\.\d+)?)(K|M|G|Ki|Mi|Gi|)B")
+_BYTES = re.compile(r"\d+(?:\.\d+)?(?:[KMG]i?)?B")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)%|(\d+\.\d+)")
 
 
@@ -32,10 +32,8 @@ class Budget:
         """ "512", "64MiB", "25%" or "0.25" -> Budget; raises InputError for anything else"""
         if text.isdecimal() and int(text) > 0:
             return cls(int(text))
-        if found := _BYTES.fullmatch(text):
-            amount = int(float(found[1]) * _UNITS[found[2]])
-            if amount > 0:
-                return cls(amount, Unit.BYTES)
+        if _BYTES.fullmatch(text):
+            return cls(parse_bytes(text), Unit.BYTES)
         if found := _SHARE.fullmatch(text):
             share = float(found[1]) / 100 if found[1] else float(found[2])
             if not 0 < share <= 1:
@@ -48,9 +46,9 @@ class Budget:
             return f"{100 * self.amount:g}%"
         if self.unit is Unit.TOKENS:
             return str(int(self.amount))
-        for name in ("Gi", "Mi", "Ki", "G", "M", "K"):
-            if self.amount % _UNITS[name] == 0:
-                return f"{int(self.amount) // _UNITS[name]}{name}B"
+        for name in ("Gi", "Mi", "Ki", "G", "M", "k"):
+            if self.amount % UNITS[name] == 0:
+                return f"{int(self.amount) // UNITS[name]}{name.upper() if name == 'k' else name}B"
         return f"{int(self.amount)}B"
 
     def in_tokens(self, bytes_per_token: float) -> "Budget":

@@ -19,6 +19,7 @@ class OneScaleFormat(CodesLastFormat):
     An effort that `searches` does not name rounds in this way whatever the importance.
     """
 
+    block_size = 32
     levels: ClassVar[WholeLevels]
     searches: ClassVar[Mapping[str, Search]]
 

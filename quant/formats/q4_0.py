@@ -25,7 +25,6 @@ class Q4_0(OneScaleFormat):
     name = "q4_0"
     gguf_type = 2
     gguf_file_type = 2  # MOSTLY_Q4_0
-    block_size = 32
     block_bytes = 18
     levels = WholeLevels(-8, 7)
     searches = SEARCHES

@@ -25,7 +25,6 @@ class Q5_0(OneScaleFormat):
     name = "q5_0"
     gguf_type = 6
     gguf_file_type = 8  # MOSTLY_Q5_0
-    block_size = 32
     block_bytes = 22
     levels = WholeLevels(-16, 15)
     searches = SEARCHES

@@ -22,7 +22,6 @@ class Q8_0(OneScaleFormat):
     name = "q8_0"
     gguf_type = 8
     gguf_file_type = 7  # MOSTLY_Q8_0
-    block_size = 32
     block_bytes = 34
     levels = WholeLevels(-127, 127)
     searches = SEARCHES

@@ -55,40 +55,52 @@ def _renamed(rows: tuple[TensorRow, ...], names: dict[str, str], *, transposed: 
     return tuple(map(renamed, rows))
 
 
+def _names(
+    layer: str, begin: dict[str, str], norms: tuple[str, str], output: str, mlp: tuple[str, str]
+) -> dict[str, str]:
+    """Module here -> module in a checkpoint.
+
+    begin   of the modules outside the layers, by their weight's name here
+    norms   before attention and before the feed-forward part, in a layer
+    output  of attention; mlp: into and out of the feed-forward part
+    """
+    modules = ("input_layernorm", "post_attention_layernorm", "self_attn.o_proj", "mlp.fc1", "mlp.fc2")
+    of_layer = {f"{LAYER}.{ours}": f"{layer}.{its}" for ours, its in zip(modules, (*norms, output, *mlp), strict=True)}
+    return {name.removesuffix(".weight"): its for name, its in begin.items()} | of_layer
+
+
 _GPT2_LAYER = "transformer.h.{}"
-_GPT2_NAMES = {
-    EMBEDDING.removesuffix(".weight"): "transformer.wte",
-    POSITIONS.removesuffix(".weight"): "transformer.wpe",
-    FINAL_NORM.removesuffix(".weight"): "transformer.ln_f",
-    f"{LAYER}.input_layernorm": f"{_GPT2_LAYER}.ln_1",
-    f"{LAYER}.self_attn.o_proj": f"{_GPT2_LAYER}.attn.c_proj",
-    f"{LAYER}.post_attention_layernorm": f"{_GPT2_LAYER}.ln_2",
-    f"{LAYER}.mlp.fc1": f"{_GPT2_LAYER}.mlp.c_fc",
-    f"{LAYER}.mlp.fc2": f"{_GPT2_LAYER}.mlp.c_proj",
-}
+_GPT2_NAMES = _names(
+    _GPT2_LAYER,
+    {EMBEDDING: "transformer.wte", POSITIONS: "transformer.wpe", FINAL_NORM: "transformer.ln_f"},
+    norms=("ln_1", "ln_2"),
+    output="attn.c_proj",
+    mlp=("mlp.c_fc", "mlp.c_proj"),
+)
 _BLOOM_LAYER = "transformer.h.{}"
-_BLOOM_NAMES = {
-    EMBEDDING.removesuffix(".weight"): "transformer.word_embeddings",
-    EMBEDDING_NORM.removesuffix(".weight"): "transformer.word_embeddings_layernorm",
-    FINAL_NORM.removesuffix(".weight"): "transformer.ln_f",
-    f"{LAYER}.input_layernorm": f"{_BLOOM_LAYER}.input_layernorm",
-    f"{LAYER}.self_attn.o_proj": f"{_BLOOM_LAYER}.self_attention.dense",
-    f"{LAYER}.post_attention_layernorm": f"{_BLOOM_LAYER}.post_attention_layernorm",
-    f"{LAYER}.mlp.fc1": f"{_BLOOM_LAYER}.mlp.dense_h_to_4h",
-    f"{LAYER}.mlp.fc2": f"{_BLOOM_LAYER}.mlp.dense_4h_to_h",
-}
+_BLOOM_NAMES = _names(
+    _BLOOM_LAYER,
+    {
+        EMBEDDING: "transformer.word_embeddings",
+        EMBEDDING_NORM: "transformer.word_embeddings_layernorm",
+        FINAL_NORM: "transformer.ln_f",
+    },
+    norms=("input_layernorm", "post_attention_layernorm"),
+    output="self_attention.dense",
+    mlp=("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
+)
 _OPT_LAYER = "model.decoder.layers.{}"
-_OPT_NAMES = {
-    EMBEDDING.removesuffix(".weight"): "model.decoder.embed_tokens",
-    POSITIONS.removesuffix(".weight"): "model.decoder.embed_positions",
-    FINAL_NORM.removesuffix(".weight"): "model.decoder.final_layer_norm",
-    f"{LAYER}.input_layernorm": f"{_OPT_LAYER}.self_attn_layer_norm",
-    **{f"{LAYER}.self_attn.{name}_proj": f"{_OPT_LAYER}.self_attn.{name}_proj" for name in "qkv"},
-    f"{LAYER}.self_attn.o_proj": f"{_OPT_LAYER}.self_attn.out_proj",
-    f"{LAYER}.post_attention_layernorm": f"{_OPT_LAYER}.final_layer_norm",
-    f"{LAYER}.mlp.fc1": f"{_OPT_LAYER}.fc1",
-    f"{LAYER}.mlp.fc2": f"{_OPT_LAYER}.fc2",
-}
+_OPT_NAMES = _names(
+    _OPT_LAYER,
+    {
+        EMBEDDING: "model.decoder.embed_tokens",
+        POSITIONS: "model.decoder.embed_positions",
+        FINAL_NORM: "model.decoder.final_layer_norm",
+    },
+    norms=("self_attn_layer_norm", "final_layer_norm"),
+    output="self_attn.out_proj",
+    mlp=("fc1", "fc2"),
+) | {f"{LAYER}.self_attn.{name}_proj": f"{_OPT_LAYER}.self_attn.{name}_proj" for name in "qkv"}
 
 GPT2 = Architecture(
     name="GPT2LMHeadModel",

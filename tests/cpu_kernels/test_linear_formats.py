@@ -1,9 +1,12 @@
 """Every format of blocks, in every instruction set and on both paths, against float64 on what gguf reads in it."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from support.block_weights import EXPONENTS, HALVES, gguf_values, minima, random_blocks
 from support.close import assert_close
+from support.random_linear import assert_a_token_does_not_see_its_batch, assert_rows_are
 
 import cpu_kernels
 from cpu_kernels.linear import linear_ref, rounding_bound
@@ -42,10 +45,8 @@ def test_matches_oracle(isa, matmul, format_name, num_rows):
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_a_token_sees_neither_its_batch_nor_the_path(isa, matmul, format_name):
     packed = pack(format_name, random_blocks(format_name, 35, 768))
-    x = np.random.default_rng(2).standard_normal((29, 768)).astype(np.float32)
-    alone = np.concatenate([matmul(packed, x[m : m + 1], isa, path="direct") for m in range(len(x))])
-    for path in PATHS:
-        assert_close(matmul(packed, x, isa, path=path), alone)
+    direct, *batches = (partial(matmul, packed, isa=isa, path=path) for path in ("direct", *PATHS))
+    assert_a_token_does_not_see_its_batch(29, direct, *batches)
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
@@ -112,8 +113,7 @@ def test_every_kind_of_power_of_two(isa, matmul, exponent):
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_rows_are_what_gguf_reads(format_name, num_rows):
     blocks = random_blocks(format_name, num_rows, 768)
-    index = np.random.default_rng(4).integers(0, num_rows, 40)
-    assert_close(pack(format_name, blocks).rows(index), gguf_values(format_name, blocks)[index])
+    assert_rows_are(gguf_values(format_name, blocks), pack(format_name, blocks).rows)
 
 
 @pytest.mark.parametrize("format_name", FORMATS)

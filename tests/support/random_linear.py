@@ -1,7 +1,10 @@
-"""A random weight in a format, and random activations for it."""
+"""A random weight in a format, random activations for it, and what all packed linears promise."""
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
+from support.close import assert_close
 
 from quant.formats import get_format
 from quant.qtensor import QTensor
@@ -14,3 +17,17 @@ def random_qtensor(format_name: str, num_rows: int, row_size: int, seed: int = 0
 
 def random_x(num_tokens: int, row_size: int) -> torch.Tensor:
     return torch.randn(num_tokens, row_size, generator=torch.Generator().manual_seed(2))
+
+
+def assert_a_token_does_not_see_its_batch(num_tokens: int, one: Callable, *batches: Callable) -> None:
+    """one, batches: activations [M, 768] float32 -> results [M, N]; each batch gives what `one` gives token by token"""
+    x = np.random.default_rng(2).standard_normal((num_tokens, 768)).astype(np.float32)
+    alone = np.concatenate([one(x[m : m + 1]) for m in range(len(x))])
+    for batch in batches:
+        assert_close(batch(x), alone)
+
+
+def assert_rows_are(values: np.ndarray, rows: Callable[[np.ndarray], np.ndarray]) -> None:
+    """rows: index [n] -> [n, K], which must be those of values [N, K]"""
+    index = np.random.default_rng(6).integers(0, len(values), 40)
+    assert_close(rows(index), values[index])

@@ -71,6 +71,16 @@ class KVCache(Cache):
         past = self._past(layer, k.shape[2])
         return self.memories[layer].append_attend(q, k, v, rope, past, self.rules[layer])
 
+    def _store(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Past]:
+        """Append the new keys and values; the queries, rotated as the keys are, and the slots that they may read."""
+        past, storage = self._past(layer, k.shape[2]), self.memories[layer]
+        if rope is not None:
+            return storage.rope_append(q, k, v, rope, past), past
+        storage.append(k, v, past)
+        return q, past
+
     def _past(self, layer: int, num_tokens: int) -> Past:
         """The layer's slots with the new tokens, of each sequence or, if the batch is varlen, of all; there is room."""
         places, index = self._where[layer]

@@ -55,18 +55,14 @@ class PatternCache(KVCache):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         if not self._is_prompt.any():
             return super().attend(layer, q, k, v, positions)
-        past = self._past(layer, k.shape[2])
-        self.memories[layer].append(k, v, past)
-        return self._attend_each(layer, q, past)
+        return self._attend_each(layer, *self._store(layer, q, k, v, None))
 
     def rope_attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
     ) -> Tensor:
         if not self._is_prompt.any():
             return super().rope_attend(layer, q, k, v, rope, positions)
-        past = self._past(layer, k.shape[2])
-        q = self.memories[layer].rope_append(q, k, v, rope, past)
-        return self._attend_each(layer, q, past)
+        return self._attend_each(layer, *self._store(layer, q, k, v, rope))
 
     def _attend_each(self, layer: int, q: Tensor, past: Past) -> Tensor:
         """`attend` of sequences one after the other; as q [B, H, T, D], of a varlen batch [1, H, N, D]"""

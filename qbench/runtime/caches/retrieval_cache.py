@@ -81,15 +81,12 @@ class RetrievalCache(KVCache):
     # ---- forward passes in which queries choose
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        past = self._past(layer, k.shape[2])
-        self.memories[layer].append(k, v, past)
-        return self._read(layer, q, past)
+        return self._read(layer, *self._store(layer, q, k, v, None))
 
     def rope_attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
     ) -> Tensor:
-        past = self._past(layer, k.shape[2])
-        return self._read(layer, self.memories[layer].rope_append(q, k, v, rope, past), past)
+        return self._read(layer, *self._store(layer, q, k, v, rope))
 
     def _read(self, layer: int, q: Tensor, past: Past) -> Tensor:
         """Attention of the new queries; their keys and values are stored."""

@@ -8,15 +8,16 @@ from qbench.gate import launches as module
 from qbench.gate.base_commit import Tree
 from qbench.gate.launches import Subject, check_worker, grouped, launch_all, launch_group, peaks_of
 from qbench.measure.launch import Launch
+from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 from quant.errors import InputError
 
 CASE = SpeedCase(pp=8, tg=4, repetitions=3)
 
 
-def subject(name: str, sides: int = 2, **details) -> Subject:
+def subject(name: str, sides: int = 2, *, isa: str | None = None, **options) -> Subject:
     tree = Tree("this tree", Path(sys.executable), Path())
-    return Subject(name, ((tree, Path("rand:tiny")),) * sides, CASE, **{"threads": 1, **details})
+    return Subject(name, ((tree, Path("rand:tiny")),) * sides, CASE, RunOptions(**{"threads": 1, **options}), isa)
 
 
 def test_two_processes_run_all_subjects_of_a_group_in_turn():

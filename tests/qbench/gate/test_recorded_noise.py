@@ -10,6 +10,7 @@ from qbench.gate import timed
 from qbench.gate.base_commit import Tree
 from qbench.gate.check import ALPHA, POWER, judge
 from qbench.gate.launches import Subject
+from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 
 SEE = 0.05
@@ -23,7 +24,10 @@ def run_gate(rng: np.random.Generator, slower: dict[str, float] | None = None, r
     """Whether it is red, on launches drawn as `in_turn` would have made them."""
     gate = DrawnGate(recordings, rng, slower or {})
     tree = Tree("drawn", Path(), Path())
-    subjects = [Subject(name, ((tree, Path()),) * 2, SpeedCase(pp=512, tg=64), 1) for name in RECORDINGS[0][0]]
+    subjects = [
+        Subject(name, ((tree, Path()),) * 2, SpeedCase(pp=512, tg=64), RunOptions(threads=1))
+        for name in RECORDINGS[0][0]
+    ]
     launches = {subject.name: [] for subject in subjects}
     for turn in range(MOST_TURNS):
         for name, launch in gate.turn().items():

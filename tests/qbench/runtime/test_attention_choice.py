@@ -113,26 +113,6 @@ def test_a_model_attends_otherwise_with_the_same_weights():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"attention": "sdp"}, "unknown attention 'sdp'.*did you mean 'sdpa'"),
-        ({"attention": "triton"}, "triton is not on device cpu; choose one of textbook, sdpa, kernel"),
-        (
-            {"attention": "kernel", "device": "cuda"},
-            "kernel is not on device cuda; choose one of textbook, sdpa, triton",
-        ),
-        ({"attention": "kernel", "cache": "none"}, "cache none attends in torch; choose attention textbook or sdpa"),
-        ({"attention": "sdpa", "policy": "sinks:4+20"}, "rotates each query twice, which attention sdpa does not"),
-        ({"attention": "textbook", "policy": "sinks:4+20"}, "which attention textbook does not; choose kernel"),
-        ({"attention": "sdpa", "policy": "h2o:budget=40"}, "reads attention weights, which sdpa does not return"),
-    ],
-)
-def test_options_that_do_not_go_together(options, message):
-    with pytest.raises(InputError, match=message):
-        RunOptions(**options)
-
-
-@pytest.mark.parametrize(
     ("kind", "attention", "message"),
     [
         ("bloom", SDPA, "has ALiBi, which attention sdpa cannot compute; choose textbook"),

@@ -94,23 +94,6 @@ def test_share_and_mass_are_counted():
 
 
 @pytest.mark.parametrize(
-    "options, named",
-    [
-        ({"prefill": "stra"}, "did you mean 'star'"),
-        ({"prefill": "star", "policy": "h2o:64"}, "goes with policy full"),
-        ({"prefill": "star", "cache": "paged"}, "goes with cache dynamic or static"),
-        ({"prefill": "star", "cache": "none"}, "goes with cache dynamic or static"),
-        ({"prefill": "star", "prefill_chunk": 64}, "leave out prefill chunk 64"),
-        ({"prefill": "star", "attention": "sdpa"}, "goes with attention kernel"),
-        ({"prefill": "star", "device": "cuda"}, "is on the CPU alone"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(options, named):
-    with pytest.raises(InputError, match=named):
-        RunOptions(**options)
-
-
-@pytest.mark.parametrize(
     "kind, named",
     [("deepseek2", "latent attention"), ("bloom", "ALiBi"), ("gemma2", "capped scores"), ("gemma3", "window")],
 )

@@ -22,7 +22,7 @@ from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.int_list import IntList
 from qbench.cli.memory_size import limit_option
-from qbench.cli.output import device_option, json_option, print_json, print_pairs, print_warning
+from qbench.cli.output import cpu_time_option, device_option, json_option, print_json, print_pairs, print_warning
 from qbench.cli.percentage import Percentage
 from qbench.cli.progress import progress_bar
 from qbench.cli.run_options import with_run_options
@@ -77,7 +77,7 @@ PRECISION = 0.02  # half of what a 5 % regression is told apart by
 @click.option(
     "--vs", type=click.Choice(["llama.cpp"]), help="Run the same GGUF file through this program in turn, with kv-f16."
 )
-@click.option("--cpu-time", is_flag=True, help="Compare CPU time instead of wall time (one thread); for busy machines.")
+@cpu_time_option
 @click.option("--keep", type=click.Path(), help="Append the measurements of --vs as records to this file or folder.")
 @kv_option
 @cache_list_options

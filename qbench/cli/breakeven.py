@@ -7,7 +7,7 @@ import click
 from qbench.cli.cache_options import kv_option, split_list
 from qbench.cli.count_option import count_option
 from qbench.cli.int_list import IntList
-from qbench.cli.output import aligned, json_option, print_json, print_warning, threads_option
+from qbench.cli.output import aligned, cpu_time_option, json_option, print_json, print_warning, threads_option
 from qbench.cli.percentage import Percentage
 from qbench.cli.progress import progress_bar
 from qbench.measure.host.busy import busy_share, busy_warning
@@ -55,7 +55,7 @@ def list_questions(ctx: click.Context, param: click.Parameter, value: bool) -> N
 @click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
 @count_option("--layers", help="Measure the first layers alone  [default: all]")
 @count_option("--rounds", default=8, help="Turns of each side.")
-@click.option("--cpu-time", is_flag=True, help="Count the CPU time of one thread, for a busy machine.")
+@cpu_time_option
 @kv_option
 @threads_option
 @json_option

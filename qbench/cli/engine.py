@@ -9,6 +9,7 @@ from qbench.cli.int_list import IntList
 from qbench.cli.output import (
     aligned,
     compute_option,
+    cpu_time_option,
     json_option,
     print_json,
     print_warning,
@@ -38,7 +39,7 @@ LENGTHS = {"type": IntList(1), "show_default": True}
 @click.option(
     "--vs", type=click.Choice(["llama.cpp"]), help="Also run the same GGUF file through this program, with kv-f16."
 )
-@click.option("--cpu-time", is_flag=True, help="Compare CPU time instead of wall time (one thread); for busy machines.")
+@cpu_time_option
 @click.option("--keep", type=click.Path(), help="Append the row as a record to this file or folder.")
 @kv_option
 @engine_cache_options

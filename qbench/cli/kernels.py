@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from qbench.cli.int_list import IntList
-from qbench.cli.output import json_option, print_json, print_warning, threads_option
+from qbench.cli.output import cpu_time_option, json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.gate.options import suite_file
 from qbench.kernels.benchmark import OURS
@@ -35,7 +35,7 @@ MOST_TOKENS = 2**20  # of a call: at K = 8192 they are 32 GiB of float32
     show_default=True,
     help="Number of tokens per call.",
 )
-@click.option("--cpu-time", is_flag=True, help="Count CPU time of one thread; for busy machines.")
+@cpu_time_option
 @threads_option
 @click.option("--keep", type=click.Path(), help="Append the rows as records to this file or folder.")
 @json_option

@@ -8,7 +8,15 @@ import click
 from qbench.cli.cache_options import kv_option
 from qbench.cli.count_option import count_option
 from qbench.cli.int_list import IntList
-from qbench.cli.output import aligned, json_option, print_json, print_warning, readable_bytes, threads_option
+from qbench.cli.output import (
+    aligned,
+    cpu_time_option,
+    json_option,
+    print_json,
+    print_warning,
+    readable_bytes,
+    threads_option,
+)
 from qbench.cli.progress import progress_bar
 from qbench.measure.records.kept_row import keep_row
 
@@ -33,7 +41,7 @@ HEADINGS = ("mode", "cache", "operations", "time", "memory")
 )
 @click.option("--mode", "modes", multiple=True, help="Time only this mode; may be given several times.")
 @count_option("--rounds", default=5, help="Number of turns of each mode.")
-@click.option("--cpu-time", is_flag=True, help="Count CPU time of one thread; for busy machines.")
+@cpu_time_option
 @click.option("--device", default="cpu", show_default=True, help="cpu: as the runtime runs it; cuda: torch, float32.")
 @click.option("--keep", type=click.Path(), help="Append the rows as records to this file or folder.")
 @click.option(

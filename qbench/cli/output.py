@@ -25,6 +25,11 @@ def threads_option(command: Callable) -> Callable:
     return click.option("--threads", type=threads, help="Number of threads  [default: all cores]")(command)
 
 
+def cpu_time_option(command: Callable) -> Callable:
+    text = "Compare CPU time of one thread instead of wall time; for busy machines."
+    return click.option("--cpu-time", is_flag=True, help=text)(command)
+
+
 def device_option(command: Callable) -> Callable:
     text = "Device that runs the model; interpreter: CUDA kernels on the CPU, for tests"
     return click.option("--device", type=click.Choice(DEVICES), default=CPU, help=text, show_default=True)(command)

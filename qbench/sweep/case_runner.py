@@ -18,7 +18,7 @@ from qbench.measure.metrics import MachinePeaks, Metrics
 from qbench.measure.records.record import Origin
 from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.job import Job, MadeArtifact, MeasureJob, QuantizeJob, R, ReferenceJob
+from qbench.sweep.job import Job, MadeArtifact, MeasureJob, QuantizeJob, R, ReferenceJob, Work
 from qbench.sweep.job_runner import WORKER, JobFailed, Worker
 from qbench.sweep.messages import JobRequest
 from qbench.sweep.suite.grid import chosen_kv_format
@@ -119,9 +119,7 @@ class CaseRunner:
             model=case.model,
             options=options,
             logits=str(self.temporary),
-            quality=case.quality,
-            speed=case.speed and speed_case(case.speed, case.batch),
-            tasks=case.tasks,
+            work=Work(case.quality, case.speed and speed_case(case.speed, case.batch), case.tasks),
             peaks=self.peaks.get(_place(case)) if case.speed else None,
         )
 

@@ -76,8 +76,17 @@ class QuantizeJob(WritingJob[MadeArtifact]):
 
 
 @dataclass(frozen=True, slots=True)
+class Work(JsonData):
+    """Measurements of an artifact; a part that is None is not made."""
+
+    quality: QualityCase | None = None
+    speed: SpeedCase | None = None
+    tasks: TasksCase | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class MeasureJob(Job[Metrics]):
-    """Measure the artifact; a part that is None is not measured.
+    """Measure the artifact.
 
     model    the unquantized one, which is the reference of quality
     logits   folder of the reference's logits
@@ -91,9 +100,7 @@ class MeasureJob(Job[Metrics]):
     model: str
     options: RunOptions
     logits: str
-    quality: QualityCase | None = None
-    speed: SpeedCase | None = None
-    tasks: TasksCase | None = None
+    work: Work
     peaks: MachinePeaks | None = None
 
 

@@ -94,15 +94,15 @@ def quantize(job: QuantizeJob, progress: Progress) -> MadeArtifact:
 
 def measure(job: MeasureJob, progress: Progress) -> Metrics:
     """Speed and memory first, while the process holds nothing else, then quality against the unquantized model."""
-    parts = []
-    if job.speed is not None:
-        parts.append(bench(job.artifact, job.speed, job.options, machine_peaks=job.peaks, progress=progress))
-    if job.quality is not None:
-        asked = job.quality
+    parts, work = [], job.work
+    if work.speed is not None:
+        parts.append(bench(job.artifact, work.speed, job.options, machine_peaks=job.peaks, progress=progress))
+    if work.quality is not None:
+        asked = work.quality
         settings = QualitySettings(asked.text, asked.max_windows, asked.protocols, reference=job.model)
         parts.append(evaluate(job.artifact, settings, job.options, logits_cache=Path(job.logits), progress=progress))
-    if job.tasks is not None:
-        asked = job.tasks
+    if work.tasks is not None:
+        asked = work.tasks
         settings = TaskSettings(
             asked.names, asked.limit, asked.num_fewshot, asked.include, asked.metadata, asked.question
         )

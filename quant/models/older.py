@@ -56,47 +56,44 @@ def _renamed(rows: tuple[TensorRow, ...], names: dict[str, str], *, transposed: 
 
 
 def _names(
-    layer: str, begin: dict[str, str], norms: tuple[str, str], output: str, mlp: tuple[str, str]
+    root: str, layers: str, begin: dict[str, str], *, norms: tuple[str, str], output: str, mlp: tuple[str, str]
 ) -> dict[str, str]:
-    """Module here -> module in a checkpoint.
+    """Module here -> module in a checkpoint, under `root`.
 
-    begin   of the modules outside the layers, by their weight's name here
-    norms   before attention and before the feed-forward part, in a layer
+    layers  name of the list of layers
+    begin   weight outside the layers -> its module
+    norms   before attention and before the feed-forward part of a layer
     output  of attention; mlp: into and out of the feed-forward part
     """
     modules = ("input_layernorm", "post_attention_layernorm", "self_attn.o_proj", "mlp.fc1", "mlp.fc2")
-    of_layer = {f"{LAYER}.{ours}": f"{layer}.{its}" for ours, its in zip(modules, (*norms, output, *mlp), strict=True)}
-    return {name.removesuffix(".weight"): its for name, its in begin.items()} | of_layer
+    theirs = (f"{root}.{layers}.{{}}.{name}" for name in (*norms, output, *mlp))
+    outside = {name.removesuffix(".weight"): f"{root}.{its}" for name, its in begin.items()}
+    return outside | {f"{LAYER}.{ours}": its for ours, its in zip(modules, theirs, strict=True)}
 
 
 _GPT2_LAYER = "transformer.h.{}"
 _GPT2_NAMES = _names(
-    _GPT2_LAYER,
-    {EMBEDDING: "transformer.wte", POSITIONS: "transformer.wpe", FINAL_NORM: "transformer.ln_f"},
+    "transformer",
+    "h",
+    {EMBEDDING: "wte", POSITIONS: "wpe", FINAL_NORM: "ln_f"},
     norms=("ln_1", "ln_2"),
     output="attn.c_proj",
     mlp=("mlp.c_fc", "mlp.c_proj"),
 )
 _BLOOM_LAYER = "transformer.h.{}"
 _BLOOM_NAMES = _names(
-    _BLOOM_LAYER,
-    {
-        EMBEDDING: "transformer.word_embeddings",
-        EMBEDDING_NORM: "transformer.word_embeddings_layernorm",
-        FINAL_NORM: "transformer.ln_f",
-    },
+    "transformer",
+    "h",
+    {EMBEDDING: "word_embeddings", EMBEDDING_NORM: "word_embeddings_layernorm", FINAL_NORM: "ln_f"},
     norms=("input_layernorm", "post_attention_layernorm"),
     output="self_attention.dense",
     mlp=("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
 )
 _OPT_LAYER = "model.decoder.layers.{}"
 _OPT_NAMES = _names(
-    _OPT_LAYER,
-    {
-        EMBEDDING: "model.decoder.embed_tokens",
-        POSITIONS: "model.decoder.embed_positions",
-        FINAL_NORM: "model.decoder.final_layer_norm",
-    },
+    "model.decoder",
+    "layers",
+    {EMBEDDING: "embed_tokens", POSITIONS: "embed_positions", FINAL_NORM: "final_layer_norm"},
     norms=("self_attn_layer_norm", "final_layer_norm"),
     output="self_attn.out_proj",
     mlp=("fc1", "fc2"),

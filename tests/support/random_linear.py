@@ -1,4 +1,4 @@
-"""A random weight in a format, random activations for it, and what all packed linears promise."""
+"""A random weight in a format, random activations for it, and checks of packed linears."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ def random_x(num_tokens: int, row_size: int) -> torch.Tensor:
 
 
 def assert_a_token_does_not_see_its_batch(num_tokens: int, one: Callable, *batches: Callable) -> None:
-    """one, batches: activations [M, 768] float32 -> results [M, N]; each batch gives what `one` gives token by token"""
+    """Each of `batches` gives the results [M, N] of `one`, token by token, for activations [M, 768] float32."""
     x = np.random.default_rng(2).standard_normal((num_tokens, 768)).astype(np.float32)
     alone = np.concatenate([one(x[m : m + 1]) for m in range(len(x))])
     for batch in batches:

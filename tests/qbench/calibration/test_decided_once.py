@@ -10,7 +10,7 @@ from qbench.run_options import RunOptions
 from qbench.sources import open_source
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep import jobs
-from qbench.sweep.job import MeasureJob, QuantizeJob
+from qbench.sweep.job import MeasureJob, QuantizeJob, Work
 from quant.artifacts import output
 from quant.quantize import QuantizedSource
 from quant.recipes import Recipe
@@ -70,7 +70,9 @@ def test_a_case_of_a_sweep(tmp_path, decisions):
     job = QuantizeJob("rand:tiny", fingerprint, 1, str(tmp_path), recipe="imatrix-q4_0", calibration=calibration)
     made = jobs.quantize(job, quiet)
     speed = SpeedCase(pp=8, tg=2, depth=0, repetitions=1)
-    jobs.measure(MeasureJob(str(tmp_path / made.file), "rand:tiny", RunOptions(threads=1), "", speed=speed), quiet)
+    jobs.measure(
+        MeasureJob(str(tmp_path / made.file), "rand:tiny", RunOptions(threads=1), "", Work(speed=speed)), quiet
+    )
     assert decisions == ONCE
 
 

@@ -11,7 +11,7 @@ from qbench.recommend.goal import Goal
 from qbench.recommend.search import search
 from qbench.run_options import RunOptions
 from qbench.sources import open_source
-from qbench.sweep.job import MeasureJob, QuantizeJob, ReferenceJob
+from qbench.sweep.job import MeasureJob, QuantizeJob, ReferenceJob, Work
 from qbench.sweep.jobs import measure, quantize, reference
 
 MODEL, RECIPES = "ref:llama", ("q8_0", "q4_k_m", "q3_k_m", "q2_k")
@@ -36,7 +36,7 @@ def measured(tmp_path_factory):
         for cache in KV_CHOICES:
             options = RunOptions(kv_format=None if cache == "f32" else cache, threads=1)
             artifact = str(folder / recipe / made.file)
-            row = measure(MeasureJob(artifact, MODEL, options, str(folder), quality=ONE_WINDOW), no_progress)
+            row = measure(MeasureJob(artifact, MODEL, options, str(folder), Work(ONE_WINDOW)), no_progress)
             klds[recipe, cache] = row.quality.mean_kld
     found = make_candidates(source, Goal(1, 512), RECIPES, KV_CHOICES)
     return found, TableJudge({one: klds[one.recipe, one.kv_format] for one in found}, {})

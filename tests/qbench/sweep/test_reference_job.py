@@ -12,7 +12,7 @@ from qbench.quality.kld import reference_logits
 from qbench.quality.kld.reference_logits import KeptLogits, kept_bytes
 from qbench.run_options import RunOptions
 from qbench.sources import open_source
-from qbench.sweep.job import MeasureJob, ReferenceJob
+from qbench.sweep.job import MeasureJob, ReferenceJob, Work
 from qbench.sweep.jobs import measure, reference
 
 MODEL = "ref:llama"
@@ -25,7 +25,7 @@ def run_reference(folder) -> list[str]:
 
 
 def run_case(folder) -> dict:
-    job = MeasureJob(MODEL, MODEL, RunOptions(threads=1), str(folder), quality=EVAL)
+    job = MeasureJob(MODEL, MODEL, RunOptions(threads=1), str(folder), Work(EVAL))
     return measure(job, None).to_json()
 
 

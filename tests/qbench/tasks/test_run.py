@@ -13,7 +13,7 @@ from qbench.measure.case import TasksCase
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
-from qbench.sweep.job import MeasureJob
+from qbench.sweep.job import MeasureJob, Work
 from qbench.sweep.jobs import measure
 from qbench.tasks import TaskSettings, run_tasks
 from qbench.tasks.catalogue import load_tasks
@@ -151,7 +151,7 @@ def test_any_artifact_and_cache_keeps_what_the_model_can(recipe):
 
 
 def test_a_case_of_a_sweep_measures_tasks(sums):
-    job = MeasureJob("ref:llama", "ref:llama", RunOptions(threads=1), "", tasks=TasksCase(("ref_sums",), limit=6))
+    job = MeasureJob("ref:llama", "ref:llama", RunOptions(threads=1), "", Work(tasks=TasksCase(("ref_sums",), limit=6)))
     metrics = measure(job, lambda *_: None).to_json()
     assert metrics["tasks"] == sums["tasks"] and metrics["model"] == "ref:llama"
 

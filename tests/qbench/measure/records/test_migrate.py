@@ -86,33 +86,28 @@ def test_a_case_in_todays_words_and_back(old, new):
     assert identity_of(new) == old
 
 
-def test_metrics_in_todays_words():
-    old = {
-        "kv": None,
-        "products": "exact",
-        "ceilings": {"cache_bytes": 1},
-        "ceilings_seconds": 2.0,
-        "cache_kind": "window:9",
-        "cache_bytes": 3,
-        "predicted_bytes": {"kv": 4},
-        "protocol": {"name": "p", "products": "exact"},
-        "tasks": {"t": {"protocol": {"products": "float32"}}},
-        "protocols": {"p": {"protocol": {"name": "p"}}},
-        "llama.cpp": {"kv": "f16"},
-    }
-    assert migrate(of_schema_2({}, old))["metrics"] == {
-        "kv_format": None,
-        "compute": "exact",
-        "machine_peaks": {"cache_bytes": 1},
-        "machine_peaks_seconds": 2.0,
-        "policy": "window:9",
-        "kv_bytes_held": 3,
-        "predicted_bytes": {"kv": 4},
-        "protocol": {"name": "p", "compute": "exact"},
-        "tasks": {"t": {"protocol": {"compute": "float32"}}},
-        "protocols": {"p": {"protocol": {"name": "p"}}},
-        "llama.cpp": {"kv_format": "f16"},
-    }
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ({"kv": None}, {"kv_format": None}),
+        ({"products": "exact"}, {"compute": "exact"}),
+        ({"ceilings": {"cache_bytes": 1}}, {"machine_peaks": {"cache_bytes": 1}}),
+        ({"ceilings_seconds": 2.0}, {"machine_peaks_seconds": 2.0}),
+        ({"cache_kind": "window:9"}, {"policy": "window:9"}),
+        ({"cache_bytes": 3}, {"kv_bytes_held": 3}),
+        ({"predicted_bytes": {"kv": 4}}, {"predicted_bytes": {"kv": 4}}),
+        ({"protocol": {"name": "p", "products": "exact"}}, {"protocol": {"name": "p", "compute": "exact"}}),
+        (
+            {"tasks": {"t": {"protocol": {"products": "float32"}}}},
+            {"tasks": {"t": {"protocol": {"compute": "float32"}}}},
+        ),
+        ({"protocols": {"p": {"protocol": {"name": "p"}}}}, {"protocols": {"p": {"protocol": {"name": "p"}}}}),
+        ({"llama.cpp": {"kv": "f16"}}, {"llama.cpp": {"kv_format": "f16"}}),
+    ],
+    ids=str,
+)
+def test_metrics_in_todays_words(old, new):
+    assert migrate(of_schema_2({}, old))["metrics"] == new
 
 
 def test_a_row_whose_cache_nobody_knows_is_no_record(tmp_path, capsys):

@@ -7,6 +7,7 @@ from typing import Protocol
 from qbench.cli.output import readable_bytes
 from qbench.cli.prefill_lines import prefill_lines
 from qbench.measure.metrics import Energy, Facts, Metrics, Samples, SpeedFigures
+from qbench.measure.offload import Offload
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics, VersusRatio
 from qbench.statistics.autocorrelation import told_of_few
 from quant.present import present
@@ -47,10 +48,21 @@ def readable(result: Metrics) -> dict[str, str | None]:
         "energy": energy_line(speed, present(figures.energy)),
         "bits_per_weight": f"{facts.bits_per_weight:.4f}",
         "peak_rss": f"{peak} ({baseline} before the model)",
+        **offload_lines(speed.offload),
         **({} if memory.peak_device_bytes is None else {"peak_device": readable_bytes(memory.peak_device_bytes)}),
         "predicted": ", ".join(f"{part} {value}" for part, value in predicted.items()),
         "kv_bytes_per_token": readable_bytes(present(speed.kv_bytes_per_token)),
     }
+
+
+def offload_lines(offload: Offload | None) -> dict[str, str]:
+    if offload is None:
+        return {}
+    limit, pinned, read = (
+        readable_bytes(present(size))
+        for size in (offload.memory_limit_bytes, offload.pinned_bytes, offload.streamed_bytes)
+    )
+    return {"memory limit": f"{limit}: {pinned} of weights stay, {read} are read per step"}
 
 
 def test_name(work: Work, phase: str) -> str:

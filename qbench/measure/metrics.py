@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qbench.measure.launch import Launch
+from qbench.measure.offload import Offload
 from quant.json_data import JsonRow
 
 Interval = list[float] | None  # 95 %
@@ -192,10 +193,11 @@ class Speed(JsonRow):
     peaks            of the machine, under the key `machine_peaks`
     predicted_bytes  of memory, by part
     clock, ratio     of several models that took turns: the clock, and this one's speed over the first's
+    offload          under a memory limit; tg's roofline is then the disk's
     """
 
     json_keys: ClassVar = {"peaks": "machine_peaks"}
-    json_omits: ClassVar[tuple[str, ...]] = ("cache", "policy", "clock")
+    json_omits: ClassVar[tuple[str, ...]] = ("cache", "policy", "clock", "offload")
     json_flat: ClassVar[tuple[str, ...]] = ("figures",)
 
     context: int | None = None
@@ -212,6 +214,7 @@ class Speed(JsonRow):
     cache: str | None = None
     policy: str | None = None
     clock: str | None = None
+    offload: Offload | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,9 @@ from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.load import set_threads
+from qbench.runtime.offload import OffloadedModel
 from qbench.speed.case_facts import CaseFacts, case_facts
+from qbench.speed.disk import DiskProbe, disk_work, offload_of
 from qbench.speed.machine_peaks import CurrentPeaks, busy_during, measure_machine_peaks
 from qbench.speed.peaks import last_cache_bytes, measure_bandwidth
 from qbench.speed.shares import fits_in_cache, roofline
@@ -133,6 +135,8 @@ def bench_case(
     load_before, device = os.getloadavg(), subject.options.device
     about, probe = case_facts(subject, model, case), BandwidthProbe(subject.options)
     is_cold = not fits_in_cache(about.work, last_cache_bytes(device))
+    if isinstance(model, OffloadedModel):
+        probe, is_cold = DiskProbe(model, subject.threads), True
     figures, rounds = time_model(
         model,
         case,
@@ -147,10 +151,11 @@ def bench_case(
     if known is None or not known.holds(subject.threads) or not known.is_like(busy_during(figures)):
         known = measure_machine_peaks(subject.threads, figures, device=device)
     seconds = probe.seconds + time.perf_counter() - start
-    speed = speed_of(about, case, figures, known, roofline(about.work, case, rounds, 0, known))
+    work = disk_work(about.work, model) if isinstance(model, OffloadedModel) else about.work
+    speed = speed_of(about, case, figures, known, roofline(work, case, rounds, 0, known))
     load = {"before": list(load_before), "after": list(os.getloadavg())}
     facts = subject.facts(model.impls, model.kernels, model.prefill_tally)  # again: prefills have been counted since
-    return facts, replace(speed, load_average=load), memory, seconds
+    return facts, replace(speed, load_average=load, offload=offload_of(model)), memory, seconds
 
 
 def speed_of(

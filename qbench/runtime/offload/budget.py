@@ -24,6 +24,7 @@ class Budget:
 
     def __init__(self, source: Source, options: RunOptions, impl: str) -> None:
         self.limit_bytes = present(options.memory_bytes)
+        self._kv_ram = options.kv_ram
         self._predictor = MemoryPredictor(source, impl=impl, spec=options.cache_spec, attention=options.attention)
         self._capacity: WeakKeyDictionary[Cache, int] = WeakKeyDictionary()
 
@@ -39,12 +40,13 @@ class Budget:
         activations = self._predictor.workspace_bytes(num_tokens, batch)
         capacity = max(self._capacity.get(cache, 0), step.end)
         in_cache = self._predictor.cache.size_bytes(capacity, batch) if cache in self._capacity else 0
+        in_cache = in_cache if self._kv_ram is None else min(in_cache, self._kv_ram)
         to_come = in_cache * (capacity - step.seq_len) // capacity
         return self.limit_bytes - others - activations - to_come - MARGIN_BYTES
 
     def must_place(self, placed_bytes: int, free_bytes: int) -> bool:
-        """Less than was placed, or much more."""
-        return free_bytes < placed_bytes or free_bytes > placed_bytes + placed_bytes // 8
+        """Less than was placed by a part of the margin, or much more."""
+        return free_bytes < placed_bytes - MARGIN_BYTES // 2 or free_bytes > placed_bytes + placed_bytes // 8
 
     def too_small(self, missing_bytes: int) -> str:
         enough = math.ceil((self.limit_bytes + missing_bytes) / MEBI)

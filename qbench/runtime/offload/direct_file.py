@@ -1,9 +1,15 @@
 """DirectFile: reads that go past the page cache, which would count towards a memory limit."""
 
+import mmap
 import os
+import threading
+import time
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 
+from qbench.runtime.offload.region import HUGE_PAGE, reserve
+from qbench.runtime.offload.units import round_up
 from quant.errors import InputError
 
 
@@ -34,3 +40,28 @@ class DirectFile:
             done += count
         if not self.is_direct:
             os.posix_fadvise(self._fd, start, len(memory), os.POSIX_FADV_DONTNEED)
+
+    def bandwidth(self, spans: Sequence[tuple[int, int]], readers: int) -> float:
+        """Bytes per second by so many threads. spans: first byte and length of each request"""
+        longest = round_up(max(size for _, size in spans), HUGE_PAGE)
+        memory, first = reserve(readers * longest)
+        memory.madvise(mmap.MADV_HUGEPAGE, first, readers * longest)
+        waiting = iter(spans)
+        lock = threading.Lock()
+
+        def read(number: int) -> None:
+            into = memoryview(memory)[first + number * longest :]
+            while True:
+                with lock:
+                    span = next(waiting, None)
+                if span is None:
+                    return
+                self.read_into(into[: span[1]], span[0])
+
+        threads = [threading.Thread(target=read, args=(number,)) for number in range(readers)]
+        begin = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return sum(size for _, size in spans) / (time.perf_counter() - begin)

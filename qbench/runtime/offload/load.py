@@ -16,13 +16,13 @@ from qbench.runtime.checkpoint import FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.model import Model
 from qbench.runtime.offload.budget import Budget
-from qbench.runtime.offload.builder import FileTable, StreamedBuilder, StreamedHead
+from qbench.runtime.offload.builder import FileTable, StreamedBuilder
 from qbench.runtime.offload.direct_file import DirectFile
-from qbench.runtime.offload.placement import Placement, least_bytes, place
 from qbench.runtime.offload.region import Region
 from qbench.runtime.offload.stream_file import stream_file
 from qbench.runtime.offload.streamer import Streamer
 from qbench.runtime.offload.units import HEAD_UNIT, units_of
+from qbench.runtime.offload.weights import StreamedWeights
 from qbench.runtime.token_kinds import token_kinds
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
@@ -80,44 +80,6 @@ def _head(builder: StreamedBuilder, config: ModelConfig) -> FusedLinears:
 
 def _on_stderr(line: str) -> None:
     print(line, file=sys.stderr)
-
-
-class StreamedWeights:
-    """Says before each layer that its unit is needed and that the one before it is done with."""
-
-    def __init__(self, streamer: Streamer, region: Region, units: list, budget: Budget) -> None:
-        self.streamer, self.region, self.units, self.budget = streamer, region, units, budget
-        self.placement: Placement | None = None
-        self._names = {unit.name for unit in units}
-        self._streamed: frozenset[str] = frozenset()
-        self._entered: str | None = None
-
-    def head(self, linears: FusedLinears) -> StreamedHead:
-        return StreamedHead(linears, partial(self.enter, HEAD_UNIT), self.leave)
-
-    def begin(self, cache: Cache, step: Step) -> None:
-        """Place the units again if there is less memory for weights than before, or much more."""
-        self.leave()
-        free = self.budget.weight_bytes(cache, step, self.streamer.resident_bytes)
-        least = least_bytes(self.units, self.region)
-        if free < least:
-            raise InputError(self.budget.too_small(least - free))
-        if self.placement is None or self.budget.must_place(self.placement_bytes, free):
-            self.placement = place(self.units, self.region, free)
-            self._streamed = frozenset(self.placement.streamed)
-            self.streamer.stream(self.placement.streamed, self.placement.ring_bytes, self.placement.pinned)
-            self.placement_bytes = free
-
-    def enter(self, unit: str) -> None:
-        self.leave()
-        if unit in self._names:
-            self.streamer.need(unit)
-            self._entered = unit
-
-    def leave(self) -> None:
-        if self._entered in self._streamed:
-            self.streamer.done(self._entered)
-        self._entered = None
 
 
 class OffloadedModel(Model):

@@ -10,6 +10,20 @@ HUGE_PAGE = 2 << 20
 MAP_NORESERVE = 0x4000  # Linux; more addresses than memory are reserved
 
 
+def reserve(size: int) -> tuple[mmap.mmap, int]:
+    """Addresses for so many bytes, and the first huge page in them.
+
+    The map is private: pages of a shared map would be small, and a direct read takes half as long into huge pages.
+    """
+    memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+    return memory, -np.frombuffer(memory, dtype=np.uint8).ctypes.data % HUGE_PAGE
+
+
+def held_size(unit: Unit) -> int:
+    """Bytes that a unit takes in memory."""
+    return round_up(unit.size_bytes, HUGE_PAGE) if unit.size_bytes >= HUGE_PAGE else unit.size_bytes
+
+
 class Region:
     """One range of addresses. A page takes memory when it is first written, and gives it back by `drop`.
 
@@ -25,17 +39,13 @@ class Region:
             is_large = unit.size_bytes >= HUGE_PAGE
             end = round_up(end, HUGE_PAGE) if is_large else end
             self._starts[unit.name] = end
-            self._sizes[unit.name] = round_up(unit.size_bytes, HUGE_PAGE) if is_large else unit.size_bytes
+            self._sizes[unit.name] = held_size(unit)
             end += self._sizes[unit.name]
-        # One huge page more, so that the first unit can begin on one.
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-        self._map = mmap.mmap(-1, max(1, end) + HUGE_PAGE, flags=flags)
-        whole = np.frombuffer(self._map, dtype=np.uint8)
-        self._first = -whole.ctypes.data % HUGE_PAGE
+        self._map, self._first = reserve(end)
         for unit in units:
             if unit.size_bytes >= HUGE_PAGE:
                 self._map.madvise(mmap.MADV_HUGEPAGE, *self._span(unit.name))
-        self._bytes = whole
+        self._bytes = np.frombuffer(self._map, dtype=np.uint8)
 
     def view(self, unit: str) -> np.ndarray:
         """[size] uint8: whole pages at the unit's address"""

@@ -19,6 +19,8 @@ def small_steps(tmp_path, monkeypatch):
     monkeypatch.setenv("QBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("qbench.runtime.offload.streamer.CHUNK_BYTES", CHUNK)
     monkeypatch.setattr(placement, "AHEAD_BYTES", CHUNK)
+    for module in ("budget", "weights"):
+        monkeypatch.setattr(f"qbench.runtime.offload.{module}.MARGIN_BYTES", 0)
 
 
 @pytest.fixture

@@ -1,0 +1,22 @@
+"""`Offload`: a memory limit in a row of speed, and how the weights share it."""
+
+from dataclasses import dataclass
+
+from quant.json_data import JsonRow
+
+
+@dataclass(frozen=True, slots=True)
+class Offload(JsonRow):
+    """Bytes under a memory limit.
+
+    pinned_bytes    of weights that stay
+    ring_bytes      of the memory that the others pass through
+    streamed_bytes  that each forward pass reads from the disk
+    read_bytes      since the model was loaded
+    """
+
+    memory_limit_bytes: int | None = None
+    pinned_bytes: int | None = None
+    ring_bytes: int | None = None
+    streamed_bytes: int | None = None
+    read_bytes: int | None = None

@@ -1,0 +1,87 @@
+"""StreamedWeights: brings the weights of each layer before it runs, and gives up those of the layer before it."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.step import Step
+from qbench.runtime.layers.fused import FusedLinears
+from qbench.runtime.offload.budget import MARGIN_BYTES, Budget
+from qbench.runtime.offload.builder import StreamedHead
+from qbench.runtime.offload.placement import Placement, least_bytes, place
+from qbench.runtime.offload.region import Region
+from qbench.runtime.offload.streamer import Streamer
+from qbench.runtime.offload.units import HEAD_UNIT, Unit
+from quant.errors import InputError
+from quant.present import present
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Bytes of the limit, of the weights that stay, and of the ring for the others.
+
+    streamed_bytes   that each forward pass reads
+    """
+
+    limit_bytes: int
+    pinned_bytes: int
+    ring_bytes: int
+    streamed_bytes: int
+
+
+class StreamedWeights:
+    """Says before each layer that its unit is needed and that the one before it is done with."""
+
+    def __init__(self, streamer: Streamer, region: Region, units: list[Unit], budget: Budget) -> None:
+        self.streamer, self.region, self.units, self.budget = streamer, region, units, budget
+        self.placement: Placement | None = None
+        self.placement_bytes = 0
+        self._names = {unit.name for unit in units}
+        self._streamed: frozenset[str] = frozenset()
+        self._entered: str | None = None
+
+    def head(self, linears: FusedLinears) -> StreamedHead:
+        return StreamedHead(linears, partial(self.enter, HEAD_UNIT), self.leave)
+
+    def begin(self, cache: Cache, step: Step) -> None:
+        """Place the units again if there is less memory for weights than before, or much more."""
+        self.leave()
+        free = self.budget.weight_bytes(cache, step, self.streamer.resident_bytes)
+        least = least_bytes(self.units, self.region)
+        if free < least - (MARGIN_BYTES // 2 if self.placement else 0):
+            raise InputError(self.budget.too_small(least - free))
+        free = max(free, least)
+        if self.placement is None or self.budget.must_place(self.placement_bytes, free):
+            self._place(free)
+
+    def _place(self, free: int) -> None:
+        placed = self.placement = place(self.units, self.region, free)
+        self._streamed, self.placement_bytes = frozenset(placed.streamed), free
+        self.streamer.stream(placed.streamed, placed.ring_bytes, placed.pinned)
+
+    @property
+    def shares(self) -> Shares:
+        """Of the placement in force."""
+        placed, held = present(self.placement), self.region.held_bytes
+        stored = {unit.name: unit.size_bytes for unit in self.units}
+        return Shares(
+            limit_bytes=self.budget.limit_bytes,
+            pinned_bytes=sum(held(name) for name in placed.pinned),
+            ring_bytes=placed.ring_bytes,
+            streamed_bytes=sum(stored[name] for name in placed.streamed),
+        )
+
+    def disk_bandwidth(self, most_bytes: int) -> float:
+        """Bytes per second that the disk gives when only it is at work, for units that forward passes read."""
+        return self.streamer.bandwidth(present(self.placement).streamed, most_bytes)
+
+    def enter(self, unit: str) -> None:
+        self.leave()
+        if unit in self._names:
+            self.streamer.need(unit)
+            self._entered = unit
+
+    def leave(self) -> None:
+        if self._entered in self._streamed:
+            self.streamer.done(self._entered)
+        self._entered = None

@@ -1,0 +1,56 @@
+"""Streamed weights in a speed measurement: the disk bounds a step, and its bandwidth is read between the rounds."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
+from qbench.measure.offload import Offload
+from qbench.runtime.offload import OffloadedModel
+from qbench.speed.peaks import measure_bandwidth
+
+PROBED_BYTES = 1 << 30  # at most, between two rounds
+
+
+class DiskProbe:
+    """Measures direct reads between rounds, of the units that each forward pass reads; of memory if all units stay.
+
+    peak_bytes   of this process until the last call
+    seconds      that all calls took
+    """
+
+    def __init__(self, model: OffloadedModel, threads: int) -> None:
+        self.model, self.threads = model, threads
+        self.peak_bytes, self.seconds = 0, 0.0
+
+    def __call__(self) -> float:
+        """Bytes per second now."""
+        start = time.perf_counter()
+        self.peak_bytes = max(self.peak_bytes, peak_rss_bytes())
+        weights = self.model.weights
+        is_read = weights.shares.streamed_bytes > 0
+        found = weights.disk_bandwidth(PROBED_BYTES) if is_read else measure_bandwidth(self.threads)
+        reset_peak_rss()
+        self.seconds += time.perf_counter() - start
+        return found
+
+
+def disk_work(work: Mapping[str, Mapping[str, float]], model: OffloadedModel) -> dict[str, dict[str, float]]:
+    """`work` with the bytes that a step reads from the disk in place of those from memory, if it reads any."""
+    streamed = float(model.weights.shares.streamed_bytes)
+    least = {key: dict(of) for key, of in work.items()}
+    return least | ({"tg_bytes": {"linears": streamed, "norms_and_biases": 0.0}} if streamed else {})
+
+
+def offload_of(model: Any) -> Offload | None:
+    """The shares of the memory limit; None without a limit."""
+    if not isinstance(model, OffloadedModel):
+        return None
+    shares = model.weights.shares
+    return Offload(
+        memory_limit_bytes=shares.limit_bytes,
+        pinned_bytes=shares.pinned_bytes,
+        ring_bytes=shares.ring_bytes,
+        streamed_bytes=shares.streamed_bytes,
+        read_bytes=model.weights.streamer.read_bytes,
+    )

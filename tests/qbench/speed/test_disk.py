@@ -1,0 +1,57 @@
+"""Bounds of streamed weights: the disk if a step reads from it, the memory if all weights stay."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from qbench.run_options import RunOptions
+from qbench.runtime import load_model
+from qbench.sources import open_source
+from qbench.speed.disk import DiskProbe, disk_work, offload_of
+
+WORK = {"tg_bytes": {"linears": 5.0, "norms_and_biases": 1.0, "kv": 2.0}, "tg_ops": {"int8": 9.0}}
+
+
+def one_step(weight_bytes: int) -> Any:
+    """ref:llama after a forward pass with so many bytes for weights."""
+    model: Any = load_model(open_source("ref:llama"), RunOptions(memory_bytes=1 << 40))
+    model.weights.budget.weight_bytes = lambda *_: weight_bytes
+    model(torch.tensor([[1]]), model.new_cache(1, 4))
+    return model
+
+
+@pytest.fixture(autouse=True)
+def own_stream(tmp_path, monkeypatch):
+    monkeypatch.setenv("QBENCH_CACHE", str(tmp_path))
+    for module in ("budget", "weights"):
+        monkeypatch.setattr(f"qbench.runtime.offload.{module}.MARGIN_BYTES", 0)
+
+
+def test_a_step_that_reads_is_bound_by_the_bytes_that_it_reads(monkeypatch):
+    least = max(unit.size_bytes for unit in one_step(1 << 30).weights.units)
+    model = one_step(least)
+    monkeypatch.setattr("qbench.speed.disk.measure_bandwidth", lambda _: pytest.fail("memory is no bound"))
+    before = model.weights.streamer.read_bytes
+    model(torch.tensor([[1]]), model.new_cache(1, 4))
+    read = sum(unit.size_bytes for unit in model.weights.units)
+    assert disk_work(WORK, model)["tg_bytes"] == {"linears": read, "norms_and_biases": 0.0}
+    assert disk_work(WORK, model)["tg_ops"] == WORK["tg_ops"]
+    assert model.weights.streamer.read_bytes > before
+    assert DiskProbe(model, 1)() > 0
+    found = offload_of(model)
+    assert found is not None and (found.streamed_bytes, found.pinned_bytes, found.ring_bytes) == (read, 0, least)
+
+
+def test_weights_that_all_stay_are_bound_by_memory(monkeypatch):
+    model = one_step(1 << 30)
+    monkeypatch.setattr("qbench.speed.disk.measure_bandwidth", lambda threads: 7.0 * threads)
+    assert disk_work(WORK, model) == WORK
+    assert DiskProbe(model, 2)() == 14.0
+    found = offload_of(model)
+    assert found is not None and found.streamed_bytes == 0
+
+
+def test_no_limit_no_shares():
+    assert offload_of(SimpleNamespace()) is None

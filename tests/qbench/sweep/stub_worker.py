@@ -39,7 +39,8 @@ def measure(artifact: str, model: str, **settings) -> dict:
         os.kill(os.getpid(), signal.SIGSEGV)
     if "refuse" in content:
         raise InputError("this recipe cannot be measured")
-    asked = {"kv": settings["options"]["kv_format"], "bench": settings["speed"], "isa": os.environ.get("QBENCH_ISA")}
+    options, work = settings["options"], settings["work"]
+    asked = {"kv": options["kv_format"], "bench": work["speed"], "isa": os.environ.get("QBENCH_ISA")}
     folder = Path(artifact).parents[2].name  # of the run, or of a node of a cluster
     return {"perplexity": 2.0, "content": content, "span": [start, time.time()], "folder": folder, "asked": asked}
 

@@ -13,7 +13,7 @@ OPTIONS = {
     "report": {"--caches": "--cache-table"},
     "mla": {"--plan": "--mode"},
     "plan": {"--prefill": "--prefill-chunk"},
-    "sweep": {"--plan": "--dry-run"},
+    "sweep": {"--plan": "--dry-run", "--again": "--launches 2"},
     "quantize": {"--plan": "--dry-run", "--length": "--seq-len"},
 }
 

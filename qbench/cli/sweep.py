@@ -12,6 +12,7 @@ from qbench.cli.progress import progress_bar
 from qbench.cli.sweep_forecast import print_forecast
 from qbench.gate.options import suite_file
 from qbench.measure.host.machine import machine
+from qbench.measure.launch import MAX_LAUNCHES
 from qbench.report import write_report
 from qbench.sweep.forecast.time_left import TimeLeft
 from qbench.sweep.interrupt import gentle_interrupt
@@ -39,12 +40,17 @@ INTERRUPTED = 130  # 128 + SIGINT, as in shells
     help="Largest number of cases to measure now, or a time such as 50min after which no case begins.",
 )
 @click.option("--resume/--fresh", default=True, show_default=True, help="Keep measured cases, or measure them again.")
-@click.option("--again", is_flag=True, help="Then measure every speed again: the noise floor that `compare` uses.")
+@click.option(
+    "--launches",
+    type=click.IntRange(1, MAX_LAUNCHES),
+    help="Number of processes that measure each speed, one launch of all cases after another  [default: 1, or the "
+    "suite's]",
+)
 @click.option("--dry-run", is_flag=True, help="Print the cases with their time, memory and disk, and write nothing.")
 @click.option("--ray", metavar="ADDRESS", help="Run on the nodes of a Ray cluster: HOST:PORT of its head, or auto.")
 @json_option
 @click.pass_context
-def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, again, dry_run, ray, as_json) -> None:
+def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, launches, dry_run, ray, as_json) -> None:
     """Measure every case of SUITE, a file or the name of one under suites/, that the folder does not hold yet.
 
     A sweep can be stopped and started again: Ctrl-C ends it after the running case, a second Ctrl-C at once.
@@ -53,7 +59,7 @@ def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, a
     from qbench.sweep.sweep import Selection, run_sweep
 
     most, budget_s = limit or (None, None)
-    selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, most, budget_s, again)
+    selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, most, budget_s, launches)
     loaded = load_suite(suite_file(suite))
     folder = Path(output) if output else Path("runs") / loaded.name
     if dry_run:

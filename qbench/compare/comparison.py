@@ -4,18 +4,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from qbench.compare.kept_launches import SPEEDS, KeptLaunches, row_of
 from qbench.compare.task_cells import task_cells
 from qbench.measure.metrics import Blocks, Metrics, ProtocolFacts, Quality
 from qbench.measure.records.record import Record
 from qbench.statistics.cell import Cell, Floors, judge, why_untold, with_floors
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.launches import LEAST, launch_ratio
+from qbench.statistics.launches import LEAST, launch_ratio, launched_ratio
 from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
 from qbench.statistics.protocols import require_same_protocol
 from qbench.statistics.speed import speed_ratio
 
 BYTES = ("size_bytes", "kv_bytes_per_token")
-SPEEDS = ("pp_tok_s", "tg_tok_s")
 NO_BLOCKS = "no interval, for want of the sums by block that {} lacks (an older qbench measured it): measure it again"
 # Simulated on divergences of real windows, intervals of 5 miss the truth too often (test_few_blocks.py).
 ENOUGH_BLOCKS = 6
@@ -27,10 +27,9 @@ IN_TURN = "`qbench bench A B` measures them in turn"
 # differ by 5 %, a third would be called different.
 ONE_LAUNCH = (
     "no verdict: measured in one process each, whose samples say nothing of the next one; "
-    f"`qbench sweep --again` measures a floor, {IN_TURN}"
+    f"`qbench sweep --launches 3` measures the spread between processes, {IN_TURN}"
 )
-OF_LAUNCHES = f"from the spread between launches of either side; {IN_TURN}"
-ABOVE_FLOOR = f"measured in one process each, so that the verdict rests on the noise floor; {IN_TURN}"
+OF_LAUNCHES = f"from the spread between launches; {IN_TURN}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +76,16 @@ def judge_table(comparisons: Sequence[Comparison]) -> list[Comparison]:
     return [replace(comparison, cells=list(islice(judged, len(comparison.cells)))) for comparison in comparisons]
 
 
-def collect(a: Record, b: Record) -> Comparison:
-    """As compare_records, not judged yet: a table's p values are corrected together."""
+def collect(a: Record, b: Record, launches: KeptLaunches | None = None) -> Comparison:
+    """As compare_records, not judged yet: a table's p values are corrected together.
+
+    launches   of the records that both come from
+    """
     left_out: list[str] = []
     mine, others = a.figures, b.figures
     tasks = task_cells(mine.tasks or {}, others.tasks or {}, left_out)
     cells = [*_quality(mine, others, left_out), *tasks]
-    cells += [*_speed(a, b, left_out), *_bytes(mine, others)]
+    cells += [*_speed(a, b, launches or {}, left_out), *_bytes(mine, others)]
     return Comparison(a, b, cells, left_out)
 
 
@@ -173,7 +175,7 @@ def _side(*values: float | None) -> str:
     return "neither" if all(value is None for value in values) else "AB"[values.index(None)]
 
 
-def _speed(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
+def _speed(a: Record, b: Record, kept: KeptLaunches, left_out: list[str]) -> Iterator[Cell]:
     samples = [_samples(record.figures) for record in (a, b)]
     phases = [phase for phase in SPEEDS if all(side.get(phase) for side in samples)]
     unlike = _unlike_speeds(a, b) if phases else None
@@ -182,8 +184,13 @@ def _speed(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
         return
     for phase in phases:
         one, other = a.figures.figure(phase) or 0.0, b.figures.figure(phase) or 0.0
+        launched = [kept.get(row_of(record), {}).get(phase) for record in (a, b)]
         launches = [_launches(record.figures, phase) for record in (a, b)]
-        if min(map(len, launches)) >= LEAST:
+        if launched[0] is not None and launched[1] is not None:
+            speeds = [one.estimate.value for one in launched if one is not None]
+            ratio = launched_ratio(launched[0], launched[1])
+            yield Cell(phase, *speeds, "ratio", False, ratio, note=OF_LAUNCHES)
+        elif min(map(len, launches)) >= LEAST:
             ratio = launch_ratio(*launches)
             yield Cell(phase, one, other, "ratio", False, ratio, note=OF_LAUNCHES)
         else:

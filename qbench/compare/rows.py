@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from qbench.compare.comparison import Comparison, collect, judge_table
 from qbench.compare.kept_floor import kept_floors, of_model
+from qbench.compare.kept_launches import KeptLaunches, kept_launches
 from qbench.compare.pairs import Pairs, pair_rows
 from qbench.compare.side import Rows, named_keys, parse_side, select
-from qbench.compare.speed_floor import SpeedFloors, kept_speed_floors, with_speed_floors, work_of
 from qbench.measure.records.record import Record
 from qbench.statistics import with_floors
 from quant.errors import InputError
@@ -36,15 +36,14 @@ def with_conditions(rows: Rows, conditions: str) -> Rows:
 
 
 def compare_pairs(pairs: Pairs, paths: Sequence[str]) -> list[Comparison]:
-    floors, of_speed = kept_floors(paths), kept_speed_floors(paths)
-    return judge_table([_collected(a, b, floors, of_speed) for a, b in pairs])
+    floors, launches = kept_floors(paths), kept_launches(paths)
+    return judge_table([_collected(a, b, floors, launches) for a, b in pairs])
 
 
-def _collected(a: Record, b: Record, floors: Mapping[tuple, Mapping[str, float]], of_speed: SpeedFloors) -> Comparison:
+def _collected(a: Record, b: Record, floors: Mapping[tuple, Mapping[str, float]], launches: KeptLaunches) -> Comparison:
     try:
-        found = collect(a, b)
+        found = collect(a, b, launches)
     except InputError as error:
         names = " and ".join(f"{row.model_case.model} {row.model_case.recipe or ''}".strip() for row in (a, b))
         raise InputError(f"{names}: {error}") from error
-    cells = with_floors(found.cells, of_model(floors, a))
-    return replace(found, cells=with_speed_floors(cells, of_speed.get(work_of(a), {})))
+    return replace(found, cells=with_floors(found.cells, of_model(floors, a)))

@@ -73,7 +73,8 @@ class Case(JsonRow):
     attention      the code that computes it; None: the best that the model can have
     prefill        blocks of the attention matrix that a prefill computes
     context        tokens that a sequence's cache holds at most
-    kind, of       "again" and the key of the first, for a speed that is measured a second time
+    kind, of       "again" and the key of the first row, for a speed that another process measures again
+    launch         its number from 3 on
     """
 
     json_keys: ClassVar[Mapping[str, str]] = {
@@ -93,6 +94,7 @@ class Case(JsonRow):
         "calibration",
         "kind",
         "of",
+        "launch",
     )
 
     model: str
@@ -117,6 +119,7 @@ class Case(JsonRow):
     calibration: CalibrationCase | None = None
     kind: str | None = None
     of: str | None = None
+    launch: int | None = None
 
     @property
     def cache_spec(self) -> CacheSpec:

@@ -7,6 +7,7 @@ from typing import Any, Self
 from quant.json_data import JsonData
 
 PEAK = "peak_rss_bytes"
+MAX_LAUNCHES = 100  # of one speed; more than anybody waits for
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from typing import Any, TypedDict
 
 from qbench.phrases import ROOFLINE_LEGEND
 from qbench.report.extra_columns import OVERHEAD, PROTOCOL, SHARES, TASK, metric_of
-from qbench.report.floors import FLOOR, PHASES
+from qbench.report.launches import FREEDOM, HIGH, LAUNCHES, LOW, PHASES, SPREAD
 from qbench.report.table import Table, is_missing
 from quant.errors import InputError
 
 MISSING = "n/a"
-INTERVAL, RANGE = "95 %", "range"
+INTERVAL = "95 %"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +132,14 @@ COLUMNS = (
         "pp_tok_s",
         "pp tok/s",
         "speed",
-        ends=("pp_min", "pp_max"),
-        ends_name=RANGE,
-        meaning="Tokens a second reading a prompt, after @ at that depth: median and range of the repetitions.",
+        meaning="Tokens per second when reading a prompt, after @ at that depth: median of one process, or the mean "
+        "over several processes with its 95 % interval. A speed of one process has no interval.",
     ),
     Column(
         "tg_tok_s",
         "tg tok/s",
         "speed",
-        ends=("tg_min", "tg_max"),
-        ends_name=RANGE,
-        meaning="Tokens a second writing one by one: median and range of the repetitions.",
+        meaning="Tokens per second when writing one by one, as above.",
     ),
     Column("ttft_ms", "TTFT ms", **HIDDEN, meaning="Time to the first token."),
     Column("tpot_ms", "TPOT ms", digits=3, **HIDDEN, meaning="Time per output token after the first."),
@@ -238,26 +235,39 @@ COLUMNS = (
 )
 
 
-FLOORS = tuple(
-    Column(
-        FLOOR.format(phase),
-        f"{phase} floor %",
-        digits=1,
-        scale=100,
-        **HIDDEN,
-        meaning="How far this speed lies from itself, as a sweep found that measured such work twice (`--again`). A "
-        "smaller difference between two rows is called the same.",
-    )
+LAUNCHED = tuple(
+    column
     for phase in PHASES
+    for column in (
+        Column(LAUNCHES.format(phase), f"{phase} launches", digits=0, **HIDDEN),
+        Column(
+            SPREAD.format(phase),
+            f"{phase} spread %",
+            digits=1,
+            scale=100,
+            **HIDDEN,
+            meaning="Standard deviation between processes that measured the same speed, pooled over the rows of one "
+            "work (`--launches`).",
+        ),
+        Column(FREEDOM.format(phase), f"{phase} freedom", digits=0, **HIDDEN),
+    )
 )
 
 
 def all_columns(columns: Mapping[str, Iterable[Any]]) -> list[Column]:
-    """COLUMNS, and before the speeds those that `with_extra` and `with_floors` gave these."""
-    extra = [column for column in FLOORS if column.key in columns]
+    """COLUMNS, speeds with their ends if `with_launches` gave them; before these, the columns of `with_extra`."""
+    extra = [column for column in LAUNCHED if column.key in columns]
     extra += [_extra(columns, key) for key in columns if key.startswith((TASK, PROTOCOL)) and not key.endswith(ENDS)]
     place = [column.key for column in COLUMNS].index("pp_tok_s")
-    return [*COLUMNS[:place], *extra, *COLUMNS[place:]]
+    known = [_with_launches(column, columns) for column in COLUMNS]
+    return [*known[:place], *extra, *known[place:]]
+
+
+def _with_launches(column: Column, columns: Mapping[str, Iterable[Any]]) -> Column:
+    phase = column.key.removesuffix("_tok_s")
+    if phase not in PHASES or LOW.format(phase) not in columns:
+        return column
+    return replace(column, ends=(LOW.format(phase), HIGH.format(phase)), ends_name=INTERVAL)
 
 
 def _extra(columns: Mapping[str, Iterable[Any]], key: str) -> Column:

@@ -10,7 +10,7 @@ from qbench.compute import FAST
 from qbench.phrases import ROOFLINE_LEGEND, count, short_commit
 from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
-from qbench.report.floors import FLOOR, PHASES
+from qbench.report.launches import LAUNCHES, PHASES, SPREAD
 from qbench.report.lists import Lists, Part
 from qbench.report.pareto import pareto_front
 
@@ -57,10 +57,7 @@ class Table:
         known = next((pair for pair in protocols if not any(map(is_missing, pair))), None)  # a row that failed has none
         if known:
             parts.insert(0, "protocol {} ({})".format(*known))
-        floors = {phase: self.first(FLOOR.format(phase)) for phase in PHASES if FLOOR.format(phase) in self.columns}
-        told = [f"{100 * floor:.1f} % ({phase})" for phase, floor in floors.items() if not is_missing(floor)]
-        if told:
-            parts.append(f"a speed measured again lies within {' and '.join(told)} of itself")
+        parts += launch_notes(self.columns)
         parts += roofline_notes(self.columns)
         commits = dict.fromkeys(map(short_commit, self.columns["commit"], self.columns["dirty"]))
         parts.append("commit " + ", ".join(commits))
@@ -70,6 +67,20 @@ class Table:
     def failures(self) -> list[tuple[str, str]]:
         rows = zip(*(self.columns[name] for name in ("status", "recipe", "error")), strict=True)
         return [(recipe, error) for status, recipe, error in rows if status != "ok"]
+
+
+def launch_notes(columns: Mapping[str, list[Any]]) -> list[str]:
+    """How many launches each speed has, and their spread; nothing for a table without speeds."""
+    if all(is_missing(value) for phase in PHASES for value in columns[f"{phase}_tok_s"]):
+        return []
+    known = [phase for phase in PHASES if not all(map(is_missing, columns.get(LAUNCHES.format(phase), ())))]
+    if not known:
+        return ["speeds: one process each, so they have no interval and no verdict"]
+    counts = sorted({int(value) for value in columns[LAUNCHES.format(known[0])] if not is_missing(value)})
+    spreads = [next(v for v in columns[SPREAD.format(phase)] if not is_missing(v)) for phase in known]
+    told = " and ".join(f"{100 * spread:.1f} % ({phase})" for spread, phase in zip(spreads, known, strict=True))
+    numbers = " or ".join(map(str, counts))
+    return [f"speeds: mean of {numbers} processes, which differ by {told} (standard deviation)"]
 
 
 def roofline_notes(columns: Mapping[str, list[Any]]) -> list[str]:

@@ -9,9 +9,9 @@ from qbench.measure.records.record import Record
 from qbench.measure.records.record_files import record_files
 from qbench.report.attention import attention_markdown
 from qbench.report.caches import caches_markdown
-from qbench.report.floors import with_floors
 from qbench.report.interaction import interaction_markdown
 from qbench.report.kinds import KINDS, kinds_markdown
+from qbench.report.launches import with_launches
 from qbench.report.newest import newest_records
 from qbench.report.page import render_page
 from qbench.report.policies import policies_markdown
@@ -53,7 +53,7 @@ def render_report(records: Records, form: str, columns: Sequence[str] | None = N
     if frame.empty and of_kinds:
         return of_kinds
     _require_rows(frame, records)
-    return to_markdown(build_tables(with_floors(frame, records) if others else frame), columns) + (
+    return to_markdown(build_tables(with_launches(frame, records) if others else frame), columns) + (
         f"\n{of_kinds}" if of_kinds else ""
     )
 
@@ -131,7 +131,7 @@ def _write(path: Path, text: str) -> Path:
 def _frame(records: Records) -> "pd.DataFrame":
     frame, others = load_with_others(records)
     _require_rows(frame, records)
-    return with_floors(frame, records) if others else frame
+    return with_launches(frame, records) if others else frame
 
 
 def _require_rows(frame: "pd.DataFrame", records: Records) -> None:

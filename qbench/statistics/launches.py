@@ -6,16 +6,60 @@ one process do not show either. So a launch counts as one sample: the median of 
 source   Kalibera & Jones 2013, "Rigorous benchmarking in reasonable time", section 5 (levels of repetition)
 """
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from qbench.statistics.estimate import Estimate
+from qbench.statistics.student import student_estimate, variance
 from qbench.statistics.trimmed import trimmed_shift
 
 LEAST = 2  # launches that have a spread
 
 Launches = Sequence[Sequence[float]]  # per launch the seconds, or the speeds, of its rounds
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedSpeed:
+    """Speed of one row, with the spread between launches in its error.
+
+    log            mean logarithm of the launches' speeds
+    error          standard error of `log`
+    freedom        degrees of freedom of the spread behind `error`
+    num_launches   of this row
+    """
+
+    log: float
+    error: float
+    freedom: int
+    num_launches: int
+
+    @property
+    def estimate(self) -> Estimate:
+        """Geometric mean of the launches, with its interval."""
+        return student_estimate(self.log, self.error, self.freedom).exp()
+
+
+def launched_speeds(rows: Sequence[Sequence[float]]) -> list[LaunchedSpeed] | None:
+    """One speed per row; None if no row has several launches.
+
+    rows     of the same work on one machine: the speed of each launch
+    returns  all rows share one spread, the pooled one, so that two launches per row suffice: two launches alone have
+             one degree of freedom, and an interval of 12.7 errors to either side
+    """
+    logs = [np.log(np.asarray(row, dtype=np.float64)) for row in rows]
+    freedom = sum(len(row) - 1 for row in logs)
+    if not freedom:
+        return None
+    spread = math.sqrt(sum(variance(row) * (len(row) - 1) for row in logs if len(row) >= LEAST) / freedom)
+    return [LaunchedSpeed(float(row.mean()), spread / math.sqrt(len(row)), freedom, len(row)) for row in logs]
+
+
+def launched_ratio(a: LaunchedSpeed, b: LaunchedSpeed) -> Estimate:
+    """Speed of B over that of A. Both errors may come from one pooled spread, so degrees of freedom do not add."""
+    return student_estimate(b.log - a.log, math.hypot(a.error, b.error), min(a.freedom, b.freedom)).exp()
 
 
 def launch_ratio(seconds_a: Launches, seconds_b: Launches) -> Estimate:

@@ -15,6 +15,7 @@ from typing import ClassVar
 from qbench.measure.case import CalibrationCase, Case, QualityCase, SpeedWork
 from qbench.measure.host.commit import QUANTIZING, code_hash
 from qbench.measure.metrics import MachinePeaks, Metrics
+from qbench.measure.records.kinds import AGAIN
 from qbench.measure.records.record import Origin
 from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
@@ -69,6 +70,7 @@ class CaseRunner:
 
     def __init__(self, artifacts: Path, temporary: Path, worker: Sequence[str] = WORKER) -> None:
         self.artifacts, self.temporary, self.worker = artifacts, temporary, Worker(worker)
+        self.launch = 1  # number of the last case's
         self.references: dict[tuple[str, QualityCase], JobFailed | None] = {}  # what has been run, and how it failed
         self.peaks: dict[str, MachinePeaks] = {}  # `_place` -> of the machine, from the newest row
 
@@ -77,6 +79,7 @@ class CaseRunner:
 
     def run(self, case: Case, on_stage: OnStage) -> Outcome:
         """A case that fails says why in one line."""
+        self.new_launch(case)
         try:
             reference_seconds = self.require_reference(case, on_stage)
             path, made = self.artifact(case, on_stage)
@@ -100,6 +103,13 @@ class CaseRunner:
                 quantize_peak_rss_bytes=made.quantize_peak_rss_bytes,
             )
         )
+
+    def new_launch(self, case: Case) -> None:
+        """Ends the worker before the first case of a launch: processes forked from one worker share its layout."""
+        number = 1 if case.kind != AGAIN else case.launch or 2
+        if number != self.launch:
+            self.worker.close()
+        self.launch = number
 
     def measurement(self, case: Case, artifact: Path) -> MeasureJob:
         """The job that measures."""

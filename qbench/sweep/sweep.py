@@ -20,8 +20,8 @@ from qbench import store
 from qbench.measure.case import Case
 from qbench.measure.host.commit import code_version
 from qbench.measure.records.record import Record, append_record, case_key, make_record
-from qbench.sweep.again import again
 from qbench.sweep.executor import Executor, LocalExecutor
+from qbench.sweep.launches import further_launches
 from qbench.sweep.suite.axes import Point, varying
 from qbench.sweep.suite.cases import Selected, make_cases, select_points
 from qbench.sweep.suite.rules import Rule
@@ -38,7 +38,7 @@ class Selection:
     fresh     measure again what the folder holds already
     limit     measure so many cases at most; None: all
     budget_s  begin no case after so many seconds of this run; None: however long it takes
-    again     then measure the speed of each a second time, see `qbench.sweep.again`
+    launches  processes that measure each speed, see `qbench.sweep.launches`; None: as the suite says
     """
 
     only: tuple[Rule, ...] = ()
@@ -46,7 +46,7 @@ class Selection:
     fresh: bool = False
     limit: int | None = None
     budget_s: float | None = None
-    again: bool = False
+    launches: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class SweepEvent:
     record: Record | None = None
     cases: tuple[Case, ...] = ()  # of "begin": those that this run is going to measure
     varying: tuple[str, ...] = ()  # of "begin": the axes that have more than one value
-    of_kind: str = ""  # of the case: "again" where its speed is measured a second time
+    of_kind: str = ""  # of the case: "again" for a further launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,10 @@ def selected_cases(suite: Suite, selection: Selection) -> tuple[list[Selected], 
     """The points to measure and their cases, side by side. raises InputError as `run_sweep`"""
     selected = select(suite, selection)
     cases = make_cases(suite, selected)
-    more = again(selected, cases) if selection.again else []
-    if selection.again and not more:
-        raise InputError(f"suite {suite.name}: no speed is measured, so that nothing is to be measured again")
+    launches = selection.launches or suite.launches or 1
+    more = further_launches(selected, cases, launches)
+    if launches > 1 and not more:
+        raise InputError(f"suite {suite.name}: {launches} launches measure speeds, and no case has one; leave them out")
     return [*selected, *(one for one, _ in more)], [*cases, *(case for _, case in more)]
 
 

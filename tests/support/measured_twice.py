@@ -1,4 +1,4 @@
-"""Sample records of a sweep that measured its speeds twice."""
+"""Sample records of a sweep that measured its speeds in two launches."""
 
 import numpy as np
 from support.sample_records import SWEEP, make_record

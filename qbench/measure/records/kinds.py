@@ -22,7 +22,7 @@ from qbench.measure.records.kept_kinds import (
 from qbench.statistics import Estimate
 from quant.json_data import JsonData, JsonRow
 
-AGAIN = "again"  # of the rows of a second time, see `qbench.sweep.again`
+AGAIN = "again"  # of the rows of further launches, see `qbench.sweep.launches`
 NOISE_FLOOR = "noise-floor"
 GATE = "gate"
 GATE_TEST = "gate-test"  # a test that calls `qbench_gate`

@@ -14,8 +14,10 @@ async function comparePage(table, a, b) {
   );
   const swap = h("a", { class: "button", href: compareLink(table, b, a) }, "Swap A and B");
   const records = sides.map((record, i) => record || recordOfTable(table, [a, b][i]));
-  const floors = Object.fromEntries(["pp", "tg"].map((phase) => [`${phase}_tok_s`, table.value(`${phase}_floor`, a)]));
-  const { cells, unlike } = compareRecords(...records, floors);
+  const launched = Object.fromEntries(
+    ["pp", "tg"].map((phase) => [`${phase}_tok_s`, [a, b].map((row) => launchedSpeed(table, phase, row))]),
+  );
+  const { cells, unlike } = compareRecords(...records, launched);
   const without = sides.flatMap((record, i) => (record ? [] : ["AB"[i]])).join(" and ");
   return h(
     "article",
@@ -36,12 +38,21 @@ async function comparePage(table, a, b) {
       "p",
       { class: "note" },
       "Better, same or worse is said of B, after p values are corrected for one another (Holm); intervals are 95 %. " +
-        "Quality is paired by block of the text, tasks by item. Speeds were measured in runs of their own: " +
-        "what changed on the machine between them is in no interval; ",
+        "Quality is paired by block of the text, tasks by item. Speeds have a verdict if several processes measured " +
+        "them; ",
       h("code", null, "qbench bench A B"),
       " measures them in turn.",
     ),
   );
+}
+
+// {speed, error, freedom, count} over the launches of a row; null if they are not known
+function launchedSpeed(table, phase, row) {
+  const [count, spread, freedom] = ["launches", "launch_spread", "launch_freedom"].map((name) =>
+    table.value(`${phase}_${name}`, row),
+  );
+  if (!Number.isFinite(spread)) return null;
+  return { speed: table.value(`${phase}_tok_s`, row), error: spread / Math.sqrt(count), freedom, count };
 }
 
 const VERDICTS = { better: "▲ better", same: "≈ same", worse: "▼ worse" };

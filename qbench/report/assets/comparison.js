@@ -1,8 +1,8 @@
 // What changed from one record to another, metric by metric, and what does not compare and why.
 
 // {cells: [{name, a, b, kind, change, lower, exact, note, floor, verdict}], unlike: [sentence]}
-// floors: speed -> how far it lies from itself measured again, null where that is not known
-function compareRecords(a, b, floors = {}) {
+// launched: speed -> of either side {speed, error, freedom, count} over its launches, null if they are not known
+function compareRecords(a, b, launched = {}) {
   const ours = a.metrics || {},
     theirs = b.metrics || {},
     unlike = [],
@@ -13,7 +13,7 @@ function compareRecords(a, b, floors = {}) {
   if (apart) unlike.push(`Not comparable in speed and memory: ${apart}.`);
   else
     cells.push(
-      ...["pp_tok_s", "tg_tok_s"].map((key) => speedCell(key, ours, theirs, floors[key] ?? null)),
+      ...["pp_tok_s", "tg_tok_s"].map((key) => speedCell(key, ours, theirs, launched[key])),
       singleCell("peak_rss_bytes", ours, theirs),
       singleCell("quantize_seconds", ours, theirs),
     );
@@ -59,31 +59,30 @@ function singleCell(key, a, b) {
   return ratioCell(key, a, b, { note: "measured once a row: no interval" });
 }
 
-// qbench/compare/comparison.py and speed_floor.py: samples of one process leave out the spread between processes, so
-// that they have no verdict unless a floor is known.
-function speedCell(key, a, b, floor) {
+// qbench/compare/comparison.py: samples of one process leave out the spread between processes, so they have no verdict.
+function speedCell(key, a, b, launched) {
   const samples = [a, b].map((side) => side.samples?.[key]);
   if (!both(key, a, b)) return null;
+  const column = COLUMN.get(key);
+  if (launched?.every(Boolean)) {
+    const [one, other] = launched;
+    return {
+      ...{ column, a: one.speed, b: other.speed, kind: "ratio", lower: false, change: launchedRatio(one, other) },
+      note: `${one.count} and ${other.count} launches, not interleaved`,
+    };
+  }
   if (!samples.every((values) => values?.length)) {
     return { ...singleCell(key, a, b), lower: false, note: "no interval: no samples here" };
   }
   const launches = [a, b].map((side) => launchesOf(side, key)),
     severalLaunches = launches.every((side) => side.length >= LEAST_LAUNCHES);
-  const within = floor === null ? "" : `; measured again it lies within ${(100 * floor).toFixed(1)} % of itself`;
   return {
-    column: COLUMN.get(key),
-    a: a[key],
-    b: b[key],
-    kind: "ratio",
-    lower: false,
-    change: severalLaunches ? launchRatio(...launches) : speedRatio(...samples),
-    floor,
-    untested: !severalLaunches && floor === null,
+    ...{ column, a: a[key], b: b[key], kind: "ratio", lower: false },
+    change: severalLaunches ? launchRatio(...launches) : estimate(b[key] / a[key]),
+    untested: !severalLaunches,
     note: severalLaunches
-      ? `${launches[0].length} and ${launches[1].length} launches, not interleaved${within}`
-      : floor === null
-        ? "no verdict: measured in one process each"
-        : `${samples[0].length} and ${samples[1].length} samples of one process each, not interleaved${within}`,
+      ? `${launches[0].length} and ${launches[1].length} launches, not interleaved`
+      : "no verdict: measured in one process each",
   };
 }
 

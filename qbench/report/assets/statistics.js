@@ -7,9 +7,7 @@ const RESAMPLES = 9999,
   MIN_BLOCKS = 6,
   TRIM = 0.2,
   LEAST_TRIMMED = 6,
-  LEAST_FREEDOM = 3,
-  LEAST_LAUNCHES = 2, // that have a spread
-  MOST_ALIKE = 0.95; // correlation of neighbours beyond which a run of samples is one spell
+  LEAST_LAUNCHES = 2; // that have a spread
 
 const estimate = (value, low = null, high = null, p = null) => ({ value, low, high, p });
 const asRatio = ({ value, low, high, p }) =>
@@ -176,41 +174,24 @@ function accuracyChange(a, b) {
   };
 }
 
-// qbench/statistics/speed.py, not interleaved: speed of B over that of A
-function speedRatio(a, b) {
-  const logs = [a, b].map((samples) => samples.map(Math.log));
-  const widenings = logs.map(wideningOf);
-  return asRatio(trimmedShift(...logs.map((values) => values.sort((x, y) => x - y)), widenings));
-}
-
 // qbench/statistics/launches.py: speed of B over that of A, each from the seconds of the rounds of its launches
 function launchRatio(a, b) {
   const logs = [b, a].map((launches) =>
     launches.map((rounds) => Math.log(quantile([...rounds].sort((x, y) => x - y), 0.5))).sort((x, y) => x - y),
   );
-  return asRatio(trimmedShift(...logs, [1, 1]));
+  return asRatio(trimmedShift(...logs));
 }
 
-// qbench/statistics/autocorrelation.py: samples in the order in which they were taken
-function wideningOf(samples) {
-  const n = samples.length,
-    order = [...samples.keys()].sort((i, j) => samples[i] - samples[j]),
-    ranks = new Array(n);
-  for (let first = 0, end; first < n; first = end) {
-    for (end = first; end < n && samples[order[end]] === samples[order[first]]; ) end++;
-    for (let k = first; k < end; k++) ranks[order[k]] = (first + end - n) / 2; // equal ones share a rank
-  }
-  const squares = total(ranks.map((rank) => rank ** 2));
-  if (n < 3 || !squares) return 1;
-  const found = total(ranks.slice(1).map((rank, i) => rank * ranks[i])) / squares;
-  const r = Math.min(Math.max(found + (1 + 3 * found) / n, 0), MOST_ALIKE);
-  return Math.sqrt((1 + r) / (1 - r));
+// qbench/statistics/launches.py: both errors may come from one pooled spread
+function launchedRatio(a, b) {
+  const error = Math.hypot(a.error, b.error);
+  return asRatio(studentEstimate(Math.log(b.speed / a.speed), error, Math.min(a.freedom, b.freedom)));
 }
 
 // qbench/statistics/trimmed.py: means without the outer fifth at either end (Yuen 1974); a and b are sorted
-function trimmedShift(a, b, widenings) {
+function trimmedShift(a, b) {
   if (Math.min(a.length, b.length) < 2) return estimate(quantile(b, 0.5) - quantile(a, 0.5));
-  const [one, other] = [a, b].map((side, i) => middleOf(side, widenings[i])),
+  const [one, other] = [a, b].map(middleOf),
     variance = one.variance + other.variance;
   const freedom = variance
     ? variance ** 2 / (one.variance ** 2 / one.freedom + other.variance ** 2 / other.freedom)
@@ -218,7 +199,7 @@ function trimmedShift(a, b, widenings) {
   return studentEstimate(other.mean - one.mean, Math.sqrt(variance), freedom);
 }
 
-function middleOf(sorted, widening) {
+function middleOf(sorted) {
   const n = sorted.length,
     cut = n < LEAST_TRIMMED ? 0 : Math.floor(TRIM * n),
     left = n - 2 * cut;
@@ -227,8 +208,8 @@ function middleOf(sorted, widening) {
   const squares = total(shifted.map((value) => (value - mean(shifted)) ** 2));
   return {
     mean: mean(sorted.slice(cut, n - cut)),
-    variance: (squares / (left * (left - 1))) * widening ** 2,
-    freedom: Math.max(left / widening ** 2 - 1, Math.min(LEAST_FREEDOM, left - 1)),
+    variance: squares / (left * (left - 1)),
+    freedom: left - 1,
   };
 }
 

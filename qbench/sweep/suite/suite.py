@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from qbench.calibration.options import SAMPLES
+from qbench.measure.launch import MAX_LAUNCHES
 from qbench.quality.protocols.conventions import check_protocol
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.suite.axes import AXES, Axis
@@ -69,6 +70,7 @@ class Suite:
     eval: EvalSettings | None = None
     tasks: TaskSettings | None = None
     bench: SpeedCase | None = None
+    launches: int | None = None  # processes that measure each speed; None: 1
     calibration: CalibrationSettings | None = None  # None: the defaults
 
     def __post_init__(self) -> None:
@@ -83,6 +85,8 @@ class Suite:
                 check_threads(threads, f"suite {self.name}: ")
         if self.eval is None and self.tasks is None and self.bench is None:
             raise InputError(f"suite {self.name}: neither eval, tasks nor bench is there, so nothing would be measured")
+        if self.launches is not None and not 1 <= self.launches <= MAX_LAUNCHES:
+            raise InputError(f"suite {self.name}: launches is {self.launches}, expected 1 to {MAX_LAUNCHES}")
         if self.question and (self.tasks is None or self.tasks.question):
             raise InputError(f"suite {self.name}: question is an axis of tasks, which lack or already name it")
         if self.bench is None:

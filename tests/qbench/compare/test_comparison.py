@@ -119,7 +119,7 @@ def test_speeds_of_unlike_machines_are_left_out():
 
 def test_speeds_of_one_process_each_have_no_verdict_and_say_why():
     cell = by_metric(compare_rows(measured("bf16"), measured("q8_0", seed=2)))["tg_tok_s"]
-    assert "measured in one process each" in cell.note and "sweep --again" in cell.note
+    assert "measured in one process each" in cell.note and "sweep --launches" in cell.note
     assert cell.verdict is None and cell.holm_p_value is None and "[n/a]" in change(cell)
 
 

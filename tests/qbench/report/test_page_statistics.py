@@ -16,7 +16,7 @@ from qbench.measure.metrics import Blocks
 from qbench.report import write_page
 from qbench.report.pareto import pareto_front
 from qbench.statistics.holm import holm
-from qbench.statistics.launches import launch_ratio
+from qbench.statistics.launches import launch_ratio, launched_ratio, launched_speeds
 from qbench.statistics.studentized import RESAMPLES
 from qbench.sweep.suite.cases import make_cases, select_points
 from qbench.sweep.suite.load_suite import build_suite
@@ -94,15 +94,6 @@ def test_accuracy(page, a, b):
     assert (found["lost"], found["gained"]) == (expected["right_to_wrong"], expected["wrong_to_right"])
 
 
-@pytest.mark.parametrize("sizes", [(1, 5), (2, 2), (3, 4), (5, 7), (20, 31), (150, 190)], ids=str)
-def test_speeds(page, sizes):
-    rng = np.random.default_rng(sizes)
-    for shift in (0, 0.05, -0.4):
-        samples = [rng.lognormal(7, 0.05, sizes[0]).tolist(), rng.lognormal(7 + shift, 0.05, sizes[1]).tolist()]
-        found = page.evaluate("([a, b]) => speedRatio(a, b)", samples)
-        assert_same_estimate(found, statistics.speed_ratio(*samples, interleaved=False))
-
-
 @pytest.mark.parametrize("counts", [(2, 2), (3, 5), (8, 6)], ids=str)
 def test_speeds_of_several_launches(page, counts):
     rng = np.random.default_rng(counts)
@@ -111,17 +102,28 @@ def test_speeds_of_several_launches(page, counts):
     assert_same_estimate(found, launch_ratio(*launches))
 
 
-def test_speeds_of_one_process_have_a_verdict_only_by_launches_or_a_floor(page):
+def test_speeds_of_pooled_launches(page):
+    a, b = launched_speeds([[100.0, 103.0, 99.0], [120.0, 118.0]])
+    sides = [
+        {"speed": one.estimate.value, "error": one.error, "freedom": one.freedom, "count": one.num_launches}
+        for one in (a, b)
+    ]
+    assert_same_estimate(page.evaluate("([a, b]) => launchedRatio(a, b)", sides), launched_ratio(a, b))
+
+
+def test_speeds_of_one_process_have_a_verdict_only_by_launches(page):
     side = {"tg_tok_s": 100.0, "samples": {"tg_tok_s": [99.0, 100.0, 101.0]}}
     fast = {"tg_tok_s": 200.0, "samples": {"tg_tok_s": [199.0, 200.0, 201.0]}}
     of_launches = [
         one | {"launches": [{"seconds": {"tg": [[1 / speed, 1.01 / speed]]}} for speed in one["samples"]["tg_tok_s"]]}
         for one in (side, fast)
     ]
-    verdict = "([a, b, floor]) => judge([speedCell('tg_tok_s', a, b, floor)])[0].verdict"
-    assert page.evaluate(verdict, [side, fast, None]) is None
-    assert page.evaluate(verdict, [side, fast, 0.1]) == "better"
-    assert page.evaluate(verdict, [*of_launches, None]) == "better"
+    launched = [{"speed": speed, "error": 0.01, "freedom": 4, "count": 2} for speed in (100.0, 200.0)]
+    verdict = "([a, b, launched]) => judge([speedCell('tg_tok_s', a, b, launched)])[0].verdict"
+    assert page.evaluate(verdict, [side, fast, [None, None]]) is None
+    assert page.evaluate(verdict, [side, fast, [launched[0], None]]) is None
+    assert page.evaluate(verdict, [side, fast, launched]) == "better"
+    assert page.evaluate(verdict, [*of_launches, [None, None]]) == "better"
 
 
 def test_tasks_of_every_kind_say_the_same(page):
@@ -171,9 +173,9 @@ def test_equal_samples_are_no_certainty(page, size):
         sums, tokens = (value * np.arange(1, size + 1)).tolist(), list(range(1, size + 1))
         found = page.evaluate("([sums, tokens]) => blockMean(sums, tokens)", [sums, tokens])
         assert_same_estimate(found, statistics.block_mean(sums, tokens))
-        samples = [[1000 * (1 + value)] * size, [1000.0] * size]
-        found = page.evaluate("([a, b]) => speedRatio(a, b)", samples)
-        assert_same_estimate(found, statistics.speed_ratio(*samples, interleaved=False))
+        launches = [[[1000 * (1 + value)]] * size, [[1000.0]] * size]
+        found = page.evaluate("([a, b]) => launchRatio(a, b)", launches)
+        assert_same_estimate(found, launch_ratio(*launches))
         assert (found["low"] is None) == (value != 0)
 
 

@@ -42,7 +42,8 @@ def measure(artifact: str, model: str, **settings) -> dict:
     options, work = settings["options"], settings["work"]
     asked = {"kv": options["kv_format"], "bench": work["speed"], "isa": os.environ.get("QBENCH_ISA")}
     folder = Path(artifact).parents[2].name  # of the run, or of a node of a cluster
-    return {"perplexity": 2.0, "content": content, "span": [start, time.time()], "folder": folder, "asked": asked}
+    found = {"perplexity": 2.0, "content": content, "span": [start, time.time()], "folder": folder, "asked": asked}
+    return found | {"worker": os.getppid()}
 
 
 def chatty(job):

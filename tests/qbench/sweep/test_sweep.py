@@ -198,8 +198,8 @@ def test_no_case_begins_after_the_budget_and_the_one_that_runs_ends(tmp_path):
     assert sweep(tmp_path, "bf16", "q8_0", selection=Selection(budget_s=600)).measured == 3
 
 
-def test_every_speed_a_second_time_and_resumed_like_any_case(tmp_path):
-    selection = Selection(again=True, limit=5)
+def test_every_speed_in_two_launches_and_resumed_like_any_case(tmp_path):
+    selection = Selection(launches=2, limit=5)
     result = sweep(tmp_path, "bf16", "q8_0", selection=selection)
     assert (result.measured, result.left) == (5, 3)
     events = []
@@ -213,10 +213,22 @@ def test_every_speed_a_second_time_and_resumed_like_any_case(tmp_path):
     assert sweep(tmp_path, "bf16", "q8_0").measured == 0
 
 
-def test_nothing_to_measure_a_second_time_is_an_error(tmp_path):
+def test_further_launches_follow_one_another_and_each_has_a_row_of_its_own(tmp_path):
+    assert sweep(tmp_path, "bf16", "q8_0", selection=Selection(launches=3)).measured == 12
+    found = list(read_records(tmp_path / "records.jsonl"))
+    assert [row["case"].get("launch") for row in found] == [None] * 8 + [3] * 4
+    assert len({row["key"] for row in found}) == 12
+    pids = [{row["metrics"]["worker"] for row in found[first : first + 4]} for first in (0, 4, 8)]
+    assert [len(of_launch) for of_launch in pids] == [1, 1, 1] and len(set.union(*pids)) == 3
+    two = Suite("test", ("ref:llama",), ("bf16",), bench=SpeedCase(pp=8), launches=2)
+    assert run_sweep(two, tmp_path / "two", executor=STUB).measured == 2
+    assert run_sweep(two, tmp_path / "two", executor=STUB, selection=Selection(launches=1)).left == 0
+
+
+def test_further_launches_without_a_speed_are_an_error(tmp_path):
     quality = Suite("test", ("ref:llama",), ("bf16",), eval=EvalSettings(max_windows=1))
-    with pytest.raises(InputError, match="no speed is measured"):
-        run_sweep(quality, tmp_path, executor=STUB, selection=Selection(again=True))
+    with pytest.raises(InputError, match="2 launches measure speeds"):
+        run_sweep(quality, tmp_path, executor=STUB, selection=Selection(launches=2))
 
 
 def test_a_fresh_run_measures_what_is_there_and_keeps_the_old_rows(tmp_path):

@@ -1,0 +1,75 @@
+"""Launches as records keep them: the row of a case, and the rows of kind AGAIN that measured its speed once more."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from qbench.measure.case import Case, SpeedWork
+from qbench.measure.metrics import Metrics
+from qbench.measure.records.kinds import AGAIN
+from qbench.measure.records.record import Record, read_files
+from qbench.statistics.launches import LaunchedSpeed, launched_speeds
+from qbench.store.load import files_with
+
+SPEEDS = ("pp_tok_s", "tg_tok_s")
+
+Row = tuple[str, str, str | None]  # key, machine id and code
+KeptLaunches = Mapping[Row, Mapping[str, LaunchedSpeed]]  # row -> phase -> its speed
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a speed was measured at; None for a value that a row does not have."""
+
+    machine: str
+    threads: int | None
+    batch: int | None
+    pp: int | None
+    tg: int | None
+    depth: int | None
+
+
+def row_of(record: Record) -> Row:
+    """The row that this record belongs to: its own, or that of the case that it measured once more."""
+    again = isinstance(record.case, Case) and record.case.kind == AGAIN
+    return (record.model_case.of or "") if again else record.key, record.machine.id, record.code
+
+
+def work_of(record: Record) -> Work:
+    """The work of a model's row. A model that `compare` measured itself has neither threads nor speeds."""
+    case = record.model_case
+    work = case.speed or SpeedWork(lacks=frozenset({"pp", "tg", "depth"}))
+    pp, tg, depth = (None if name in work.lacks else getattr(work, name) for name in ("pp", "tg", "depth"))
+    return Work(record.machine.id, case.threads, None if "batch" in case.lacks else case.batch, pp, tg, depth)
+
+
+def kept_launches(paths: Sequence[str]) -> KeptLaunches:
+    """Speeds of all rows whose work some row measured in several launches; launches of other code do not join.
+
+    raises   InputError for a file that cannot be read
+    """
+    if not files_with(paths, (AGAIN,)):
+        return {}  # most records hold none, and need not be read for it
+    return launches_of(read_files(paths))
+
+
+def launches_of(records: Iterable[Record]) -> KeptLaunches:
+    """As `kept_launches`, of records that are read already."""
+    newest: dict[tuple[Row, str], Record] = {}  # of each launch the latest
+    for record in records:
+        if record.is_ok and isinstance(record.case, Case) and record.case.kind in (None, AGAIN):
+            place = row_of(record), record.key
+            if place not in newest or record.time >= newest[place].time:
+                newest[place] = record
+    works: dict[Row, Work] = {row: work_of(one) for (row, _), one in newest.items() if one.case.kind is None}
+    rates: dict[tuple[Work, str], dict[Row, list[float]]] = {}
+    for (row, _), record in newest.items():
+        for phase in SPEEDS:
+            rate = record.metrics.figure(phase) if isinstance(record.metrics, Metrics) else None
+            if rate and row in works:
+                rates.setdefault((works[row], phase), {}).setdefault(row, []).append(rate)
+    found: dict[Row, dict[str, LaunchedSpeed]] = {}
+    for (_, phase), of_rows in rates.items():
+        speeds = launched_speeds(list(of_rows.values())) or []
+        for row, speed in zip(of_rows, speeds, strict=False):
+            found.setdefault(row, {})[phase] = speed
+    return found

@@ -12,6 +12,7 @@ SUITE_KEYS = {
     "eval": "Measure quality, see below.",
     "tasks": "Run tasks of lm-eval, see below.",
     "bench": "Measure speed and memory, see below.",
+    "launches": "Number of processes that measure each speed, 1 by default; `qbench sweep --launches` overrides it.",
     "calibration": "Text for recipes that need calibration, see below.",
 }
 AXIS_KEYS = {

@@ -184,12 +184,11 @@ def _speed(a: Record, b: Record, kept: KeptLaunches, left_out: list[str]) -> Ite
         return
     for phase in phases:
         one, other = a.figures.figure(phase) or 0.0, b.figures.figure(phase) or 0.0
-        launched = [kept.get(row_of(record), {}).get(phase) for record in (a, b)]
+        ours, theirs = (kept.get(row_of(record), {}).get(phase) for record in (a, b))
         launches = [_launches(record.figures, phase) for record in (a, b)]
-        if launched[0] is not None and launched[1] is not None:
-            speeds = [one.estimate.value for one in launched if one is not None]
-            ratio = launched_ratio(launched[0], launched[1])
-            yield Cell(phase, *speeds, "ratio", False, ratio, note=OF_LAUNCHES)
+        if ours is not None and theirs is not None:
+            means = ours.estimate.value, theirs.estimate.value
+            yield Cell(phase, *means, "ratio", False, launched_ratio(ours, theirs), note=OF_LAUNCHES)
         elif min(map(len, launches)) >= LEAST:
             ratio = launch_ratio(*launches)
             yield Cell(phase, one, other, "ratio", False, ratio, note=OF_LAUNCHES)

@@ -1,7 +1,8 @@
 """`qbench bench MODEL...`: tokens per second, share of the roofline, memory; of several in turn, and their ratios."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -28,6 +29,7 @@ from qbench.cli.progress import progress_bar
 from qbench.cli.run_options import with_run_options
 from qbench.devices import CPU
 from qbench.measure.host.busy import busy_share, busy_warning
+from qbench.measure.launch import MAX_LAUNCHES
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics
 from qbench.measure.records.kept_row import keep_row
@@ -40,6 +42,14 @@ if TYPE_CHECKING:
 
 LEAST_REPETITIONS = 6  # the fewest that tell an interval of a median
 PRECISION = 0.02  # half of what a 5 % regression is told apart by
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """count: of the processes per model; pause_s: before each after the first"""
+
+    count: int
+    pause_s: float
 
 
 @click.command("bench")
@@ -78,6 +88,20 @@ PRECISION = 0.02  # half of what a 5 % regression is told apart by
     "--vs", type=click.Choice(["llama.cpp"]), help="Run the same GGUF file through this program in turn, with kv-f16."
 )
 @cpu_time_option
+@click.option(
+    "--launches",
+    type=click.IntRange(1, MAX_LAUNCHES),
+    default=1,
+    show_default=True,
+    help="Number of processes per model; the intervals then include the spread between processes.",
+)
+@click.option(
+    "--pause",
+    type=FiniteRange(min=0),
+    default=10,
+    show_default=True,
+    help="Seconds before each further launch.",
+)
 @click.option("--keep", type=click.Path(), help="Append the measurements of --vs as records to this file or folder.")
 @kv_option
 @cache_list_options
@@ -90,13 +114,14 @@ PRECISION = 0.02  # half of what a 5 % regression is told apart by
 @json_option
 @with_run_options("kv", "device", "prefill", "prefill_chunk", "attention", "kv_ram", "kv_disk", "memory")
 def command(
-    models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, keep, layouts, policies, as_json,
-    options: RunOptions, **until,
+    models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, launches, pause, keep, layouts, policies,
+    as_json, options: RunOptions, **until,
 ) -> None:  # fmt: skip
     """Speed and memory of MODEL: prefill (pp) and decode (tg) as llama-bench defines them.
 
     Several depths, batches or numbers of threads, as in 0,4096, are measured one after the other. Several models take
-    turns, each in a process of its own; the output has the ratio of each to the first, with its interval. --cache or
+    turns, each in a process of its own; the output has the ratio of each to the first, with its interval. Processes of
+    the same code differ by a few percent, which only --launches puts into the intervals. --cache or
     --policy give a table of all pairs that are possible.
     """
     from qbench.speed.side_by_side import contenders
@@ -116,16 +141,20 @@ def command(
         raise click.UsageError("--memory is for one model, and not for --vs")
     if of_caches and not alone:
         raise click.UsageError("--cache and --policy are for one model, and not for --vs")
+    plain = vs is None and not of_caches and options.device == CPU and options.memory_bytes is None
+    if launches > 1 and not plain:
+        raise click.UsageError("--launches is for models on the CPU, and not for --vs, --cache, --policy or --memory")
     if vs is not None:
         check_comparison(vs, models, recipes, batches, counts)
         print_comparison(models[0], cases, options, clock, keep, as_json)
     elif of_caches:
         pairs = pairs_of(layouts or (DYNAMIC,), policies or (FULL,))
         print_caches(models[0], cases, options, counts, pairs, as_json)
-    elif alone:
+    elif alone and launches == 1:
         print_bench(models[0], cases, options, counts, as_json)
     else:
-        print_side_by_side(contenders(models, recipes), cases, options, counts, clock, as_json)
+        spread = Launches(launches, pause)
+        print_side_by_side(contenders(models, recipes), cases, options, counts, clock, spread, as_json)
 
 
 def how_long(repetitions: int | None, precision: float | None, budget: float) -> dict:
@@ -165,13 +194,18 @@ def print_side_by_side(
     options: RunOptions,
     threads: Sequence[int | None],
     clock: str,
+    launches: Launches,
     as_json: bool,
 ) -> None:
     """One object, or one block of lines, for each model of each case."""
+    from qbench.speed.launches import bench_launches
     from qbench.speed.side_by_side import bench_side_by_side
 
     with progress_bar(f"bench {' '.join(one.spec for one in sides)}") as update:
-        measured = bench_side_by_side(sides, cases, options, threads=threads, clock=clock, progress=update)
+        bench = bench_side_by_side
+        if launches.count > 1:
+            bench = partial(bench_launches, launches=launches.count, pause_s=launches.pause_s)
+        measured = bench(sides, cases, options, threads=threads, clock=clock, progress=update)
         rows = (row for rows in measured for row in rows)
         for number, row in enumerate(rows):
             print_row(row, as_json, number)

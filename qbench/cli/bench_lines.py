@@ -42,6 +42,7 @@ def readable(result: Metrics) -> dict[str, str | None]:
         **prefill_lines(facts),
         **{test_name(speed, phase): throughput(figures, shares[phase], phase) for phase in PHASES},
         **ratio_lines(result),
+        **launch_lines(result),
         "ttft, tpot": f"{milliseconds(figures.ttft_ms)}, {milliseconds(figures.tpot_ms)}",
         "measured": measured_line(present(figures.samples), speed.clock),
         "machine": machine_line(result),
@@ -97,10 +98,21 @@ def milliseconds(value: float | None) -> str:
 def ratio_lines(result: Metrics) -> dict[str, str]:
     """How many times as fast as the first of several models, for each of the others."""
     found, few = result.ratio or {}, None
-    if any(ratio["low"] is not None for ratio in found.values()):
+    if not result.launches and any(ratio["low"] is not None for ratio in found.values()):
         few = told_of_few(num_rounds(samples_of(result)))
     lines = {f"{phase} ratio": ratio_text(ratio) for phase, ratio in found.items()}
     return lines | ({"few rounds": few} if few else {})
+
+
+def launch_lines(result: Metrics) -> dict[str, str]:
+    """ "3 processes: pp 5012, 5130, 5077; tg 404.1, 399.8, 410.2 tok/s": the median of each"""
+    speed, launches = present(result.speed), result.launches or []
+    parts = []
+    for phase in PHASES:
+        tokens = (speed.batch or 1) * (getattr(speed, phase) or 0)
+        rates = [tokens / median(launch.seconds[phase][0]) for launch in launches if launch.seconds.get(phase)]
+        parts += [f"{phase} {', '.join(f'{rate:.4g}' for rate in rates)}"] if rates else []
+    return {"launches": f"{len(launches)} processes: {'; '.join(parts)} tok/s"} if parts else {}
 
 
 def ratio_text(ratio: Mapping[str, float | None]) -> str:

@@ -2,7 +2,9 @@
 
 import json
 
+import numpy as np
 import pytest
+from support.close import assert_close
 
 from qbench.cli.bench import how_long
 from qbench.cli.bench_lines import energy_line, outliers_of, ratio_lines, readable
@@ -72,6 +74,20 @@ def test_several_models_take_turns(qbench):
     assert "pp ratio" not in readable(Metrics.from_json(first))
 
 
+def test_several_launches_give_one_row_with_the_spread_between_them(qbench):
+    argv = ("rand:tiny", "--recipe", "bf16", "--recipe", "q8_0", *QUICK, "--launches", "3", "--pause", "0", "--json")
+    first, second = rows(qbench("bench", *argv))
+    for row in (first, second):
+        of_launches = [1 / np.median(launch["tg"][0]) for launch in row["launches"]]
+        assert_close([row["tg_tok_s"]], [row["tg"] * np.exp(np.mean(np.log(of_launches)))], rtol=1e-12)
+        assert_close([row["tg_tok_s"] * row["tpot_ms"]], [1e3], rtol=1e-12)
+        low, high = row["interval"]["tg_tok_s"]
+        assert low < row["tg_tok_s"] < high
+    ratio = second["ratio"]["tg"]
+    assert first["ratio"] is None and ratio["low"] < ratio["value"] < ratio["high"] and "p_value" in ratio
+    assert readable(Metrics.from_json(first))["launches"].startswith("3 processes: pp ")
+
+
 def test_a_ratio_of_few_rounds_says_what_its_interval_is_worth():
     ratio = {"value": 1.2, "low": 1.1, "high": 1.3, "p_value": 0.01}
 
@@ -119,6 +135,7 @@ def test_the_budget_ends_it(qbench):
         pytest.param(["rand:tiny", "-p", "99999999"], ["context holds"], id="too long for several"),
         pytest.param(["--cpu-time"], ["several models"], id="processor time of one model"),
         pytest.param(["rand:tiny", "--cpu-time", "--threads", "2"], ["--threads 1"], id="two threads at that"),
+        pytest.param(["--launches", "2", "--cache", "static"], ["--launches", "--cache"], id="launches of caches"),
         pytest.param(["--vs", "llama.cpp", "-b", "2"], ["batch of 1"], id="a batch beside llama.cpp"),
         pytest.param(["--vs", "llama.cpp", "rand:tiny"], ["one file"], id="two models beside llama.cpp"),
     ],

@@ -7,6 +7,8 @@ from qbench.attention_choice import check_attention
 from qbench.cache_spec import DENSE, DYNAMIC, FULL, CacheSpec
 from qbench.compute import FAST, check_compute
 from qbench.devices import CPU, check_device_name
+from qbench.expert_placement import DYNAMIC as DYNAMIC_EXPERTS
+from qbench.expert_placement import check_placement
 from qbench.threads import check_threads
 from quant.errors import InputError
 from quant.json_data import JsonData
@@ -29,6 +31,7 @@ class RunOptions(JsonData):
     kv_ram     bytes of memory for keys and values, which spill to a disk beyond it; None: all stay in memory
     kv_disk    bytes of that disk; None: 10 GiB
     memory_bytes  limit of the process's memory; weights that do not fit are read from a file; None: no limit
+    expert_placement  experts that stay within it, one of qbench.expert_placement.PLACEMENTS
     """
 
     # Other checkouts, which the gate times, lack these.
@@ -39,6 +42,7 @@ class RunOptions(JsonData):
         "kv_ram",
         "kv_disk",
         "memory_bytes",
+        "expert_placement",
     )
 
     recipe: str | None = None
@@ -54,12 +58,16 @@ class RunOptions(JsonData):
     kv_ram: int | None = None
     kv_disk: int | None = None
     memory_bytes: int | None = None
+    expert_placement: str = DYNAMIC_EXPERTS
 
     def __post_init__(self) -> None:
         check_compute(self.compute)
         check_device_name(self.device)
         check_attention(self.attention, self.device, self.cache_spec)  # which checks its own three
         check_threads(self.threads)
+        check_placement(self.expert_placement)
+        if self.memory_bytes is None and self.expert_placement != DYNAMIC_EXPERTS:
+            raise InputError("an expert placement goes with a memory limit; give --memory, or leave it out")
         if self.memory_bytes is not None and (self.recipe is not None or self.device != CPU):
             raise InputError(
                 "a memory limit is for a model as it is stored, on the CPU; write it with `qbench quantize`"

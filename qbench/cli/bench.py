@@ -112,7 +112,9 @@ class Launches:
 @device_option
 @limit_option
 @json_option
-@with_run_options("kv", "device", "prefill", "prefill_chunk", "attention", "kv_ram", "kv_disk", "memory")
+@with_run_options(
+    "kv", "device", "prefill", "prefill_chunk", "attention", "kv_ram", "kv_disk", "memory", "expert_placement"
+)
 def command(
     models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, launches, pause, keep, layouts, policies,
     as_json, options: RunOptions, **until,

@@ -27,8 +27,9 @@ from qbench.run_options import RunOptions
 @limit_option
 @json_option
 @with_run_options(
-    "recipe", "kv", "cache", "policy", "compute", "device", "threads", "prefill_chunk", "attention", "prefill", "memory"
-)
+    "recipe", "kv", "cache", "policy", "compute", "device", "threads", "prefill_chunk", "attention", "prefill",
+    "memory", "expert_placement",
+)  # fmt: skip
 def command(model, quality, tasks, as_json, options: RunOptions) -> None:
     """Quality of MODEL: perplexity under named protocols, KLD and same-top share against a reference."""
     check_tasks(tasks, quality.asked)

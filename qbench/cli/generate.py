@@ -37,8 +37,9 @@ from quant.errors import InputError
 @limit_option
 @json_option
 @with_run_options(
-    "recipe", "kv", "cache", "policy", "prefill", "prefill_chunk", "attention", "kv_ram", "kv_disk", "threads", "memory"
-)
+    "recipe", "kv", "cache", "policy", "prefill", "prefill_chunk", "attention", "kv_ram", "kv_disk", "threads",
+    "memory", "expert_placement",
+)  # fmt: skip
 def command(
     model, prompt, max_new_tokens, temperature, top_p, top_k, min_p, repetition_penalty, stop, logprobs, seed, as_json,
     options: RunOptions,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import click
 
 from qbench.byte_text import UNITS, parse_bytes
+from qbench.expert_placement import DYNAMIC, PLACEMENTS
 from quant.errors import InputError
 
 
@@ -28,7 +29,15 @@ MEMORY_SIZE = MemorySize()
 
 def limit_option(command: Callable) -> Callable:
     text = "Memory limit of the process, e.g. 2GiB; weights that do not fit are read from disk in each forward pass."
-    return click.option("--memory", type=MEMORY_SIZE, help=text)(command)
+    placement = click.option(
+        "--expert-placement",
+        type=click.Choice(PLACEMENTS),
+        default=DYNAMIC,
+        show_default=True,
+        help="Experts that stay in memory under --memory: those used last, as many in each layer, those used most, "
+        "or those of the first or last layers.",
+    )
+    return click.option("--memory", type=MEMORY_SIZE, help=text)(placement(command))
 
 
 def enough(num_bytes: int) -> str:

@@ -11,7 +11,9 @@ class Offload(JsonRow):
 
     pinned_bytes    of weights that stay
     ring_bytes      of the memory that the others pass through
-    streamed_bytes  that each forward pass reads from the disk
+    streamed_bytes  that each forward pass reads from the disk, without experts
+    expert_bytes    of memory for routed experts; None: the model has none
+    expert_hits     experts that a layer's call found in memory; expert_misses: those that it read
     read_bytes      since the model was loaded
     """
 
@@ -19,4 +21,7 @@ class Offload(JsonRow):
     pinned_bytes: int | None = None
     ring_bytes: int | None = None
     streamed_bytes: int | None = None
+    expert_bytes: int | None = None
+    expert_hits: int | None = None
+    expert_misses: int | None = None
     read_bytes: int | None = None

@@ -28,7 +28,7 @@ class DiskProbe:
         start = time.perf_counter()
         self.peak_bytes = max(self.peak_bytes, peak_rss_bytes())
         weights = self.model.weights
-        is_read = weights.shares.streamed_bytes > 0
+        is_read = weights.shares.streamed_bytes > 0 or weights.reads_experts
         found = weights.disk_bandwidth(PROBED_BYTES) if is_read else measure_bandwidth(self.threads)
         reset_peak_rss()
         self.seconds += time.perf_counter() - start
@@ -36,7 +36,11 @@ class DiskProbe:
 
 
 def disk_work(work: Mapping[str, Mapping[str, float]], model: OffloadedModel) -> dict[str, dict[str, float]]:
-    """`work` with the bytes that a step reads from the disk in place of those from memory, if it reads any."""
+    """`work` with the bytes that a step reads from the disk in place of those from memory, if it reads any.
+
+    Experts do not count: a step reads those that its tokens choose and that are not in memory, which nobody knows
+    before.
+    """
     streamed = float(model.weights.shares.streamed_bytes)
     least = {key: dict(of) for key, of in work.items()}
     return least | ({"tg_bytes": {"linears": streamed, "norms_and_biases": 0.0}} if streamed else {})
@@ -46,11 +50,14 @@ def offload_of(model: Any) -> Offload | None:
     """The shares of the memory limit; None without a limit."""
     if not isinstance(model, OffloadedModel):
         return None
-    shares = model.weights.shares
+    shares, experts = model.weights.shares, model.weights.experts
     return Offload(
         memory_limit_bytes=shares.limit_bytes,
         pinned_bytes=shares.pinned_bytes,
         ring_bytes=shares.ring_bytes,
         streamed_bytes=shares.streamed_bytes,
+        expert_bytes=shares.expert_bytes if experts else None,
+        expert_hits=experts.hits if experts else None,
+        expert_misses=experts.misses if experts else None,
         read_bytes=model.weights.streamer.read_bytes,
     )

@@ -99,8 +99,14 @@ PackedExperts::PackedExperts(const Linears& gate, const Linears& up, const Linea
 
 nb::object PackedExperts::forward(const Array& x, const Array& chosen, const Array& weights,
                                   const std::optional<std::string>& isa, const std::optional<std::string>& path,
-                                  std::optional<nb::object> out) {
+                                  std::optional<nb::object> out, int64_t begin, std::optional<int64_t> end) {
     const Choices all = choices_of(x, chosen, weights);
+    const auto num_experts = static_cast<int64_t>(experts_.experts().size());
+    const Some some{begin, end.value_or(num_experts)};
+    if (begin < 0 || some.end > num_experts || begin > some.end || (begin > 0 && !out))
+        throw std::invalid_argument("begin, end: got " + std::to_string(begin) + " and " + std::to_string(some.end) +
+                                    ", expected 0 to " + std::to_string(num_experts) +
+                                    ", and an out to add to unless begin is 0");
     const int64_t hidden_size = experts_.hidden_size();
     if (!out) out = empty_float32(all.num_tokens, hidden_size);
     float* y = require_output(*out, "out", all.num_tokens, hidden_size);
@@ -111,9 +117,9 @@ nb::object PackedExperts::forward(const Array& x, const Array& chosen, const Arr
     const linear::Path forced_path = path ? linear::parse_path(*path) : linear::Path::automatic;
     for (int64_t token = 0; token < all.num_tokens; token += call_tokens) {
         const int64_t first = token * all.num_chosen;
-        const Choices some{all.experts + first, all.weights + first, std::min(call_tokens, all.num_tokens - token),
-                           all.num_chosen};
-        Call call(experts_, x_data + token * hidden_size, some, y + token * hidden_size, forced, forced_path);
+        const Choices piece{all.experts + first, all.weights + first, std::min(call_tokens, all.num_tokens - token),
+                            all.num_chosen};
+        Call call(experts_, x_data + token * hidden_size, piece, y + token * hidden_size, forced, forced_path, some);
         nb::gil_scoped_release release;
         ran_ = call.run();
     }
@@ -196,7 +202,7 @@ void bind(nb::module_& m) {
         .def(nb::init<const Linears&, const Linears&, const Linears&, int64_t>(), "gate"_a, "up"_a, "down"_a,
              "num_shared"_a = 0)
         .def("forward", &PackedExperts::forward, "x"_a, "chosen"_a, "weights"_a, "isa"_a = nb::none(),
-             "path"_a = nb::none(), "out"_a = nb::none(),
+             "path"_a = nb::none(), "out"_a = nb::none(), "begin"_a = 0, "end"_a = nb::none(),
              "y[m] = sum over the chosen experts of weights[m, j] * expert(x[m]), in ascending order of experts.\n\n"
              "x        [M, K] float32, contiguous\n"
              "chosen   [M, k] int64 in [0, num_experts), contiguous\n"
@@ -206,7 +212,10 @@ void bind(nb::module_& m) {
              "         tokens\n"
              "out      [M, K] float32, contiguous, written and returned; x itself or apart from it; None: a new\n"
              "         array\n"
-             "raises   ValueError (shape, strides, path, an expert that is not there), TypeError (dtype),\n"
+             "begin, end  experts that run, shared ones counted last; None: all from begin. If begin is not 0 they add "
+             "to\n"
+             "         out, so that calls over 0 to n and n to the end give the bits of one call\n"
+             "raises   ValueError (shape, strides, path, begin, end, an expert that is not there), TypeError (dtype),\n"
              "         RuntimeError (isa not on this machine)")
         .def("feed_forward", &PackedExperts::feed_forward, "router"_a, "x"_a, "norm_weight"_a = nb::none(),
              "eps"_a = 0.0f, "residual"_a = nb::none(),

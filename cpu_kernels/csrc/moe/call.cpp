@@ -88,14 +88,15 @@ float* columns_from(float* rows, int64_t begin) { return rows - begin * panel_ro
 }  // namespace
 
 Call::Call(const Experts& layer, const float* x, const Choices& choices, float* y, std::optional<std::string_view> isa,
-           linear::Path path)
+           linear::Path path, const Some& some)
     : experts_(layer.experts()),
       steps_(steps_for(isa)),
       x_(x),
       y_(y),
       num_tokens_(choices.num_tokens),
+      adds_(some.begin > 0),
       places_(sort_by_expert(choices, static_cast<int64_t>(experts_.size()), layer.num_shared())) {
-    for (size_t e = 0; e < experts_.size(); e++)
+    for (int64_t e = some.begin; e < some.end; e++)
         add_pieces(experts_[e], places_.begin[e], places_.begin[e + 1], isa, path);
     Stage stage{};
     for (const Piece& piece : pieces_) {
@@ -171,7 +172,7 @@ void Call::round_token(int64_t token) {
     const int64_t hidden_size = first_gate().row_size();
     const linear::InputFormat& input = first_gate().input();
     input.prepare(x_ + token * hidden_size, tokens_ + token * input.token_bytes(), 0, steps_.isa);
-    std::fill_n(y_ + token * hidden_size, hidden_size, 0.0f);
+    if (!adds_) std::fill_n(y_ + token * hidden_size, hidden_size, 0.0f);
 }
 
 // Of an expert's tokens, side by side: where they lie, or copied to this thread's own memory, which it keeps in its L2.

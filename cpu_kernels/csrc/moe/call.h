@@ -43,14 +43,18 @@ struct Stage { int64_t bytes, products; };
 // What multiplied, each as the last of its kind that ran.
 struct Ran { Isa gate, up, down; };
 
+// Experts [begin, end) of a layer, shared ones counted last. A call with begin > 0 adds to y, so that the parts of a
+// layer, one after the other, give the bits of the whole.
+struct Some { int64_t begin, end; };
+
 class Call {
 public:
     // x, y [M, K], both contiguous; isa and path as in Weight::choose, for the tokens that an expert gets.
     // Reads the environment for what runs: with the GIL held.
     Call(const Experts& layer, const float* x, const Choices& choices, float* y, std::optional<std::string_view> isa,
-         linear::Path path);
+         linear::Path path, const Some& some);
 
-    // Writes y [M, K]. Nothing multiplied where no expert has a token.
+    // Writes y [M, K], or adds to it. Nothing multiplied where no expert has a token.
     std::optional<Ran> run();
 
 private:
@@ -75,6 +79,7 @@ private:
     const float* x_;
     float* y_;
     int64_t num_tokens_;
+    bool adds_;
     Places places_;
     std::deque<Piece> pieces_;
     std::vector<GateUpTask> gate_up_tasks_;

@@ -49,7 +49,8 @@ std::optional<Ran> feed_forward(const Net& net, const fused::Rows& x, const std:
         std::optional<Call> call;
         choices.reading([&] {
             call.emplace(*net.experts, rows, Choices{experts, weights, count, num_chosen}, out + first * size,
-                         std::nullopt, linear::Path::automatic);
+                         std::nullopt, linear::Path::automatic,
+                         Some{0, static_cast<int64_t>(net.experts->experts().size())});
         });
         ran = call->run();
         if (!residual.data) continue;

@@ -41,7 +41,8 @@ public:
     const Experts& experts() const { return experts_; }
 
     nb::object forward(const Array& x, const Array& chosen, const Array& weights, const std::optional<std::string>& isa,
-                       const std::optional<std::string>& path, std::optional<nb::object> out);
+                       const std::optional<std::string>& path, std::optional<nb::object> out, int64_t begin,
+                       std::optional<int64_t> end);
     nb::object feed_forward(const Router& router, const Array& x, const std::optional<Array>& norm_weight, float eps,
                             const std::optional<Array>& residual);
     std::optional<nb::tuple> last_isa() const;

@@ -12,19 +12,25 @@ from qbench.runtime.layers.blocks import BlockBuilder
 from qbench.runtime.layers.embedding import StoredTable
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.linear import PackedLinear
+from qbench.runtime.layers.moe import ExpertFeedForward
 from qbench.runtime.layers.norm import Norm
+from qbench.runtime.offload.experts import ExpertStore, StreamedExperts
 from qbench.runtime.offload.region import Region
 from qbench.runtime.offload.stream_file import StreamFile
 from qbench.runtime.offload.units import PlacedLinear, Unit
-from quant.models import ModelConfig
+from quant.models import ModelConfig, split_name
+from quant.present import present
 from quant.qtensor import QTensor
 
 
 class StreamedBuilder(BlockBuilder):
     """Builds blocks over units. Weights outside the units are read and held as `BlockBuilder` does it.
 
-    read  name -> that tensor of the source
+    read   name -> that tensor of the source
+    store  of the experts, which are built over it; None: the model has none
     """
+
+    store: ExpertStore | None = None
 
     def __init__(
         self, config: ModelConfig, read: Callable[[str], QTensor], impl: str, units: Sequence[Unit], file: StreamFile,
@@ -44,6 +50,10 @@ class StreamedBuilder(BlockBuilder):
         self.impls |= dict(zip(names, linears.impl_names, strict=True))
         self.weight_bytes += linears.size_bytes
         return linears
+
+    def experts(self, prefix: str) -> ExpertFeedForward:
+        made, layer = super().experts(prefix), split_name(f"{prefix}.")[1]
+        return made if self.store is None else StreamedExperts(made, present(layer), self.store)
 
     def _linear(self, unit: str, placed: PlacedLinear) -> PackedLinear:
         memory = self._region.view(unit)[placed.start : placed.start + placed.size_bytes]

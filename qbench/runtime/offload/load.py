@@ -18,10 +18,12 @@ from qbench.runtime.model import Model
 from qbench.runtime.offload.budget import Budget
 from qbench.runtime.offload.builder import FileTable, StreamedBuilder
 from qbench.runtime.offload.direct_file import DirectFile
+from qbench.runtime.offload.experts import ExpertStore
+from qbench.runtime.offload.placement import split_experts
 from qbench.runtime.offload.region import Region
 from qbench.runtime.offload.stream_file import stream_file
 from qbench.runtime.offload.streamer import Streamer
-from qbench.runtime.offload.units import HEAD_UNIT, units_of
+from qbench.runtime.offload.units import HEAD_UNIT, Unit, units_of
 from qbench.runtime.offload.weights import StreamedWeights
 from qbench.runtime.token_kinds import token_kinds
 from quant.errors import InputError
@@ -52,6 +54,7 @@ def load_offloaded(
     region = Region(units)
     streamer = Streamer(DirectFile(file.path), region, units, file.starts, file.crcs)
     builder = StreamedBuilder(config, source.read, impl, units, file, region)
+    store = builder.store = _expert_store(streamer, region, units, options.expert_placement, config)
     kv = KVScheme.of(source.config, config, source.spec)
     caches = CacheMaker(config, kv, impl, options.cache_spec, partial(token_kinds, source.tokenizer), options.attention)
     embedding = builder.embedding(FileTable(file))
@@ -59,13 +62,21 @@ def load_offloaded(
     blocks = [builder.block(layer) for layer in range(config.num_layers)]
     norm = builder.norm(FINAL_NORM)
     caches.expand = [block.attention.expanded for block in blocks] if config.mla else []
-    weights = StreamedWeights(streamer, region, units, Budget(source, options, impl))
+    weights = StreamedWeights(streamer, region, units, Budget(source, options, impl), store)
     for layer, block in enumerate(blocks):
         block.before = partial(weights.enter, f"layer {layer}")
     model = OffloadedModel(config, embedding, blocks, norm, weights.head(head), caches, path)
     model.impls, model.weight_bytes, model.weights = builder.impls, builder.weight_bytes, weights
     weakref.finalize(model, streamer.close)
     return model
+
+
+def _expert_store(
+    streamer: Streamer, region: Region, units: list[Unit], rule: str, config: ModelConfig
+) -> ExpertStore | None:
+    """None for a model without routed experts that can be streamed."""
+    _, experts = split_experts(units)
+    return ExpertStore(streamer, region, experts, rule, config.moe) if config.moe and experts else None
 
 
 def _head(builder: StreamedBuilder, config: ModelConfig) -> FusedLinears:

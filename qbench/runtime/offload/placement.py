@@ -12,19 +12,47 @@ AHEAD_BYTES = READERS * CHUNK_BYTES  # beyond the unit that is computed with: re
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """pinned: units that stay; streamed: the others in the order of a forward pass; ring_bytes: memory for those"""
+    """Shares of the memory for weights.
+
+    pinned        units that stay
+    streamed      the others in the order of a forward pass, through ring_bytes
+    expert_bytes  for experts, which are read when they are chosen
+    """
 
     pinned: frozenset[str]
     streamed: tuple[str, ...]
     ring_bytes: int
+    expert_bytes: int = 0
 
 
 def least_bytes(units: Sequence[Unit], region: Region) -> int:
-    """Memory below which a forward pass cannot run: its largest unit."""
-    return max(region.held_bytes(unit.name) for unit in units)
+    """Memory below which a forward pass cannot run: its largest unit, and its largest expert."""
+    return sum(max((region.held_bytes(unit.name) for unit in some), default=0) for some in split_experts(units))
 
 
-def place(units: Sequence[Unit], region: Region, memory_bytes: int) -> Placement:
+def split_experts(units: Sequence[Unit]) -> tuple[list[Unit], list[Unit]]:
+    """Units that each forward pass reads, and experts."""
+    return [unit for unit in units if unit.expert is None], [unit for unit in units if unit.expert is not None]
+
+
+def place(units: Sequence[Unit], region: Region, memory_bytes: int, num_chosen: int = 1) -> Placement:
+    """Units of every pass first, experts in the rest: a pass reads the former whole, and of the latter few.
+
+    num_chosen   experts of a token, for which there is room if possible, so that one call finds all of its own
+    source       KTransformers: dense parts on the fast device, experts in the large memory
+    """
+    always, experts = split_experts(units)
+    sizes = [region.held_bytes(unit.name) for unit in experts]
+    least, whole = sum(sorted(sizes)[-num_chosen:]), sum(region.held_bytes(unit.name) for unit in units) - sum(sizes)
+    if not experts:
+        return _place_always(always, region, memory_bytes)
+    least_always = least_bytes(always, region)
+    expert_bytes = min(sum(sizes), max(memory_bytes - whole, min(least, memory_bytes - least_always)))
+    placed = _place_always(always, region, memory_bytes - expert_bytes)
+    return Placement(placed.pinned, placed.streamed, placed.ring_bytes, expert_bytes)
+
+
+def _place_always(units: Sequence[Unit], region: Region, memory_bytes: int) -> Placement:
     """As many units pinned as fit next to the ring of the others.
 
     The largest are pinned first, since the ring must hold the largest that is not. Among equal units the pinned ones

@@ -98,6 +98,21 @@ class Streamer:
                 self._free += self._region.held_bytes(name)
                 self._changed.notify_all()
 
+    def drop(self, names: Sequence[str]) -> None:
+        """Give up the memory of units outside the order."""
+        with self._changed:
+            for name in names:
+                if name in self._resident:
+                    self._drop(name)
+
+    def bring(self, names: Sequence[str]) -> None:
+        """Read units outside the order, all at once; `need` waits for each."""
+        with self._changed:
+            for name in names:
+                if name not in self._resident and name not in self._coming:
+                    self._queue(name)
+            self._changed.notify_all()
+
     def bandwidth(self, names: Sequence[str], most_bytes: int) -> float:
         """Bytes per second of direct reads of these units, with as many requests, and no computation."""
         spans = [

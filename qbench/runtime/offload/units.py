@@ -42,7 +42,7 @@ def units_of(source: Source, config: ModelConfig, impl: str) -> list[Unit]:
     """Units of a model in the order in which a forward pass reads them.
 
     Weights that cpu_kernels do not pack are in no unit, nor are routers, and of latent attention its projections,
-    whose heads are packed a second time: all of these stay in memory.
+    whose heads are packed a second time: all of these stay in memory. An expert is a unit of its own.
     """
     members: dict[tuple[str, int | None, int | None], list[tuple[str, TensorInfo]]] = {}
     for name in expected_tensors(config):
@@ -63,14 +63,14 @@ def _unit_of(name: str, config: ModelConfig) -> tuple[str, int | None, int | Non
     """Name, layer and expert of the unit that the tensor belongs to; None: it stays in memory."""
     if name == (EMBEDDING if config.tie_word_embeddings else HEAD):
         return HEAD_UNIT, None, None
-    _, layer, _ = split_name(name)
+    _, layer, expert = split_name(name)
     module = name.removesuffix("_proj.weight").removesuffix(".weight").rsplit(".", 1)[0]
     is_linear = name.endswith(".weight") and layer is not None and "norm" not in name.rsplit(".", 2)[1]
     if not is_linear or (config.mla and module.endswith(".self_attn")):
         return None
     if name.endswith(".gate.weight"):  # the router
         return None
-    return f"layer {layer}", layer, None
+    return (f"layer {layer}" if expert is None else f"layer {layer} expert {expert}"), layer, expert
 
 
 def _placed(name: str, layer: int | None, expert: int | None, tensors: list[tuple[str, TensorInfo]]) -> Unit:

@@ -8,6 +8,7 @@ from qbench.runtime.caches.step import Step
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.offload.budget import MARGIN_BYTES, Budget
 from qbench.runtime.offload.builder import StreamedHead
+from qbench.runtime.offload.experts import ExpertStore
 from qbench.runtime.offload.placement import Placement, least_bytes, place
 from qbench.runtime.offload.region import Region
 from qbench.runtime.offload.streamer import Streamer
@@ -18,22 +19,29 @@ from quant.present import present
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Bytes of the limit, of the weights that stay, and of the ring for the others.
+    """Bytes of the limit, of the weights that stay, of the ring for the others, and of the experts in memory.
 
-    streamed_bytes   that each forward pass reads
+    streamed_bytes   that each forward pass reads, without experts
     """
 
     limit_bytes: int
     pinned_bytes: int
     ring_bytes: int
+    expert_bytes: int
     streamed_bytes: int
 
 
 class StreamedWeights:
-    """Says before each layer that its unit is needed and that the one before it is done with."""
+    """Says before each layer that its unit is needed and that the one before it is done with.
 
-    def __init__(self, streamer: Streamer, region: Region, units: list[Unit], budget: Budget) -> None:
+    experts   the routed ones, which are read if a router chooses them; None: the model has none
+    """
+
+    def __init__(
+        self, streamer: Streamer, region: Region, units: list[Unit], budget: Budget, experts: ExpertStore | None
+    ) -> None:
         self.streamer, self.region, self.units, self.budget = streamer, region, units, budget
+        self.experts = experts
         self.placement: Placement | None = None
         self.placement_bytes = 0
         self._names = {unit.name for unit in units}
@@ -53,11 +61,18 @@ class StreamedWeights:
         free = max(free, least)
         if self.placement is None or self.budget.must_place(self.placement_bytes, free):
             self._place(free)
+        if self.experts is not None:
+            self.experts.begin()
 
     def _place(self, free: int) -> None:
-        placed = self.placement = place(self.units, self.region, free)
+        num_chosen = 1 if self.experts is None else self.experts.num_chosen
+        placed = self.placement = place(self.units, self.region, free, num_chosen)
         self._streamed, self.placement_bytes = frozenset(placed.streamed), free
-        self.streamer.stream(placed.streamed, placed.ring_bytes, placed.pinned)
+        stays = placed.pinned
+        if self.experts is not None:
+            self.experts.resize(placed.expert_bytes)
+            stays |= self.experts.resident
+        self.streamer.stream(placed.streamed, placed.ring_bytes, stays)
 
     @property
     def shares(self) -> Shares:
@@ -68,12 +83,19 @@ class StreamedWeights:
             limit_bytes=self.budget.limit_bytes,
             pinned_bytes=sum(held(name) for name in placed.pinned),
             ring_bytes=placed.ring_bytes,
+            expert_bytes=placed.expert_bytes,
             streamed_bytes=sum(stored[name] for name in placed.streamed),
         )
 
     def disk_bandwidth(self, most_bytes: int) -> float:
         """Bytes per second that the disk gives when only it is at work, for units that forward passes read."""
-        return self.streamer.bandwidth(present(self.placement).streamed, most_bytes)
+        experts = [unit.name for unit in self.units if unit.expert is not None]
+        return self.streamer.bandwidth(present(self.placement).streamed or experts, most_bytes)
+
+    @property
+    def reads_experts(self) -> bool:
+        """Whether some experts are not in memory."""
+        return self.experts is not None and self.experts.total_bytes > self.shares.expert_bytes
 
     def enter(self, unit: str) -> None:
         self.leave()

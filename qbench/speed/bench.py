@@ -8,6 +8,7 @@ from typing import Any
 
 from qbench.cache_spec import DYNAMIC, FULL
 from qbench.calibration.open_subject import open_subject
+from qbench.devices import CPU
 from qbench.measure.host.device_memory import peak_device_bytes, reset_peak_device
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
@@ -20,6 +21,7 @@ from qbench.runtime import load_model
 from qbench.runtime.load import set_threads
 from qbench.runtime.offload import OffloadedModel
 from qbench.speed.case_facts import CaseFacts, case_facts
+from qbench.speed.case_memory import check_case_memory
 from qbench.speed.disk import DiskProbe, disk_work, offload_of
 from qbench.speed.machine_peaks import CurrentPeaks, busy_during, measure_machine_peaks
 from qbench.speed.peaks import last_cache_bytes, measure_bandwidth
@@ -62,7 +64,7 @@ def bench_cases(
     machine_peaks  from another row: taken while they are young, and others leave as much of
               the machine as then; None: measured after each case
     returns   rows with spread and raw samples
-    raises    InputError for impossible sizes, or more tokens than the model's context holds
+    raises    InputError for impossible sizes, more tokens than the model's context holds, or more memory than there is
     """
     start = time.perf_counter()
     threads = threads or (options.threads,)
@@ -70,6 +72,8 @@ def bench_cases(
     open_seconds = time.perf_counter() - start
     for case in cases:
         case.check_context(ModelConfig.of(subject.source).max_positions)
+        if options.device == CPU:
+            check_case_memory(subject.source, options, case)
     known = None if machine_peaks is None else CurrentPeaks.of(machine_peaks)
     is_reset = reset_peak_rss()
     baseline = current_rss_bytes()

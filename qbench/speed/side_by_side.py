@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
+from qbench.calibration.open_subject import with_kv_format
 from qbench.measure.host.clocks import check_clock
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
@@ -16,6 +17,7 @@ from qbench.run_options import DEFAULTS, RunOptions
 from qbench.sources import open_source
 from qbench.speed.bench import speed_of
 from qbench.speed.case_facts import CaseFacts
+from qbench.speed.case_memory import check_case_memory
 from qbench.speed.interleaved import interleave
 from qbench.speed.machine_peaks import measure_machine_peaks
 from qbench.speed.peaks import last_cache_bytes, measure_bandwidth
@@ -72,7 +74,7 @@ def bench_side_by_side(
     ratio    {"pp": Estimate's fields, "tg": ...}: how many times as fast as the first, of the same rounds
     raises   InputError as `bench` does, in the words of the contender's process
     """
-    check(contenders, cases, threads, clock)
+    check(contenders, cases, options, threads, clock)
     for count in threads:
         used = count or available_cores()
         with ExitStack() as stack:
@@ -85,16 +87,22 @@ def bench_side_by_side(
 
 
 def check(
-    contenders: Sequence[Contender], cases: Sequence[SpeedCase], threads: Sequence[int | None], clock: str
+    contenders: Sequence[Contender],
+    cases: Sequence[SpeedCase],
+    options: RunOptions,
+    threads: Sequence[int | None],
+    clock: str,
 ) -> None:
     """raises InputError for what a process would refuse, before one is started"""
     for count in threads:
         check_threads(count)
         check_clock(clock, count or available_cores())
     for one in contenders:
-        limit = ModelConfig.of(open_source(one.spec)).max_positions
+        source = open_source(one.spec)
+        limit = ModelConfig.of(source).max_positions
         for case in cases:
             case.check_context(limit)
+            check_case_memory(with_kv_format(source, options.kv_format, options.device), options, case)
         if one.recipe is not None:
             get_recipe(one.recipe)
 

@@ -17,6 +17,7 @@ from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.decoder_model import DecoderModel
+from qbench.speed.case_memory import check_case_memory
 from qbench.speed.interleaved import interleave
 from qbench.speed.machine_peaks import CurrentPeaks, measure_machine_peaks
 from qbench.speed.peaks import measure_bandwidth, measure_op_peaks
@@ -128,6 +129,7 @@ def compare(
     check_clock(clock, subject.threads)
     for case in cases:
         case.check_context(ModelConfig.of(subject.source).max_positions)
+        check_case_memory(subject.source, options, case)
     model = load_model(subject.source, subject.options)
     ours = TimedModel(model, clock)
     their_kv = kv_type_of(model)

@@ -1,4 +1,23 @@
-"""Memory that this process holds, now and at most."""
+"""Memory that this process holds, now and at most, and memory that it may use."""
+
+from pathlib import Path
+
+import psutil
+
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # version 2, version 1
+
+
+def usable_memory_bytes() -> int:
+    """Installed memory, or the limit of the container if that is less."""
+    limits = [psutil.virtual_memory().total]
+    for path in CGROUP_LIMITS:
+        try:
+            text = Path(path).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():  # version 2 writes "max" for none
+            limits.append(int(text))
+    return min(limits)
 
 
 def current_rss_bytes() -> int:

@@ -63,6 +63,13 @@ def test_bad_caches(qbench, argv, message):
     assert outcome.status == 2 and message in outcome.err and not outcome.out
 
 
+@pytest.mark.parametrize("models", [("rand:tiny",), ("rand:tiny", "rand:tiny")], ids=["alone", "side by side"])
+def test_a_batch_beyond_memory_is_refused_before_anything_is_made(qbench, models):
+    outcome = qbench("bench", *models, *QUICK, "-b", "99999999")
+    assert outcome.status == 2 and not outcome.out
+    assert "batch 99999999 of 8 tokens needs" in outcome.err and "ask for a smaller batch" in outcome.err
+
+
 def test_several_models_take_turns(qbench):
     argv = ("bench", "rand:tiny", "rand:tiny", "--recipe", "bf16", "--recipe", "q8_0", *QUICK, "--cpu-time")
     first, second = rows(qbench(*argv, "--json"))

@@ -8,9 +8,9 @@ import click
 
 from qbench.cli.count_option import count_option
 from qbench.cli.option_group import with_options
-from qbench.cli.output import print_json
+from qbench.cli.output import print_json, print_warning
 from qbench.cli.progress import progress_bar
-from qbench.cli.quality_lines import print_kept, print_quality
+from qbench.cli.quality_lines import few_tokens_warning, print_kept, print_quality
 from qbench.quality.protocols.documents import HOW
 from qbench.quality.quality_settings import QualitySettings
 from qbench.run_options import RunOptions
@@ -96,6 +96,7 @@ def eval_quality(model: str, quality: QualityOptions, options: RunOptions, as_js
 
     with progress_bar(f"evaluate {model}") as update:
         result = evaluate(model, quality.settings, options, progress=update)
+    print_warning(few_tokens_warning(result))
     print_json(result.to_json()) if as_json else print_quality(result)
 
 

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from qbench.quality.save_reference import KeptFile, SavedReference
 
 
+# The loss of a token has a standard deviation of about 3 nats, so the mean of 1,000 is known to about 0.2.
+FEW_TOKENS = 1000
+
+
 def print_quality(result: Metrics) -> None:
     """Perplexity under each protocol, and with a reference the divergence under the first."""
     quality = present(result.quality)
@@ -19,6 +23,17 @@ def print_quality(result: Metrics) -> None:
     if quality.kld:
         lines |= _divergence(quality)
     print_pairs(lines)
+
+
+def few_tokens_warning(result: Metrics) -> str | None:
+    """A warning if the first perplexity is one of too few tokens, else None."""
+    quality = present(result.quality)
+    if quality.perplexity is None or present(quality.num_tokens) >= FEW_TOKENS:
+        return None
+    return (
+        f"warning: perplexity of {quality.num_tokens} tokens says little about a model; use a text of {FEW_TOKENS} "
+        "tokens or more"
+    )
 
 
 def print_kept(result: "SavedReference") -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qbench.measure.records.record import Record
-from qbench.measure.records.record_files import record_files
+from qbench.measure.records.record_files import make_folder, record_files
 from qbench.report.attention import attention_markdown
 from qbench.report.caches import caches_markdown
 from qbench.report.interaction import interaction_markdown
@@ -116,6 +116,10 @@ def write_report(records: Records, folder: str | Path) -> Report:
     frame = _frame(records)
     tables = build_tables(frame)
     page = Path(folder) / "report.html"
+    try:
+        make_folder(Path(folder))
+    except OSError as error:
+        raise InputError(f"{folder}: cannot make the folder: {error.strerror}; choose another") from error
     for form, render in TABLE_FORMS.items():
         _write(page.with_suffix(f".{form}"), render(tables))
     _write(page, render_page(frame, newest_records(frame, records)))

@@ -59,9 +59,10 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise OSError(
-            f"cannot listen on {host} port {port}: {os.strerror(error.errno) if error.errno else error}"
-        ) from error
+        # The resolver's errors have negative numbers, which os.strerror does not know.
+        reason, _, _ = (error.strerror or str(error)).partition(" (while attempting")
+        why = os.strerror(error.errno) if (error.errno or 0) > 0 else reason
+        raise OSError(f"cannot listen on {host} port {port}: {why}") from error
 
 
 def run(served: Served, listening: socket.socket, api_key: str | None, on_ready: Callable[[str], None]) -> None:

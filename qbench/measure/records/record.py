@@ -21,6 +21,8 @@ from qbench.measure.records.shape import is_record
 from quant.errors import InputError
 from quant.json_data import JsonData, JsonRow, instance_of
 
+MOST_NAMED = 5  # lines per file that are no records
+
 
 @dataclass(frozen=True, slots=True)
 class Origin(JsonData):
@@ -138,7 +140,9 @@ def append_record(path: Path, record: Record) -> None:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """The records of a file in order and in today's schema; a line that is none is named on stderr and skipped.
+    """The records of a file in order and in today's schema; lines that are none are skipped.
+
+    The first MOST_NAMED of those are named on stderr.
 
     raises   InputError for a file that cannot be read or a record of a newer schema
     """
@@ -146,15 +150,15 @@ def read_records(path: Path) -> Iterator[Record]:
         lines = read_lines(path)
     except OSError as error:
         raise cannot_read(path, error) from error
+    num_skipped = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         record = parse_record(line)
         if record is None:
-            print(
-                f"qbench: {path}:{number}: skipped a line that is no record (torn by a crash?)",
-                file=sys.stderr,
-            )
+            num_skipped += 1
+            if num_skipped <= MOST_NAMED:
+                print(f"qbench: {path}:{number}: skipped a line that is no record (torn by a crash?)", file=sys.stderr)
             continue
         if record.schema_version > SCHEMA_VERSION:
             raise InputError(
@@ -162,6 +166,8 @@ def read_records(path: Path) -> Iterator[Record]:
                 "use a newer qbench"
             )
         yield record
+    if num_skipped > MOST_NAMED:
+        print(f"qbench: {path}: skipped {num_skipped - MOST_NAMED} more lines that are no records", file=sys.stderr)
 
 
 def parse_record(line: bytes) -> Record | None:

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from quant.errors import InputError
 
+PENALTIES = (1e-6, 1e6)  # beyond them a float32 logit, divided or multiplied, can overflow
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -34,8 +36,11 @@ class Sampling:
             raise InputError(f"top_k is {self.top_k}, expected 0 (off) or more")
         if not 0 <= self.min_p <= 1:
             raise InputError(f"min_p is {self.min_p}, expected 0 (off) to 1")
-        if not 0 < self.repetition_penalty < float("inf"):
-            raise InputError(f"repetition_penalty is {self.repetition_penalty}, expected more than 0; 1 is none")
+        least, most = PENALTIES
+        if not least <= self.repetition_penalty <= most:
+            raise InputError(
+                f"repetition_penalty is {self.repetition_penalty}, expected {least:g} to {most:g}; 1 is none"
+            )
         if not 0 <= self.seed < 2**63:
             raise InputError(f"seed is {self.seed}, expected 0 to 2**63 - 1")
 

@@ -17,6 +17,13 @@ def test_all_conventions_in_one_run(qbench):
         assert f"perplexity {told['perplexity']:.4f}" in line and told["protocol"]["hash"][:12] in line
 
 
+def test_a_text_of_few_tokens_is_warned_of(qbench, tmp_path):
+    (tmp_path / "short.txt").write_text("abcde")
+    outcome = qbench("eval", "ref:llama", "--text", tmp_path / "short.txt", "--json")
+    assert json.loads(outcome.out)["num_tokens"] < 10
+    assert "says little about a model; use a text of 1000 tokens" in outcome.err
+
+
 def test_logits_are_saved_and_used(qbench, tmp_path):
     logits = tmp_path / "ref.logits"
     text = ("--windows", "2", "--protocol", "llama.cpp-256")

@@ -93,10 +93,16 @@ def test_what_was_not_measured_is_never_a_number(records):
 
 
 def test_report_files_are_all_there_and_no_others(records, tmp_path):
-    report = write_report(records(sweep_records()), tmp_path)
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"records.jsonl", "report.md", "report.csv", "report.json", "report.html"}
-    assert (tmp_path / "report.md").read_text() == report.text and report.page == tmp_path / "report.html"
+    folder = tmp_path / "new" / "folder"
+    report = write_report(records(sweep_records()), folder)
+    assert {path.name for path in folder.iterdir()} == {"report.md", "report.csv", "report.json", "report.html"}
+    assert (folder / "report.md").read_text() == report.text and report.page == folder / "report.html"
+
+
+def test_a_report_folder_that_cannot_be_made(records, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"file/out: cannot make the folder: File exists; choose another"):
+        write_report(records(sweep_records()), tmp_path / "file" / "out")
 
 
 def test_no_records(records, tmp_path):

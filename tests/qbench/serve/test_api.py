@@ -228,6 +228,14 @@ def test_a_temperature_next_to_nothing_is_greedy(server):
     assert client.completions.create(temperature=1e-310, extra_body={"top_k": 5}, **asked).choices == greedy.choices
 
 
+@pytest.mark.parametrize("penalty", [1e-300, 1e-40])
+def test_a_penalty_that_no_logit_survives_is_the_clients_mistake(server, penalty):
+    body = GREEDY | {"prompt": PROMPT, "max_tokens": 5, "repetition_penalty": penalty}
+    got = httpx.post(f"{server.url}/v1/completions", json=body)
+    assert (got.status_code, got.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert "repetition_penalty" in got.json()["error"]["message"]
+
+
 def test_a_changed_document_is_computed_anew():
     with running(tiny_subject(), EngineOptions(num_pages=128)) as server:
 

@@ -3,7 +3,7 @@ import os
 import pytest
 from support.documents import append_record, make_record, read_files
 
-from qbench.measure.records.record import keep_records
+from qbench.measure.records.record import MOST_NAMED, keep_records
 from qbench.measure.records.record_files import check_writable, kept_file, make_folder, record_files
 from quant.errors import InputError
 
@@ -53,6 +53,15 @@ def test_a_row_with_a_number_that_json_lacks_is_skipped_and_named(tmp_path, capf
     (tmp_path / "r.jsonl").write_text(f"{first}\n{second.replace('1.5', value)}\n")
     assert numbers(tmp_path / "r.jsonl") == [1]
     assert "r.jsonl:2: skipped a line" in capfd.readouterr().err
+
+
+def test_only_the_first_lines_that_are_no_records_are_named(tmp_path, capfd):
+    (tmp_path / "r.jsonl").write_text("junk\n" * 500)
+    assert numbers(tmp_path / "r.jsonl") == []
+    told = capfd.readouterr().err.splitlines()
+    assert len(told) == MOST_NAMED + 1 and told[-1].endswith(
+        f"skipped {500 - MOST_NAMED} more lines that are no records"
+    )
 
 
 def test_a_name_of_a_file_is_that_file(tmp_path):

@@ -25,6 +25,8 @@ def create_app(served: Served, api_key: str | None = None) -> FastAPI:
     async def lifespan(app: FastAPI):
         served.engine.start()
         yield
+        if not isinstance(served.template, str):
+            served.template.close()
         await asyncio.to_thread(served.engine.stop)
 
     app = FastAPI(title="qbench", lifespan=lifespan)

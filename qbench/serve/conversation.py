@@ -1,15 +1,19 @@
 """A conversation as tokens: control tokens are the template's own, and never words of a message."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from qbench.runtime.text.tokenizer import Tokenizer, check_utf8
-from qbench.serve.chat_template import ChatTemplate
 
 # Characters that Unicode leaves to private use; each stands for one text while the template is rendered.
 STAND_INS = range(0xF0000, 0xFFFFE)
 
 
-def conversation_tokens(template: ChatTemplate, tokenizer: Tokenizer, messages: Sequence[dict[str, str]]) -> list[int]:
+class Template(Protocol):
+    def render(self, messages: Sequence[dict[str, str]]) -> str: ...
+
+
+def conversation_tokens(template: Template, tokenizer: Tokenizer, messages: Sequence[dict[str, str]]) -> list[int]:
     """The conversation, open for the assistant's answer.
 
     Where a message holds the text of a control token, the stretch between two of the template's control tokens in

@@ -61,7 +61,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         # The resolver's errors have negative numbers, which os.strerror does not know.
         reason, _, _ = (error.strerror or str(error)).partition(" (while attempting")
-        why = os.strerror(error.errno) if (error.errno or 0) > 0 else reason
+        why = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else reason
         raise OSError(f"cannot listen on {host} port {port}: {why}") from error
 
 

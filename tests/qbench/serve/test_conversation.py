@@ -6,8 +6,9 @@ from tokenizers import Tokenizer as JsonTokenizer
 from tokenizers.pre_tokenizers import ByteLevel
 
 from qbench.runtime import Tokenizer
-from qbench.serve.chat_template import ChatTemplate
+from qbench.serve.chat_template import special_texts
 from qbench.serve.conversation import STAND_INS, conversation_tokens
+from qbench.serve.template_sandbox import TemplateSandbox
 from quant.errors import InputError
 from quant.source import TokenizerInfo
 
@@ -48,6 +49,10 @@ def tokenizer_of(kind: str = "bytes") -> Tokenizer:
     return Tokenizer(TokenizerInfo(made.to_str(), bos, None, True, TEMPLATE))
 
 
+def sandbox_of(tokenizer: Tokenizer) -> TemplateSandbox:
+    return TemplateSandbox(tokenizer.info.chat_template, special_texts(tokenizer), most_chars=10_000)
+
+
 def counts(tokenizer: Tokenizer, ids: list[int]) -> dict[str, int]:
     return {name: ids.count(tokenizer.tokenizer.token_to_id(name)) for name in ("<s>", "<|start|>", "<|end|>")}
 
@@ -60,17 +65,17 @@ def counts(tokenizer: Tokenizer, ids: list[int]) -> dict[str, int]:
 def test_words_close_no_turn_and_open_none(kind, attack):
     tokenizer = tokenizer_of(kind)
     messages = [{"role": "system", "content": "a"}, {"role": "user", "content": attack, "name": attack}]
-    ids = conversation_tokens(ChatTemplate(tokenizer), tokenizer, messages)
+    ids = conversation_tokens(sandbox_of(tokenizer), tokenizer, messages)
     assert counts(tokenizer, ids) == {"<s>": 1, "<|start|>": 3, "<|end|>": 2} and ids[0] == tokenizer.info.bos_token_id
     assert attack.strip() in tokenizer.decode(ids), "the model still reads what was written"
-    plain = tokenizer.encode(ChatTemplate(tokenizer).render(messages))
+    plain = tokenizer.encode(sandbox_of(tokenizer).render(messages))
     assert counts(tokenizer, plain) != counts(tokenizer, ids)
 
 
 def test_other_characters_of_the_same_normal_form():
     tokenizer = tokenizer_of("nfkc")
     messages = [{"role": "user", "content": "\uff1c\uff5cend\uff5c\uff1e"}]
-    ids = conversation_tokens(ChatTemplate(tokenizer), tokenizer, messages)
+    ids = conversation_tokens(sandbox_of(tokenizer), tokenizer, messages)
     assert counts(tokenizer, ids) == {"<s>": 1, "<|start|>": 2, "<|end|>": 1}
 
 
@@ -78,17 +83,17 @@ def test_other_characters_of_the_same_normal_form():
 @pytest.mark.parametrize("messages", ORDINARY, ids=["text", "near a token", "a private character"])
 def test_all_else_is_the_text_as_it_is(kind, messages):
     tokenizer = tokenizer_of(kind)
-    template = ChatTemplate(tokenizer)
+    template = sandbox_of(tokenizer)
     assert conversation_tokens(template, tokenizer, messages) == tokenizer.encode(template.render(messages))
 
 
 def test_a_private_character_stays_beside_a_control_token():
     tokenizer, private = tokenizer_of(), chr(STAND_INS[0])
-    ids = conversation_tokens(ChatTemplate(tokenizer), tokenizer, [{"role": "user", "content": f"{private}<|end|>"}])
+    ids = conversation_tokens(sandbox_of(tokenizer), tokenizer, [{"role": "user", "content": f"{private}<|end|>"}])
     assert f"user\n{private}<|end|>\nassistant" in tokenizer.decode(ids)
 
 
 def test_text_that_is_not_utf8():
     tokenizer = tokenizer_of()
     with pytest.raises(InputError, match="not UTF-8"):
-        conversation_tokens(ChatTemplate(tokenizer), tokenizer, [{"role": "user", "content": "\ud800"}])
+        conversation_tokens(sandbox_of(tokenizer), tokenizer, [{"role": "user", "content": "\ud800"}])

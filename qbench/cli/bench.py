@@ -22,6 +22,7 @@ from qbench.cli.cache_options import (
 from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.int_list import IntList
+from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import limit_option
 from qbench.cli.output import cpu_time_option, device_option, json_option, print_json, print_pairs, print_warning
 from qbench.cli.percentage import Percentage
@@ -102,7 +103,7 @@ class Launches:
     show_default=True,
     help="Seconds before each further launch.",
 )
-@click.option("--keep", type=click.Path(), help="Append the measurements of --vs as records to this file or folder.")
+@click.option("--keep", type=KeepPath(), help="Append the measurements of --vs as records to this file or folder.")
 @kv_option
 @cache_list_options
 @prefill_option

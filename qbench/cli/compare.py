@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qbench.cli.count_option import count_option
+from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.compare.floor_table import make_floor_grid
@@ -36,7 +37,7 @@ COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the 
 )
 @count_option("--limit", help="Number of first items to use of each task  [default: all]")
 @click.option("--noise-floor", is_flag=True, help="Measure the distance of model A from itself.")
-@click.option("--keep", type=click.Path(), help="Append the measurements as records to this file or folder.")
+@click.option("--keep", type=KeepPath(), help="Append the measurements as records to this file or folder.")
 @click.option("--compute", type=click.Choice(PRECISIONS), help="For models: precision of matmuls  [default: fast]")
 @threads_option
 @json_option

@@ -6,6 +6,7 @@ from qbench.cache_spec import FULL
 from qbench.cli.cache_options import check_store, engine_cache_options, kv_option, kv_store_options
 from qbench.cli.count_option import count_option
 from qbench.cli.int_list import IntList
+from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import (
     aligned,
     compute_option,
@@ -40,7 +41,7 @@ LENGTHS = {"type": IntList(1), "show_default": True}
     "--vs", type=click.Choice(["llama.cpp"]), help="Also run the same GGUF file through this program, with kv-f16."
 )
 @cpu_time_option
-@click.option("--keep", type=click.Path(), help="Append the row as a record to this file or folder.")
+@click.option("--keep", type=KeepPath(), help="Append the row as a record to this file or folder.")
 @kv_option
 @engine_cache_options
 @kv_store_options

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from qbench.cli.int_list import IntList
+from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import cpu_time_option, json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.gate.options import suite_file
@@ -37,7 +38,7 @@ MOST_TOKENS = 2**20  # of a call: at K = 8192 they are 32 GiB of float32
 )
 @cpu_time_option
 @threads_option
-@click.option("--keep", type=click.Path(), help="Append the rows as records to this file or folder.")
+@click.option("--keep", type=KeepPath(), help="Append the rows as records to this file or folder.")
 @json_option
 @click.pass_context
 def command(ctx, suite, only, device, tokens, cpu_time, threads, keep, as_json) -> None:

@@ -8,6 +8,7 @@ import click
 from qbench.cli.cache_options import kv_option
 from qbench.cli.count_option import count_option
 from qbench.cli.int_list import IntList
+from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import (
     aligned,
     cpu_time_option,
@@ -43,7 +44,7 @@ HEADINGS = ("mode", "cache", "operations", "time", "memory")
 @count_option("--rounds", default=5, help="Number of turns of each mode.")
 @cpu_time_option
 @click.option("--device", default="cpu", show_default=True, help="cpu: as the runtime runs it; cuda: torch, float32.")
-@click.option("--keep", type=click.Path(), help="Append the rows as records to this file or folder.")
+@click.option("--keep", type=KeepPath(), help="Append the rows as records to this file or folder.")
 @click.option(
     "--fit", type=click.Path(), help="Measure nothing, and fit the cost of each term to the rows of this file."
 )

@@ -7,6 +7,7 @@ import click
 from qbench.cache_spec import DYNAMIC, FULL
 from qbench.cli.cache_options import cache_options, kv_option
 from qbench.cli.count_option import count_option
+from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import aligned, json_option, print_json, print_pairs, readable_bytes
 from qbench.measure.records.kept_row import keep_row
@@ -25,7 +26,7 @@ from qbench.measure.records.kept_row import keep_row
     help="Print the largest contexts and batches that fit into this much memory, for example 24GiB.",
 )
 @click.option("--measure", is_flag=True, help="Also run the model in a fresh process, and compare the peaks.")
-@click.option("--keep", type=click.Path(), help="Append the plan as a record to this file or folder.")
+@click.option("--keep", type=KeepPath(), help="Append the plan as a record to this file or folder.")
 @json_option
 def command(
     model, recipe, kv, ctx, batch, cache, policy, prefill_chunk, attention, memory, measure, keep, as_json

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from qbench.cli.keep_path import require_clean_rows
 from qbench.cli.output import format_option
 from qbench.measure.records.record import keep_records
 from qbench.report import (
@@ -82,6 +83,7 @@ def command(
         text = render(records) if render else render_report(records, "md", columns)
         replace_between_markers(Path(into), marker, text)
     if keep:
+        require_clean_rows(records)
         added = sum(keep_records(Path(path), Path(keep)) for path in records)
         click.echo(f"{keep}: {added} rows added", err=True)
     if not (output or page or picture or into or keep):

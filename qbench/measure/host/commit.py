@@ -14,6 +14,8 @@ QUANTIZING = ("quant", "cpu_kernels", "qbench/calibration", "qbench/runtime", "q
 # What a measurement depends on; the command line and the reports only show it.
 MEASURED_BY = ("measure", "quality", "speed", "sweep", "kernels", "versus")
 MEASURING = (*QUANTIZING, "gpu_kernels", *(f"qbench/{folder}" for folder in MEASURED_BY))
+# Changes that make a tree another than its commit. Records do not, or each would spoil the next one.
+COUNTED = (".", ":(exclude)results")
 CODE_SUFFIXES = (".py", ".cpp", ".h", ".inl")
 
 
@@ -29,7 +31,7 @@ class CodeVersion(JsonData):
 @cache
 def code_version() -> CodeVersion:
     commit = _git("rev-parse", "HEAD") if (ROOT / ".git").exists() else None
-    status = _git("status", "--porcelain", "--untracked-files=normal") if commit else None
+    status = _git("status", "--porcelain", "--untracked-files=normal", "--", *COUNTED) if commit else None
     return CodeVersion(commit, None if status is None else bool(status), code_hash(MEASURING))
 
 

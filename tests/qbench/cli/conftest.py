@@ -1,7 +1,7 @@
 """The command as a user runs it, in this process: exit status, stdout and stderr."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,9 @@ import pytest
 from support.artifact import write_artifact
 from support.memory_source import MemorySource
 
+from qbench.cli import keep_path
 from qbench.cli.main import main
+from qbench.measure.host.commit import code_version
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,9 @@ class Outcome:
 
 @pytest.fixture
 def qbench(capsys, monkeypatch):
+    """The command, as if this checkout had no changes: --keep refuses records of another tree."""
     monkeypatch.delenv("QBENCH_DEBUG", raising=False)
+    monkeypatch.setattr(keep_path, "code_version", lambda: replace(code_version(), dirty=False))
     monkeypatch.setattr(sys, "argv", ["qbench"])
 
     def run(*argv: str) -> Outcome:

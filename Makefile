@@ -65,6 +65,7 @@ lint: $(VENV)/.linted-with $(VENV)/.tested-with
 	$(CXX_SOURCES) | xargs $(VENV)/bin/clang-format --dry-run --Werror
 	$(VENV)/bin/python -m checks.prose --since $(SINCE)
 	$(VENV)/bin/python -m checks.floors
+	$(VENV)/bin/python -m checks.records
 	$(VENV)/bin/pyright --project pyproject.toml --pythonpath $(VENV)/bin/python
 
 fix: $(VENV)/.linted-with

@@ -1,10 +1,18 @@
 """Threads whose number changes no result: each computes whole tasks, and torch inside a task uses one thread."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import torch
+from quant.late import LateModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LateModule("torch")
 
 
 @contextmanager

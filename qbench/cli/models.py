@@ -3,11 +3,9 @@
 from pathlib import Path
 
 import click
-from tokenizers import Tokenizer
 
 from qbench.cli.output import json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
-from qbench.report import replace_between_markers
 from qbench.run_options import RunOptions
 from quant.errors import InputError
 from quant.present import present
@@ -44,9 +42,12 @@ def print_models(as_json: bool) -> None:
 
 def print_skills(spec: str, recipe: str | None, into: str | None, threads: int | None, as_json: bool) -> None:
     """Each skill of a reference model on items it never saw."""
+    from tokenizers import Tokenizer
+
     from qbench.calibration.open_subject import open_subject
     from qbench.reference.measure import report_of
     from qbench.reference.skills import Sizes, render
+    from qbench.report import replace_between_markers
     from qbench.runtime import load_model
 
     if not spec.startswith("ref:"):

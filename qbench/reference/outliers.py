@@ -1,9 +1,18 @@
 """The same function, bit for bit, with the activation outliers of large models."""
 
-import re
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+import re
+from typing import TYPE_CHECKING
+
+from quant.late import LateModule
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = LateModule("torch")
+
 
 # Which weights read a norm's output. The last norm is left alone: its reader may be the tied embedding.
 READERS = {

@@ -1,17 +1,25 @@
 """`ref:NAME`: the models that come with qbench."""
 
+from __future__ import annotations
+
 import hashlib
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from qbench.reference import MODELS, weights_dir
 from qbench.reference.outliers import FACTOR, scale_channels
 from quant.artifacts.hf_reader import HFSource
 from quant.formats import dequantize, get_format
+from quant.late import LateModule
 from quant.qtensor import QTensor
 from quant.source import Source
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LateModule("torch")
 
 PREFIX = "ref:"
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from qbench.sources.large_shapes import LARGE_SHAPES
@@ -32,14 +33,16 @@ class ShapeSource:
             raise InputError(f"{kind} {shape!r} is unknown; known: {', '.join(shapes)}")
         self.spec = spec
         self.config = shapes[shape]
-        fmt = get_format(FORMAT)
-        self.tensors = {
-            name: TensorInfo(want.shape, FORMAT, fmt.size_bytes(want.shape))
-            for name, want in expected_tensors(ModelConfig.of(self)).items()
-        }
+        self.tensors = {name: info_of(want.shape) for name, want in expected_tensors(ModelConfig.of(self)).items()}
 
     def read(self, name: str) -> QTensor:
         raise InputError(f"{self.spec} has no weights, only sizes: it is for `qbench plan`; rand:SHAPE has random ones")
 
     def fingerprint(self) -> str:
         return hashlib.sha256(f"{self.spec} {sorted(self.config.items())!r}".encode()).hexdigest()
+
+
+@cache
+def info_of(shape: tuple[int, ...]) -> TensorInfo:
+    """Shared by all tensors of a shape, of which a model of many experts has tens of thousands."""
+    return TensorInfo(shape, FORMAT, get_format(FORMAT).size_bytes(shape))

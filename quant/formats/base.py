@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -125,7 +126,7 @@ class BlockFormat(Format):
 
     def size_bytes(self, shape: tuple[int, ...]) -> int:
         self.check_row(rows_of(shape)[1])
-        return int(np.prod(shape, dtype=np.int64)) // self.block_size * self.block_bytes
+        return prod(shape) // self.block_size * self.block_bytes
 
     def quantize_ref(
         self, weight: np.ndarray, *, importance: np.ndarray | None = None, effort: str = "fast"

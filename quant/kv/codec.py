@@ -1,10 +1,15 @@
 """Codec: how one side of a KV cache, keys or values, becomes bytes."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, TypeAlias
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-Parts = dict[str, Tensor]
+
+Parts: TypeAlias = "dict[str, Tensor]"
 
 
 class Codec(ABC):

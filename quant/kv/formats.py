@@ -3,19 +3,17 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
-import torch
-
 from quant.kv.codec import Codec
 from quant.kv.floats import Floats
 from quant.kv.fp8 import Fp8
 from quant.kv.ints import IntChannels, IntGroups
 
-E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 
 
 KIVI_RESIDUAL = 128  # tokens; the paper's R
 
-FLOAT16 = Floats(torch.float16)
+FLOAT16 = Floats("float16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ ROWS = (
     _kivi(2),
     _kivi(4),
     _both("kv-f16", FLOAT16),  # what llama.cpp keeps unless it is told otherwise
-    _both("kv-bf16", Floats(torch.bfloat16)),
+    _both("kv-bf16", Floats("bfloat16")),
 )
 
 KV_FORMATS = {row.name: row for row in ROWS}

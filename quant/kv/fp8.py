@@ -1,11 +1,19 @@
 """FP8 keys and values: e4m3 or e5m2 times a scale per tensor or per head, found beforehand or for each token."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from quant.kv.codec import Codec, Parts
+from quant.late import LateModule
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = LateModule("torch")
 
 SCALE_BYTES = 4
 SMALLEST_SCALE = 2.0**-100  # of an all-zero vector: any scale does, if it and its inverse are finite
@@ -23,11 +31,15 @@ class Fp8(Codec):
     calibrated  the scale is given, as compressed-tensors' k_scale and v_scale; otherwise each token has its own
     """
 
-    dtype: torch.dtype  # torch.float8_e4m3fn or torch.float8_e5m2
+    dtype_name: str  # "float8_e4m3fn" or "float8_e5m2"
     per: str
     calibrated: bool = False
 
-    @property
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        return getattr(torch, self.dtype_name)
+
+    @cached_property
     def largest(self) -> float:
         return torch.finfo(self.dtype).max
 

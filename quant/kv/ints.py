@@ -1,12 +1,19 @@
 """Integer keys and values: asymmetric groups of a token's channels, or of a channel's tokens."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from quant.errors import InputError
 from quant.kv.codec import Codec, Parts
+from quant.late import LateModule
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = LateModule("torch")
 
 HALF_MAX = 65504.0  # largest finite float16
 SMALLEST_SCALE = 2.0**-24  # smallest float16 above 0

@@ -15,13 +15,20 @@ latent = the compressed keys and values, after their norm; key = the rotated cha
 bits and stay as they are. In bfloat16 alone a token takes 1152 bytes.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from quant.kv.ints import quantize_asymmetric
+from quant.late import LateModule
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = LateModule("torch")
 
 E4M3_MAX = 448.0
 SMALLEST_SCALE = 2.0**-100  # of an all-zero group

@@ -9,10 +9,18 @@ scale[i] belongs to latent[128 i : 128 i + 128]. It is latent_codes' "fp8" of a 
 channels.
 """
 
-import torch
-from torch import Tensor
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from quant.kv.latent_codes import LATENT_CODES
+from quant.late import LateModule
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = LateModule("torch")
 
 LATENT_SIZE, ROPE_SIZE = 512, 64
 CODES = LATENT_CODES["fp8"]

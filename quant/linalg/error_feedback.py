@@ -4,13 +4,20 @@ What both compute is defined in cpu_kernels/gptq.py. The kernels give the same b
 of threads; torch's sums depend on the device.
 """
 
-from typing import Any, Protocol
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
 
 from quant.errors import InputError
 from quant.extension import import_kernels
+from quant.late import LateModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LateModule("torch")
 
 DEVICES = ("auto", "cpu", "cuda")
 SMALLEST_PIVOT = 2.0**-22  # of what it started from: below, a pivot is the rounding of its sum (as in the kernels)
@@ -148,15 +155,20 @@ class TorchSolver:
         return TorchFeedback(factor, ordered.contiguous())
 
 
-def make_solver(device: str = "auto") -> Solver:
-    """Where a layer is solved: "cuda", "cpu", or "auto": the GPU where there is one.
-
-    raises   InputError for an unknown device, or "cuda" where there is none
-    """
+def check_solver_device(device: str) -> None:
+    """raises InputError for an unknown device, or for "cuda" without a GPU"""
     if device not in DEVICES:
         raise InputError(f"device {device!r}, expected one of {', '.join(DEVICES)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("device 'cuda': torch finds no GPU here; use 'auto' or 'cpu'")
+
+
+def make_solver(device: str = "auto") -> Solver:
+    """Solver on this device: "cuda", "cpu", or "auto", which is the GPU if there is one.
+
+    raises   InputError for an unknown device, or for "cuda" without a GPU
+    """
+    check_solver_device(device)
     if device == "cuda" or (device == "auto" and torch.cuda.is_available()):
         return TorchSolver("cuda")
     return TorchSolver("cpu") if import_kernels("cpu_kernels.gptq") is None else CpuSolver()

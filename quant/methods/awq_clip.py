@@ -1,15 +1,23 @@
 """Clipping: a smaller range for each group of weights, where a finer step is worth more than the ends."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from quant.formats import IntGroupFormat
+from quant.late import LateModule
 from quant.present import present
 from quant.qtensor import QTensor
 from quant.workers import workers
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = LateModule("torch")
 
 RATIOS = tuple(float(ratio) for ratio in np.linspace(1, 0.55, 10, dtype=np.float32))  # of the range; 1 is no clipping
 CHUNK_WEIGHTS = 1 << 20  # weights of a task: a few arrays of them in float32 at a time

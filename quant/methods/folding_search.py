@@ -1,15 +1,23 @@
 """Choosing a fold's scale by the error of what its readers put out, on a sample of their inputs."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from quant.formats import ActivationFormat, Int8Format, dequantize, get_format
+from quant.late import LateModule
 from quant.methods.folding import FLOATS, Fold, FoldedLayer
 from quant.present import present
 from quant.stats import InputStats
 from quant.workers import workers
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LateModule("torch")
 
 
 class ReaderError:

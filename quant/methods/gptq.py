@@ -8,7 +8,7 @@ import numpy as np
 
 from quant.errors import InputError
 from quant.formats import Format, IntGroupFormat, get_format
-from quant.linalg.error_feedback import Factor, Solver, make_solver
+from quant.linalg.error_feedback import Factor, Solver, check_solver_device, make_solver
 from quant.methods.base import Layer, Method, check_effort
 from quant.methods.gptq_grids import Grids, make_grids
 from quant.methods.gptq_order import ColumnOrder, act_order, group_aware_order, plain_order
@@ -76,7 +76,7 @@ class Gptq(Method):
             if not isinstance(getattr(self, option), bool):
                 raise InputError(f"gptq: {option} is {getattr(self, option)!r}, expected true or false")
         check_effort(self.effort)
-        make_solver(self.device)
+        check_solver_device(self.device)
 
     def quantize_layer(self, layer: Layer, stats: Mapping[str, InputStats]) -> dict[str, QTensor]:
         """Every weight of the layer in its format; weights whose inputs are one object share its factor.

@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from random import Random
@@ -171,6 +171,14 @@ class IndexTarget(FolderTarget):
 class YamlTarget(Target):
     """A tree that is written as YAML, or mutated text."""
 
+    read: Callable[[Path], object]
+
+    def run(self, raw: bytes) -> str:
+        path = self.folder / "file.yaml"
+        path.write_bytes(raw)
+        type(self).read(path)
+        return ACCEPTED
+
     def mutate(self, rng: Random, seed: bytes) -> bytes:
         if rng.random() < 0.4:
             return mutate_bytes(rng, seed)
@@ -181,7 +189,7 @@ class YamlTarget(Target):
 
 
 class RecipeTarget(YamlTarget):
-    name = "recipe"
+    name, read = "recipe", read_recipe
 
     def seeds(self) -> list[bytes]:
         texts = (
@@ -191,24 +199,12 @@ class RecipeTarget(YamlTarget):
         )
         return [text.encode() for text in texts]
 
-    def run(self, raw: bytes) -> str:
-        path = self.folder / "r.yaml"
-        path.write_bytes(raw)
-        read_recipe(path)
-        return ACCEPTED
-
 
 class SuiteTarget(YamlTarget):
-    name = "suite"
+    name, read = "suite", load_suite
 
     def seeds(self) -> list[bytes]:
         return [path.read_bytes() for path in sorted((Path(__file__).parents[2] / "suites").glob("*.yaml"))]
-
-    def run(self, raw: bytes) -> str:
-        path = self.folder / "s.yaml"
-        path.write_bytes(raw)
-        load_suite(path)
-        return ACCEPTED
 
 
 class RecordsTarget(Target):

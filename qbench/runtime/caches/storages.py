@@ -102,7 +102,7 @@ def codecs_of(scheme: KVScheme | None) -> tuple[Codec, Codec]:
     """Codecs of keys and values."""
     if scheme is not None:
         return scheme.format.keys, scheme.format.values
-    floats = Floats(torch.float32)
+    floats = Floats("float32")
     return floats, floats
 
 

@@ -38,7 +38,7 @@ class EncoderDecoderCache(KVCache):
         self, config: EncoderDecoderConfig, bias: RelativeBias, encoded: Sequence[Encoded], capacity: int = 256
     ) -> None:
         check_sizes(len(encoded), capacity)
-        floats = Floats(torch.float32)
+        floats = Floats("float32")
         sizes = (len(encoded), min(capacity, config.max_positions), config.num_kv_heads)
         widths = (config.head_dim, config.value_dim)
         storages = [TorchStorage(*sizes, widths, (floats, floats)) for _ in range(config.num_layers)]

@@ -1,6 +1,8 @@
 """Each command on a real, small model: what it prints for people and for machines."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -24,6 +26,23 @@ def test_help_lists_every_command(qbench):
 def test_every_command_has_help(qbench, name):
     outcome = qbench(name, "--help")
     assert outcome.status == 0 and outcome.out.startswith(f"Usage: qbench {name}")
+
+
+WITHOUT_TORCH = [["models"], ["recipes"], ["inspect", "ref:llama"], *([name, "--help"] for name in COMMANDS)]
+
+
+def test_commands_that_compute_nothing_do_not_wait_for_torch(qbench):
+    """All in one process, which ends at the first that imports torch."""
+    look = """
+import sys
+from qbench.cli.main import main
+for argv in {}:
+    main(argv)
+    sys.exit(argv) if "torch" in sys.modules else None
+"""
+    code = look.format(WITHOUT_TORCH)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_info_as_json(qbench):

@@ -1,0 +1,16 @@
+"""Modules that are imported when they are first used: `qbench models` has no use for torch, which takes seconds."""
+
+from importlib import import_module
+from typing import Any
+
+
+class LateModule:
+    """Stands for a module; the first attribute that is asked for imports it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        value = getattr(import_module(self._name), attribute)
+        setattr(self, attribute, value)  # the next time there is no search
+        return value

@@ -9,6 +9,7 @@ from qbench.cli.cache_options import cache_options, kv_option
 from qbench.cli.count_option import count_option
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import MEMORY_SIZE
+from qbench.cli.offload_plan import GOALS, check_goal, print_offload
 from qbench.cli.output import aligned, json_option, print_json, print_pairs, readable_bytes
 from qbench.measure.records.kept_row import keep_row
 
@@ -25,15 +26,28 @@ from qbench.measure.records.kept_row import keep_row
     type=MEMORY_SIZE,
     help="Print the largest contexts and batches that fit into this much memory, for example 24GiB.",
 )
+@click.option("--goal", type=click.Choice(GOALS), help="Place weights, keys and values within --memory for this goal.")
+@click.option(
+    "--disk",
+    type=click.Path(exists=True, file_okay=False),
+    help="Folder on the disk that --goal measures  [default: the folder of the streamed weights]",
+)
 @click.option("--measure", is_flag=True, help="Also run the model in a fresh process, and compare the peaks.")
 @click.option("--keep", type=KeepPath(), help="Append the plan as a record to this file or folder.")
 @json_option
 def command(
-    model, recipe, kv, ctx, batch, cache, policy, prefill_chunk, attention, memory, measure, keep, as_json
+    model, recipe, kv, ctx, batch, cache, policy, prefill_chunk, attention, memory, goal, disk, measure, keep, as_json
 ) -> None:
     """Weights, KV cache and workspace of MODEL, from its config alone; shape:NAME needs no weights at all."""
     from qbench.plan import CASE_KEYS, PlanCase, compared, measured, plan
+    from qbench.plan.offload import OffloadCase
 
+    if goal is not None:
+        check_goal(memory, recipe, (cache, policy, prefill_chunk, attention), keep)
+        print_offload(model, OffloadCase(memory, ctx, batch, goal, disk, kv), measure, as_json)
+        return
+    if disk is not None:
+        raise click.UsageError("--disk goes with --goal")
     if measure and (recipe or (cache, policy) != (DYNAMIC, FULL)):
         raise click.UsageError(
             "--measure runs a model as it is stored, with a dynamic cache of policy full: quantize it, plan the file"

@@ -27,7 +27,7 @@ class StreamedBuilder(BlockBuilder):
     """Builds blocks over units. Weights outside the units are read and held as `BlockBuilder` does it.
 
     read   name -> that tensor of the source
-    store  of the experts, which are built over it; None: the model has none
+    store  of the experts, which are built over it; None: a model without experts
     """
 
     store: ExpertStore | None = None

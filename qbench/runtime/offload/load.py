@@ -23,11 +23,9 @@ from qbench.runtime.offload.placement import split_experts
 from qbench.runtime.offload.region import Region
 from qbench.runtime.offload.stream_file import stream_file
 from qbench.runtime.offload.streamer import Streamer
-from qbench.runtime.offload.units import HEAD_UNIT, Unit, units_of
+from qbench.runtime.offload.units import Unit, streamable_units
 from qbench.runtime.offload.weights import StreamedWeights
 from qbench.runtime.token_kinds import token_kinds
-from quant.errors import InputError
-from quant.extension import has_cpu_kernels
 from quant.kv import KVScheme
 from quant.models import EMBEDDING, ModelConfig
 from quant.source import Source
@@ -41,15 +39,9 @@ def load_offloaded(
     notice   called with a line before a file is written next to the model; None: stderr
     raises   InputError for a machine without the kernels; a limit below one layer shows in the first forward pass
     """
-    if not has_cpu_kernels() or impl not in ("auto", "exact"):
-        raise InputError(
-            "--memory streams weights in the layout of cpu_kernels; build them and use compute fast or exact"
-        )
     config = ModelConfig.of(source)
     check_tensors(config, source.tensors)
-    units = units_of(source, config, impl)
-    if HEAD_UNIT not in {unit.name for unit in units}:
-        raise InputError(f"{source.spec}: cpu_kernels do not pack its head, so it cannot be streamed; quantize it")
+    units = streamable_units(source, config, impl)
     file = stream_file(source, units, notice or _on_stderr)
     region = Region(units)
     streamer = Streamer(DirectFile(file.path), region, units, file.starts, file.crcs)

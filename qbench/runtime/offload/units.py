@@ -4,6 +4,8 @@ import importlib
 from dataclasses import dataclass
 
 from qbench.runtime.layers.linear import choose_linear
+from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.models import EMBEDDING, HEAD, ModelConfig, expected_tensors, split_name
 from quant.source import Source, TensorInfo
 
@@ -52,6 +54,21 @@ def units_of(source: Source, config: ModelConfig, impl: str) -> list[Unit]:
             members.setdefault(key, []).append((name, info))
     units = [_placed(*key, tensors) for key, tensors in members.items()]
     return sorted(units, key=_order)
+
+
+def streamable_units(source: Source, config: ModelConfig, impl: str) -> list[Unit]:
+    """As `units_of`.
+
+    raises   InputError for a machine without the kernels, compute without packed weights, and a head that is not packed
+    """
+    if not has_cpu_kernels() or impl not in ("auto", "exact"):
+        raise InputError(
+            "--memory streams weights in the layout of cpu_kernels; build them and use compute fast or exact"
+        )
+    units = units_of(source, config, impl)
+    if HEAD_UNIT not in {unit.name for unit in units}:
+        raise InputError(f"{source.spec}: cpu_kernels do not pack its head, so it cannot be streamed; quantize it")
+    return units
 
 
 def _order(unit: Unit) -> tuple[bool, int, int]:

@@ -34,7 +34,7 @@ class Shares:
 class StreamedWeights:
     """Says before each layer that its unit is needed and that the one before it is done with.
 
-    experts   the routed ones, which are read if a router chooses them; None: the model has none
+    experts   the routed ones, which are read if a router chooses them; None: a model without experts
     """
 
     def __init__(

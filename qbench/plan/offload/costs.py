@@ -1,0 +1,116 @@
+"""The time of a decode step under a placement: one formula, which the solver minimizes and tests evaluate.
+
+    disk     = bytes that are read from it / its bandwidth
+    compute  = products of all weights + reads of all keys and values
+    step     = max(disk, compute + processor time of the reads) + latency of a read, if there is any
+
+The reads of the next layers overlap the computation of this one, in memory for the largest streamed unit and the
+requests in flight. Threads share the cores with the reads, so that their processor time counts as computation.
+
+source   FlexGen, arXiv:2303.06865, section 4.3: the slowest of the overlapped parts is the time of a layer
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quant.json_data import JsonData
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Equal units of weights, or keys and values of equal layers.
+
+    held_bytes   of one in memory; read_bytes: of one from the disk, once per step
+    compute_s    of one, in memory or not
+    needs_ring   whether one that is streamed passes through the ring; keys and values have memory of their own
+    """
+
+    name: str
+    count: int
+    held_bytes: float
+    read_bytes: float
+    compute_s: float
+    needs_ring: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """Routed experts of all layers, any share of which may be in memory.
+
+    held_bytes   of all; least_bytes: of those that one call needs
+    read_bytes   per step if no expert is in memory
+    """
+
+    held_bytes: float
+    least_bytes: float
+    read_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """memory_bytes: for all that is placed; ahead_bytes: of requests in flight, in addition to the largest unit"""
+
+    kinds: tuple[Kind, ...]
+    memory_bytes: float
+    ahead_bytes: float
+    disk_bytes_s: float
+    disk_latency_s: float = 0.0
+    disk_cpu_s: float = 0.0
+    experts: Experts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """How many of each kind stay in memory, and the share of the experts that does."""
+
+    counts: tuple[int, ...]
+    expert_share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime(JsonData):
+    """Seconds of a step and its parts; overlap_s: computation during which the disk reads"""
+
+    disk_s: float
+    compute_s: float
+    read_cpu_s: float
+    latency_s: float
+    overlap_s: float
+    step_s: float
+    disk_bytes: float
+
+
+def memory_of(costs: Costs, placed: Placed) -> float:
+    """Bytes that a placement takes."""
+    held = sum(kind.held_bytes * count for kind, count in zip(costs.kinds, placed.counts, strict=True))
+    if costs.experts is not None:
+        held += max(costs.experts.least_bytes, placed.expert_share * costs.experts.held_bytes)
+    return held + ring_of(costs, placed.counts)
+
+
+def ring_of(costs: Costs, counts: Sequence[int]) -> float:
+    """Bytes through which streamed units pass: the largest, and the requests in flight; 0 if all stay."""
+    streamed = [
+        kind.held_bytes
+        for kind, count in zip(costs.kinds, counts, strict=True)
+        if kind.needs_ring and count < kind.count
+    ]
+    return max(streamed) + costs.ahead_bytes if streamed else 0.0
+
+
+def step_time(costs: Costs, placed: Placed) -> StepTime:
+    pairs = list(zip(costs.kinds, placed.counts, strict=True))
+    num_bytes = sum(kind.read_bytes * (kind.count - count) for kind, count in pairs)
+    if costs.experts is not None:
+        num_bytes += costs.experts.read_bytes * (1 - placed.expert_share)
+    disk, compute = num_bytes / costs.disk_bytes_s, sum(kind.compute_s * kind.count for kind in costs.kinds)
+    read_cpu, latency = costs.disk_cpu_s * num_bytes, costs.disk_latency_s if num_bytes else 0.0
+    return StepTime(
+        disk_s=disk,
+        compute_s=compute,
+        read_cpu_s=read_cpu,
+        latency_s=latency,
+        overlap_s=min(disk, compute + read_cpu),
+        step_s=max(disk, compute + read_cpu) + latency,
+        disk_bytes=num_bytes,
+    )

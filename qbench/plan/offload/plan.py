@@ -1,0 +1,190 @@
+"""`plan_offload`: from a model and a memory limit to the best placement, its predicted rate and its parts."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from qbench.measure.host.machine import available_cores
+from qbench.plan.offload.costs import Costs, Placed, StepTime, ring_of, step_time
+from qbench.plan.offload.sizes import Sizes
+from qbench.plan.offload.solve import least_memory, solve
+from qbench.plan.offload.tiers import Tiers, measure_tiers
+from qbench.plan.runtime import runtime_bytes, small_like
+from qbench.run_options import RunOptions
+from qbench.runtime.offload.budget import MARGIN_BYTES
+from qbench.runtime.offload.stream_file import stream_path
+from qbench.runtime.offload.units import streamable_units
+from qbench.sources import open_source
+from qbench.speed.timed_process import speed_process
+from quant.errors import InputError
+from quant.json_data import JsonData
+from quant.kv.source import KVSource
+from quant.models import ModelConfig
+from quant.present import present
+from quant.source import Source
+
+THROUGHPUT, LATENCY = "throughput", "latency"
+GOALS = (THROUGHPUT, LATENCY)
+MEBI = 1 << 20
+LONGEST = 8192  # context that is planned for unless --ctx says another
+MEASURED_STEPS, MEASURED_ROUNDS = 4, 3
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadCase(JsonData):
+    """A model within a memory limit.
+
+    memory_bytes  limit of the process
+    context       tokens per sequence; None: the model's own, at most LONGEST
+    batch         sequences
+    goal          most tokens per second, or the shortest step of the whole batch
+    disk          folder on the disk that is measured; None: that of the streamed weights
+    """
+
+    memory_bytes: int
+    context: int | None = None
+    batch: int = 1
+    goal: str = THROUGHPUT
+    disk: str | None = None
+    kv_format: str | None = None
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadPlan(JsonData):
+    """The best placement.
+
+    together         sequences that pass through the layers at once; the others wait for their turn
+    pinned_layers, streamed_layers   units of weights, the head among them
+    kv_ram_bytes     of keys and values in memory, kv_disk_bytes: on the disk
+    expert_share     of the routed experts that stay in memory; None for a model without
+    step             seconds of a step by part
+    measured_tok_s, ratio   if it was run: the rate, and predicted over measured
+    """
+
+    model: str
+    case: OffloadCase
+    tiers: Tiers
+    together: int
+    pinned_layers: int
+    streamed_layers: int
+    pinned_bytes: float
+    ring_bytes: float
+    kv_ram_bytes: float
+    kv_disk_bytes: float
+    fixed_bytes: float
+    expert_share: float | None
+    step: StepTime
+    predicted_tok_s: float
+    measured_tok_s: float | None = None
+    ratio: float | None = None
+
+
+def plan_offload(model: str, case: OffloadCase) -> OffloadPlan:
+    """The best of the splits of the batch, each with its best placement.
+
+    raises   InputError for a limit below that of the smallest placement, which it names
+    """
+    source = open_source(model)
+    if case.kv_format is not None:
+        source = KVSource(source, case.kv_format)
+    config = ModelConfig.of(source)
+    context = case.context or min(LONGEST, config.max_positions)
+    if context > config.max_positions:
+        raise InputError(f"a context of {context} tokens, but {model} holds {config.max_positions}; ask for fewer")
+    case = replace(case, context=context)
+    units = streamable_units(source, config, "auto")
+    base = runtime_bytes(case.threads, small_like(config)) + MARGIN_BYTES
+    best: OffloadPlan | None = None
+    least = float("inf")
+    for together in _splits(case):
+        sizes = Sizes.of(source, units, context, together)
+        tiers = measure_tiers(_disk(source, case), sizes.linears, together, case.threads or available_cores())
+        costs, placed = _solved(sizes, tiers, case.memory_bytes - base - sizes.fixed_bytes)
+        if placed is None:
+            least = min(least, case.memory_bytes + least_memory(costs) - costs.memory_bytes)
+            continue
+        found = _plan(model, case, tiers, costs, placed, sizes, base)
+        if best is None or found.predicted_tok_s > best.predicted_tok_s:
+            best = found
+    if best is None:
+        raise InputError(
+            f"{case.memory_bytes // MEBI}MiB is too little for {model} at {context} tokens; "
+            f"the smallest that works is {-(-int(least) // MEBI)}MiB"
+        )
+    return best
+
+
+def _solved(sizes: Sizes, tiers: Tiers, memory_bytes: float) -> tuple[Costs, Placed | None]:
+    """The best placement with keys and values in memory; if there is not enough for them, with some on the disk.
+
+    Blocks of keys and values come back from the disk far slower than its bandwidth, so the disk is no equal choice.
+    A cache that spills holds one sequence.
+    """
+    costs = sizes.costs(tiers, memory_bytes)
+    placed = solve(costs)
+    if placed is None and sizes.together == 1:
+        costs = sizes.costs(tiers, memory_bytes, kv_spills=True)
+        placed = solve(costs)
+    return costs, placed
+
+
+def _splits(case: OffloadCase) -> list[int]:
+    """Sequences at once that are tried: the whole batch for latency, its halves, too, for throughput."""
+    if case.goal == LATENCY:
+        return [case.batch]
+    splits = [case.batch]
+    while splits[-1] > 1:
+        splits.append(-(-splits[-1] // 2))
+    return splits
+
+
+def _disk(source: Source, case: OffloadCase) -> Path:
+    """The streamed weights themselves if they are there, else a folder."""
+    if case.disk is not None:
+        return Path(case.disk)
+    path = stream_path(source)
+    if path.is_file():
+        return path
+    return path.parent if path.parent.is_dir() else Path.cwd()
+
+
+def _plan(
+    model: str, case: OffloadCase, tiers: Tiers, costs: Costs, placed: Placed, sizes: Sizes, base: int
+) -> OffloadPlan:
+    *weights, (kv, num_kv) = zip(costs.kinds, placed.counts, strict=True)
+    step = step_time(costs, placed)
+    per_layer = sizes.kv_bytes / kv.count
+    return OffloadPlan(
+        model=model,
+        case=case,
+        tiers=tiers,
+        together=sizes.together,
+        pinned_layers=sum(count for _, count in weights),
+        streamed_layers=sum(kind.count - count for kind, count in weights),
+        pinned_bytes=sum(kind.held_bytes * count for kind, count in weights),
+        ring_bytes=ring_of(costs, placed.counts),
+        kv_ram_bytes=per_layer * num_kv,
+        kv_disk_bytes=per_layer * (kv.count - num_kv),
+        fixed_bytes=base + sizes.fixed_bytes,
+        expert_share=placed.expert_share if costs.experts else None,
+        step=step,
+        predicted_tok_s=sizes.together / step.step_s,
+    )
+
+
+def measured_rate(planned: OffloadPlan) -> float:
+    """Tokens per second of a fresh process under the limit, which holds the context before it decodes.
+
+    raises   InputError with the process's last words if it dies
+    """
+    case, together, context = planned.case, planned.together, present(planned.case.context)
+    kv_ram = int(planned.kv_ram_bytes) if planned.kv_disk_bytes else None
+    options = RunOptions(kv_format=case.kv_format, threads=case.threads, memory_bytes=case.memory_bytes, kv_ram=kv_ram)
+    depth = max(0, context - MEASURED_STEPS)
+    with speed_process(planned.model, options) as process:
+        process.hold([[1] * depth for _ in range(together)], context)
+        tokens = [[1] * MEASURED_STEPS for _ in range(together)]
+        process.seconds(tokens, 1)  # reads the weights that stay
+        taken = [process.seconds(tokens, 1) for _ in range(MEASURED_ROUNDS)]
+    return together * MEASURED_STEPS / median(taken)

@@ -1,0 +1,106 @@
+"""Sizes of a model at a context and a batch, and the costs that the solver gets of them."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from qbench.measure.host.machine import available_cores
+from qbench.plan.offload.costs import Costs, Experts, Kind
+from qbench.plan.offload.tiers import Tiers
+from qbench.runtime.memory import MemoryPredictor
+from qbench.runtime.offload.placement import AHEAD_BYTES, split_experts
+from qbench.runtime.offload.region import held_size
+from qbench.runtime.offload.units import HEAD_UNIT, PlacedLinear, Unit
+from quant.models import EMBEDDING, ModelConfig
+from quant.present import present
+from quant.source import Source
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of a model for sequences that pass through the layers together.
+
+    kv_bytes     of all keys and values at the full context
+    fixed_bytes  of weights and activations that always stay in memory
+    """
+
+    config: ModelConfig
+    units: tuple[Unit, ...]
+    kv_bytes: float
+    fixed_bytes: float
+    together: int
+
+    @classmethod
+    def of(cls, source: Source, units: list[Unit], context: int, together: int) -> "Sizes":
+        predictor = MemoryPredictor(source)
+        config = predictor.config
+        packed = sum(linear.size_bytes for unit in units for linear in unit.linears)
+        table = 0 if config.tie_word_embeddings else source.tensors[EMBEDDING].size_bytes  # rows are read from the file
+        kept = predictor.resident_bytes - packed - table
+        fixed = max(0, kept) + predictor.workspace_bytes(1, together)
+        return cls(config, tuple(units), predictor.cache.size_bytes(context, together), fixed, together)
+
+    @property
+    def linears(self) -> list[PlacedLinear]:
+        return [linear for unit in self.units for linear in unit.linears]
+
+    @cached_property
+    def _always_and_experts(self) -> tuple[list[Unit], list[Unit]]:
+        return split_experts(self.units)
+
+    def costs(self, tiers: Tiers, memory_bytes: float, *, kv_spills: bool = False) -> Costs:
+        """memory_bytes: for all that is placed; kv_spills: whether keys and values may lie on the disk"""
+        kv = self._kv(tiers)
+        if not kv_spills:
+            kv = replace(kv, held_bytes=0.0)
+            memory_bytes -= self.kv_bytes
+        return Costs(
+            kinds=(*self._weights(tiers), kv),
+            memory_bytes=memory_bytes,
+            ahead_bytes=AHEAD_BYTES,
+            disk_bytes_s=tiers.disk_bytes_s,
+            disk_latency_s=tiers.disk_latency_s,
+            disk_cpu_s=tiers.disk_cpu_s / available_cores(),
+            experts=self._experts(),
+        )
+
+    def _weights(self, tiers: Tiers) -> list[Kind]:
+        """Equal units that every step reads are one kind."""
+        always, _ = self._always_and_experts
+        kinds = Counter(
+            (held_size(unit), unit.size_bytes, product_seconds_of(unit, tiers), unit.name == HEAD_UNIT)
+            for unit in always
+        )
+        return [
+            Kind("head" if is_head else "layer", count, held, read, compute)
+            for (held, read, compute, is_head), count in kinds.items()
+        ]
+
+    def _kv(self, tiers: Tiers) -> Kind:
+        """Keys and values, a layer's at a time; the products of routed experts count here, too."""
+        _, experts = self._always_and_experts
+        layers = self.config.num_layers
+        per_layer = self.kv_bytes / layers
+        routed_s = self._routed_share * sum(product_seconds_of(unit, tiers) for unit in experts)
+        read_s = per_layer / tiers.ram_bytes_s + routed_s / layers
+        waiting = tiers.disk_latency_s * tiers.disk_bytes_s  # bytes that the disk would read while it begins
+        return Kind("keys and values", layers, per_layer, per_layer + waiting, read_s, needs_ring=False)
+
+    def _experts(self) -> Experts | None:
+        _, experts = self._always_and_experts
+        if not experts:
+            return None
+        held = sorted(held_size(unit) for unit in experts)
+        read = self._routed_share * sum(unit.size_bytes for unit in experts)
+        return Experts(sum(held), sum(held[-present(self.config.moe).num_experts_per_token :]), read)
+
+    @property
+    def _routed_share(self) -> float:
+        """Expected share of the experts that a step uses, if each token chooses at random."""
+        moe = self.config.moe
+        return 0.0 if moe is None else 1 - (1 - moe.num_experts_per_token / moe.num_experts) ** self.together
+
+
+def product_seconds_of(unit: Unit, tiers: Tiers) -> float:
+    """Seconds of the unit's products with all threads."""
+    return sum(tiers.product_s[linear.format] * linear.size_bytes for linear in unit.linears)

@@ -9,6 +9,7 @@ from qbench.compute import FAST, check_compute
 from qbench.devices import CPU, check_device_name
 from qbench.expert_placement import DYNAMIC as DYNAMIC_EXPERTS
 from qbench.expert_placement import check_placement
+from qbench.rank_layout import SUM, RankLayout
 from qbench.threads import check_threads
 from quant.errors import InputError
 from quant.json_data import JsonData
@@ -32,6 +33,7 @@ class RunOptions(JsonData):
     kv_disk    bytes of that disk; None: 10 GiB
     memory_bytes  limit of the process's memory; weights that do not fit are read from a file; None: no limit
     expert_placement  experts that stay within it, one of qbench.expert_placement.PLACEMENTS
+    tp, pp, cut   division of the model among ranks, as `RankLayout`; None: 1, 1 and "sum"
     """
 
     # Other checkouts, which the gate times, lack these.
@@ -43,6 +45,9 @@ class RunOptions(JsonData):
         "kv_disk",
         "memory_bytes",
         "expert_placement",
+        "tp",
+        "pp",
+        "cut",
     )
 
     recipe: str | None = None
@@ -59,6 +64,9 @@ class RunOptions(JsonData):
     kv_disk: int | None = None
     memory_bytes: int | None = None
     expert_placement: str = DYNAMIC_EXPERTS
+    tp: int | None = None
+    pp: int | None = None
+    cut: str | None = None
 
     def __post_init__(self) -> None:
         check_compute(self.compute)
@@ -72,6 +80,25 @@ class RunOptions(JsonData):
             raise InputError(
                 "a memory limit is for a model as it is stored, on the CPU; write it with `qbench quantize`"
             )
+        if self.layout.num_ranks > 1:
+            self._check_ranks()
+
+    def _check_ranks(self) -> None:
+        """raises InputError for options that several ranks do not have yet"""
+        wanted = {
+            "--memory": self.memory_bytes is not None,
+            f"--device {self.device}": self.device != CPU,
+            f"--policy {self.policy}": self.policy != FULL,
+            f"--prefill {self.prefill}": self.prefill != DENSE,
+            "--kv-ram": self.kv_ram is not None,
+        }
+        for option, is_given in wanted.items():
+            if is_given:
+                raise InputError(f"{option} does not combine with {self.layout} yet; leave it out, or run on one rank")
+
+    @property
+    def layout(self) -> RankLayout:
+        return RankLayout(self.tp or 1, self.pp or 1, self.cut or SUM)
 
     @property
     def cache_spec(self) -> CacheSpec:

@@ -11,6 +11,7 @@ from qbench.cli.finite_range import FiniteRange
 from qbench.cli.memory_size import limit_option
 from qbench.cli.output import json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.cli.rank_options import RANK_FIELDS, join, rank_options
 from qbench.cli.run_options import with_run_options
 from qbench.run_options import RunOptions
 from quant.errors import InputError
@@ -35,10 +36,11 @@ from quant.errors import InputError
 @kv_tier_options
 @threads_option
 @limit_option
+@rank_options
 @json_option
 @with_run_options(
     "recipe", "kv", "cache", "policy", "prefill", "prefill_chunk", "attention", "kv_ram", "kv_disk", "threads",
-    "memory", "expert_placement",
+    "memory", "expert_placement", *RANK_FIELDS,
 )  # fmt: skip
 def command(
     model, prompt, max_new_tokens, temperature, top_p, top_k, min_p, repetition_penalty, stop, logprobs, seed, as_json,
@@ -49,7 +51,7 @@ def command(
     from qbench.runtime import Sampling
 
     sampling = Sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
-    subject = open_subject(model, options)
+    subject = open_subject(model, join(model, options))
     on_text = print_nothing if as_json else print_piece
     result = continue_text(subject, prompt, sampling, max_new_tokens, stop, logprobs, on_text)
     if as_json:

@@ -5,12 +5,15 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import NoReturn
 
 import click
 
+from qbench.cli.rank_options import check_launch, is_silent, leave
 from qbench.cli.renamed import check_variables, new_option
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.forced import CPU, ISA, SWITCHES
+from qbench.rank_layout import farewells
 from qbench.version import __version__
 from quant.errors import InputError
 
@@ -110,9 +113,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         check_variables()
         check_switches()
+        check_launch(sys.argv[1:] if argv is None else list(argv))
         check_forced_isa()
         color = False if os.environ.get("NO_COLOR") else None  # https://no-color.org; None: on terminals alone
-        return cli.main(args=argv, prog_name="qbench", standalone_mode=False, color=color) or 0
+        status = cli.main(args=argv, prog_name="qbench", standalone_mode=False, color=color) or 0
+        leave()
+        return status
     except click.NoSuchOption as error:
         return _fail(new_option(error) or error.format_message(), 2)
     except click.ClickException as error:
@@ -157,8 +163,20 @@ def _fail(message: str, status: int) -> int:
     if os.environ.get("QBENCH_DEBUG") and sys.exc_info()[0]:
         raise
     line = " ".join(message.split())
-    print(f"qbench: {line}", file=sys.stderr)
+    if not is_silent():
+        print(f"qbench: {line}", file=sys.stderr)
+    if farewells:
+        _end_rank(line, status)
     return status
+
+
+def _end_rank(line: str, status: int) -> NoReturn:
+    """Leave the line for the other ranks, and end without a wait for messages that nobody takes any more."""
+    for farewell in farewells:
+        farewell(line)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from qbench.runtime.layers.paths import AUTO as AUTO_PATH
 from qbench.runtime.layers.paths import check_path
 from qbench.runtime.model import Model
 from qbench.runtime.offload import load_offloaded
+from qbench.runtime.parallel import load_ranked
 from qbench.runtime.token_kinds import token_kinds
 from qbench.threads import check_threads
 from quant.errors import InputError
@@ -58,6 +59,8 @@ def load_model(
     choose_linear("f32", impl)
     if options.memory_bytes is not None:
         return load_offloaded(source, options, impl, path)
+    if options.layout.num_ranks > 1:
+        return load_ranked(source, options, impl, path)
     config = ModelConfig.of(source)
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)

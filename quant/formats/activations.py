@@ -6,16 +6,19 @@ from collections.abc import Mapping
 import numpy as np
 
 from quant.formats.integer_kernels import IntegerFormat
+from quant.qtensor import QTensor
 
 
 class ActivationFormat(IntegerFormat):
     """A format whose linear computes y = fake_quantize_input(x) @ dequantize(weight).T, in integers where it can.
 
     rows_stand_alone   whether a row's codes depend on that row alone, so that a matrix may be quantized in pieces
+    has_input_scale    whether the scale of an input follows from its values
     """
 
     block_size = 1
     rows_stand_alone: bool = True
+    has_input_scale: bool = True
 
     @property
     def bits_per_weight(self) -> float:
@@ -26,6 +29,24 @@ class ActivationFormat(IntegerFormat):
         """Codes and scales. What calibration adds, an input's scale or outliers' weights, only a QTensor can know."""
         self.check_shape(shape)
         return shape[0] * (shape[1] + 4)
+
+    def take_columns(self, qtensor: QTensor, columns: slice) -> QTensor:
+        parts = {**qtensor.parts, "weight": np.ascontiguousarray(qtensor.parts["weight"][:, columns])}
+        shape = (qtensor.shape[0], columns.stop - columns.start)
+        return QTensor(self.name, shape, parts, qtensor.shared)
+
+    def add_zero_column(self, qtensor: QTensor) -> QTensor:
+        """The matrix [N, K + 1]: a last input feature that adds nothing, so its input may set the scale of a token."""
+        weight = np.pad(qtensor.parts["weight"], ((0, 0), (0, 1)))
+        shape = (qtensor.shape[0], qtensor.shape[1] + 1)
+        return QTensor(self.name, shape, {**qtensor.parts, "weight": weight}, qtensor.shared)
+
+    @abstractmethod
+    def input_absmax(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:
+        """x [M, K] float32 -> [M, 1] float32: the magnitude that sets each token's scale, if `has_input_scale`
+
+        The magnitude of a matrix in several pieces of columns is the largest of theirs.
+        """
 
     @abstractmethod
     def fake_quantize_input(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -39,6 +39,7 @@ class Int8Format(ActivationFormat):
         self.per_tensor_weight = per_tensor_weight
         self.inputs = inputs  # "per_token", "per_tensor" or "static"
         self.rows_stand_alone = not per_tensor_weight
+        self.has_input_scale = inputs != "static"
         self.name = "w8a8" + ("-wtensor" if per_tensor_weight else "") + SUFFIX_OF_INPUTS[inputs]
 
     @classmethod
@@ -105,6 +106,10 @@ class Int8Format(ActivationFormat):
             return shared["input_scale"].reshape(1, 1)
         axis = 1 if self.inputs == "per_token" else None
         return scale_of(np.abs(x).max(axis=axis, keepdims=True, initial=0))
+
+    def input_absmax(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:
+        absmax = np.abs(x).max(axis=1, keepdims=True, initial=0)
+        return absmax if self.inputs == "per_token" else np.full_like(absmax, absmax.max(initial=0))
 
     def fake_quantize_input(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:
         scale = self.input_scale(x, shared)

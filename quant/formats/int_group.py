@@ -133,6 +133,18 @@ class IntGroupFormat(IntegerFormat):
         q = unpack_int32(qtensor.parts["weight_packed"], self.bits, qtensor.shape[1])
         return q, scale, np.zeros(scale.shape, np.int8) if zero_point is None else zero_point, self._g_idx(qtensor)
 
+    def take_columns(self, qtensor: QTensor, columns: slice) -> QTensor:
+        q, scale, zero_point, g_idx = self.unpack(qtensor)
+        if g_idx is not None:
+            raise InputError(
+                f"{self.name}: features in act-order cannot be cut, since groups are spread over all of them"
+            )
+        groups = slice(None)
+        if self.group_size:
+            groups = slice(columns.start // self.group_size, columns.stop // self.group_size)
+        some = (np.ascontiguousarray(part) for part in (q[:, columns], scale[:, groups], zero_point[:, groups]))
+        return self.pack(*some)
+
     def dequantize(self, qtensor: QTensor) -> np.ndarray:
         kernels = integer_kernels()
         if kernels is None:

@@ -70,6 +70,21 @@ class LlmInt8Format(ActivationFormat):
     def weight_codes(self, qtensor: QTensor) -> Codes:
         return codes_of_int8(qtensor.parts["weight"], qtensor.parts["SCB"][:, None] * PER_CODE)
 
+    def take_columns(self, qtensor: QTensor, columns: slice) -> QTensor:
+        cut = super().take_columns(qtensor, columns)
+        known = qtensor.shared.get("outlier_features", NO_FEATURES)
+        inside = (known >= columns.start) & (known < columns.stop)
+        parts = {name: part for name, part in cut.parts.items() if name != "outlier_weight"}
+        if not inside.any():
+            return QTensor(self.name, cut.shape, parts)
+        parts["outlier_weight"] = np.ascontiguousarray(qtensor.parts["outlier_weight"][:, inside])
+        return QTensor(self.name, cut.shape, parts, {"outlier_features": known[inside] - np.int32(columns.start)})
+
+    def input_absmax(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:
+        inliers = x.copy()
+        inliers[:, shared.get("outlier_features", NO_FEATURES)] = 0
+        return np.abs(split_outliers(inliers)[1]).max(axis=1, keepdims=True, initial=0)
+
     def fake_quantize_input(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:
         known = shared.get("outlier_features", NO_FEATURES)
         inliers = x.copy()

@@ -1,0 +1,81 @@
+"""--tp, --pp and --cut: one model on several ranks, which torchrun starts."""
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+import click
+
+from qbench.cli.count_option import count_option
+from qbench.measure.host.machine import available_cores
+from qbench.rank_layout import CUTS, check_world, find_world
+from qbench.run_options import RunOptions
+from quant.errors import InputError
+
+OPTIONS = ("--tp", "--pp")
+RANK_FIELDS = ("tp", "pp", "cut")  # of RunOptions
+
+
+def rank_options(command: Callable) -> Callable:
+    """--tp, --pp and --cut."""
+    text = "Cut of the output and down projections. sum: fewer messages; gather: the bits of one rank  [default: sum]"
+    cut = click.option("--cut", type=click.Choice(CUTS), help=text)
+    pp = count_option("--pp", help="Number of stages, each with some of the layers; torchrun starts the ranks")
+    tp = count_option("--tp", help="Number of lanes, each with a part of every layer; torchrun starts the ranks")
+    return tp(pp(cut(command)))
+
+
+def join(model: str, options: RunOptions) -> RunOptions:
+    """Join the ranks, if the options ask for several, and check that all have the same code, model and command line.
+
+    returns  the options, with this rank's share of its host's cores if they name no number of threads
+    raises   InputError on every rank for a difference; an error of one rank reaches rank 0
+    """
+    if options.layout.num_ranks == 1:
+        return options
+    world = check_world(options.layout)
+    from qbench.measure.host.commit import code_version
+    from qbench.runtime.parallel import agree, join_ranks
+    from qbench.sources import open_source
+
+    ranks = join_ranks(options.layout)
+    code = code_version()
+    agree(
+        ranks,
+        {
+            "command line": " ".join(sys.argv[1:]),
+            "commit": code.commit,
+            "code": code.code,
+            "model file": open_source(model).fingerprint(),
+        },
+    )
+    return options.with_threads(options.threads or max(1, available_cores() // world.local_size))
+
+
+def check_launch(arguments: list[str]) -> None:
+    """raises InputError if torchrun started several ranks of a command that runs on one"""
+    world = find_world()
+    if world is None or world.size == 1:
+        return
+    # torch reads it when it is first imported. Its warnings on a rank that ended would hide the one line about it.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if not any(argument.partition("=")[0] in OPTIONS for argument in arguments):
+        raise InputError(
+            f"torchrun started {world.size} ranks, but neither --tp nor --pp divides the model among them; "
+            "eval, bench, generate and compare take them"
+        )
+
+
+def is_silent() -> bool:
+    """Whether another rank prints in place of this one."""
+    world = find_world()
+    return world is not None and not world.is_first
+
+
+def leave() -> None:
+    """End the connections of a rank that is done."""
+    ranks = sys.modules.get("qbench.runtime.parallel.ranks")
+    if ranks is not None:
+        with suppress(RuntimeError):
+            ranks.close_joined()

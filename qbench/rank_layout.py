@@ -1,0 +1,90 @@
+"""RankLayout: how one model is divided among ranks, and which of them this process is."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quant.errors import InputError
+
+# Called with the message of an error before this process ends; ranks that have joined add one each.
+farewells: list[Callable[[str], None]] = []
+
+SUM = "sum"
+GATHER = "gather"
+CUTS = (SUM, GATHER)
+
+
+@dataclass(frozen=True, slots=True)
+class RankLayout:
+    """Every rank holds one lane of one stage: rank = stage * tp + lane.
+
+    tp    lanes: ranks that hold parts of the same layers
+    pp    stages: ranks that hold different layers
+    cut   of the output and down projections. "sum": by input features; partial sums are added in float32 in the order
+          of the ranks. "gather": by output rows; all values are those of one rank, bit for bit
+    """
+
+    tp: int = 1
+    pp: int = 1
+    cut: str = SUM
+
+    def __post_init__(self) -> None:
+        if self.tp < 1 or self.pp < 1:
+            raise InputError(f"got tp {self.tp} and pp {self.pp}, expected 1 or more of each")
+        if self.cut not in CUTS:
+            raise InputError(f"cut {self.cut!r} is unknown; known: {', '.join(CUTS)}")
+
+    @property
+    def num_ranks(self) -> int:
+        return self.tp * self.pp
+
+    def lane(self, rank: int) -> int:
+        return rank % self.tp
+
+    def stage(self, rank: int) -> int:
+        return rank // self.tp
+
+    def rank(self, stage: int, lane: int) -> int:
+        return stage * self.tp + lane
+
+    def __str__(self) -> str:
+        return f"tp {self.tp}, pp {self.pp}" + (f", cut {self.cut}" if self.tp > 1 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The number of this process among all ranks, as torchrun sets it, and how many of them are on its host."""
+
+    rank: int
+    size: int
+    local_size: int
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+
+def find_world() -> World | None:
+    """None for a process that torchrun did not start."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    if not all(os.environ.get(name, "").isdecimal() for name in names):
+        return None
+    return World(*(int(os.environ[name]) for name in names))
+
+
+def check_world(layout: RankLayout) -> World:
+    """The world, if it has as many ranks as the layout.
+
+    raises   InputError with the command line that starts them
+    """
+    world = find_world()
+    if world is None:
+        raise InputError(
+            f"{layout} needs {layout.num_ranks} ranks, got one process; start them with "
+            f"torchrun --nproc-per-node {layout.num_ranks} -m qbench ..."
+        )
+    if world.size != layout.num_ranks:
+        raise InputError(
+            f"torchrun started {world.size} ranks, expected tp x pp = {layout.tp} x {layout.pp} = {layout.num_ranks}"
+        )
+    return world

@@ -1,0 +1,7 @@
+"""One model on many ranks: tensor and pipeline parallel over torch.distributed."""
+
+from qbench.runtime.parallel.agree import agree
+from qbench.runtime.parallel.load import load_ranked
+from qbench.runtime.parallel.ranks import Ranks, join_ranks, joined_ranks
+
+__all__ = ["Ranks", "agree", "join_ranks", "joined_ranks", "load_ranked"]

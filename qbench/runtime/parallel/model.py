@@ -1,0 +1,59 @@
+"""RankModel: the layers of one rank between those of the others."""
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.step import Step
+from qbench.runtime.model import Model
+from qbench.runtime.parallel.ranks import Ranks
+from qbench.runtime.parallel.shard import Shard
+
+
+class RankModel(Model):
+    """A Model whose call every rank makes with the same tokens, and which returns the same logits to all of them.
+
+    config     of this rank's layers and heads
+    exchanges  values per token of every exchange between lanes, of all layers of this rank
+    """
+
+    ranks: Ranks
+    shard: Shard
+    exchanges: list[int]
+
+    def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
+        ranks, traffic = self.ranks, self.ranks.traffic
+        traffic.num_passes += 1
+        ranks.place = f"in forward pass {traffic.num_passes}"
+        traffic.num_tokens += step.tokens.numel()
+        x = self._entering(step)
+        rotations = self.rotations(step.seq_len, step.end) if step.counts is None else self.rotations.at(step.positions)
+        _, run = self.paths.choose(cache, x.shape[1])
+        if self.shard.is_last_stage:
+            x = run(x, rotations, step, cache, last_only)
+        else:  # the next stage needs every token
+            x = run(x, rotations, replace(step, num_asked=None, asked=None), cache, False)
+        wanted = self._leaving(x, step, last_only)
+        traffic.num_wanted += wanted.shape[0] * wanted.shape[1]
+        return self.logits(wanted)
+
+    def _entering(self, step: Step) -> Tensor:
+        """[B, T, K] before this rank's first layer"""
+        if self.shard.is_first_stage:
+            return self.embedding(step.tokens, None if self.embedding.positions is None else step.positions)
+        shape = (*step.tokens.shape, self.config.hidden_size)
+        return self.ranks.receive(shape, self.ranks.layout.rank(self.ranks.stage - 1, self.ranks.lane))
+
+    def _leaving(self, x: Tensor, step: Step, last_only: bool) -> Tensor:
+        """x after this rank's last layer -> of the wanted tokens, after the model's last layer"""
+        ranks, layout = self.ranks, self.ranks.layout
+        if layout.pp == 1:
+            return x
+        last = layout.pp - 1
+        if ranks.stage == last:
+            ranks.send(x, [layout.rank(stage, ranks.lane) for stage in range(last)])
+            return x
+        ranks.send(x, [layout.rank(ranks.stage + 1, ranks.lane)])
+        shape = step.wanted(x, last_only).shape
+        return ranks.receive(shape, layout.rank(last, ranks.lane))

@@ -1,0 +1,200 @@
+"""Shard: which layers, heads and features of a model one rank holds, and its part of each tensor."""
+
+import re
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import lcm
+
+import numpy as np
+
+from qbench.rank_layout import GATHER, RankLayout
+from quant.errors import InputError
+from quant.formats import get_format
+from quant.models import ModelConfig
+from quant.qtensor import QTensor
+from quant.source import Source, TensorInfo
+
+LAYER = re.compile(r"^model\.layers\.(\d+)\.(.+)\.(weight|bias)$")
+# Linears of a layer -> the kind of their rows, or of their columns: query heads, key-value heads, net features.
+ROWS = {
+    "self_attn.q_proj": "heads",
+    "self_attn.k_proj": "kv_heads",
+    "self_attn.v_proj": "kv_heads",
+    "mlp.gate_proj": "features",
+    "mlp.up_proj": "features",
+    "mlp.fc1": "features",
+}
+COLUMNS = {"self_attn.o_proj": "heads", "mlp.down_proj": "features", "mlp.fc2": "features"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The part of rank `rank`.
+
+    layers    of the model, those of this rank
+    ranges    "heads", "kv_heads" (both as rows, head_dim each), "features" -> the range of every lane
+    hidden    range of output rows of every lane, of the output and down projections under cut "gather"
+    """
+
+    layout: RankLayout
+    rank: int
+    layers: range
+    ranges: dict[str, list[slice]]
+    hidden: list[slice]
+
+    @property
+    def lane(self) -> int:
+        return self.layout.lane(self.rank)
+
+    @property
+    def is_first_stage(self) -> bool:
+        return self.layout.stage(self.rank) == 0
+
+    @property
+    def is_last_stage(self) -> bool:
+        return self.layout.stage(self.rank) == self.layout.pp - 1
+
+    def config(self, config: ModelConfig) -> ModelConfig:
+        """That of the layers and heads that this rank holds; its embedding and head are whole."""
+        layers = self.layers
+        sizes = {name: _size(ranges[self.lane]) for name, ranges in self.ranges.items()}
+        moe = config.moe
+        if moe is not None:
+            moe = replace(moe, num_dense_layers=max(0, moe.num_dense_layers - layers.start))
+        return replace(
+            config,
+            num_layers=len(layers),
+            windows=config.windows[layers.start : layers.stop],
+            num_heads=sizes["heads"] // config.head_dim,
+            num_kv_heads=sizes["kv_heads"] // config.head_dim,
+            ffn_size=sizes["features"],
+            moe=moe,
+        )
+
+    def widths(self, name: str) -> tuple[list[int], list[int]]:
+        """Input and output features of every lane, of the output or down projection `name` under cut "gather"."""
+        ranges = self.ranges[COLUMNS[name]]
+        return [_size(each) for each in ranges], [_size(each) for each in self.hidden]
+
+    def name(self, local: str) -> str:
+        """The model's name of this rank's tensor."""
+        return re.sub(r"^model\.layers\.(\d+)\.", self._global_layer, local)
+
+    def _global_layer(self, match: re.Match) -> str:
+        return f"model.layers.{int(match[1]) + self.layers.start}."
+
+    def part(self, local: str, qtensor: QTensor) -> QTensor:
+        """This rank's part of the tensor that it calls `local`."""
+        match = LAYER.match(local)
+        if match is None or self.layout.tp == 1:
+            return qtensor
+        module, is_weight = match[2], match[3] == "weight"
+        if module in ROWS:
+            return _rows(qtensor, self.ranges[ROWS[module]][self.lane])
+        if module in COLUMNS and self.layout.cut == GATHER:
+            return _rows(qtensor, self.hidden[self.lane])
+        if module in COLUMNS and is_weight:
+            return get_format(qtensor.format).take_columns(qtensor, self.ranges[COLUMNS[module]][self.lane])
+        return qtensor
+
+
+def make_shard(source: Source, config: ModelConfig, layout: RankLayout, rank: int) -> Shard:
+    """The part of one rank.
+
+    raises   InputError for more ranks than layers or heads, an architecture that cannot be cut, and a cut through a
+             group of weights, with the alternatives
+    """
+    if layout.pp > config.num_layers:
+        raise InputError(
+            f"--pp {layout.pp} is more than the {config.num_layers} layers of {source.spec}; give at most that many"
+        )
+    if layout.tp > 1:
+        _check_heads(source, config, layout)
+    layers = borders(config.num_layers, 1, layout.pp)[layout.stage(rank)]
+    unit = 1 if layout.cut == GATHER else column_unit(source, COLUMNS_OF["features"])
+    shard = Shard(
+        layout,
+        rank,
+        range(layers.start, layers.stop),
+        {**_head_ranges(config, layout.tp), "features": borders(config.ffn_size, unit, layout.tp)},
+        borders(config.hidden_size, 1, layout.tp),
+    )
+    if layout.tp > 1 and layout.cut != GATHER:
+        _check_columns(source, config, layout, shard)
+    return shard
+
+
+COLUMNS_OF = {
+    axis: tuple(f".{name}.weight" for name, of in COLUMNS.items() if of == axis) for axis in ("heads", "features")
+}
+
+
+def borders(size: int, unit: int, parts: int) -> list[slice]:
+    """`size` features in as many ranges as equal as whole units of features allow; the last are the larger ones."""
+    num_units = size // unit
+    ends = [unit * (num_units * part // parts) for part in range(parts)] + [size]
+    return [slice(start, stop) for start, stop in pairwise(ends)]
+
+
+def column_unit(source: Source, endings: tuple[str, ...]) -> int:
+    """Input features that only a cut between them leaves whole, of the tensors whose names end so."""
+    units = [_unit(info) for name, info in source.tensors.items() if name.endswith(endings)]
+    return lcm(*units) if units else 1
+
+
+def _unit(info: TensorInfo) -> int:
+    return info.shape[1] if info.has_shared("g_idx") else get_format(info.format).block_size
+
+
+def _head_ranges(config: ModelConfig, tp: int) -> dict[str, list[slice]]:
+    """Rows of queries, and of keys and values, of every lane; lanes that outnumber the latter's heads share them."""
+    dim, heads_per_lane = config.head_dim, config.num_heads // tp
+    heads = [slice(lane * heads_per_lane * dim, (lane + 1) * heads_per_lane * dim) for lane in range(tp)]
+    num_kv_heads = max(1, config.num_kv_heads // tp)
+    firsts = [lane * config.num_kv_heads // tp for lane in range(tp)]
+    return {"heads": heads, "kv_heads": [slice(first * dim, (first + num_kv_heads) * dim) for first in firsts]}
+
+
+def _check_heads(source: Source, config: ModelConfig, layout: RankLayout) -> None:
+    tp, heads, kv_heads = layout.tp, config.num_heads, config.num_kv_heads
+    if config.mla is not None or config.moe is not None or config.attention_rule(0).has_alibi:
+        raise InputError(f"--tp does not cut a {config.architecture.name} yet; use --pp, which cuts between its layers")
+    legal = [n for n in range(1, heads + 1) if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
+    if tp not in legal:
+        raise InputError(
+            f"--tp {tp} does not divide the {heads} heads and {kv_heads} key-value heads of {source.spec}; "
+            f"give one of {', '.join(map(str, legal))}, or --pp"
+        )
+
+
+def _check_columns(source: Source, config: ModelConfig, layout: RankLayout, shard: Shard) -> None:
+    for name, info in source.tensors.items():
+        match = LAYER.match(name)
+        if match is None or match[2] not in COLUMNS or match[3] != "weight":
+            continue
+        axis, unit = COLUMNS[match[2]], _unit(info)
+        ranges = shard.ranges[axis]
+        if any(each.start % unit or each.stop % unit or not _size(each) for each in ranges):
+            legal = legal_lanes(config, axis, unit)
+            raise InputError(
+                f"--tp {layout.tp} would cut {name}, {info.format} with groups of {unit} of its {info.shape[1]} "
+                f"features, at {', '.join(str(each.start) for each in ranges[1:])}; legal: --tp "
+                f"{' or '.join(map(str, legal))}, --tp {layout.tp} --cut gather, or --pp {layout.tp}"
+            )
+
+
+def legal_lanes(config: ModelConfig, axis: str, unit: int) -> list[int]:
+    """Values of --tp that cut no group of `unit` features on this axis, under cut "sum"."""
+    heads, kv_heads = config.num_heads, config.num_kv_heads
+    fits = [n for n in range(1, heads + 1) if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
+    if axis == "features":
+        return [n for n in fits if config.ffn_size % unit == 0 and config.ffn_size // unit >= n]
+    return [n for n in fits if n == 1 or (heads // n * config.head_dim) % unit == 0]
+
+
+def _rows(qtensor: QTensor, rows: slice) -> QTensor:
+    return qtensor.take_rows(np.arange(rows.start, rows.stop))
+
+
+def _size(rows: slice) -> int:
+    return rows.stop - rows.start

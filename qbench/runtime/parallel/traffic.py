@@ -1,0 +1,60 @@
+"""Traffic: bytes and messages between ranks, counted as they are sent, and the formula for both."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qbench.rank_layout import RankLayout
+from quant.json_data import JsonData
+
+FLOAT_BYTES = 4  # every value that ranks exchange is float32
+
+
+@dataclass(slots=True)
+class Traffic(JsonData):
+    """Of one rank since it loaded its part.
+
+    num_bytes, num_messages  sent to other ranks
+    seconds     of sending and of waiting for others
+    num_passes  forward passes
+    num_tokens  tokens of all passes
+    num_wanted  tokens whose logits were asked for
+    """
+
+    num_bytes: int = 0
+    num_messages: int = 0
+    seconds: float = 0.0
+    num_passes: int = 0
+    num_tokens: int = 0
+    num_wanted: int = 0
+
+    def restart(self) -> None:
+        """Count from 0."""
+        self.num_bytes = self.num_messages = self.num_passes = self.num_tokens = self.num_wanted = 0
+        self.seconds = 0.0
+
+    def sent(self, num_bytes: int) -> None:
+        self.num_bytes += num_bytes
+        self.num_messages += 1
+
+
+def expected_traffic(
+    layout: RankLayout, rank: int, work: Traffic, *, exchanges: Sequence[int], hidden_size: int
+) -> tuple[int, int]:
+    """Bytes and messages that `rank` sends for the passes and tokens of `work`.
+
+    Each lane sends its values of an exchange to the tp - 1 others. Every stage but the last sends the hidden state of
+    each token to the next one; the last sends that of each wanted token to all others.
+
+    exchanges  values per token of every exchange between lanes, of all layers of the rank
+    """
+    others = layout.tp - 1
+    values = others * sum(exchanges) * work.num_tokens
+    messages = others * len(exchanges) * work.num_passes
+    later = layout.pp - 1
+    if layout.stage(rank) < later:
+        values += hidden_size * work.num_tokens
+        messages += work.num_passes
+    else:
+        values += later * hidden_size * work.num_wanted
+        messages += later * work.num_passes
+    return FLOAT_BYTES * values, messages

@@ -1,0 +1,79 @@
+"""--tp and --pp on the command line: processes that find each other, and their one line if something is wrong."""
+
+import json
+import sys
+from subprocess import run
+
+import pytest
+from support.launched_ranks import run_ranks
+
+from qbench.cli.main import main
+
+GENERATE = ("generate", "ref:llama", "--prompt", "The", "-n", "8", "--json")
+
+
+def generated(capsys) -> list[int]:
+    assert main([*GENERATE, "--threads", "1"]) == 0
+    return json.loads(capsys.readouterr().out)["tokens"]
+
+
+def test_two_lanes_generate_what_one_rank_does_and_rank_0_alone_prints(capsys):
+    first, second = run_ranks(*[(*GENERATE, "--tp", "2")] * 2)
+    assert (first.status, second.status) == (0, 0), first.err
+    assert json.loads(first.out)["tokens"] == generated(capsys)
+    assert second.out == second.err == ""
+
+
+def test_torchrun_starts_them():
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "qbench"]
+    done = run([*command, *GENERATE, "--pp", "2"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert len(json.loads(line)["tokens"]) == 8
+
+
+@pytest.mark.exhaustive("two processes; test_agree.py has the rule")
+def test_ranks_with_different_models_end_in_one_line():
+    ends = run_ranks(("generate", "ref:llama", "--tp", "2"), ("generate", "ref:llama-8k", "--tp", "2"))
+    assert [end.status for end in ends] == [2, 2]
+    (line,) = ends[0].err.splitlines()
+    assert line.startswith("qbench: rank 1 on ") and "has another command line than rank 0" in line
+    assert ends[1].err == ""
+
+
+def test_an_error_of_another_rank_reaches_rank_0(tmp_path):
+    lost = str(tmp_path / "lost.gguf")
+    ends = run_ranks(("generate", "ref:llama", "--tp", "2"), ("generate", lost, "--tp", "2"))
+    assert [end.status for end in ends] == [2, 2]
+    (line,) = ends[0].err.splitlines()
+    assert line.startswith("qbench: rank 1 on ") and "lost.gguf" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--tp", "2"), "tp 2, pp 1, cut sum needs 2 ranks, got one process; start them with torchrun"),
+        (("--tp", "2", "--policy", "h2o:64"), "--policy h2o:64 does not combine with tp 2"),
+        (("--pp", "2", "--kv-ram", "1GiB"), "--kv-ram does not combine"),
+        (("--tp", "2", "--memory", "1GiB"), "--memory does not combine"),
+        (("--tp", "0"), "0 is not in the range"),
+    ],
+)
+def test_options_that_do_not_go_together(arguments, message, capsys):
+    assert main([*GENERATE, *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ((*GENERATE, "--tp", "3"), "torchrun started 2 ranks, expected tp x pp = 3 x 1 = 3"),
+        (("recipes",), "torchrun started 2 ranks, but neither --tp nor --pp divides the model"),
+    ],
+)
+def test_another_number_of_ranks(command, message, monkeypatch, capsys):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(list(command)) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,136 @@
+"""Tensor and pipeline parallel against one rank: every linear format, with threads in place of processes."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from support.thread_ranks import run_ranks
+
+from qbench.calibration.open_subject import open_subject
+from qbench.rank_layout import GATHER, RankLayout
+from qbench.run_options import RunOptions
+from qbench.runtime import load_model
+from qbench.runtime.parallel.load import load_ranked
+from qbench.runtime.parallel.traffic import expected_traffic
+from quant.errors import InputError
+
+NUM_TOKENS, PROMPT, NUM_STEPS = 30, 24, 2
+RECIPES = (
+    *("bf16", "rtn-w8", "rtn-w4g128", "rtn-w3g128", "rtn-w8a8", "rtn-w8a8-tensor", "llm-int8"),
+    *("q8_0", "q5_1", "q4_0", "iq4_nl", "mxfp4", "q6_k", "q4_k_m", "iq4_xs", "q2_k", "q3_k_m"),
+)
+SUPER_BLOCKS = ("q6_k", "q4_k_m", "iq4_xs", "q2_k", "q3_k_m")  # of 256, which is all that ref:llama's heads give
+
+
+@dataclass
+class Several:
+    """Logits of every rank, bytes and messages that each sent, and the formula for both."""
+
+    logits: list
+    sent: list
+    formula: list
+
+
+def logits(model) -> torch.Tensor:
+    """[n, V] of a prompt, of tokens after it one by one, and of the last token of a batch without a cache"""
+    tokens = torch.randint(model.config.vocab_size, (2, NUM_TOKENS), generator=torch.Generator().manual_seed(3))
+    cache = model.new_cache(batch=1, capacity=NUM_TOKENS)
+    rows = [model(tokens[:1, :PROMPT], cache)[0]]
+    rows += [model(tokens[:1, at : at + 1], cache)[0] for at in range(PROMPT, PROMPT + NUM_STEPS)]
+    return torch.cat([*rows, model(tokens, last_only=True)[:, 0]])
+
+
+def on_ranks(source, layout, impl="auto", path="auto") -> Several:
+    def work(ranks):
+        options = RunOptions(threads=1, tp=layout.tp, pp=layout.pp, cut=layout.cut)
+        model = load_ranked(source, options, impl, path, ranks)
+        found = logits(model)
+        hidden = model.config.hidden_size
+        formula = expected_traffic(layout, ranks.rank, ranks.traffic, exchanges=model.exchanges, hidden_size=hidden)
+        return found, (ranks.traffic.num_bytes, ranks.traffic.num_messages), formula
+
+    return Several(*map(list, zip(*run_ranks(layout, work), strict=True)))
+
+
+def opened(spec, recipe=None):
+    return open_subject(spec, RunOptions(recipe, threads=1)).source
+
+
+def expected(source, impl="auto"):
+    return logits(load_model(source, RunOptions(threads=1), impl=impl))
+
+
+@pytest.mark.parametrize("layout", [RankLayout(pp=2), RankLayout(tp=2, cut=GATHER)], ids=str)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_stages_and_the_gathering_cut_give_the_bits_of_one_rank(recipe, layout):
+    source = opened("ref:llama", recipe)
+    several = on_ranks(source, layout)
+    for found in several.logits:
+        assert torch.equal(found, expected(source))
+    assert several.sent == several.formula
+
+
+@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe not in SUPER_BLOCKS])
+def test_the_summing_cut_differs_by_the_order_of_sums(recipe):
+    """In float32 two orders of a sum of K terms differ by roundings; each of 4 layers has two such sums.
+
+    A code of an input that lies between two others may flip: the formats that round inputs get a step of theirs.
+    """
+    source = opened("ref:llama", recipe)
+    several = on_ranks(source, RankLayout(tp=2), impl="reference")
+    truth = expected(source, impl="reference")
+    assert torch.equal(several.logits[0], several.logits[1])
+    tolerance = 2**-24 * 768**0.5 * 8 * truth.abs().max()
+    if "w8a8" in recipe or recipe == "llm-int8":
+        tolerance = truth.std() * 2**-7
+    assert (several.logits[0] - truth).abs().max() <= tolerance
+    assert several.sent == several.formula
+
+
+@pytest.mark.parametrize("recipe", SUPER_BLOCKS)
+def test_a_cut_through_a_group_is_refused_with_the_legal_ones(recipe):
+    with pytest.raises(InputError, match=r"groups of 256 .*legal: --tp 1, --tp 2 --cut gather, or --pp 2"):
+        on_ranks(opened("ref:llama", recipe), RankLayout(tp=2))
+
+
+@pytest.mark.parametrize("spec", ["ref:llama", "rand:tiny"])
+def test_four_lanes_share_two_heads_of_keys(spec):
+    source = opened(spec)
+    several = on_ranks(source, RankLayout(tp=4), impl="reference")
+    truth = expected(source, impl="reference")
+    assert (several.logits[3] - truth).abs().max() <= 2**-24 * 768**0.5 * 8 * truth.abs().max()
+
+
+@pytest.mark.parametrize("layout", [RankLayout(tp=2, pp=2, cut=GATHER), RankLayout(pp=4)], ids=str)
+def test_four_ranks(layout):
+    source = opened("ref:llama")
+    several = on_ranks(source, layout)
+    for found in several.logits:
+        assert torch.equal(found, expected(source))
+    assert several.sent == several.formula
+
+
+@pytest.mark.parametrize("spec", ["ref:mla-moe", "rand:tiny-moe"])
+def test_stages_of_experts_and_of_latent_attention(spec):
+    source = opened(spec)
+    assert torch.equal(on_ranks(source, RankLayout(pp=2)).logits[0], expected(source))
+
+
+def test_bytes_and_messages_per_token():
+    """Per layer and token each of two lanes sends 2 x 256 float32 in 2 messages per pass."""
+    several = on_ranks(opened("ref:llama"), RankLayout(tp=2))
+    num_tokens, num_passes = PROMPT + NUM_STEPS + 2 * NUM_TOKENS, 1 + NUM_STEPS + 1
+    assert several.sent == [(4 * 2 * 256 * 4 * num_tokens, 4 * 2 * num_passes)] * 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "layout", "message"),
+    [
+        ("ref:llama", RankLayout(tp=3), "--tp 3 does not divide the 4 heads and 2 key-value heads .* 1, 2, 4, or --pp"),
+        ("ref:llama", RankLayout(pp=5), "--pp 5 is more than the 4 layers"),
+        ("ref:mla-moe", RankLayout(tp=2), "does not cut a DeepseekV2ForCausalLM yet; use --pp"),
+    ],
+)
+def test_a_model_that_cannot_be_divided(spec, layout, message):
+    with pytest.raises(InputError, match=message):
+        on_ranks(opened(spec), layout)

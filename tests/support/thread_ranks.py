@@ -1,0 +1,57 @@
+"""ThreadRanks: the ranks of a layout as threads of this process, so that a test needs no processes and no network."""
+
+import threading
+from collections.abc import Callable, Sequence
+from queue import Queue
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from qbench.rank_layout import RankLayout
+from qbench.runtime.parallel.ranks import Ranks
+from qbench.runtime.parallel.traffic import Traffic
+
+Result = TypeVar("Result")
+WAIT_S = 60.0
+
+
+class ThreadRanks(Ranks):
+    """One rank. mail: (sender, receiver) -> tensors under way"""
+
+    def __init__(self, layout: RankLayout, rank: int, mail: dict[tuple[int, int], Queue]) -> None:
+        self.rank, self.timeout_s = rank, WAIT_S
+        self.divide(layout)
+        self.traffic = Traffic()
+        self.place = ""
+        self.mail = mail
+
+    def _exchange(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> None:
+        for rank, x in sent:
+            self.traffic.sent(x.nbytes)
+            self.mail[self.rank, rank].put(x.clone())
+        for rank, x in received:
+            x.copy_(self.mail[rank, self.rank].get(timeout=WAIT_S))
+
+
+def run_ranks(layout: RankLayout, work: Callable[[Ranks], Result]) -> list[Result]:
+    """work(ranks) on every rank of the layout; the first error of one is raised."""
+    every = range(layout.num_ranks)
+    mail = {(sender, receiver): Queue() for sender in every for receiver in every}
+    results, errors = {}, []
+
+    def run(rank: int) -> None:
+        torch.set_num_threads(1)
+        try:
+            results[rank] = work(ThreadRanks(layout, rank, mail))
+        except Exception as error:  # told by the thread that waits for all of them
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in every]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    if errors:
+        raise errors[0]
+    return [results[rank] for rank in every]

@@ -225,7 +225,9 @@ class CacheMaker:
         far = [layer for layer, rule in enumerate(rules) if not rule.window]
         most_pages = window_pages(longest, MAX_CHUNK_TOKENS, BLOCK_TOKENS)
         pool = self._pool(batch * most_pages, mode, layers=near)
-        windows = PoolPages(pool, [WindowSequence(pool, longest, most_pages) for _ in range(batch)])
+        # A window that the user gave is a budget. A model's own keeps room, so that generation can go back.
+        held_pages = most_pages if window is None else window_pages(longest, 1, BLOCK_TOKENS)
+        windows = PoolPages(pool, [WindowSequence(pool, longest, held_pages) for _ in range(batch)])
         if far:
             whole = self._pool(batch * pages_of(min(capacity, self.config.max_positions)), mode, layers=far)
             growing = PoolPages(whole, [GrowingSequence(whole) for _ in range(batch)])

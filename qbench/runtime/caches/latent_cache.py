@@ -114,6 +114,13 @@ class LatentCache(Cache):
         super().advance(num_tokens)
         self.places.advance(self.seq_lens)
 
+    @property
+    def peak_bytes(self) -> int | None:
+        return self.places.peak_bytes
+
+    def mark(self) -> None:
+        self.places.mark(self.seq_lens)
+
     def truncate(self, seq_len: int | np.ndarray) -> None:
         wanted = np.minimum(self.seq_lens, seq_len)
         self.places.check_truncate(wanted)

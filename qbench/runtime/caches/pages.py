@@ -158,7 +158,10 @@ class PagedSequence:
              copied before they are written to
     seq_len  tokens that it has seen
     table    the tokens that a policy keeps; None: all, or those of pages that are not EVICTED
+    peak_pages  most pages that it held; None: never more than in the end
     """
+
+    peak_pages: int | None = None
 
     def __init__(self, pool: PagePool, table: SlotTable | None = None) -> None:
         self.pool, self.table = pool, table
@@ -202,8 +205,16 @@ class PagedSequence:
             self.pages[i] = own
         self.pages += [pool.allocate() for _ in range(missing)]
 
+    @property
+    def frees_pages(self) -> bool:
+        """Whether `trim` is to be called after each forward pass."""
+        return self.table is not None
+
+    def mark(self) -> None:
+        """Make `truncate` to the present length possible later; all pages that it needs are kept."""
+
     def trim(self) -> None:
-        """Free the pages behind the slots in use."""
+        """Free the pages that are no longer needed, behind the slots in use."""
         self._release_from(self._pages_of(self.num_slots))
 
     def fork(self) -> "PagedSequence":

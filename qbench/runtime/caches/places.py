@@ -153,8 +153,17 @@ class PoolPages(Places[Any]):
     def advance(self, seq_lens: np.ndarray) -> None:
         for sequence, seq_len in zip(self.sequences, seq_lens.tolist(), strict=True):
             sequence.seq_len = seq_len
-            if sequence.table is not None:
+            if sequence.frees_pages:
                 sequence.trim()
+
+    @property
+    def peak_bytes(self) -> int | None:
+        peaks = [sequence.peak_pages for sequence in self.sequences if sequence.peak_pages is not None]
+        return sum(peaks) * self.pool.page_bytes if peaks else None
+
+    def mark(self, seq_lens: np.ndarray) -> None:
+        for sequence in self.sequences:
+            sequence.mark()
 
     def check_truncate(self, seq_lens: np.ndarray) -> None:
         for sequence, seq_len in zip(self.sequences, seq_lens.tolist(), strict=True):

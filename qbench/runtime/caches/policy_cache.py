@@ -233,6 +233,8 @@ class PolicyCache(KVCache):
             self.evictor.tables = [table.copy() for table in self._mark.tables]
         else:
             self.evictor.forget(self.seq_lens, wanted)
+            if self._mark is not None and (wanted < self._mark.seq_lens).any():
+                self._mark = None  # other tokens may follow
         super().truncate(wanted)
 
 

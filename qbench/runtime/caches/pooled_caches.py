@@ -81,7 +81,8 @@ class PooledCaches:
             return kind(self.pool, slot_table(self.config, self.pool.memories))
         if self.shares_prefixes:
             return PagedSequence(self.pool)
-        return WindowSequence(self.pool, self._window, self._most_pages, self._sinks.sinks if self._sinks else 0)
+        held = window_pages(self._window, 1, self.pool.page_size)
+        return WindowSequence(self.pool, self._window, held, self._sinks.sinks if self._sinks else 0)
 
     def over(self, sequences: Sequence[PagedSequence]) -> Cache:
         """A cache for one forward pass."""

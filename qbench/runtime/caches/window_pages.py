@@ -89,6 +89,8 @@ class WindowPages(OwnPages[KVStorage]):
                 memory.load(stored)
             self._dropped = self._mark.dropped.copy()
             return
+        if self._mark is not None and (seq_lens < self._mark.seq_lens).any():
+            self._mark = None  # other tokens may follow
         super().truncate(before, seq_lens)
         self._dropped[seq_lens <= self.num_sinks] = 0
 

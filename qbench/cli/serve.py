@@ -5,6 +5,7 @@ import click
 from qbench.cache_spec import FULL
 from qbench.cli.cache_options import check_store, engine_cache_options, kv_option, kv_store_options
 from qbench.cli.count_option import count_option
+from qbench.cli.finite_range import FiniteRange
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import compute_option, print_warning, threads_option
 from qbench.cli.progress import progress_bar
@@ -39,7 +40,25 @@ from quant.errors import InputError
     help="Memory for preempted requests, with --preempt swap.",
 )
 @click.option("--swap-disk", type=MEMORY_SIZE, help="Disk for pages that --swap-memory cannot hold  [default: none]")
-@click.option("--api-key", envvar="QBENCH_API_KEY", help="Key that clients must send  [env QBENCH_API_KEY]")
+@click.option(
+    "--api-key",
+    envvar="QBENCH_API_KEY",
+    help="Key that clients must send; needed unless --host is this machine's own loopback  [env QBENCH_API_KEY]",
+)
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    help="Name of this server in the Host header, besides localhost; * allows all; may be given several times.",
+)
+@click.option(
+    "--request-timeout",
+    "request_s",
+    type=FiniteRange(min=0.001),
+    default=600,
+    show_default=True,
+    help="Time limit of a request in seconds.",
+)
 @kv_option
 @engine_cache_options
 @kv_store_options
@@ -55,6 +74,8 @@ def command(
     swap_memory,
     swap_disk,
     api_key,
+    allowed_hosts,
+    request_s,
     kv_store,
     kv_disk,
     options: RunOptions,
@@ -65,9 +86,12 @@ def command(
     from qbench.runtime.engine import EngineOptions
 
     try:
+        from qbench.serve.door import is_loopback
         from qbench.serve.server import listen, open_served, run
     except ModuleNotFoundError as error:
         raise InputError(f"serve needs {error.name}: pip install 'qbench-llm[serve]'") from None
+    if not is_loopback(host) and not api_key:
+        raise InputError(f"--host {host} lets other machines in, so clients need a key; give one with --api-key")
     caching = not no_prefix_caching
     store = check_store(kv_store, kv_disk, caching and options.policy == FULL)
     engine = EngineOptions(
@@ -83,7 +107,12 @@ def command(
             )
         try:
             run(
-                served, listening, api_key, lambda url: click.echo(f"{served.name} at {url}/v1 (Ctrl-C ends)", err=True)
+                served,
+                listening,
+                lambda url: click.echo(f"{served.name} at {url}/v1 (Ctrl-C ends)", err=True),
+                api_key=api_key,
+                allowed_hosts=(host, *allowed_hosts),
+                request_s=request_s,
             )
         except KeyboardInterrupt:
             click.echo("ended", err=True)

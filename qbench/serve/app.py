@@ -1,10 +1,11 @@
 """The HTTP API: which path does what, and what a refusal looks like."""
 
 import asyncio
-import secrets
+from collections.abc import Collection
 from contextlib import asynccontextmanager
+from functools import partial
 
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
+from fastapi import APIRouter, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -13,13 +14,28 @@ from qbench.serve.answering import answer
 from qbench.serve.answers import ChatAnswer, CompletionAnswer
 from qbench.serve.bodies import ChatBody, CompletionBody
 from qbench.serve.body_limit import BodyLimit
-from qbench.serve.errors import TYPES, EngineFailed, Refused, Unavailable, error_body, status_of
+from qbench.serve.door import Door
+from qbench.serve.errors import TYPES, EngineFailed, Refused, Unavailable, error_body, refusal
+from qbench.serve.limits import ServeLimits
+from qbench.serve.preparation import Preparation
 from qbench.serve.served import Served, names_of
+from qbench.serve.time_limit import TimeLimit
 from quant.errors import InputError
 
 
-def create_app(served: Served, api_key: str | None = None) -> FastAPI:
-    """The app; its lifespan is that of the engine's thread. api_key: what clients of /v1 must bring, None: nothing"""
+def create_app(
+    served: Served,
+    api_key: str | None = None,
+    allowed_hosts: Collection[str] = (),
+    limits: ServeLimits | None = None,
+) -> FastAPI:
+    """The app; its lifespan is that of the engine's thread.
+
+    api_key        that every path but /health needs; None: no path does
+    allowed_hosts  names in the Host header, besides localhost and addresses; "*": all
+    limits         None: those of the model's context
+    """
+    limits = limits or ServeLimits.of(served.max_seq_len)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI):
@@ -30,8 +46,12 @@ def create_app(served: Served, api_key: str | None = None) -> FastAPI:
         await asyncio.to_thread(served.engine.stop)
 
     app = FastAPI(title="qbench", lifespan=lifespan)
-    app.add_middleware(BodyLimit)
-    app.include_router(v1(served), prefix="/v1", dependencies=[Depends(key_check(api_key))])
+    app.add_middleware(BodyLimit, limits=limits)
+    app.add_middleware(TimeLimit, seconds=limits.request_s)
+    app.add_middleware(
+        Door, allowed_hosts=allowed_hosts, api_key=api_key, on_refusal=lambda: served.metrics.ended("refused")
+    )
+    app.include_router(v1(served, Preparation(limits.preparing)), prefix="/v1")
 
     @app.get("/health")
     def health() -> dict[str, str]:
@@ -48,10 +68,11 @@ def create_app(served: Served, api_key: str | None = None) -> FastAPI:
     # Starlette's type of a handler takes every Exception; these two take their own kind alone.
     app.add_exception_handler(RequestValidationError, refuse_fields(served))  # pyright: ignore[reportArgumentType]
     app.add_exception_handler(StarletteHTTPException, refuse_path)  # pyright: ignore[reportArgumentType]
+    app.add_exception_handler(Exception, own_mistake)
     return app
 
 
-def v1(served: Served) -> APIRouter:
+def v1(served: Served, preparation: Preparation) -> APIRouter:
     router = APIRouter()
 
     @router.get("/models")
@@ -67,13 +88,13 @@ def v1(served: Served) -> APIRouter:
     async def completions(body: CompletionBody, http: Request) -> Response:
         served.check_name(body.model)
         # A long text takes its time to be cut into tokens; others are answered meanwhile.
-        requests = await asyncio.to_thread(served.completion_requests, body)
+        requests = await preparation.run(partial(served.completion_requests, body))
         return await answer(http, served.engine, requests, CompletionAnswer(served.name, served.tokenizer), body)
 
     @router.post("/chat/completions")
     async def chat(body: ChatBody, http: Request) -> Response:
         served.check_name(body.model)
-        requests = await asyncio.to_thread(served.chat_requests, body)
+        requests = await preparation.run(partial(served.chat_requests, body))
         return await answer(http, served.engine, requests, ChatAnswer(served.name, served.tokenizer), body)
 
     @router.delete("/prefixes", status_code=204)
@@ -84,22 +105,10 @@ def v1(served: Served) -> APIRouter:
     return router
 
 
-def key_check(api_key: str | None):
-    """raises Refused, in a request without the key"""
-
-    async def check(http: Request) -> None:
-        given = http.headers.get("authorization", "").removeprefix("Bearer ")
-        if api_key is not None and not secrets.compare_digest(given.encode(), api_key.encode()):
-            raise Refused(401, "the API key is missing or wrong; send it as 'Authorization: Bearer KEY'")
-
-    return check
-
-
 def refuse(served: Served):
     async def handler(http: Request, error: Exception) -> JSONResponse:
-        status, kind, code = status_of(error)
         served.metrics.ended("refused")
-        return JSONResponse(error_body(str(error), kind, code), status)
+        return refusal(error)
 
     return handler
 
@@ -115,6 +124,11 @@ def refuse_fields(served: Served):
         return JSONResponse(error_body(message, "invalid_request_error", param=names[0] if names else None), 400)
 
     return handler
+
+
+async def own_mistake(http: Request, error: Exception) -> JSONResponse:
+    """A bug of the server; its traceback is in the log."""
+    return JSONResponse(error_body(f"internal error, {type(error).__name__}", "server_error"), 500)
 
 
 async def refuse_path(http: Request, error: StarletteHTTPException) -> JSONResponse:

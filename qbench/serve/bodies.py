@@ -5,9 +5,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MAX_CHOICES = 128  # of one request: OpenAI's limit
+MOST_STOP_CHARS = 1024
 TOP_LOGPROBS = 20  # the most that the chat API grants
 
-Stop = str | Annotated[list[str], Field(max_length=16)] | None
+Stop = str | Annotated[list[str], Field(max_length=16, fail_fast=True)] | None
+# A list of a million wrong entries would otherwise become a million errors.
+Ids = Annotated[list[int], Field(fail_fast=True)]
 
 
 class StreamOptions(BaseModel):
@@ -50,7 +53,7 @@ class SamplingFields(BaseModel):
 
 
 class CompletionBody(SamplingFields):
-    prompt: str | list[int] | list[str] | list[list[int]]
+    prompt: str | Ids | Annotated[list[str], Field(fail_fast=True)] | Annotated[list[Ids], Field(fail_fast=True)]
     max_tokens: int = Field(16, ge=1, le=1 << 31)
     logprobs: int | None = Field(None, ge=0, le=TOP_LOGPROBS)
     echo: Literal[False] = False
@@ -67,7 +70,7 @@ class TextPart(BaseModel):
 class Message(BaseModel):
     model_config = ConfigDict(extra="forbid")
     role: str
-    content: str | list[TextPart]
+    content: str | Annotated[list[TextPart], Field(fail_fast=True)]
     name: str | None = None
 
     def as_template_sees_it(self) -> dict[str, str]:
@@ -76,7 +79,7 @@ class Message(BaseModel):
 
 
 class ChatBody(SamplingFields):
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     max_tokens: int | None = Field(None, ge=1, le=1 << 31)
     max_completion_tokens: int | None = Field(None, ge=1, le=1 << 31)
     logprobs: bool = False

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from qbench.runtime.text.prompt_length import check_prompt_length
 from qbench.runtime.text.tokenizer import Tokenizer, check_utf8
 
 # Characters that Unicode leaves to private use; each stands for one text while the template is rendered.
@@ -13,16 +14,21 @@ class Template(Protocol):
     def render(self, messages: Sequence[dict[str, str]]) -> str: ...
 
 
-def conversation_tokens(template: Template, tokenizer: Tokenizer, messages: Sequence[dict[str, str]]) -> list[int]:
+def conversation_tokens(
+    template: Template, tokenizer: Tokenizer, messages: Sequence[dict[str, str]], most_tokens: int | None = None
+) -> list[int]:
     """The conversation, open for the assistant's answer.
 
     Where a message holds the text of a control token, the stretch between two of the template's control tokens in
     which it lies is cut as words. All else is cut as if the rendered text were encoded as it is.
-    raises   InputError for messages that the template refuses, and for text that is not UTF-8
+    most_tokens  a rendered text of surely more is not cut; None: every text is
+    raises   InputError for messages that the template refuses, and for text that is not UTF-8 or too long
     """
     stand_ins = _StandIns(tokenizer, messages)
     hidden = [{key: stand_ins.hide(text) for key, text in message.items()} for message in messages]
     text = template.render(hidden)
+    if most_tokens is not None:
+        check_prompt_length(tokenizer, text, most_tokens)
     if not stand_ins.texts:
         return tokenizer.encode(text)
     ids: list[int] = []

@@ -1,5 +1,7 @@
 """What a client is told when it cannot be served: a status, and OpenAI's object with one line."""
 
+from fastapi.responses import JSONResponse
+
 from qbench.runtime.engine import NeverFits, QueueFull
 from qbench.serve.wire import ErrorBody
 from quant.errors import InputError
@@ -31,10 +33,15 @@ STATUSES: tuple[tuple[type[Exception], int, str], ...] = (
     (InputError, 400, "invalid_request_error"),
 )
 TYPES = {
+    400: "invalid_request_error",
     401: "authentication_error",
     404: "not_found_error",
     405: "invalid_request_error",
+    408: "invalid_request_error",
     413: "invalid_request_error",
+    421: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "unavailable_error",
 }
 
 
@@ -47,3 +54,9 @@ def status_of(error: Exception) -> tuple[int, str, str | None]:
 
 def error_body(message: str, kind: str, code: str | None = None, param: str | None = None) -> ErrorBody:
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def refusal(error: Exception) -> JSONResponse:
+    """The answer to a request that is refused for this error."""
+    status, kind, code = status_of(error)
+    return JSONResponse(error_body(str(error), kind, code), status)

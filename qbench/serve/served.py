@@ -8,7 +8,8 @@ from typing import Any
 
 from qbench.runtime import ModelConfig, Sampling, Tokenizer
 from qbench.runtime.engine import EngineOptions, Request, most_tokens
-from qbench.serve.bodies import ChatBody, CompletionBody, SamplingFields
+from qbench.runtime.text.prompt_length import check_prompt_length
+from qbench.serve.bodies import MOST_STOP_CHARS, ChatBody, CompletionBody, SamplingFields
 from qbench.serve.chat_template import ChatTemplate
 from qbench.serve.conversation import conversation_tokens
 from qbench.serve.engine_thread import EngineThread
@@ -49,7 +50,7 @@ class Served:
                 f"{len(prompts)} prompts with n {body.n} ask for {len(prompts) * body.n} answers, expected at most "
                 f"{self.most_choices} in one request"
             )
-        prompts = [tuple(self.tokenizer.encode(one) if isinstance(one, str) else one) for one in prompts]
+        prompts = [self._tokens(one) for one in prompts]
         asked = _request(body, body.max_tokens, body.logprobs)
         return [request for prompt in prompts for request in choices(replace(asked, tokens=prompt), body.n)]
 
@@ -60,10 +61,19 @@ class Served:
         if body.top_logprobs is not None and not body.logprobs:
             raise InputError("top_logprobs needs logprobs true")
         messages = [message.as_template_sees_it() for message in body.messages]
-        tokens = tuple(conversation_tokens(self.template, self.tokenizer, messages))
+        text = "\n".join(part for message in messages for part in message.values())
+        check_prompt_length(self.tokenizer, text, self.max_seq_len)
+        tokens = tuple(conversation_tokens(self.template, self.tokenizer, messages, self.max_seq_len))
         max_tokens = body.max_completion_tokens or body.max_tokens or max(self.max_seq_len - len(tokens), 1)
         asked = _request(body, max_tokens, (body.top_logprobs or 0) if body.logprobs else None)
         return choices(replace(asked, tokens=tokens), body.n)
+
+    def _tokens(self, prompt: str | list[int]) -> tuple[int, ...]:
+        """raises InputError for a text that is surely too long"""
+        if not isinstance(prompt, str):
+            return tuple(prompt)
+        check_prompt_length(self.tokenizer, prompt, self.max_seq_len)
+        return tuple(self.tokenizer.encode(prompt))
 
 
 def served_seq_len(config: ModelConfig, options: EngineOptions, num_pages: int) -> int:
@@ -90,6 +100,8 @@ def _request(body: SamplingFields, max_tokens: int, logprobs: int | None) -> Req
     sampling = Sampling(body.temperature, body.top_p, body.top_k, body.min_p, body.repetition_penalty, seed)
     if not all(body.stop_strings):
         raise InputError("a stop string is empty, expected at least one character")
+    if (longest := max(map(len, body.stop_strings), default=0)) > MOST_STOP_CHARS:
+        raise InputError(f"a stop string has {longest} characters, expected at most {MOST_STOP_CHARS}")
     version = body.cache_salt
     return Request((), sampling, max_tokens, stop_strings=body.stop_strings, logprobs=logprobs, version=version)
 

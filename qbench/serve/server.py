@@ -2,9 +2,10 @@
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import uvicorn
+from fastapi import FastAPI
 
 from qbench.measure.subject import Subject
 from qbench.runtime import Model, Tokenizer, load_model
@@ -12,11 +13,13 @@ from qbench.runtime.engine import Engine, EngineOptions, StoreOptions, store_ope
 from qbench.serve.app import create_app
 from qbench.serve.chat_template import ChatTemplate
 from qbench.serve.engine_thread import EngineThread
+from qbench.serve.guarded_protocol import guarded
+from qbench.serve.limits import REQUEST_S, ServeLimits
 from qbench.serve.metrics import Metrics
 from qbench.serve.served import Served, served_seq_len
 from quant.errors import InputError
 
-GRACE_S = 5  # that connections have to end when the server does
+GRACE_S = 3  # until requests are cut off when the server ends; the step that runs, and the store, come after it
 BACKLOG = 2048  # connections that wait to be accepted: uvicorn's own
 
 
@@ -65,10 +68,30 @@ def listen(host: str, port: int) -> socket.socket:
         raise OSError(f"cannot listen on {host} port {port}: {why}") from error
 
 
-def run(served: Served, listening: socket.socket, api_key: str | None, on_ready: Callable[[str], None]) -> None:
-    """Answer until SIGINT or SIGTERM; on_ready is told the address first."""
+def run(
+    served: Served,
+    listening: socket.socket,
+    on_ready: Callable[[str], None],
+    *,
+    api_key: str | None = None,
+    allowed_hosts: Collection[str] = (),
+    request_s: float = REQUEST_S,
+) -> None:
+    """Answer until SIGINT or SIGTERM; on_ready is called with the address first."""
     host, port = listening.getsockname()[:2]
     on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-    app = create_app(served, api_key)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE_S)
-    uvicorn.Server(config).run(sockets=[listening])
+    limits = ServeLimits.of(served.max_seq_len, request_s)
+    app = create_app(served, api_key, allowed_hosts, limits)
+    uvicorn.Server(server_config(app, limits, "warning")).run(sockets=[listening])
+
+
+def server_config(app: FastAPI, limits: ServeLimits, log_level: str) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=guarded(limits),
+        ws="none",
+        log_level=log_level,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )

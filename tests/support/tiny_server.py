@@ -16,7 +16,8 @@ from qbench.measure.subject import Subject
 from qbench.run_options import RunOptions
 from qbench.runtime.engine import EngineOptions, StoreOptions
 from qbench.serve.app import create_app
-from qbench.serve.server import listen, open_served
+from qbench.serve.limits import ServeLimits
+from qbench.serve.server import listen, open_served, server_config
 
 TEMPLATE = """{{ bos_token }}{% for message in messages %}
 {% if message.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}
@@ -56,10 +57,19 @@ class Running:
 
 
 @contextmanager
-def running(subject: Subject, options: EngineOptions, api_key: str | None = None, store: StoreOptions | None = None):
+def running(
+    subject: Subject,
+    options: EngineOptions,
+    api_key: str | None = None,
+    store: StoreOptions | None = None,
+    limits: ServeLimits | None = None,
+    allowed_hosts: tuple[str, ...] = (),
+):
     served = open_served(subject, options, store)
+    limits = limits or ServeLimits.of(served.max_seq_len)
     with listen("127.0.0.1", 0) as listening:
-        server = uvicorn.Server(uvicorn.Config(create_app(served, api_key), log_level="error"))
+        app = create_app(served, api_key, allowed_hosts, limits)
+        server = uvicorn.Server(server_config(app, limits, "error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

@@ -44,7 +44,9 @@ def test_serves_a_reference_model_until_it_is_interrupted(tmp_path):
         pytest.param(["ref:lama"], "did you mean 'ref:llama'?", id="no such model"),
         pytest.param(["ref:llama", "--memory", "1B"], "memory_bytes is 1", id="memory"),
         pytest.param(["ref:llama", "--recipe", "q4"], "unknown recipe", id="recipe"),
-        pytest.param(["ref:llama", "--host", "256.0.0.1"], "cannot listen on 256.0.0.1 port 0: ", id="address"),
+        pytest.param(
+            ["ref:llama", "--host", "256.0.0.1", "--api-key", "k"], "cannot listen on 256.0.0.1 port 0: ", id="address"
+        ),
     ],
 )
 def test_what_cannot_be_served_is_told_in_one_line(arguments, message, capsys):

@@ -12,6 +12,7 @@ from qbench.run_options import RunOptions
 from qbench.runtime import Sampling, generate, load_model
 from qbench.runtime.engine import EngineOptions
 from qbench.runtime.text.tokenizer import Tokenizer
+from qbench.serve.limits import ServeLimits
 
 PROMPT = "Once upon a time"
 GREEDY = {"model": "tiny", "temperature": 0}
@@ -216,10 +217,11 @@ def test_a_body_that_is_too_long(server, is_told):
         for _ in range(40):
             yield b" " * (1 << 19)
 
+    most = ServeLimits.of(512).body_bytes
     content = b" " * (20 << 20) if is_told else pieces()
     got = httpx.post(f"{server.url}/v1/completions", content=content, headers={"content-type": "application/json"})
     assert (got.status_code, got.json()["error"]["type"]) == (413, "invalid_request_error")
-    assert got.json()["error"]["message"].endswith(f"{16 << 20}" + ("" if is_told else " bytes"))
+    assert got.json()["error"]["message"].endswith(f"{most}" + ("" if is_told else " bytes"))
 
 
 def test_a_temperature_next_to_nothing_is_greedy(server):
@@ -262,11 +264,15 @@ def test_a_changed_document_is_computed_anew():
         assert [hits(None), hits("v1"), hits("v2")] == [0, shared, shared]
 
 
-def test_the_key_is_asked_of_all_but_health_and_metrics():
+def test_the_key_is_asked_of_all_but_health():
     with running(tiny_subject(), EngineOptions(num_pages=32), api_key="secret") as server:
         with pytest.raises(openai.AuthenticationError, match="API key"):
             server.client(api_key="wrong").models.list()
         assert httpx.delete(f"{server.url}/v1/prefixes").status_code == 401
         assert server.client(api_key="secret").models.list().data
         assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
-        assert httpx.get(f"{server.url}/metrics").status_code == 200
+        for path in ("/metrics", "/docs", "/openapi.json", "/v2"):
+            got = httpx.get(f"{server.url}{path}")
+            assert (got.status_code, got.json()["error"]["type"]) == (401, "authentication_error")
+            allowed = httpx.get(f"{server.url}{path}", headers={"Authorization": "Bearer secret"})
+            assert allowed.status_code == (404 if path == "/v2" else 200)

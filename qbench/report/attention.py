@@ -9,6 +9,7 @@ from qbench.measure.records.record import Record
 from qbench.phrases import count
 from qbench.report.caches import MISSING, megabytes, speed
 from qbench.report.kinds import origin
+from qbench.report.launches import OF_LAUNCHES
 from quant.present import present
 
 HEADINGS = ("tokens", "attention")
@@ -35,8 +36,8 @@ def _one_table(records: Sequence[Record]) -> str:
     rows = [_row(records, context, name) for context in contexts for name in chosen]
     work = next((record.model_case.speed for record in records if record.model_case.speed), None)
     pp, tg = (work.pp, work.tg) if work else (0, 0)
-    head = [*HEADINGS, "max abs delta logit", "KLD mean", "KLD max", "same top %", f"pp{pp} tok/s [range]"]
-    head += [f"tg{tg} tok/s [range]", "peak RSS MB", "above the empty process MB"]
+    head = [*HEADINGS, "max abs delta logit", "KLD mean", "KLD max", "same top %", f"pp{pp} tok/s [95 %]"]
+    head += [f"tg{tg} tok/s [95 %]", "peak RSS MB", "above the empty process MB"]
     shown = [i for i in range(len(head)) if any(row[i] != MISSING for row in rows)]
     grid = markdown_grid([[line[i] for i in shown] for line in (head, *rows)], [head[i] != "attention" for i in shown])
     case, machine = records[0].model_case, records[0].machine
@@ -45,7 +46,7 @@ def _one_table(records: Sequence[Record]) -> str:
     protocols = [quality.protocol for record in records for quality in _qualities(record).values()]
     windows = max((present(protocol).num_windows or 0 for protocol in protocols), default=0)
     over = f"Distances are from attention {TEXTBOOK}, over {count(windows, 'window')} of each length"
-    note = "; ".join([over if windows else "No quality", threads, origin(list(records))])
+    note = "; ".join([over if windows else "No quality", threads, OF_LAUNCHES, origin(list(records))])
     return f"**Attention of {title}, on {machine.cpu}**\n\n{grid}\n\n{note}.\n"
 
 

@@ -13,6 +13,7 @@ from qbench.measure.records.record import Record
 from qbench.phrases import count
 from qbench.report.extra_columns import SHARES
 from qbench.report.kinds import origin
+from qbench.report.launches import OF_LAUNCHES, speed_text
 from quant.present import present
 
 MISSING = "n/a"
@@ -54,7 +55,7 @@ def one_table(records: Sequence[Record]) -> str:
     )
     machine = records[0].machine
     threads = f"{count(present(records[0].model_case.threads), 'thread')} of {count(present(machine.cores), 'core')}"
-    note = "; ".join([protocols_of(records), threads, origin(list(records))])
+    note = "; ".join([protocols_of(records), threads, OF_LAUNCHES, origin(list(records))])
     return f"**Caches on {machine.cpu}**\n\n{grid}\n\n{note}.\n"
 
 
@@ -140,7 +141,7 @@ def speed_columns(records: Sequence[Record], depth: int) -> list[Column]:
     work = present(next(record.model_case.speed for record in records if depth_of(record) == depth))
     at = f"@{depth}" if depth else ""
     phases = [
-        (f"{name}{getattr(work, name)}{at} tok/s [range]", at_depth(speed(f"{name}_tok_s"))) for name in ("pp", "tg")
+        (f"{name}{getattr(work, name)}{at} tok/s [95 %]", at_depth(speed(f"{name}_tok_s"))) for name in ("pp", "tg")
     ]
     sizes = [("cache MB", "kv_bytes_held"), ("cache peak MB", "kv_peak_bytes")]
     return [*phases, *((f"{heading}{at}", at_depth(megabytes(name))) for heading, name in sizes)]
@@ -153,15 +154,7 @@ def depth_of(record: Record) -> int | None:
 
 
 def speed(name: str) -> Figure:
-    def of(metrics: Metrics) -> str | None:
-        figures, median = metrics.speed and metrics.speed.figures, metrics.figure(name)
-        found = ((figures and figures.spread) or {}).get(name)
-        if found is None or median is None:
-            return None
-        digits = 1 if median < 100 else 0
-        return f"{median:.{digits}f} [{found.min:.{digits}f}, {found.max:.{digits}f}]"
-
-    return of
+    return lambda metrics: speed_text(metrics, name)
 
 
 def megabytes(name: str) -> Figure:

@@ -1,9 +1,12 @@
 """Speeds over several launches next to each row of records that hold them."""
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from qbench.compare.kept_launches import kept_launches
+from qbench.compare.kept_launches import KeptLaunches, kept_launches, row_of
+from qbench.measure.metrics import Metrics
+from qbench.measure.records.record import Record
 from qbench.measure.records.record_files import record_files
 from qbench.store.load import Paths
 
@@ -15,6 +18,34 @@ LAUNCHES = "{}_launches"  # of a phase: how many
 SPREAD, FREEDOM = "{}_launch_spread", "{}_launch_freedom"  # standard deviation of the logarithms, pooled
 LOW, HIGH = "{}_launch_low", "{}_launch_high"  # 95 %
 OF_PHASE = (LAUNCHES, SPREAD, FREEDOM, LOW, HIGH)
+
+
+OF_LAUNCHES = "a speed of one process has no interval; `qbench sweep SUITE --launches 3` measures several"
+
+
+def joined(record: Record, launches: KeptLaunches) -> Record:
+    """The row with the mean of its launches as speeds and their intervals; a speed of one process has no interval."""
+    metrics, found = record.figures, launches.get(row_of(record), {})
+    if metrics.speed is None or metrics.speed.figures is None:
+        return record
+    figures = metrics.speed.figures
+    speeds = {name: found[name].estimate for name in found}
+    figures = replace(
+        figures,
+        pp_tok_s=speeds["pp_tok_s"].value if "pp_tok_s" in speeds else figures.pp_tok_s,
+        tg_tok_s=speeds["tg_tok_s"].value if "tg_tok_s" in speeds else figures.tg_tok_s,
+        interval={name: speed.interval for name, speed in speeds.items()},
+    )
+    return replace(record, metrics=replace(metrics, speed=replace(metrics.speed, figures=figures)))
+
+
+def speed_text(metrics: Metrics, name: str) -> str | None:
+    """ "2051 [1990, 2113]" of a row that was `joined`; "2051" of one process; None for no such speed"""
+    value, figures = metrics.figure(name), metrics.speed and metrics.speed.figures
+    if value is None:
+        return None
+    digits, ends = 1 if value < 100 else 0, ((figures and figures.interval) or {}).get(name)
+    return f"{value:.{digits}f}" + (f" [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]" if ends else "")
 
 
 def with_launches(frame: "pd.DataFrame", paths: Paths) -> "pd.DataFrame":

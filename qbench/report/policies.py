@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from qbench.compare.kept_launches import KeptLaunches, row_of
 from qbench.compare.text import probability
 from qbench.markdown_grid import markdown_grid
 from qbench.measure.records.record import Record
 from qbench.phrases import count
 from qbench.report.extra_columns import SHARES
 from qbench.report.kinds import origin
+from qbench.report.launches import OF_LAUNCHES, speed_text
 from qbench.report.policy_rows import (
     PolicyRow,
     PolicyTests,
@@ -16,9 +18,10 @@ from qbench.report.policy_rows import (
     policy_rows,
     policy_tests,
     setting,
-    speed_against,
 )
+from qbench.report.ratios import RULE, judged_ratio
 from qbench.statistics.estimate import ALPHA
+from qbench.statistics.launches import launched_ratio
 from quant.present import present
 
 MISSING = "n/a"
@@ -26,18 +29,19 @@ MARKS = {(False, False): "", (True, False): "bytes", (False, True): "speed", (Tr
 NUM_TEXTS = 3  # Pareto mark, policy and budget; the other columns are numbers
 
 
-def policies_markdown(records: Iterable[Record]) -> str:
+def policies_markdown(records: Iterable[Record], launches: KeptLaunches | None = None) -> str:
     """One table per model, recipe, KV format and cache, sorted by the bytes held; "" without a policy that evicts.
 
-    records   the latest of each case of a sweep that was measured
+    records    the latest of each case of a sweep that was measured
+    launches   of the same records
     """
     groups: dict[tuple[object, ...], list[PolicyRow]] = {}
     for row in policy_rows(records):
         groups.setdefault((*setting(row.judged), row.protocol, row.metrics.reference), []).append(row)
-    return "\n".join(filter(None, map(_group, groups.values())))
+    return "\n".join(filter(None, (_group(rows, launches or {}) for rows in groups.values())))
 
 
-def _group(rows: Sequence[PolicyRow]) -> str:
+def _group(rows: Sequence[PolicyRow], launches: KeptLaunches) -> str:
     """The tables of rows that compare. Their Pareto marks count the rows of all these tables."""
     tables: dict[tuple[str, ...], list[PolicyRow]] = {}
     for row in sorted(rows, key=lambda row: row.speed.kv_bytes_held or 0):
@@ -47,7 +51,7 @@ def _group(rows: Sequence[PolicyRow]) -> str:
     if not rows:
         return ""
     marks = iter(fronts(rows))
-    texts = [_table(title, own, [next(marks) for _ in own]) for title, own in shown.items()]
+    texts = [_table(title, own, [next(marks) for _ in own], launches) for title, own in shown.items()]
     return "\n".join([*texts, _footer(rows)])
 
 
@@ -59,7 +63,9 @@ def _title(row: PolicyRow) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _table(title: tuple[str, ...], rows: Sequence[PolicyRow], marks: Sequence[tuple[bool, bool]]) -> str:
+def _table(
+    title: tuple[str, ...], rows: Sequence[PolicyRow], marks: Sequence[tuple[bool, bool]], launches: KeptLaunches
+) -> str:
     full = next((row for row in rows if row.is_full), None)
     tests, best = policy_tests(rows), best_of_budget(rows)
     columns: list[tuple[str, Callable[[int], str]]] = [
@@ -74,8 +80,8 @@ def _table(title: tuple[str, ...], rows: Sequence[PolicyRow], marks: Sequence[tu
         ("against best of budget, p", lambda i: _against_best(rows, tests, best, i)),
         ("same top %", lambda i: _percent(rows[i].metrics.figure("same_top"))),
         *(_task_column(rows, name) for name in dict.fromkeys(n for row in rows for n in row.tasks)),
-        (f"{_work(rows)} tok/s [95 %]", lambda i: _speed(rows[i])),
-        ("speed / full [95 %]", lambda i: _speed_ratio(full, rows[i])),
+        (f"{_work(rows)} tok/s [95 %]", lambda i: speed_text(rows[i].timed.figures, "tg_tok_s") or MISSING),
+        ("speed / full [95 %]", lambda i: _speed_ratio(full, rows[i], launches)),
     ]
     cells = [[text(i) for _, text in columns] for i in range(len(rows))]
     shown = [k for k in range(len(columns)) if k < NUM_TEXTS or any(line[k] != MISSING for line in cells)]
@@ -106,8 +112,7 @@ def _footer(rows: Sequence[PolicyRow]) -> str:
     parts += [f"batch {case.batch}"] if case.batch > 1 else []
     told = (
         "Pareto bytes: no other row of these tables has a lower mean KLD with fewer bytes held. Pareto speed: no other "
-        "row has a lower mean KLD at a higher decode speed. Speeds are medians of separate runs, with an interval if "
-        "there are at least 6 samples."
+        f"row has a lower mean KLD at a higher decode speed. Speeds: {OF_LAUNCHES}; {RULE}."
     )
     return f"{told}\n\n{'; '.join([*parts, origin([row.judged for row in rows])])}.\n"
 
@@ -165,22 +170,17 @@ def _work(rows: Sequence[PolicyRow]) -> str:
     return f"tg{work.tg}" + (f"@{work.depth}" if work.depth else "") if work else "tg"
 
 
-def _speed(row: PolicyRow) -> str:
-    speed = row.speed.tg_tok_s
-    if speed is None:
+def _speed_ratio(full: PolicyRow | None, row: PolicyRow, launches: KeptLaunches) -> str:
+    """Decode speed over that of the full cache, by launches of both: they were not measured in turn."""
+    if full is None or row.speed.tg_tok_s is None or full.speed.tg_tok_s is None:
         return MISSING
-    digits = 1 if speed < 100 else 0
-    ends = (row.speed.interval or {}).get("tg_tok_s")
-    return f"{speed:.{digits}f}" + (f" [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]" if ends else "")
-
-
-def _speed_ratio(full: PolicyRow | None, row: PolicyRow) -> str:
     if row is full:
         return "1"
-    found = speed_against(full, row)
-    if found is None:
-        return MISSING
-    return f"{found.value:.2f}" + (f" [{found.low:.2f}, {found.high:.2f}]" if found.interval else "")
+    ours, theirs = (launches.get(row_of(one.timed), {}).get("tg_tok_s") for one in (full, row))
+    if ours is None or theirs is None:
+        return "not measured well enough"
+    found = launched_ratio(ours, theirs)
+    return judged_ratio(found.value, found.low, found.high)
 
 
 def _share_of_full(full: PolicyRow | None, row: PolicyRow) -> str:

@@ -11,7 +11,7 @@ from qbench.measure.case import Case
 from qbench.measure.metrics import Metrics, Quality, SpeedFigures, TaskResult
 from qbench.measure.records.record import Record
 from qbench.report.pareto import pareto_front
-from qbench.statistics import Estimate, holm, kld_difference, speed_ratio
+from qbench.statistics import Estimate, holm, kld_difference
 
 
 def split_policy(text: str) -> tuple[str, str]:
@@ -86,10 +86,6 @@ class PolicyRow:
         """The full cache only grows, so its peak is its size at the end."""
         return self.speed.kv_bytes_held if self.is_full else self.speed.kv_peak_bytes
 
-    @property
-    def tg_samples(self) -> list[float]:
-        return self.speed.samples.of("tg") if self.speed.samples else []
-
 
 def policy_rows(records: Iterable[Record]) -> list[PolicyRow]:
     """One row per cache, in the order of the records."""
@@ -133,13 +129,6 @@ def fronts(rows: Sequence[PolicyRow]) -> list[tuple[bool, bool]]:
     kld, held, speed = np.array([[nan if x is None else x for x in each] for each in costs], dtype=np.float64).T
     by_bytes, by_speed = (pareto_front(np.stack([kld, cost], axis=1)) for cost in (held, -speed))
     return list(zip(by_bytes.tolist(), by_speed.tolist(), strict=True))
-
-
-def speed_against(full: PolicyRow | None, row: PolicyRow) -> Estimate | None:
-    """Decode speed over that of the full cache; None if either has no samples."""
-    if full is None or not full.tg_samples or not row.tg_samples:
-        return None
-    return speed_ratio(full.tg_samples, row.tg_samples, interleaved=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from qbench.measure.records.kept_kinds import ServingFigures, ThroughputCase, ThroughputMetrics
 from qbench.measure.records.record import Record
-from qbench.report.speeds import Cells, with_range
+from qbench.report.ratios import judged_ratio
+from qbench.report.speeds import Cells
 from qbench.report.typed_rows import rows_of
 from quant.present import present
 
 
 def serving_cells(records: list[Record]) -> Cells:
-    """One row a contender of each workload; ratios are how many times as fast the engine is, range of the rounds."""
+    """One row a contender of each workload; ratios are how many times as fast the engine is [range of the rounds]."""
     heading = ["model", "KV", "requests", "at once", "run by", "new tok/s", "computed", "first token s"]
     heading += ["engine is", "same text"]
     cells = []
@@ -20,6 +21,7 @@ def serving_cells(records: list[Record]) -> Cells:
 
 
 def contender_figures(figures: ServingFigures) -> list[str]:
-    ratio = with_range(figures.ratio, 2, "x") if len(figures.samples) > 1 else f"{figures.ratio.median:.2f}x"
+    ends = (figures.ratio.min, figures.ratio.max) if len(figures.samples) > 1 else (None, None)
+    ratio = judged_ratio(present(figures.ratio.median), *ends, "x")
     shown = [f"{figures.tok_s:.1f}", str(figures.computed), f"{figures.ttft_ms / 1e3:.2f}"]
     return [*shown, ratio, f"{100 * figures.same_text:.0f} %"]

@@ -11,11 +11,11 @@ from qbench.measure.records.kept_kinds import (
 )
 from qbench.measure.records.record import Record
 from qbench.phrases import ROOFLINE_LEGEND
+from qbench.report.ratios import RULE, judged_ratio, ratio_of_rounds
 from qbench.report.typed_rows import rows_of
 from quant.present import present
 
 OURS, ABSENT = "qbench", "n/a"
-WIDEST = 3  # times the low end: a wider interval tells hardly more than the sign of the difference
 OLDER = " *"  # after a share of the roofline by another definition
 Cells = tuple[list[str], list[list[str]], list[bool]]  # the heading, rows of as many texts, which columns are numbers
 # How names of ops begin -> what the table of such kernels is called.
@@ -49,7 +49,7 @@ def kernel_cells(records: list[Record]) -> Cells:
     for case, metrics in rows:
         contenders = present(metrics.contenders)
         figures = kernel_figures(contenders[OURS], metrics.bound_by, OLDER if is_older_share(metrics) else "")
-        others = [peer_cell(contenders.get(name)) for name in peers]
+        others = [peer_cell(contenders[OURS], contenders.get(name)) for name in peers]
         tokens = ABSENT if case.tokens is None else str(case.tokens)
         cells.append([case.op, case.shape, tokens, *figures, *others])
     kept = [i for i, column in enumerate(zip(*cells, strict=True)) if set(column) != {ABSENT}]
@@ -85,18 +85,23 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.0f} %" if share < 1.005 else "over 100 %"
 
 
-def peer_cell(entry: Contender | None) -> str:
-    """ "0.412 ms, 1.31x [1.25, 1.40]": its time, and how many times as fast ours is, with the rounds' range"""
+def peer_cell(ours: Contender, entry: Contender | None) -> str:
+    """ "0.412 ms, 1.31x [1.25, 1.40]": its time, and how many times as fast ours is, with the 95 % interval"""
     if entry is None or entry.ms is None:
         return ABSENT
-    return f"{entry.ms:.3f} ms" + (f", {with_range(entry.ratio, 2, 'x')}" if entry.ratio else "")
+    if ours.ms is None:
+        return f"{entry.ms:.3f} ms"
+    if not ours.samples_ms or not entry.samples_ms or len(ours.samples_ms) != len(entry.samples_ms):
+        return f"{entry.ms:.3f} ms, {judged_ratio(entry.ms / ours.ms, None, None, 'x')}"
+    ratio = ratio_of_rounds(ours.samples_ms, entry.samples_ms)
+    return f"{entry.ms:.3f} ms, {judged_ratio(ratio.value, ratio.low, ratio.high, 'x')}"
 
 
 KERNEL_NOTE = (
-    "M tokens; ms and ratios: medians of the rounds' medians, [least, greatest] round; ratio: how many times as fast "
-    "as the peer; of the roofline: of the read bandwidth or of the peak of its operations, whichever bounds the kernel"
-    f"; {ROOFLINE_LEGEND}; {OLDER.strip()} of older records: at the larger of two bandwidths, read before and after "
-    "the case"
+    "M tokens; ms: median of the rounds' medians; ratio: how many times as fast as the peer, over rounds in which both "
+    f"took turns; {RULE}; of the roofline: of the read bandwidth or of the peak of its operations, whichever bounds "
+    f"the kernel; {ROOFLINE_LEGEND}; {OLDER.strip()} of older records: at the larger of two bandwidths, read before "
+    "and after the case"
 )
 
 
@@ -121,8 +126,8 @@ def versus_cells(records: list[Record]) -> Cells:
 
 
 VERSUS_NOTE = (
-    "tokens a second: median [least, greatest] of the repetitions; ratio: median of the pairs (95 % interval); of the "
-    f"roofline: qbench's share and llama.cpp's; {ROOFLINE_LEGEND}; "
+    "tokens a second: median [least, greatest] of the repetitions; ratio: median of the pairs; "
+    f"{RULE}; of the roofline: qbench's share and llama.cpp's; {ROOFLINE_LEGEND}; "
     "ran: int8x256 rounds K-quants to int8 with one scale for 256 weights"
 )
 
@@ -138,11 +143,6 @@ def with_range(spread: Spread, digits: int, unit: str = "") -> str:
 
 
 def with_interval(ratio: VersusRatio) -> str:
-    """ "1.31 (1.25 to 1.40)", "undecided: 1.02 (0.97 to 1.07)", "not measured well enough (0.21 to 18.25)" """
-    if not ratio.interval:
-        return f"undecided: {ratio.median:.2f} (no interval)"
-    low, high = ratio.interval
-    if high > WIDEST * low:
-        return f"not measured well enough ({low:.2f} to {high:.2f})"
-    shown = f"{ratio.median:.2f} ({low:.2f} to {high:.2f})"
-    return f"undecided: {shown}" if low <= 1 <= high else shown
+    """ "1.31 [1.25, 1.40]", "undecided: 1.02 [0.97, 1.07]", "not measured well enough [0.21, 18.25]" """
+    low, high = ratio.interval or (None, None)
+    return judged_ratio(present(ratio.median), low, high)

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qbench.compare.kept_launches import KeptLaunches, kept_launches
 from qbench.measure.records.record import Record
 from qbench.measure.records.record_files import make_folder, record_files
 from qbench.report.attention import attention_markdown
 from qbench.report.caches import caches_markdown
 from qbench.report.interaction import interaction_markdown
 from qbench.report.kinds import KINDS, kinds_markdown
-from qbench.report.launches import with_launches
+from qbench.report.launches import joined, with_launches
 from qbench.report.newest import newest_records
 from qbench.report.page import render_page
 from qbench.report.policies import policies_markdown
@@ -71,7 +73,7 @@ def render_attention(records: Records) -> str:
 def render_policies(records: Records) -> str:
     """Tables of KV-cache policies. raises InputError if no row of a sweep has another policy than full"""
     absent = "has a cache policy other than full; run `qbench sweep suites/policies.yaml`, for example"
-    return _tables_of(policies_markdown, records, absent)
+    return _tables_of(partial(policies_markdown, launches=_launches(records)), records, absent)
 
 
 def render_interaction(records: Records) -> str:
@@ -96,7 +98,12 @@ def _measured(records: Records) -> list[Record]:
     found = [row for row in latest_records(records, kinds=(None,)).values() if row.is_ok]
     if not found:
         raise InputError(f"{_names(records)}: no measured case of a sweep")
-    return found
+    launches = _launches(records)
+    return [joined(row, launches) for row in found]
+
+
+def _launches(records: Records) -> KeptLaunches:
+    return kept_launches([str(file) for file in record_files(records)])
 
 
 def _names(records: Records) -> str:

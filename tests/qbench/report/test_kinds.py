@@ -59,8 +59,8 @@ def test_each_contender_of_a_workload_is_a_row(markdown):
     assert rows == [[*about, "engine", *figures], [*about, "static batches", *figures]]
 
 
-def test_one_round_has_no_range(markdown):
-    assert [row[8] for row in rows_of(markdown([serving(samples=1)]))] == ["2.00x"] * 2
+def test_one_round_decides_nothing(markdown):
+    assert [row[8] for row in rows_of(markdown([serving(samples=1)]))] == ["undecided: 2.00x (no interval)"] * 2
 
 
 def test_latent_plans_by_tokens_and_what_the_runtime_takes(markdown):

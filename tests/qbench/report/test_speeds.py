@@ -1,9 +1,13 @@
 """Tables of kernels and of comparisons, from records of every kind in one file."""
 
+import numpy as np
 import pytest
+from scipy import stats
 from support.sample_records import make_record, write_records
 
+from qbench.measure.records.kept_kinds import Contender
 from qbench.report import load_records, render_report
+from qbench.report.speeds import peer_cell
 
 SPREAD = {"median": 2.0, "min": 1.5, "max": 2.5, "mad": 0.1}
 
@@ -77,7 +81,7 @@ def test_kernels_beside_their_peers(markdown):
     assert lines[0].startswith("**Kernels on ") and "30 to 36 GB/s" in text and "2 threads" in text
     assert lines[2] == "Linears" and "ggml" not in lines[4], "who has no figure has no column"
     assert [cell.strip() for cell in lines[6].split("|")[1:-1]] == (
-        "linear_q4_0;64x32;1;1.000;1.2 GB/s;25 %;avx2 tile;3.000 ms, 2.00x [1.50, 2.50]".split(";")
+        "linear_q4_0;64x32;1;1.000;1.2 GB/s;25 %;avx2 tile;3.000 ms, undecided: 3.00x (no interval)".split(";")
     )
     assert lines[7].count("n/a") == 1
 
@@ -115,13 +119,32 @@ def test_what_is_wrong_has_no_figures(markdown):
     assert "| linear_q4_0 | 64x32 | 1 | 3.000 ms |" in map(squeezed, text.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("theirs", "begins"),
+    [
+        ([2.0, 2.2, 2.1], "2.100 ms, 2.10x ["),
+        ([0.9, 1.2, 1.1], "2.100 ms, undecided: 1.06x ["),
+        ([1.0, 9.0, 3.0], "2.100 ms, not measured well enough ["),
+        ([2.0], "2.100 ms, undecided: 2.10x (no interval)"),
+    ],
+    ids=["decided", "undecided", "too wide", "other rounds"],
+)
+def test_a_peer_has_a_ratio_only_if_the_rounds_decide(theirs, begins):
+    ours = Contender(ms=1.0, samples_ms=[[1.0], [1.0], [1.0]])
+    text = peer_cell(ours, Contender(ms=2.1, samples_ms=[[value] for value in theirs]))
+    assert text.startswith(begins)
+    if len(theirs) == 3:
+        low, high = np.exp(stats.ttest_1samp(np.log(theirs), 0).confidence_interval())
+        assert text.endswith(f"[{low:.2f}, {high:.2f}]")
+
+
 def test_models_beside_llama_cpp(markdown):
     text = markdown([versus(0), versus(4096, pp=0)])
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| m.gguf")
     ]
     assert [row[1] for row in rows] == ["pp512", "tg64", "tg64@4096"]
-    figures = [*["2.0 [1.5, 2.5]"] * 2, "2.00 (1.80 to 2.20)", "50 % and 50 %"]
+    figures = [*["2.0 [1.5, 2.5]"] * 2, "2.00 [1.80, 2.20]", "50 % and 50 %"]
     assert rows[0][2:] == ["16 bits, f16", *figures, "q4_k int8x256, q6_k tile"]
     assert rows[1][-1] == "q4_k direct"
 
@@ -129,10 +152,10 @@ def test_models_beside_llama_cpp(markdown):
 @pytest.mark.parametrize(
     "interval, text",
     [
-        ([1.8, 2.2], "2.00 (1.80 to 2.20)"),
-        ([0.9, 2.2], "undecided: 2.00 (0.90 to 2.20)"),
-        ([0.21, 18.25], "not measured well enough (0.21 to 18.25)"),
-        ([1.01, 3.1], "not measured well enough (1.01 to 3.10)"),
+        ([1.8, 2.2], "2.00 [1.80, 2.20]"),
+        ([0.9, 2.2], "undecided: 2.00 [0.90, 2.20]"),
+        ([0.21, 18.25], "not measured well enough [0.21, 18.25]"),
+        ([1.01, 3.1], "not measured well enough [1.01, 3.10]"),
         (None, "undecided: 2.00 (no interval)"),
     ],
 )

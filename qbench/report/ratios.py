@@ -1,0 +1,34 @@
+"""Ratios of speeds in tables: shown if they are measured well enough, and otherwise named for what they are."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qbench.statistics.estimate import Estimate
+from qbench.statistics.student import student_mean
+
+WIDEST = 3  # times the low end: a wider interval tells hardly more than the sign of the difference
+RULE = (
+    'ratios have 95 % intervals; "undecided" if 1 is inside or there is none, "not measured well enough" if the high '
+    f"end is more than {WIDEST} times the low end"
+)
+
+
+def judged_ratio(value: float, low: float | None, high: float | None, unit: str = "") -> str:
+    """ "1.31x [1.25, 1.40]", "undecided: 1.02x [0.97, 1.07]", "not measured well enough [0.21, 18.25]" """
+    if low is None or high is None:
+        return f"undecided: {value:.2f}{unit} (no interval)"
+    ends = f"[{low:.2f}, {high:.2f}]"
+    if high > WIDEST * low:
+        return f"not measured well enough {ends}"
+    shown = f"{value:.2f}{unit} {ends}"
+    return f"undecided: {shown}" if low <= 1 <= high else shown
+
+
+def ratio_of_rounds(ours_ms: Sequence[Sequence[float]], theirs_ms: Sequence[Sequence[float]]) -> Estimate:
+    """How many times as fast ours is, over rounds in which both took turns: the geometric mean of the rounds' ratios.
+
+    ours_ms, theirs_ms   samples of each round
+    """
+    logs = [np.log([np.median(one) for one in rounds]) for rounds in (ours_ms, theirs_ms)]
+    return student_mean(logs[1] - logs[0]).exp()

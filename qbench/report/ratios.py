@@ -1,4 +1,4 @@
-"""Ratios of speeds in tables: shown if they are measured well enough, and otherwise named for what they are."""
+"""Ratios of speeds in tables: shown if they are measured well enough, and otherwise marked."""
 
 from collections.abc import Sequence
 

@@ -18,7 +18,7 @@ KeptLaunches = Mapping[Row, Mapping[str, LaunchedSpeed]]  # row -> phase -> its 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a speed was measured at; None for a value that a row does not have."""
+    """Machine, threads and sizes of a speed; None for a value that a row does not have."""
 
     machine: str
     threads: int | None

@@ -20,7 +20,7 @@ class Column:
 
     kind     "text"; "fixed": `digits` after the point; "scientific": 3 digits and a power of ten, as a divergence spans
              many; "speed": one digit after the point below 100, none above
-    scale    what a value is multiplied by before it is written
+    scale    factor of a value before it is written
     ends     the columns of its low and high end, which stand in brackets, named `ends_name`
     """
 
@@ -104,7 +104,7 @@ COLUMNS = (
         "bits/weight",
         meaning="All stored bits, scales included, over all weights, embedding and head included.",
     ),
-    Column("size_bytes", "size MB", scale=1e-6, meaning="What the weights take on disk."),
+    Column("size_bytes", "size MB", scale=1e-6, meaning="Bytes of the weights on disk."),
     Column(
         "perplexity",
         "perplexity",
@@ -124,7 +124,7 @@ COLUMNS = (
     ),
     Column("kld_median", "median KLD", "scientific", **HIDDEN),
     Column("kld_p90", "p90 KLD", "scientific", **HIDDEN),
-    Column("kld_p99", "p99 KLD", "scientific", on_page=False, meaning=NATS + "what one token in a hundred exceeds."),
+    Column("kld_p99", "p99 KLD", "scientific", on_page=False, meaning=NATS + "one token in a hundred exceeds it."),
     Column("kld_p999", "p99.9 KLD", "scientific", **HIDDEN),
     Column("kld_max", "max KLD", "scientific", **HIDDEN),
     Column("same_top", "same top %", scale=100, meaning="Tokens where both models rank the same next token first."),

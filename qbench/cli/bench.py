@@ -41,8 +41,8 @@ from qbench.threads import MAX_THREADS
 if TYPE_CHECKING:
     from qbench.speed.side_by_side import Contender
 
-LEAST_REPETITIONS = 6  # the fewest that tell an interval of a median
-PRECISION = 0.02  # half of what a 5 % regression is told apart by
+LEAST_REPETITIONS = 6  # the smallest number that gives an interval of a median
+PRECISION = 0.02  # narrow enough to show a regression of 5 %
 
 
 @dataclass(frozen=True, slots=True)

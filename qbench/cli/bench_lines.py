@@ -143,7 +143,7 @@ def num_rounds(samples: Samples) -> int:
 
 
 def outliers_of(samples: Samples, phase: str) -> list[str]:
-    """ "3 of pp, 81.2 to 104.0 tok/s": those that lie far off still count in the median"""
+    """ "3 of pp, 81.2 to 104.0 tok/s": outliers, which still count in the median"""
     values = [samples.of(phase)[index] for index in present(samples.outliers)[f"{phase}_tok_s"]]
     if not values:
         return []
@@ -180,7 +180,7 @@ def typical(condition: Mapping[str, list[float | None]] | None) -> float | None:
 
 
 def others_share(result: Metrics) -> float:
-    """What others took of the machine, as a rule; 0 if the system does not say."""
+    """Usual share of the machine that other processes took; 0 if the system does not report it."""
     return typical(samples_of(result).busy_by_others) or 0.0
 
 

@@ -44,7 +44,7 @@ class Checked(click.ParamType):
 
 
 class CheckedList(click.ParamType):
-    """ "none,dynamic" -> the names, each once."""
+    """`"none,dynamic"` -> the names, without repeats."""
 
     def __init__(self, name: str, check: Callable[[str], None]) -> None:
         self.name, self.one = name, Checked(name, check)

@@ -2,7 +2,7 @@
 
 import click
 
-LARGEST = 2**31 - 1  # what a kernel's sizes and a position of a token may be
+LARGEST = 2**31 - 1  # limit of a kernel's sizes and of a token's position
 
 
 class IntList(click.ParamType):

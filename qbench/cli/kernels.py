@@ -95,7 +95,7 @@ def refuse(ctx, names: tuple[str, ...], why: str) -> None:
 def of_suite(ctx, suite: str) -> tuple:
     """([(kernels, tokens, shapes)], numbers of threads, clock)
 
-    raises   UsageError for options that the suite stands for
+    raises   UsageError for options that the suite sets
     """
     from qbench.kernels.suite import load_kernel_suite
 

@@ -136,7 +136,7 @@ def warn_of_unread_text(job: "QuantizationJob", calibration: CalibrationOptions)
 
 
 def warn_of_weights(job: "QuantizationJob") -> None:
-    """Says what the recipe's name does not: tensors in another format than its own, weights rounded a second time."""
+    """Notes beyond the recipe's name: tensors in other formats, and weights that are rounded a second time."""
     for (wanted, instead), count in job.fallbacks().items():
         click.echo(f"warning: rows that are no multiple of a block of {wanted}: {count} x {instead} instead", err=True)
     if names := job.rounded_again():

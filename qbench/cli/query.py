@@ -59,7 +59,7 @@ def plain_rows(answer: "Answer") -> list[dict[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON knows it: lists and mappings of such, and text for what it has no kind for."""
+    """The value as JSON: lists and mappings of JSON values; a value of any other type becomes text."""
     if isinstance(value, (float, Decimal)):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -39,7 +39,7 @@ from quant.errors import InputError
     show_default=True,
     help="Memory for preempted requests, with --preempt swap.",
 )
-@click.option("--swap-disk", type=MEMORY_SIZE, help="Disk for pages that --swap-memory cannot hold  [default: none]")
+@click.option("--swap-disk", type=MEMORY_SIZE, help="Disk for pages that --swap-memory cannot hold  [default: no disk]")
 @click.option(
     "--api-key",
     envvar="QBENCH_API_KEY",

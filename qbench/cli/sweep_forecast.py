@@ -11,7 +11,7 @@ from qbench.sweep.suite.axes import NAMES, Point
 
 HEADINGS = ("model", "cases", "measured", "quality", "speed", "takes", "says", "memory", "artifacts")
 NUMERIC = (False, True, True, True, True, True, False, True, True)
-# how near what was measured lies, the farthest first
+# distance of the measured cases, the largest first
 BASES = {
     "unfit": "will fail",
     "unknown": "nothing yet",

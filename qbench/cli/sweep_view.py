@@ -18,7 +18,7 @@ from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record
 
 OnEvent = Callable[[Any], None]
-SHOWN = 8  # results: what a small window has room for beside the prompt
+SHOWN = 8  # results: a small window has room for so many next to the prompt
 BAR_WIDTH = 32
 # metric -> heading and how it is written
 FIGURES = (
@@ -31,7 +31,7 @@ FIGURES = (
 
 @contextmanager
 def sweep_view(name: str, time_left: Callable[[Any], Any]) -> Iterator[OnEvent]:
-    """Yields what hears a sweep's events.
+    """Yields the listener of a sweep's events.
 
     time_left   of the cases that are to be measured makes a TimeLeft
     """
@@ -62,7 +62,7 @@ class Lines:
 
 
 class LiveTable:
-    """What is done and how long it still takes, the cases that run, and the last results."""
+    """Progress, remaining time, the cases that run, and the last results."""
 
     def __init__(self, name: str, time_left: Callable[[Any], Any], console: Console) -> None:
         self.name, self.make_time_left, self.console = name, time_left, console

@@ -126,7 +126,7 @@ def eval_tasks(model: str, tasks: TaskOptions, options: RunOptions, as_json: boo
 
 
 def readable(entry: dict) -> str | None:
-    """One task's figure with its interval or error, and what it rests on; items that are all equal tell no error."""
+    """One task's figure with its interval or error, and the number of items; items that are all equal give no error."""
     if entry["value"] is None:
         return None
     spread = f"95 % {entry['interval'][0]:.4f} to {entry['interval'][1]:.4f}, " if entry["interval"] else ""

@@ -1,1 +1,1 @@
-"""Which rows are compared, measuring them where they are not there yet, and the table that says what changed."""
+"""Choose the rows to compare, measure the missing ones, and make the table of changes."""

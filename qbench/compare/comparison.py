@@ -34,7 +34,7 @@ OF_LAUNCHES = f"from the spread between launches; {IN_TURN}"
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What changed from A to B; `left_out` says why a metric that both have is not compared."""
+    """Changes from A to B; `left_out` has the reason for each shared metric that is not compared."""
 
     a: Record
     b: Record
@@ -44,7 +44,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """What one row measured under one convention. reference: the model that the divergence is from"""
+    """The figures of one row under one convention. reference: the model that the divergence is from"""
 
     quality: Quality
     reference: str | None
@@ -63,8 +63,8 @@ class _Side:
 def compare_records(a: Record, b: Record, floors: Floors | None = None) -> Comparison:
     """Every metric of two records, paired, with p values corrected for all of them.
 
-    floors   protocol hash -> metric -> how far the same model lies from itself
-    raises   InputError for unlike protocols, naming what differs
+    floors   protocol hash -> metric -> distance of the same model from itself
+    raises   InputError for different protocols; it names the difference
     """
     compared = collect(a, b)
     return Comparison(a, b, judge(with_floors(compared.cells, floors or {})), compared.left_out)
@@ -90,7 +90,7 @@ def collect(a: Record, b: Record, launches: KeptLaunches | None = None) -> Compa
 
 
 def require_alike(a: ProtocolFacts, b: ProtocolFacts) -> None:
-    """raises InputError for two unlike protocols, naming what differs"""
+    """raises InputError for two different protocols; it names the difference"""
     require_same_protocol(a.to_json(), b.to_json())
 
 

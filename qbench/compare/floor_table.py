@@ -1,4 +1,4 @@
-"""A noise floor as a table: how far the model lies from itself, by what was changed."""
+"""A noise floor as a table: distance of the model from itself for each changed condition."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from quant.present import present
 
 
 def make_floor_grid(record: Record) -> Grid:
-    """Of a text under one protocol, or of a task. raises TypeError for a row of another kind"""
+    """The floor of a text under one protocol, or of a task. raises TypeError for a row of another kind"""
     case, metrics = record.case, record.metrics
     if not isinstance(case, FloorCase) or not isinstance(metrics, FloorMetrics):
         raise TypeError(f"{record.key}: got a row of kind {case.kind!r}, expected a noise floor")

@@ -27,7 +27,7 @@ class ComparedRow(JsonData):
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRow(JsonData):
-    """cells: one per metric; left_out: the reasons why other metrics have none"""
+    """cells: one per metric; left_out: the reasons why other metrics have no cell"""
 
     a: ComparedRow
     b: ComparedRow

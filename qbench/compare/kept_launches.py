@@ -48,7 +48,7 @@ def kept_launches(paths: Sequence[str]) -> KeptLaunches:
     raises   InputError for a file that cannot be read
     """
     if not files_with(paths, (AGAIN,)):
-        return {}  # most records hold none, and need not be read for it
+        return {}  # most records have no launches, and need not be read
     return launches_of(read_files(paths))
 
 

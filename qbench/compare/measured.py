@@ -18,7 +18,7 @@ from quant.artifacts.file_bytes import sha256_file
 from quant.errors import InputError
 
 REFERENCE_MODEL = "ref:"
-OPTION = {"protocols": "--protocol"}  # field -> the option that gives it, where that has another name
+OPTION = {"protocols": "--protocol"}  # field -> its option, if the option has another name
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Measuring:
     reference: str | None = None
     text: str | None = None
     windows: int | None = None  # None: all of the text's
-    protocols: tuple[str, ...] = ()  # names as `conventions.make_scorings` knows them; none: gptq-2048
+    protocols: tuple[str, ...] = ()  # names as `conventions.make_scorings` knows them; empty: gptq-2048
     tasks: str | None = None  # lm-eval's, separated by commas, in place of a text
     limit: int | None = None  # the first items of each task; None: all
     compute: str | None = None  # precision of the matmuls; None: fast
@@ -73,7 +73,7 @@ def measure_models(specs: Sequence[str], measuring: Measuring, progress: Progres
     if measuring.reference is None and measuring.tasks is None:
         beside = next((spec for spec in specs if spec.startswith(REFERENCE_MODEL)), None)
         measuring = replace(measuring, reference=beside)
-    cases = [_case(spec, measuring) for spec in specs]  # a model that cannot be opened is told before any is measured
+    cases = [_case(spec, measuring) for spec in specs]  # fails before any measurement if a model cannot be opened
     return [_record(case, measuring, progress) for case in cases]
 
 

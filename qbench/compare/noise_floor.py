@@ -1,7 +1,7 @@
-"""The noise floor: how far a model lies from itself when nothing is changed but how it is computed.
+"""The noise floor: distance of a model from itself when only the computation changes.
 
     threads   another number of them
-    batch     other windows beside each one
+    batch     other windows next to each one
     bf16      weights and activations of every linear rounded to bfloat16, as serving stacks compute
 
 A smaller difference between two models says nothing of them: another machine may turn it round.
@@ -138,6 +138,6 @@ def described(estimate: Estimate) -> dict[str, float | None]:
 
 
 def farthest(estimate: Estimate, neutral: float) -> float:
-    """The end of the interval that lies farthest from no difference; of one block, the value."""
+    """The end of the interval that is farthest from no difference; for one block, the value."""
     ends = estimate.interval or [estimate.value]
     return max(abs(end - neutral) for end in ends)

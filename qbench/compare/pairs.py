@@ -1,4 +1,4 @@
-"""Which row of A stands against which of B: rows that differ in nothing but what was asked for."""
+"""Pairs of rows of A and B that differ only in the keys that were asked for."""
 
 import json
 from collections.abc import Sequence
@@ -7,17 +7,17 @@ from qbench.compare.side import identity, value_of
 from qbench.measure.records.record import Record
 from quant.errors import InputError
 
-# What follows from a recipe.
+# Keys that follow from a recipe.
 WITH_RECIPE = ("recipe_sha256", "kv_format")
 
 Pairs = list[tuple[Record, Record]]
 
 
 def pair_rows(a: Sequence[Record], b: Sequence[Record], named: Sequence[str]) -> tuple[Pairs, list[Record]]:
-    """Each row of B with the one of A that has the same case and machine, but for the named keys.
+    """Each row of B with the one of A that has the same case and machine, apart from the named keys.
 
-    named    keys that tell the sides apart; one row on either side needs none
-    returns  the pairs, and the rows of B that have no like in A and are none of A's own
+    named    keys that distinguish the sides; a single row on either side needs no key
+    returns  the pairs, and the rows of B that have no counterpart in A and are not in A
     raises   InputError where no rows pair, naming what else differs, and where several of A fit one of B
     """
     if len(a) == len(b) == 1:

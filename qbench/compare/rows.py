@@ -14,7 +14,7 @@ from quant.errors import InputError
 
 
 def compare_sides(a: Rows, b: Rows) -> tuple[list[Comparison], str | None]:
-    """Every row of B against its like of A, and a line on those that have none.
+    """Every row of B against its counterpart in A, and a line about rows without a counterpart.
 
     raises   InputError as `select` and `pair_rows`, and for unlike protocols
     """

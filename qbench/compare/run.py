@@ -19,7 +19,7 @@ from quant.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What was asked for: comparisons, judged together, and the noise floors if they were measured."""
+    """Requested comparisons, judged together, and the noise floors if they were measured."""
 
     comparisons: list[Comparison]
     noise_floors: Sequence[Record] = ()
@@ -38,7 +38,7 @@ def compare(
     """A and B, rows of records or two models; or one table of rows against its baseline.
 
     noise_floor   measure those of the model A, on the text under each protocol or on the tasks
-    keep          file or folder that what is measured now is appended to
+    keep          file or folder to which new measurements are appended
     raises        InputError for words that name no comparison, rows that do not pair, unlike protocols
     """
     if not 1 <= len(words) <= 2:

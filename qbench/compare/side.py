@@ -14,7 +14,7 @@ from qbench.nearest import nearest
 from qbench.sweep.suite.renamed import check_axis
 from quant.errors import InputError
 
-# Of the record beside its case; the beginning of a value is enough.
+# Fields of the record outside its case; the beginning of a value is enough.
 OF_RECORD: dict[str, Callable[[Record], str | None]] = {
     "machine": lambda record: record.machine.id,
     "commit": lambda record: record.commit,
@@ -23,7 +23,7 @@ OF_RECORD: dict[str, Callable[[Record], str | None]] = {
 }
 
 
-# What a case does not name.
+# Values of keys that a case does not name.
 DEFAULTS = {"compute": FAST, "cache": DYNAMIC, "policy": FULL, "prefill": DENSE}
 
 
@@ -39,10 +39,10 @@ class Rows:
 
 
 def parse_side(word: str, path: str | None = None) -> Rows | None:
-    """The rows that the word names; None where it is a model.
+    """The rows that the word names; None if it is a model.
 
     path     of the other side: taken where the word begins with ":"
-    raises   InputError for a condition that is none
+    raises   InputError for a condition that cannot be parsed
     """
     head, colon, conditions = word.partition(":")
     if not head and path is None:
@@ -90,7 +90,7 @@ def matches(record: Record, key: str, pattern: str) -> bool:
 
 
 def value_of(record: Record, key: str) -> Any:
-    """Of the record for OF_RECORD, else of its case as JSON, names joined by dots; None if it has no such value."""
+    """Value in the record for OF_RECORD, else in its case as JSON, names joined by dots; None if it is missing."""
     if key in OF_RECORD:
         return OF_RECORD[key](record)
     value: Any = record.case.to_json()
@@ -100,7 +100,7 @@ def value_of(record: Record, key: str) -> Any:
 
 
 def _there_are(records: Sequence[Record], key: str, pattern: str) -> str:
-    """What a message says of the values that rows have."""
+    """Text of a message about the values that rows have."""
     known = [*OF_RECORD, *dict.fromkeys([*DEFAULTS, *(name for record in records for name in record.case.to_json())])]
     if key.split(".")[0] not in known:
         return f"known keys: {', '.join(known)}{nearest(key, known)}"

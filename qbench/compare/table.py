@@ -1,4 +1,4 @@
-"""Judged comparisons as a table: one pair metric by metric, several side by side; and what a reader must know of it."""
+"""Judged comparisons as a table: one pair metric by metric, or several side by side, with notes for the reader."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from qbench.phrases import count
 from qbench.statistics import Cell
 from qbench.statistics.power import POWER
 
-# Keys of a case that tell rows apart for a reader, in this order.
+# Keys of a case that distinguish rows for a reader, in this order.
 LABELS = (
     *("model", "recipe", "kv_format", "cache", "policy", "prefill_chunk", "attention", "prefill"),
     *("compute", "isa", "device", "threads", "context", "batch"),
@@ -84,7 +84,7 @@ def _wide(comparisons: Sequence[Comparison]) -> Grid:
 
 
 def _heading_with_floor(metric: str, comparisons: Sequence[Comparison]) -> str:
-    """The floor too where all rows have one: rows of several models have several."""
+    """The floor too if all rows share one: rows of several models have several."""
     cells = [cell for comparison in comparisons for cell in comparison.cells if cell.metric == metric]
     floors = {cell.floor for cell in cells}
     if len(floors) > 1 or None in floors:
@@ -93,7 +93,7 @@ def _heading_with_floor(metric: str, comparisons: Sequence[Comparison]) -> str:
 
 
 def _short(cell: Cell) -> str:
-    """ "worse +1.23 % [+1.02, +1.44]", and of a "same" why it is, or what would have been found."""
+    """ "worse +1.23 % [+1.02, +1.44]", and for "same" the reason, or the smallest change that would be found."""
     words = f"{cell.verdict or text.MISSING} {text.change(cell)}{text.flips(cell)}"
     if cell.is_within_floor:
         return f"{words}; within the noise floor"
@@ -103,7 +103,7 @@ def _short(cell: Cell) -> str:
 
 
 def labels(comparisons: Sequence[Comparison]) -> list[str]:
-    """What tells each B from the others, or, of one alone, from its A."""
+    """Label that distinguishes each B from the others, or a single B from its A."""
     others = [comparison.b for comparison in comparisons]
     if len(others) == 1:
         others.append(comparisons[0].a)
@@ -117,7 +117,7 @@ def _told(record: Record, key: str) -> str:
 
 
 def _notes(comparisons: Sequence[Comparison]) -> list[str]:
-    """Who A is, what the verdicts rest on, and each remark once."""
+    """Name of A, basis of the verdicts, and each remark once."""
     bases = list({identity(c.a): c.a for c in comparisons}.values())
     notes = ["A: " + "; ".join(_origin(record) for record in bases) + "."]
     if len(comparisons) == 1:
@@ -156,6 +156,6 @@ def _origin(record: Record) -> str:
 
 
 def _work(case: Case, work: SpeedWork) -> str:
-    """ "pp512 and tg128 at depth 0, 2 threads": what the speeds are of."""
+    """ "pp512 and tg128 at depth 0, 2 threads": conditions of the speeds."""
     phases = " and ".join(f"{phase}{getattr(work, phase)}" for phase in ("pp", "tg") if getattr(work, phase))
     return f"{phases} at depth {work.depth}, {count(case.threads or 1, 'thread')}"

@@ -14,9 +14,9 @@ IN_ITS_TASKS = "no verdict of a group: its tasks, which have the same items, are
 
 
 def task_cells(a: Mapping[str, TaskResult], b: Mapping[str, TaskResult], left_out: list[str]) -> list[Cell]:
-    """A cell of each task; `left_out` is told why one has none.
+    """A cell of each task; `left_out` gets the reason if a task has no cell.
 
-    A group's items are those of its tasks: where both are there, the tasks alone have verdicts and count among the
+    A group's items are those of its tasks: if both are there, only the tasks have verdicts and count among the
     p values, since a loss in one of them is thinned out in the group.
     """
     found = [_cell(name, a[name], b[name], left_out) for name in a if name in b]
@@ -92,5 +92,5 @@ def _items(task: TaskResult) -> list[float]:
 
 
 def _values(task: TaskResult) -> list[float | None] | None:
-    """[items]; items that were all right or wrong are kept as digits, though the other side's may lie between."""
+    """[items]; items that were all right or wrong are kept as digits, though the other side's may be between them."""
     return [float(digit) for digit in task.correct] if task.correct else task.values

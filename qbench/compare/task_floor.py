@@ -21,7 +21,7 @@ FLIPS = frozenset({"flips"})  # null for a task whose items are not right or wro
 
 
 def measure_task_floors(spec: str, measuring: Measuring, progress: Progress | None = None) -> list[Record]:
-    """Records of kind "noise-floor", one a task whose items pair.
+    """Records of kind "noise-floor", one per task with items that pair.
 
     The metrics of each hold the task's figure of the model as it runs; for each of `variants` the change of that and
     the answers lost and gained; and `floor`: the task -> the largest distance of the variants.
@@ -60,12 +60,12 @@ def measure_task_floors(spec: str, measuring: Measuring, progress: Progress | No
 
 
 def _cells(base: dict[str, TaskResult], found: dict[str, TaskResult]) -> dict[str, Cell]:
-    """Task -> its cell; a group has none of its own, as its tasks have the same items."""
+    """Task -> its cell; a group has no cell, as its tasks have the same items."""
     return {cell.metric: cell for cell in task_cells(base, found, []) if cell.is_tested}
 
 
 def _distance(how: str, cell: Cell) -> FloorVariant:
-    """Of answers that are right or wrong the share that changed: had all gone one way, the accuracy would by that."""
+    """Share of right-or-wrong answers that changed: the largest possible change of the accuracy."""
     change = described(cell.estimate)
     if cell.flips is None:
         return FloorVariant(how=how, change=change, floor=farthest(cell.estimate, NEUTRAL[cell.kind]), explicit=FLIPS)

@@ -1,4 +1,4 @@
-"""Memory before anything is made: weights, KV cache, workspace, and what fits into how much."""
+"""Memory before anything is made: weights, KV cache, workspace, and the sizes that fit."""
 
 from qbench.plan.measured import compared, measured
 from qbench.plan.plan import CASE_KEYS, PlanCase, plan

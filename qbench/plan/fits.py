@@ -21,7 +21,7 @@ class Room(JsonData):
 
 
 def largest(fits: Callable[[int], bool], limit: int) -> int:
-    """The largest number from 1 to `limit` that fits, 0 if none does; where one fits, so do all smaller."""
+    """The largest number from 1 to `limit` that fits; 0 if no number fits. If one fits, all smaller ones do."""
     low, high = 0, 1
     while high <= limit and fits(high):
         low, high = high, 2 * high
@@ -48,5 +48,5 @@ def largest_contexts(total: Total, memory_bytes: int, max_seq_len: int) -> list[
 
 
 def largest_batch(total: Total, memory_bytes: int, context: int) -> int:
-    """Sequences of `context` tokens each, 0 where not one fits."""
+    """Number of sequences of `context` tokens each; 0 if no sequence fits."""
     return largest(lambda batch: total(context, batch) <= memory_bytes, MOST_SEQUENCES)

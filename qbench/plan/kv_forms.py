@@ -1,4 +1,4 @@
-"""What a token's keys and values would take by each form of attention, in 16 bits a number: published tables' unit."""
+"""Bytes of one token's keys and values in each form of attention, at 16 bits per number as published tables have it."""
 
 from quant.models import ModelConfig
 
@@ -37,7 +37,7 @@ FORMS = ("mha", "gqa", "mqa", "mla")
 
 
 def windowed_share(config: ModelConfig, context: int) -> float:
-    """Of the keys and values of a sequence, those that a cache must keep which forgets what no window sees any more."""
+    """Share of a sequence's keys and values that a cache must keep if it forgets tokens outside every window."""
     if not config.windows:
         return 1.0
     return sum(min(context, window or context) for window in config.windows) / (context * config.num_layers)

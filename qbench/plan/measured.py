@@ -1,4 +1,4 @@
-"""What a process that does as planned really takes."""
+"""Measured memory of a process that runs as planned."""
 
 from dataclasses import dataclass
 from random import Random
@@ -11,7 +11,7 @@ from qbench.speed.timed_process import speed_process
 from quant.json_data import JsonData
 from quant.models import ModelConfig
 
-STEPS = 8  # tokens decoded after the prompt: what a step needs is touched once, and less than a prefill
+STEPS = 8  # tokens decoded after the prompt: a step touches its memory once, and needs less than a prefill
 
 
 @dataclass(frozen=True, slots=True)

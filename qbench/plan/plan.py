@@ -32,19 +32,19 @@ CASE_KEYS = (
     "attention_choice",
     "forward_tokens",
 )
-LONGEST = 8192  # the context that is planned for where none is asked and the model holds more
+LONGEST = 8192  # context of a plan if no context is asked for and the model holds more
 
 
 @dataclass(frozen=True, slots=True)
 class PlanCase:
-    """What a plan is made for.
+    """Conditions of a plan.
 
     recipe        None: the model as it is stored
     kv_format     of the KV cache, None: the recipe's or the model's own, else float32
-    context       tokens a sequence, None: the model's own, LONGEST at most
+    context       tokens per sequence; None: the model's own, at most LONGEST
     batch         sequences
     prefill       tokens of a prompt that pass at once, None: all
-    memory_bytes  what it must fit into, None: not asked
+    memory_bytes  limit to fit into; None: no limit
     cache         layout of the KV cache
     policy        tokens that the KV cache keeps, as qbench.policies names it
     attention     the code that computes it, one of qbench.attention_choice; None: the best that the model can have
@@ -67,7 +67,7 @@ class PlanCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitting(JsonData):
-    """What fits into some memory.
+    """Largest sizes that fit into some memory.
 
     kv_tokens         tokens of keys and values for which there is room next to the rest; None if the cache never grows
     largest_batch     of this context
@@ -83,12 +83,12 @@ class Fitting(JsonData):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(JsonData):
-    """Predicted bytes by part, what a token's keys and values take in each form, and what fits.
+    """Predicted bytes by part, bytes per token in each form of attention, and the sizes that fit.
 
     kv_forms_bytes_per_token   in 16 bits, see `kv_forms`
     fitting                    None if no memory was given
     attention_choice           the code that computes attention, if one was chosen
-    measured                   the same by a process, see `compared`; None if none ran
+    measured                   the same by a process, see `compared`; None if no process ran
     """
 
     json_flat = ("size", "parts", "fitting", "measured")

@@ -1,4 +1,4 @@
-"""What a process takes beyond the model that it runs: Python, torch, kernels and their threads."""
+"""Memory of a process beyond its model: Python, torch, kernels and their threads."""
 
 from qbench.measure.host.machine import available_cores
 from qbench.run_options import RunOptions
@@ -7,7 +7,7 @@ from qbench.sources import open_source
 from qbench.speed.timed_process import speed_process
 from quant.models import ModelConfig
 
-SMALL = "rand:tiny"  # what its process takes beyond the 5 MB that are predicted for it is there for every model
+SMALL = "rand:tiny"  # memory of its process beyond the predicted 5 MB is there for every model
 SMALL_LATENT = "rand:tiny-mla-moe"  # latent attention and experts call on more of torch
 PROMPT, STEPS = 120, 8
 
@@ -18,10 +18,10 @@ def small_like(config: ModelConfig) -> str:
 
 
 def runtime_bytes(threads: int | None = None, small: str = SMALL) -> int:
-    """Of a process of its own, at its peak: a sweep's are forked and do not count the libraries' pages they share.
+    """Peak memory of a fresh process; processes of a sweep are forked and do not count shared pages of libraries.
 
     small    the model that it runs
-    raises   InputError with the process's last words where it dies
+    raises   InputError with the process's last words if it dies
     """
     with speed_process(small, RunOptions(threads=threads or available_cores())) as process:
         process.hold([[1] * PROMPT], PROMPT + STEPS)

@@ -12,7 +12,7 @@ from qbench.policies.registry import policy
 from quant.errors import InputError
 from quant.present import present
 
-# What `LayerState.notes` holds for each head. Heads that saw no prompt keep all tokens.
+# Values of `LayerState.notes` for each head. Heads that saw no prompt keep all tokens.
 FULL, SPECIAL, PUNCTUATION, FREQUENT, LOCAL = range(5)
 
 
@@ -24,7 +24,7 @@ class FastGen(CachePolicy):
     The rules are: special tokens; these and punctuation; these and frequent tokens, which are those with the largest
     sums of attention weights so far; these and local tokens, which are the last ones before a query; all tokens. A
     rule is enough if its tokens received `target` of the weight, averaged over the queries and the heads of a group.
-    In decode each head keeps what its rule keeps. A new token is always visible to its own query.
+    In decode each head keeps the tokens of its rule. A new token is always visible to its own query.
 
     target    share of the weight
     frequent  number of frequent tokens, as a share of the text so far

@@ -32,7 +32,7 @@ class Observe:
 
 @dataclass(frozen=True, slots=True)
 class TokenKinds:
-    """Token ids that a policy may treat in a special way, [n] int64 each; none if the model has no tokenizer.
+    """Token ids that a policy may treat in a special way, [n] int64 each; empty if the model has no tokenizer.
 
     special      control tokens, such as the beginning of a text or of a turn
     punctuation  tokens that are punctuation marks only

@@ -1,4 +1,4 @@
-"""What `recommend` answers: one data class per kind of point, as `--json` prints them."""
+"""Answers of `recommend`: one data class per kind of point, as `--json` prints them."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,7 +9,7 @@ from quant.json_data import JsonData
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedPoint(JsonData):
-    """A recipe with a KV format, and what became of it. Fields as in `search.Verdict`."""
+    """A recipe with a KV format, and its outcome. Fields as in `search.Verdict`."""
 
     recipe: str
     kv_format: str
@@ -66,7 +66,7 @@ class RelaxedLimit(JsonData):
 
 @dataclass(frozen=True, slots=True)
 class Recommendation(JsonData):
-    """The point of least KLD that meets the goal, and what became of all others."""
+    """The point of least KLD that meets the goal, and the outcome of all others."""
 
     json_flat: ClassVar[tuple[str, ...]] = ("code",)
 

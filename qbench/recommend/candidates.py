@@ -13,9 +13,9 @@ from quant.present import present
 from quant.recipes import get_recipe
 from quant.source import Source
 
-# What needs no calibration and is quantized in one pass, from 16 bits a weight to 2; others by name.
+# Recipes without calibration and with one pass, from 16 bits per weight to 2; others by name.
 RECIPES = ("bf16", "rtn-w8", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "rtn-w4g128", "q4_0", "q3_k_m", "q2_k")
-# The most precise first: a coarser one is tried only where those before it are too large or too slow.
+# The most precise first: a coarser one is tried only if those before it are too large or too slow.
 KV_CHOICES = (DENSE, "kv-f16", "kv-int8", "kv-fp8", "kv-int4")
 
 
@@ -23,7 +23,7 @@ KV_CHOICES = (DENSE, "kv-f16", "kv-int8", "kv-fp8", "kv-int4")
 class Candidate:
     """One point.
 
-    memory      what `predictor` says of the goal's context and batch; None where the recipe or the KV format does not
+    memory      prediction of `predictor` for the goal's context and batch; None if the recipe or the KV format does not
                 fit the model
     unfit       why it does not
     predictor   of other contexts and batches

@@ -1,4 +1,4 @@
-"""What a recommendation has to meet."""
+"""Limits that a recommendation has to meet."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from quant.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Limits; raises InputError for what cannot be meant."""
+    """Limits; raises InputError for impossible ones."""
 
     memory_bytes: int  # of the whole process: its runtime, weights, KV cache, workspace
     context: int  # tokens that each sequence may reach
     batch: int = 1  # sequences side by side
     tps: float | None = None  # tokens a second of all sequences together, decoding at the end of the context
-    runtime_bytes: int = 0  # of the process, what is there whichever model it runs: Python, torch, kernels
+    runtime_bytes: int = 0  # part of the process that every model needs: Python, torch, kernels
 
     def __post_init__(self) -> None:
         for name in ("memory_bytes", "context", "batch"):
@@ -24,5 +24,5 @@ class Goal:
 
     @property
     def model_bytes(self) -> int:
-        """What the runtime leaves to the model; below 0 where it does not even fit itself."""
+        """Bytes that the runtime leaves to the model; below 0 if the runtime alone does not fit."""
         return self.memory_bytes - self.runtime_bytes

@@ -1,4 +1,4 @@
-"""Judging candidates by measurement: what this machine's records tell already, the rest through a sweep of its own."""
+"""Judge candidates by measurement: from this machine's records if possible, otherwise through a sweep."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ from qbench.sweep.sweep import OnEvent, Selection, run_sweep
 
 STEPS = 32  # decoded and timed at the end of the context; the fill before them takes longer
 REPETITIONS = 3
-# What a figure depends on, besides the section that measures it.
+# Keys that a figure depends on, besides the section that measures it.
 OF_BOTH = (
     "fingerprint",
     "recipe",
@@ -51,7 +51,7 @@ class OpenExecutor(LocalExecutor):
 class Judge:
     """Candidates of one model; `close` it at the end.
 
-    folder    of the sweeps that measure what is missing; they resume there. The caller holds it, see `exclusive`
+    folder    of the sweeps that measure missing figures; they resume there. The caller holds it, see `exclusive`
     known     folders whose records of this machine and code count
     """
 
@@ -90,9 +90,9 @@ class Judge:
         return replace(measured, peak_bytes=self.peak_bytes(candidate))
 
     def peak_bytes(self, candidate: Candidate) -> int | None:
-        """Of the process that timed the candidate at the goal's context, and nothing longer; None: not timed.
+        """Peak memory of the process that timed the candidate at exactly the goal's context; None: not timed.
 
-        A process of one's own takes more: a sweep's is forked, and what it shares untouched does not count as its own.
+        A fresh process takes more: a sweep's process is forked, and shared pages that it never touches are not counted.
         """
         suite = self.speed_suite(candidate)
         metrics = self.row(make_cases(suite, select_points(suite))[0], is_same_speed)
@@ -125,7 +125,7 @@ class Judge:
         is_same: Callable[[Case, Case], bool],
         figure: Callable[[Metrics], float | None],
     ) -> list[Measured]:
-        """The figure of each; what no row tells is measured first, in one sweep."""
+        """The figure of each candidate; missing figures are measured first, in one sweep."""
         wanted = [(candidate.recipe, candidate.kv_format) for candidate in candidates]
         cases = {(case.recipe, case.kv_format): case for case in make_cases(suite, select_points(suite))}
         missing = [point for point in wanted if self.row(cases[point], is_same) is None]

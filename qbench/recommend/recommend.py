@@ -29,14 +29,14 @@ from quant.present import present
 from quant.source import Source
 
 JUDGED_TOKENS = 24 * 1024  # of text that judge quality: the quickstart's windows
-LONGEST = 8192  # context where none is asked for, or the model's own if that is shorter
+LONGEST = 8192  # default context, or the model's own if that is shorter
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """The limits, and the points to search.
 
-    memory_bytes   of the whole process, with what it takes without any model
+    memory_bytes   of the whole process, including its memory without a model
     context        tokens per sequence; None: the model's own, LONGEST at most
     text           for the KLD; None: a reference model's held-out text
     windows        of the text; None: as many as make JUDGED_TOKENS
@@ -59,10 +59,10 @@ class Asked:
 def recommend(
     asked: Asked, *, folder: Path = Path("runs/recommend"), on_event: OnEvent | None = None
 ) -> Recommendation:
-    """The point of least KLD that meets the goal, and what became of all.
+    """The point of least KLD that meets the goal, and the outcome of all candidates.
 
-    folder   where what is not known yet is measured and kept
-    raises   InputError for unknown names and limits that cannot be meant
+    folder   of new measurements
+    raises   InputError for unknown names and impossible limits
     """
     model, kv_formats = asked.model, asked.kv_formats
     check_names(model, asked.recipes, kv_formats)

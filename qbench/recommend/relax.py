@@ -1,4 +1,4 @@
-"""What is nearest to a goal that nothing meets."""
+"""Relaxed limits, for a goal that no candidate meets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ class Relaxation:
 
     @property
     def change(self) -> float:
-        """How far from what was asked: 0.5 is half as much again, or as much down to two thirds."""
+        """Distance from the requested limit: 0.5 is half as much again, or as much down to two thirds."""
         return max(self.asked / self.enough, self.enough / self.asked) - 1
 
 
 def relaxations(goal: Goal, verdicts: Sequence[Verdict]) -> list[Relaxation]:
-    """The limits that would do, each alone, the nearest first; none where the model cannot be run at all."""
+    """Limits that would be enough, each alone, the nearest first; empty if the model cannot run at all."""
     slow = [verdict for verdict in verdicts if verdict.outcome == "speed"]
     large = [verdict for verdict in verdicts if verdict.outcome in ("memory", "peak")]
     found = []

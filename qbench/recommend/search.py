@@ -1,8 +1,8 @@
-"""The search: memory is predicted for all, quality measured where it can matter, speed until the answer is certain.
+"""The search: memory is predicted for all, quality is measured if it can matter, speed until the answer is certain.
 
 The answer is the point of least measured KLD among those that meet the goal, of equals the smaller. Two rules save
-measurements and cannot change it: what exceeds the memory is out, and speed is measured in the order of KLD, so that
-the first one fast enough is the best. A third assumes something, and `gain` says what: another KV format than a
+measurements and cannot change it: points over the memory are out, and speed is measured in the order of KLD, so that
+the first one fast enough is the best. A third rests on the assumption `gain`: another KV format than a
 recipe's most precise one may bring it nearer to the unquantized model, but by no more than that share of its KLD. A
 recipe's other KV formats are measured wherever they could then still be the answer or a runner-up.
 """
@@ -24,7 +24,7 @@ GAIN = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A figure of a candidate, or why there is none; peak_bytes: of the process that measured it, where it was seen"""
+    """A figure of a candidate, or the reason why it is missing; peak_bytes: of its process, if it was seen"""
 
     value: float | None
     error: str | None = None
@@ -45,10 +45,10 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a candidate.
+    """Outcome of a candidate.
 
     outcome   "answer", "runner-up", "worse" (meets the memory, not as near to the model), "memory" (predicted),
-              "peak" (what its process took when it was timed exceeds the memory), "speed", "not measured" (cannot beat
+              "peak" (its process exceeded the memory when it was timed), "speed", "not measured" (cannot beat
               what was), "unfit" (not for this model), "failed" (while measured)
     short     by how much it misses: bytes or tokens a second
     """
@@ -109,7 +109,7 @@ class _Search:
             self.ladders[candidate.recipe].append(candidate)
 
     def measure_first(self, recipes: Sequence[str]) -> None:
-        """The most precise KV format of each recipe; where that fails, the next."""
+        """The most precise KV format of each recipe; if that fails, the next."""
         while recipes := [recipe for recipe in recipes if recipe not in self.first and self.ladders[recipe]]:
             firsts = [self.ladders[recipe].pop(0) for recipe in recipes]
             self.measure(firsts)
@@ -123,7 +123,7 @@ class _Search:
                 self.klds[candidate] = measured.value
 
     def to_widen(self, taken: set[str], kld: float | None) -> str | None:
-        """The recipe whose other KV formats may come the nearest, if that is no farther than what is measured."""
+        """The recipe with the most promising other KV formats, if they may beat the measured points."""
         waiting = [recipe for recipe in self.first if recipe not in taken and self.ladders[recipe]]
         recipe = min(waiting, key=self.bound, default=None)
         return recipe if recipe is not None and (kld is None or self.bound(recipe) <= kld) else None
@@ -140,7 +140,7 @@ class _Search:
         self.measure(waiting)
 
     def is_fast(self, candidate: Candidate) -> bool:
-        """Whether it is as fast as asked, within the memory when timed; where it is not, its verdict says so."""
+        """Whether it is as fast as asked, within the memory when timed; otherwise its verdict gives the reason."""
         wanted = self.goal.tps
         if wanted is None:
             return True

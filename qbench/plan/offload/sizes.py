@@ -49,7 +49,7 @@ class Sizes:
         return split_experts(self.units)
 
     def costs(self, tiers: Tiers, memory_bytes: float, *, kv_spills: bool = False) -> Costs:
-        """memory_bytes: for all that is placed; kv_spills: whether keys and values may lie on the disk"""
+        """memory_bytes: for all that is placed; kv_spills: whether keys and values may be on the disk"""
         kv = self._kv(tiers)
         if not kv_spills:
             kv = replace(kv, held_bytes=0.0)

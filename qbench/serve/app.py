@@ -51,7 +51,7 @@ def create_app(
     app.add_middleware(
         Door, allowed_hosts=allowed_hosts, api_key=api_key, on_refusal=lambda: served.metrics.ended("refused")
     )
-    app.include_router(v1(served, Preparation(limits.preparing)), prefix="/v1")
+    app.include_router(v1(served, Preparation(min(limits.preparing, served.most_choices))), prefix="/v1")
 
     @app.get("/health")
     def health() -> dict[str, str]:

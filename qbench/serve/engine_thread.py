@@ -110,8 +110,15 @@ class EngineThread:
         if stream.request_id is not None:
             self._engine.abort(stream.request_id)
 
+    def abort_all(self) -> None:
+        """Every request that runs or waits ends at the next step."""
+        self._commands.put(self._abort_all)
+
     def _stop(self) -> None:
         self._is_stopping = True
+        self._abort_all()
+
+    def _abort_all(self) -> None:
         for request_id in self._streams:
             self._engine.abort(request_id)
 

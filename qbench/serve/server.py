@@ -1,5 +1,6 @@
 """From a model's name to a socket that answers."""
 
+import asyncio
 import os
 import socket
 from collections.abc import Callable, Collection
@@ -19,7 +20,8 @@ from qbench.serve.metrics import Metrics
 from qbench.serve.served import Served, served_seq_len
 from quant.errors import InputError
 
-GRACE_S = 3  # until requests are cut off when the server ends; the step that runs, and the store, come after it
+# When the server ends: until requests are aborted, and until connections that are still open then are cut.
+GRACE_S, CUT_S = 2, 3
 BACKLOG = 2048  # connections that wait to be accepted: uvicorn's own
 
 
@@ -82,7 +84,21 @@ def run(
     on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
     limits = ServeLimits.of(served.max_seq_len, request_s)
     app = create_app(served, api_key, allowed_hosts, limits)
-    uvicorn.Server(server_config(app, limits, "warning")).run(sockets=[listening])
+    server = GracefulServer(server_config(app, limits, "warning"), served.engine)
+    server.run(sockets=[listening])
+
+
+class GracefulServer(uvicorn.Server):
+    """Aborts the requests that still run some time after the signal, so that their clients get an error."""
+
+    def __init__(self, config: uvicorn.Config, engine: EngineThread) -> None:
+        super().__init__(config)
+        self.engine = engine
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        aborting = asyncio.get_running_loop().call_later(GRACE_S, self.engine.abort_all)
+        await super().shutdown(sockets)
+        aborting.cancel()
 
 
 def server_config(app: FastAPI, limits: ServeLimits, log_level: str) -> uvicorn.Config:
@@ -93,5 +109,5 @@ def server_config(app: FastAPI, limits: ServeLimits, log_level: str) -> uvicorn.
         log_level=log_level,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=GRACE_S,
+        timeout_graceful_shutdown=CUT_S,
     )

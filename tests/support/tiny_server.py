@@ -7,7 +7,6 @@ from dataclasses import replace
 import httpx
 import openai
 import torch
-import uvicorn
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.byte_tokenizer import BOS, byte_tokenizer
@@ -17,7 +16,7 @@ from qbench.run_options import RunOptions
 from qbench.runtime.engine import EngineOptions, StoreOptions
 from qbench.serve.app import create_app
 from qbench.serve.limits import ServeLimits
-from qbench.serve.server import listen, open_served, server_config
+from qbench.serve.server import GracefulServer, listen, open_served, server_config
 
 TEMPLATE = """{{ bos_token }}{% for message in messages %}
 {% if message.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}
@@ -69,7 +68,7 @@ def running(
     limits = limits or ServeLimits.of(served.max_seq_len)
     with listen("127.0.0.1", 0) as listening:
         app = create_app(served, api_key, allowed_hosts, limits)
-        server = uvicorn.Server(server_config(app, limits, "error"))
+        server = GracefulServer(server_config(app, limits, "error"), served.engine)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

@@ -132,3 +132,16 @@ def test_an_engine_that_fails_tells_all_who_wait_and_all_who_come(monkeypatch, c
             assert late.status_code == 500 and "no memory left" in late.json()["error"]["message"]
             assert client.get(f"{server.url}/health").status_code == 500
     assert "no memory left" in caplog.text  # with its traceback, for whoever runs the server
+
+
+def test_an_end_aborts_those_who_wait_with_an_error():
+    options = EngineOptions(num_pages=PAGES, max_batch=4, prefix_caching=False)
+    with httpx.Client(timeout=60) as client:
+        with running(tiny_subject(context=20000), options) as server:
+            stream = client.stream("POST", f"{server.url}/v1/completions", json=ENDLESS | {"stream": True})
+            answer = stream.__enter__()
+            lines = answer.iter_lines()
+            assert next(lines).startswith("data: ")
+        told = [line for line in lines if line]
+        assert json.loads(told[-1].removeprefix("data: "))["error"]["message"] == "the server is ending"
+        stream.__exit__(None, None, None)

@@ -17,6 +17,7 @@ class Point(JsonData):
     ratio     speed of the alternative over that of the default
     low, high of the ratio, 95 %; None: the samples are too few
     figures   other measurements there, by name
+    says      the verdict, if the interval does not decide it
     """
 
     size: int
@@ -25,6 +26,7 @@ class Point(JsonData):
     low: float | None = None
     high: float | None = None
     figures: Mapping[str, float] | None = None
+    says: str | None = None
 
     @property
     def pays(self) -> bool:
@@ -33,7 +35,7 @@ class Point(JsonData):
 
     @property
     def verdict(self) -> str:
-        return ON if self.pays else OFF
+        return self.says or (ON if self.pays else OFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,14 @@ class Answer(JsonData):
     alternative  its name
     pays_from    the smallest measured size from which on every measured size pays; None: the largest does not
     below        the largest measured size that does not pay, which the crossover is above; None: all pay
+    conclusion   in words, if the sizes that pay do not say it
     """
 
     alternative: str
     points: tuple[Point, ...]
     pays_from: int | None = None
     below: int | None = None
+    conclusion: str | None = None
 
     @classmethod
     def of(cls, alternative: str, points: Sequence[Point]) -> "Answer":

@@ -112,6 +112,8 @@ def cells(answer: "Answer", point: "Point", figures: list[str]) -> list[str]:
 
 
 def conclusion(answer: "Answer", axis: str) -> str:
+    if answer.conclusion is not None:
+        return answer.conclusion
     if answer.pays_from is None:
         return f"{answer.alternative}: off up to {answer.below} {axis}"
     if answer.below is None:

@@ -1,0 +1,48 @@
+"""The question about offload: limits below the peak are `needed`, and options that offload cannot take are refused."""
+
+import re
+
+import pytest
+
+from qbench.breakeven import Point, Settings, get_question
+from qbench.breakeven.offload import conclusion, limits_of
+from qbench.run_options import RunOptions
+from quant.errors import InputError
+
+
+def test_usual_limits_are_below_the_peak():
+    assert limits_of(Settings(RunOptions()), 1000) == [900, 750, 600, 450]
+    assert limits_of(Settings(RunOptions(), sizes=(5, 70)), 1000) == [70, 5]
+
+
+def test_the_conclusion_has_the_share_of_each_limit_that_needs_offload():
+    points = [Point(400, "", 0.25), Point(900, "", 1.0)]
+    expected = "offload: off from 800 MiB on, the peak without it; needed below, with 25% of the speed at 400 MiB"
+    assert conclusion(800, points) == expected
+
+
+@pytest.mark.parametrize(
+    "given, named",
+    [
+        ({"options": RunOptions(recipe="q4_0")}, "as it is stored"),
+        ({"clock": "cpu"}, "waiting for a disk"),
+        ({"num_layers": 2}, "needs all layers"),
+        ({"alternatives": ("ram",)}, "leave out --only"),
+    ],
+)
+def test_settings_that_offload_cannot_take(given, named):
+    settings = Settings(**({"options": RunOptions()} | given))
+    with pytest.raises(InputError, match=named):
+        next(get_question("offload").answers("ref:llama", settings))
+
+
+@pytest.mark.exhaustive  # processes
+def test_limits_on_both_sides_of_the_peak(tmp_path, monkeypatch):
+    monkeypatch.setenv("QBENCH_CACHE", str(tmp_path))
+    settings = Settings(RunOptions(threads=1), sizes=(4000,), rounds=2)
+    (answer,) = get_question("offload").answers("ref:llama", settings)
+    (point,) = answer.points
+    assert point.verdict == "off" and point.ratio is not None and point.ratio > 0
+    with pytest.raises(InputError, match="the smallest that works") as error:
+        list(get_question("offload").answers("ref:llama", Settings(RunOptions(threads=1), sizes=(60,), rounds=2)))
+    assert int(re.findall(r"works here is (\d+)MiB", str(error.value))[0]) > 60

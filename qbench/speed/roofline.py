@@ -41,7 +41,7 @@ class Shape:
             kv_bytes_per_token=cache.bytes_per_token,
             expert_share=config.expert_share,
             windows=tuple(rule.window for rule in cache.rules),
-            attention=_attention_arithmetic(cache),
+            attention=cache.arithmetic,
         )
         if model.kv is None or not model.kv.format.residual:
             return shape
@@ -61,16 +61,6 @@ class Shape:
         encoded = np.array([self.residual.num_encoded(int(count)) for count in num_tokens])
         floats = np.minimum(seen, num_tokens - encoded)
         return (seen - floats) * self.kv_bytes_per_token + floats * self.float_bytes_per_token
-
-
-def _attention_arithmetic(cache: Any) -> str:
-    """Latents and torch's own caches are multiplied in fp32; a device's cache says what its kernels take."""
-    from cpu_kernels.attention import KVStore, multiplies_in
-
-    if hasattr(cache, "arithmetic"):
-        return cache.arithmetic
-    stores = [store for store in getattr(cache, "stores", ()) if isinstance(store, KVStore)]
-    return multiplies_in(stores[0].format) if stores else "fp32"
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ class KernelStorage(KVStorage):
         self.num_kv_heads, self.head_dim = num_kv_heads or config.num_kv_heads, config.head_dim
         sizes = (num_pages, held_tokens(page_size), self.num_kv_heads, self.head_dim)
         self.store: Any = importlib.import_module("cpu_kernels").KVStore(name, *sizes, scales, *given)
+        self.arithmetic = importlib.import_module("cpu_kernels.attention").multiplies_in(name)
         self.num_pages = num_pages
         self.bytes_per_token = self.store.nbytes / (num_pages * self.page_size)
 

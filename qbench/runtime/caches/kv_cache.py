@@ -33,6 +33,7 @@ class KVCache(Cache):
         self.one_width = any(storage.one_width for storage in self.memories)
         self._stores = [storage.store for storage in self.memories if isinstance(storage, KernelStorage)]
         self._in_stores = len(self._stores) == len(self.memories)
+        self.arithmetic = self.memories[0].arithmetic
         self._room = 0  # tokens that every layer has room for, at least
         # Lengths after the forward pass that runs, the same for every layer.
         self._equal_ends = np.zeros(self.batch, dtype=np.int64)

@@ -33,8 +33,10 @@ class PageMemory(ABC):
     latents                rows that all heads share; None: every KV head has its own keys and values
     layout                 name and version of the order of a page's bytes, the same for all instruction sets; "": pages
                            stay in this memory
+    arithmetic             of attention over these keys and values: fp32, int16 or bf16
     """
 
+    arithmetic: str = "fp32"
     num_pages: int
     bytes_per_token: float
     latents: Latents | None = None

@@ -23,7 +23,6 @@ FORWARD_TOKENS = 16384  # of all sequences at once: fills any GPU, and its activ
 class DeviceCache(Sequences):
     """Page p of sequence b is number p * B + b, so that all sequences grow by pages behind the last.
 
-    arithmetic  that attention multiplies in, codes of keys and values too
     graph  of a decode step over these very pages; None: not captured
     steps  decode steps since they were made
     """

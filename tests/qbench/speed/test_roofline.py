@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.measure.metrics import Roofline
+from qbench.runtime import load_model
 from qbench.speed.machine_peaks import CurrentPeaks
 from qbench.speed.roofline import (
     Shape,
@@ -19,7 +22,9 @@ from qbench.speed.roofline import (
 from qbench.speed.rounds import Rounds, Samples
 from qbench.speed.shares import ROUND, roofline
 from qbench.speed.speed_case import SpeedCase
-from quant.kv import KV_FORMATS
+from quant.extension import has_cpu_kernels
+from quant.kv import KV_FORMATS, KVScheme
+from quant.kv.scheme import CONFIG_KEY
 from quant.source import TensorInfo
 
 # Two layers of width 8: one linear [16, 8] and a norm each; vocabulary 10; 2 heads of 4, 1 kv head, float32 cache.
@@ -181,3 +186,10 @@ def test_arithmetic(impl, kind):
 def test_f16_is_multiplied_in_float32_where_it_says_so():
     impl = "cpu-f16[avx512 direct, avx512_bf16 bf16 products from 8 tokens]"
     assert [arithmetic_of(impl, count) for count in (1, 7, 8)] == ["fp32", "fp32", "bf16"]
+
+
+@pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
+@pytest.mark.parametrize("kv, expected", [("kv-int8", {"int16"}), ("kv-f16", {"fp32"}), ("kv-fp8", {"fp32", "bf16"})])
+def test_attention_counts_in_the_arithmetic_of_its_kernel(kv: str, expected: set[str]) -> None:
+    config = small_config("llama", head_dim=32) | {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
+    assert Shape.of(load_model(ArraySource(config, random_weights(config)))).attention in expected

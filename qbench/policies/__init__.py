@@ -5,6 +5,7 @@ from qbench.policies import (  # noqa: F401 - each registers its policies
     expected_attention,
     fastgen,
     h2o,
+    infllm,
     keydiff,
     knorm,
     oracle,

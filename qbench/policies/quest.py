@@ -10,10 +10,9 @@ from torch import Tensor
 from qbench.policies.budget import Budget
 from qbench.policies.policy import check_at_least
 from qbench.policies.registry import policy
-from qbench.policies.retrieval import PAGE, BlockScores, BlockState, RetrievalPolicy
+from qbench.policies.retrieval import LARGEST, PAGE, BlockScores, BlockState, RetrievalPolicy
 
 FEWEST_PAGES = 3  # as in the authors' code
-LARGEST = 65504.0  # of float16
 
 
 @policy("quest")
@@ -43,7 +42,7 @@ class Quest(RetrievalPolicy):
     def summary_shape(self, num_kv_heads: int, head_dim: int) -> tuple[int, int]:
         return num_kv_heads, 2 * head_dim
 
-    def summarize(self, keys: Tensor) -> Tensor:
+    def summarize(self, keys: Tensor, mass: Tensor | None = None) -> Tensor:
         bounds = torch.cat((keys.amin(2), keys.amax(2)), -1)  # [G, n, 2 D]
         return bounds.clamp(-LARGEST, LARGEST).half()
 

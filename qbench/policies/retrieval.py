@@ -11,7 +11,8 @@ from torch import Tensor
 from qbench.policies.budget import Budget
 from qbench.policies.policy import CachePolicy, LayerState
 
-FLOAT16_BYTES = 2
+FLOAT16_BYTES, FLOAT32_BYTES = 2, 4
+LARGEST = 65504.0  # of float16
 PAGE = 16  # tokens; blocks are whole pages, because attention in kernels takes a table of pages
 
 
@@ -32,10 +33,13 @@ class BlockState:
 class BlockScores(ABC):
     """Summaries of the complete blocks of one layer of a sequence, in text order. See `RetrievalPolicy.summarize`.
 
-    num_choices  A of `RetrievalPolicy.summary_shape`
+    num_choices, size  A, C of `RetrievalPolicy.summary_shape`
+    num_blocks         n
     """
 
     num_choices: int
+    size: int
+    num_blocks: int
 
     @abstractmethod
     def scores(self, vectors: Tensor) -> Tensor:
@@ -43,6 +47,13 @@ class BlockScores(ABC):
 
         vectors  [Q, A, C] float32
         returns  [Q, A, n] float32
+        """
+
+    @abstractmethod
+    def smoothed(self, scores: Tensor, share: float) -> Tensor:
+        """The scores of one query [1, A, n], mixed with this share of those that the last call returned.
+
+        A block that had no score then keeps its own.
         """
 
     @abstractmethod
@@ -84,8 +95,13 @@ class RetrievalPolicy(CachePolicy):
         return context // self.block * math.prod(self.summary_shape(num_kv_heads, head_dim)) * FLOAT16_BYTES
 
     @abstractmethod
-    def summarize(self, keys: Tensor) -> Tensor:
-        """keys [G, n, block, D] float32 of n complete blocks, as attention reads them -> [A, n, C] float16"""
+    def summarize(self, keys: Tensor, mass: Tensor | None = None) -> Tensor:
+        """Summaries of n complete blocks, [A, n, C] float16.
+
+        keys  [G, n, block, D] float32, as attention reads them
+        mass  [G, n, block] float32: sums of the attention weights that the keys received; None unless the policy
+              observes them
+        """
 
     @abstractmethod
     def reads_all(self, first: int, total: int) -> bool:
@@ -96,5 +112,5 @@ class RetrievalPolicy(CachePolicy):
         """Blocks that each query reads.
 
         query    [H, T, D] float32, rotated
-        returns  [T, G, n] int64: ascending and then -1, the block of the query last; None: all tokens up to the query
+        returns  [Q, A, n] int64, ascending and then -1; None: all tokens up to the query
         """

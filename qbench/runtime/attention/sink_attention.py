@@ -8,7 +8,14 @@ from quant.models import AttentionRule
 
 
 def sink_attention(
-    near: Tensor, far: Tensor, k: Tensor, v: Tensor, places: Tensor, num_sinks: int, rule: AttentionRule
+    near: Tensor,
+    far: Tensor,
+    k: Tensor,
+    v: Tensor,
+    places: Tensor,
+    num_sinks: int,
+    rule: AttentionRule,
+    mass: Tensor | None = None,
 ) -> Tensor:
     """Softmax of the rule's scores, times v; each query sees the sinks beside its window.
 
@@ -16,6 +23,7 @@ def sink_attention(
     k, v       [B, G, S, D] float32, k rotated
     places     [S] int64: number of each token in its text, ascending
     num_sinks  places below it are sinks
+    mass       [B, G, S] float32: each key's weights, summed over queries and the heads of a group, are added to it
     returns    [B, H, T, D] float32
     source     Xiao et al. 2023, arXiv:2309.17453, section 3.2
     """
@@ -32,6 +40,11 @@ def sink_attention(
         if rule.softcap:
             scores = rule.softcap * torch.tanh(scores / rule.softcap)
         distance = places[-num_new:][some, None] - places  # [t, S]
-        hidden = (distance < 0) | ((distance >= rule.window) & (places >= num_sinks))
-        out.append(scores.masked_fill_(hidden, -torch.inf).softmax(-1) @ v)
+        hidden = distance < 0
+        if rule.window:
+            hidden |= (distance >= rule.window) & (places >= num_sinks)
+        weights = scores.masked_fill_(hidden, -torch.inf).softmax(-1)
+        out.append(weights @ v)
+        if mass is not None:
+            mass += weights.sum((2, 3))
     return torch.cat(out, 3).flatten(1, 2)

@@ -16,11 +16,13 @@ class BlockIndex(BlockScores):
     """One row per choice and complete block.
 
     num_blocks  rows of each choice that count
+    last        scores that `smoothed` returned last, if any
     in_kernels  whether cpu_kernels scan them, if they can
     """
 
     def __init__(self, num_choices: int, size: int, *, in_kernels: bool) -> None:
-        self.num_blocks, self.num_choices = 0, num_choices
+        self.num_blocks, self.num_choices, self.size = 0, num_choices, size
+        self.last: Tensor | None = None
         self._rows = torch.zeros(num_choices, 0, size, dtype=torch.float16)
         can = in_kernels and has_cpu_kernels() and size % LANES == 0
         self._kernels = importlib.import_module("cpu_kernels.blocks") if can else None
@@ -51,6 +53,16 @@ class BlockIndex(BlockScores):
 
     def truncate(self, num_blocks: int) -> None:
         self.num_blocks = min(self.num_blocks, num_blocks)
+        self.last = None if self.last is None else self.last[..., :num_blocks]
+
+    def smoothed(self, scores: Tensor, share: float) -> Tensor:
+        if not share:
+            return scores
+        if self.last is not None:
+            known = scores[..., : self.last.shape[2]]
+            known.mul_(1 - share).add_(share * self.last)
+        self.last = scores
+        return scores
 
     def scores(self, vectors: Tensor) -> Tensor:
         if self._kernels is None:

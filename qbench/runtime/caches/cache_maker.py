@@ -11,12 +11,14 @@ from qbench.attention_choice import KERNEL, check_attention
 from qbench.cache_spec import DEFAULT_CACHE, DENSE, NONE, PAGED, STATIC, CacheSpec
 from qbench.devices import CPU
 from qbench.policies import CachePolicy, TokenKinds
+from qbench.policies.infllm import InfLLM
 from qbench.policies.oracle import Oracle, Recorder
 from qbench.policies.positions import Sinks, Window
 from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.attention.in_torch import REFERENCE, attend_by, check_attention_suits, impl_of, is_in_torch
 from qbench.runtime.attention.mla_modes import get_mode
 from qbench.runtime.caches.cache import Cache, NoCache
+from qbench.runtime.caches.distant_cache import DistantCache
 from qbench.runtime.caches.head_storage import HeadStorage
 from qbench.runtime.caches.kernel_storage import STORES, has_store
 from qbench.runtime.caches.kv_cache import KVCache
@@ -241,6 +243,8 @@ class CacheMaker:
         policy = policy_for(policy, self.config, self.scheme)
         pool = self._pool(batch * pages_of(min(capacity, self.config.max_positions)), None)
         places = PoolPages(pool, [GrowingSequence(pool) for _ in range(batch)])
+        if isinstance(policy, InfLLM):
+            return DistantCache(self.config, places, policy)
         return RetrievalCache(self.config, places, policy)
 
     def _sinks(self, batch: int, policy: Sinks, *, uncached: bool) -> Cache:

@@ -118,7 +118,9 @@ class TorchStorage(KVStorage):
             return torch.cat(parts, dim=2), None
         keys, values = self.read(past)
         if far is not None:
-            return sink_attention(q, far.q, keys, values, past.slots_there(self.page_size), far.num_sinks, rule), None
+            slots = past.slots_there(self.page_size)
+            mass = None if observe is None else keys.new_zeros(keys.shape[:3])
+            return sink_attention(q, far.q, keys, values, slots, far.num_sinks, rule, mass), mass
         return self.attention(q, keys, values, rule), observed_weights(q, keys, rule, observe)
 
     def attend_chosen(self, q: Tensor, chosen: ChosenPages, rule: AttentionRule) -> Tensor:

@@ -1,0 +1,250 @@
+"""`DistantCache`: queries meet distant blocks at one distance, and read those that a policy chooses."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qbench.policies.infllm import InfLLM
+from qbench.policies.retrieval import BlockState
+from qbench.runtime.attention.rope import rotate
+from qbench.runtime.attention.rotations import Rotations
+from qbench.runtime.caches.kernel_view import KernelView, LayerView
+from qbench.runtime.caches.kv_storage import Far
+from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.places import PoolPages
+from qbench.runtime.caches.retrieval_cache import RetrievalCache
+from qbench.runtime.caches.sink_cache import turns_with_text
+from quant.errors import InputError
+from quant.models import ModelConfig
+from quant.present import present
+
+CHUNK_TOKENS = 512  # that share a choice at most, as in the authors' code
+
+
+class DistantCache(RetrievalCache):
+    """Keys of distant tokens lose their rotation in their pages, so that one rotation of a query meets all of them.
+
+    A forward pass moves blocks after it has run. Until the first block is distant, all tokens are at their places in
+    the text, and a forward pass is that of the full cache, bit by bit.
+
+    mass     of each layer and sequence [G, n] float32: attention that its local tokens have received
+    raises   InputError for a model whose keys cannot be met by another rotation
+    """
+
+    policy: InfLLM
+
+    def __init__(self, config: ModelConfig, places: PoolPages, policy: InfLLM) -> None:
+        check_rotates(config, policy)
+        super().__init__(config, places, policy)
+        self.max_chunk_tokens = CHUNK_TOKENS
+        self.mass = [[torch.empty(config.num_kv_heads, 0) for _ in range(self.batch)] for _ in self.memories]
+        self._rotations, self._scale = Rotations(config), config.rope.rotation_scale
+        self._far = present(self._rotations(policy.local - 1, policy.local)[0])  # cos, sin [1, R]
+        self._mark: _Mark | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return super().size_bytes + sum(mass.nbytes for its in self.mass for mass in its)
+
+    # ---- forward passes in which no block is distant
+
+    def kernel_view(self, num_tokens: int) -> KernelView:
+        ends = self._new_lens(num_tokens)
+        mass = torch.empty(len(self.memories), self.batch, self.mass[0][0].shape[0], int(ends.max()))
+
+        def settle() -> None:
+            for layer in range(len(self.memories)):
+                self._settle_all(layer, ends, mass[layer])
+
+        return replace(super().kernel_view(num_tokens), mass=list(mass.numpy()), settle=settle)
+
+    def layer_view(self, layer: int, num_tokens: int) -> LayerView:
+        if self.rules[layer].window:
+            return super().layer_view(layer, num_tokens)
+        ends = self._new_lens(num_tokens)
+        mass = torch.empty(self.batch, self.mass[layer][0].shape[0], int(ends.max()))
+        settle = partial(self._settle_all, layer, ends, mass)
+        return replace(super().layer_view(layer, num_tokens), mass=mass.numpy(), settle=settle)
+
+    def _settle_all(self, layer: int, ends: np.ndarray, mass: Tensor) -> None:
+        self._count(layer, ends, None)
+        if self.rules[layer].window:
+            return
+        for b, end in enumerate(ends.tolist()):
+            self._settle(layer, b, end, mass[b, :, :end])
+
+    # ---- forward passes in which queries choose
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+        raise NotImplementedError("keys that are rotated already; expected rope_attend")
+
+    def rope_attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
+    ) -> Tensor:
+        storage, past = self.memories[layer], self._past(layer, k.shape[2])
+        near = storage.rope_append(q, k, v, rope, past)
+        if self.rules[layer].window:
+            self._count(layer, past.ends, None)
+            return storage.attend(near, past, self.rules[layer])[0]
+        far = rotate(q, *self._far)
+        both = zip(past.sequences(near), past.sequences(far), strict=True)
+        outs = [self._of_sequence(layer, b, one, near, far) for b, ((one, near), (_, far)) in enumerate(both)]
+        return torch.cat(outs, 0 if past.cu_seqlens is None else 2)
+
+    def _of_sequence(self, layer: int, b: int, past: Past, near: Tensor, far: Tensor) -> Tensor:
+        """Attention of a sequence's queries [1, H, T, D]; their keys and values are stored."""
+        storage, rule, policy = self.memories[layer], self.rules[layer], self.policy
+        index, end = self.indices[layer][b], past.num_slots
+        if not index.num_blocks:
+            out, mass = storage.attend(near, past, rule, policy.observes)
+            self._count(layer, past.ends, None)
+        else:
+            out, mass = self._choose_and_read(layer, b, past, near, far)
+        assert isinstance(mass, Tensor)
+        self._settle(layer, b, end, mass[0])
+        return out
+
+    def _choose_and_read(self, layer: int, b: int, past: Past, near: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
+        """Attention of queries [1, H, T, D], and the weights that each local token received: [1, G, n]"""
+        storage, rule, policy, index = self.memories[layer], self.rules[layer], self.policy, self.indices[layer][b]
+        first_local, first = policy.first_local(index.num_blocks), past.num_slots - near.shape[2]
+        mass, outs = torch.zeros(1, self.mass[layer][b].shape[0], past.num_slots - first_local), []
+        for start in range(0, near.shape[2], policy.queries):
+            some = slice(start, start + policy.queries)
+            chosen = present(policy.select(BlockState(layer, first + start, index), far[0, :, some]))[0, 0]
+            end = min(first + some.stop, past.num_slots)
+            seen, num_far = self._seen(replace(past, ends=np.array([end])), index.num_blocks, chosen.numpy())
+            its_far = Far(num_far, far[:, :, some])
+            out, received = storage.attend(near[:, :, some], seen, rule, policy.observes, its_far)
+            assert isinstance(received, Tensor)
+            mass[:, :, : end - first_local] += received[:, :, num_far:]
+            outs.append(out)
+            self._count(layer, seen.ends, None)
+        return torch.cat(outs, 2), mass
+
+    def _seen(self, past: Past, num_distant: int, chosen: np.ndarray) -> tuple[Past, int]:
+        """Pages that the queries read, and how many of their slots are distant."""
+        size, policy = self.places.page_size, self.policy
+        pages, first = policy.block // size, policy.first_local(num_distant)
+        of_blocks = (policy.init // size + chosen[:, None] * pages + np.arange(pages)).ravel()
+        used = -(-past.num_slots // size)
+        which = np.concatenate((np.arange(policy.init // size), of_blocks, np.arange(first // size, used)))
+        num_far = policy.init + len(chosen) * policy.block
+        ends = np.array([num_far + past.num_slots - first])
+        return Past(np.ascontiguousarray(past.block_table[:, which]), ends), num_far
+
+    # ---- after attention
+
+    def _settle(self, layer: int, b: int, end: int, mass: Tensor) -> None:
+        """Add the attention that local tokens received, the last ones of mass [G, S], and move blocks away from them.
+
+        end   tokens of the sequence
+        """
+        index, policy = self.indices[layer][b], self.policy
+        before, after = index.num_blocks, policy.num_distant(end)
+        first = policy.first_local(before)
+        total = mass[:, mass.shape[1] - (end - first) :].clone()
+        total[:, : self.mass[layer][b].shape[1]] += self.mass[layer][b]
+        if after > before:
+            last = policy.first_local(after)
+            first_block = policy.first_local(before) or policy.init  # of the blocks that move
+            keys = self._unrotate(layer, b, first, last)[:, first_block - first :]
+            received = total[:, first_block - first : last - first].unflatten(1, (-1, policy.block))
+            index.append(policy.summarize(keys.unflatten(1, (-1, policy.block)), received))
+            total = total[:, last - first :].clone()
+        self.mass[layer][b] = total
+
+    def _unrotate(self, layer: int, b: int, start: int, end: int) -> Tensor:
+        """Keys of the tokens of whole pages, stored again as at the beginning of the text: [G, n, D]"""
+        storage, past = self.memories[layer], self._pages(b, start, end)
+        if self._mark is not None:
+            self._mark.keep(layer, storage, past.block_table[0])
+        keys, values = storage.read(past)
+        cos, sin = present(self._rotations(start, end)[0])
+        keys = rotate(keys, cos, -sin) / self._scale
+        storage.append(keys, values, past)
+        return keys[0]
+
+    def _rotate(self, layer: int, b: int, start: int, end: int) -> None:
+        """Store the keys of the tokens at their places in the text again."""
+        storage, past = self.memories[layer], self._pages(b, start, end)
+        keys, values = storage.read(past)
+        cos, sin = present(self._rotations(start, end)[0])
+        storage.append(rotate(keys, cos, sin) / self._scale, values, past)
+
+    def _pages(self, b: int, start: int, end: int) -> Past:
+        size = self.places.page_size
+        table = self.places.block_table[b : b + 1, start // size : end // size]
+        return Past(np.ascontiguousarray(table), np.array([end - start]))
+
+    # ---- going back
+
+    def mark(self) -> None:
+        super().mark()
+        smoothed = [[index.last for index in its] for its in self.indices]
+        self._mark = _Mark(self.seq_lens.copy(), [list(its) for its in self.mass], smoothed)
+
+    def truncate(self, seq_len: int | np.ndarray) -> None:
+        """Go back. Attention that later tokens paid still counts, unless the cache goes back to its mark."""
+        wanted = np.minimum(self.seq_lens, seq_len)
+        if self._mark is not None and (wanted == self._mark.seq_lens).all():
+            self._mark.restore(self)
+        for b, kept in enumerate(wanted.tolist()):
+            self._back(b, kept)
+        super().truncate(seq_len)
+
+    def _back(self, b: int, kept: int) -> None:
+        policy, num_distant = self.policy, self.policy.num_distant(kept)
+        first = policy.first_local(num_distant)
+        for layer, its in enumerate(self.indices):
+            index, mass = its[b], self.mass[layer][b]
+            held = policy.first_local(index.num_blocks)
+            if held > first:
+                self._rotate(layer, b, first, held)
+                mass = torch.cat((mass.new_zeros(len(mass), held - first), mass), 1)
+                index.truncate(num_distant)
+            self.mass[layer][b] = mass[:, : max(0, kept - first)]
+
+
+@dataclass(slots=True)
+class _Mark:
+    """The state of a cache at its mark.
+
+    mass, smoothed   as they were
+    moved            layer, pages and their bytes before their keys lost the rotation
+    """
+
+    seq_lens: np.ndarray
+    mass: list[list[Tensor]]
+    smoothed: list[list[Tensor | None]]
+    moved: list[tuple[int, np.ndarray, list[Any]]] = field(default_factory=list)
+
+    def keep(self, layer: int, storage: Any, pages: Sequence[int] | np.ndarray) -> None:
+        self.moved.append((layer, np.array(pages), [storage.save_page(page) for page in np.array(pages).tolist()]))
+
+    def restore(self, cache: DistantCache) -> None:
+        for layer, pages, saved in reversed(self.moved):
+            for page, data in zip(pages.tolist(), saved, strict=True):
+                cache.memories[layer].load_page(page, data)
+        self.moved.clear()
+        for layer, its in enumerate(cache.indices):
+            for b, index in enumerate(its):
+                index.truncate(cache.policy.num_distant(int(self.seq_lens[b])) if not cache.rules[layer].window else 0)
+                index.last = self.smoothed[layer][b]
+                cache.mass[layer][b] = self.mass[layer][b]
+
+
+def check_rotates(config: ModelConfig, policy: InfLLM) -> None:
+    """raises InputError if the queries of the model cannot meet distant keys by another rotation"""
+    if not config.has_rope:
+        raise InputError(f"{config.architecture.name} has no rotary positions, which policy {policy.name} changes")
+    if turns_with_text(config):
+        raise InputError(
+            f"rotations of {config.architecture.name} change in a long text, so policy {policy.name} cannot turn keys "
+            "back; use policy quest"
+        )

@@ -33,7 +33,8 @@ SIZES = {"kv_lora_rank": 64, "qk_rope_head_dim": 16, "max_position_embeddings": 
 NEEDS_KERNELS = pytest.mark.skipif(not has_cpu_kernels(), reason="cpu_kernels are not compiled")
 IMPLS = pytest.mark.parametrize("impl", ["reference", pytest.param("auto", marks=NEEDS_KERNELS)])
 PER_HEAD = ("adakv", "fastgen")
-NAMES = [name for name in policy_names() if name not in ("window", "sinks", "full", "oracle", "quest", *PER_HEAD)]
+OTHERS = ("window", "sinks", "full", "oracle", "quest", "infllm")
+NAMES = [name for name in policy_names() if name not in (*OTHERS, *PER_HEAD)]
 
 
 def model_of(policy: str, impl: str, kv: str | None = None, weights: str = "f32", **changes) -> Model:

@@ -88,7 +88,7 @@ def test_tova_keeps_the_same_tokens_in_all_heads(in_kernels: bool) -> None:
 @pytest.mark.parametrize("name", [name for name in policy_names() if name not in ("window", "sinks", "full", "oracle")])
 @pytest.mark.parametrize("impl", ["reference", pytest.param("auto", marks=NEEDS_KERNELS)])
 def test_a_budget_above_the_context_changes_no_bit(impl: str, name: str, kv: str | None) -> None:
-    text = {"fastgen": "fastgen:target=1"}.get(name, f"{name}:budget=500")
+    text = {"fastgen": "fastgen:target=1"}.get(name, f"{name}:budget=600")
     entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
     config = small_config("llama", head_dim=32)
     source = ArraySource(config | entry, random_weights(config))

@@ -70,15 +70,22 @@ def model_line(model: str, cases: list) -> list[str]:
     ]
 
 
+def time_text(forecast) -> str:
+    """Time of cases like measured ones, and the number of the others."""
+    unknown = sum(case.seconds is None for case in forecast.waiting)
+    if unknown and unknown == len(forecast.waiting):
+        return "unknown: records have no case like these; the first one that ends shows how long the others take"
+    without = f", without {unknown} cases of unknown time" if unknown else ""
+    return f"about {readable_duration(forecast.seconds)}{without}"
+
+
 def summary(suite, forecast) -> list[str]:
     """Time, memory and disk, and those that the machine lacks."""
-    unknown = sum(case.seconds is None for case in forecast.waiting)
-    without = f", without {unknown} cases of which nothing is known" if unknown else ""
     disk = forecast.artifact_bytes + forecast.temporary_bytes
     artifacts, beside = readable_bytes(forecast.artifact_bytes), readable_bytes(forecast.temporary_bytes)
     lines = [
         f"to measure  {len(forecast.waiting)} of {len(forecast.cases)} cases",
-        f"time        about {readable_duration(forecast.seconds)}{without}",
+        f"time        {time_text(forecast)}",
         f"memory      {readable_bytes(forecast.peak_rss_bytes)} at most, of {readable_bytes(forecast.memory_bytes)}",
         f"disk        {artifacts} of artifacts, {beside} more while it runs; "
         f"{readable_bytes(forecast.free_disk_bytes)} are free",

@@ -46,7 +46,8 @@ OnProbe = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class CaseForecast:
-    """seconds          None: nothing like it was measured, and the probe could not tell
+    """seconds          None: nothing like it was measured, and the probe failed or the case has tasks, whose texts no
+                     probe reads
     basis            "done", "measured", "alike", "probed", "unknown", or "unfit" for one that will fail
     reason           why it will
     artifact_bytes   written for this case, 0 where the artifact is there or another case makes it
@@ -130,7 +131,7 @@ def read_past(machines: set[str], records: Path, kept: Path) -> Past:
 def probe_unknown(cases: Sequence[Case], past: Past, on_probe: OnProbe | None) -> dict[str, ModelProbe]:
     """A probe of each model that has a case without any record like it; none of one whose probe fails."""
     probes = {}
-    unknown = dict.fromkeys(case.model for case in cases if past.measuring(case) is None)
+    unknown = dict.fromkeys(case.model for case in cases if not case.tasks and past.measuring(case) is None)
     for model in unknown:
         of_model = [case for case in cases if case.model == model]
         recipes = list(dict.fromkeys(present(case.recipe) for case in of_model if past.quantizing(case) is None))
@@ -193,7 +194,7 @@ class _Forecaster:
         known, probe = self.past.measuring(case), self.probes.get(case.model)
         if known:
             return known.seconds, known.basis
-        if probe is None:
+        if probe is None or case.tasks:
             return None, "unknown"
         speed, seconds = case.speed, probe.load_s
         if speed:
@@ -251,6 +252,9 @@ class _Forecaster:
         """As measured before, else what the runtime is predicted to hold, on top of what an empty worker does."""
         known, predictor = self.past.peak_rss_bytes(case), self.predictor_of(case)
         parts = [known or 0]
+        if case.tasks and not known:
+            window = min(GPTQ_WINDOW, predictor.config.max_positions)
+            parts.append(predictor.at(window, case.batch).total_bytes + self.baseline)
         if case.speed and not known:
             parts.append(predictor.at(present(case.context), case.batch).total_bytes + self.baseline)
         if case.quality:

@@ -80,6 +80,7 @@ def _artifact(case: Case) -> str:
 
 
 def _likenesses(case: Case) -> tuple[str, str]:
-    """Names of what rows share that take about as long, the nearer first: all but threads and instruction set."""
-    work = json.dumps([plain(case.quality), plain(case.speed), case.batch, case.compute], sort_keys=True)
-    return f"{case.model} {case.recipe} {case.kv_format} {work}", f"{case.model} {work}"
+    """Names that cases share if they take about as long, the nearer first: all but threads and instruction set."""
+    parts = [case.quality, case.tasks, case.speed]
+    work = json.dumps([*map(plain, parts), case.batch, case.compute], sort_keys=True)
+    return f"{case.model} {case.recipe} {case.kv_format} {case.policy} {work}", f"{case.model} {work}"

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 from support.documents import append_record, make_record
 
+from qbench.cli.sweep_forecast import time_text
 from qbench.measure.host.machine import machine
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.forecast import forecast as forecast_module
@@ -14,6 +15,7 @@ from qbench.sweep.suite.cases import make_cases, select_points
 from qbench.sweep.suite.rules import parse_only
 from qbench.sweep.suite.suite import EvalSettings, Suite
 from qbench.sweep.sweep import Selection
+from qbench.tasks.settings import TaskSettings
 
 SUITE = Suite("test", ("ref:llama",), ("bf16", "q8_0"), eval=EvalSettings(max_windows=2), bench=SpeedCase(pp=8, tg=4))
 PROBE = ModelProbe(load_s=1.0, token_s=0.01, judged_token_s=0.02, step_s=0.1, quantize_s={"bf16": 5.0})
@@ -51,6 +53,16 @@ def test_without_any_record_a_probe_tells(tmp_path, probed):
     assert told.temporary_bytes == 2 * 1023 * 1536 * 4 and told.artifact_bytes > 7_000_000 + 3_700_000
     assert told.peak_rss_bytes > 300e6 and told.free_disk_bytes > 0 and told.memory_bytes > told.peak_rss_bytes
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_probe_knows_the_texts_of_tasks(tmp_path, probed):
+    suite = replace(SUITE, bench=None, eval=None, tasks=TaskSettings(names=("ref_recall",)))
+    foreseen = foresee(tmp_path, suite)
+    assert probed == [] and [(case.seconds, case.basis) for case in foreseen.cases] == [(None, "unknown")] * 2
+    assert time_text(foreseen).startswith("unknown: records have no case like these")
+    assert foreseen.peak_rss_bytes > 100e6
+    measure(tmp_path / "kept" / "a.jsonl", suite, 0, wall_seconds=50.0)
+    assert time_text(foresee(tmp_path, suite, kept="kept")) == "about 1 min 40 s"
 
 
 def test_kept_records_of_this_machine_tell(tmp_path, probed):

@@ -39,6 +39,18 @@ def test_the_nearest_rows_tell():
     assert known.peak_rss_bytes(case(threads=2)) == 7 and known.peak_rss_bytes(case("q5_0")) is None
 
 
+def test_tasks_are_work_and_policies_are_near():
+    tasks = {"names": ["recall"], "limit": 4}
+    known = past(
+        row(case(bench=None), wall_seconds=1.0),
+        row(case(bench=None, tasks=tasks), wall_seconds=90.0),
+        row(case(bench=None, tasks=tasks, policy="tova:9"), wall_seconds=50.0),
+    )
+    assert known.measuring(case(bench=None, tasks=tasks | {"limit": 8})) is None, "more items take another time"
+    assert known.measuring(case(bench=None, tasks=tasks, policy="tova:9", threads=2)).seconds == 50.0
+    assert known.measuring(case(bench=None, tasks=tasks, policy="h2o:9")).seconds == 70.0
+
+
 def test_artifacts_and_references():
     known = past(row(case(), wall_seconds=1.0, quantize_seconds=4.0, reference_seconds=2.0))
     assert known.quantizing(case(threads=2)) == 4.0 and known.quantizing(case("q4_0")) is None

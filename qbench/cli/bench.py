@@ -27,6 +27,8 @@ from qbench.cli.memory_size import limit_option
 from qbench.cli.output import cpu_time_option, device_option, json_option, print_json, print_pairs, print_warning
 from qbench.cli.percentage import Percentage
 from qbench.cli.progress import progress_bar
+from qbench.cli.rank_lines import print_ranks
+from qbench.cli.rank_options import RANK_FIELDS, bench_rank_options
 from qbench.cli.run_options import with_run_options
 from qbench.devices import CPU
 from qbench.measure.host.busy import busy_share, busy_warning
@@ -112,10 +114,12 @@ class Launches:
 @kv_tier_options
 @device_option
 @limit_option
+@bench_rank_options
 @json_option
 @with_run_options(
-    "kv", "device", "prefill", "prefill_chunk", "attention", "kv_ram", "kv_disk", "memory", "expert_placement"
-)
+    "kv", "device", "prefill", "prefill_chunk", "attention", "kv_ram", "kv_disk", "memory", "expert_placement",
+    *RANK_FIELDS,
+)  # fmt: skip
 def command(
     models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, launches, pause, keep, layouts, policies,
     as_json, options: RunOptions, **until,
@@ -129,6 +133,9 @@ def command(
     """
     from qbench.speed.side_by_side import contenders
 
+    several_ranks = options.layout.num_ranks > 1
+    if several_ranks and until["precision"] is None:
+        until["repetitions"] = until["repetitions"] or LEAST_REPETITIONS  # every rank stops after as many
     effort = how_long(**until)
     cases = [SpeedCase(pp, tg, depth, batch=batch, **effort) for batch in batches for depth in depths]
     clock, counts = "cpu" if cpu_time else "wall", threads or (None,)
@@ -147,7 +154,14 @@ def command(
     plain = vs is None and not of_caches and options.device == CPU and options.memory_bytes is None
     if launches > 1 and not plain:
         raise click.UsageError("--launches is for models on the CPU, and not for --vs, --cache, --policy or --memory")
-    if vs is not None:
+    if several_ranks and (not alone or of_caches or launches > 1 or len(counts) > 1 or effort["precision"]):
+        raise click.UsageError(
+            "--tp and --stages are for one model and one number of threads, with -r, and not for --vs, --cache, "
+            "--policy, --launches or --precision"
+        )
+    if several_ranks:
+        print_ranks(models[0], cases, options, as_json)
+    elif vs is not None:
         check_comparison(vs, models, recipes, batches, counts)
         print_comparison(models[0], cases, options, clock, keep, as_json)
     elif of_caches:

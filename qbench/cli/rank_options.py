@@ -13,15 +13,24 @@ from qbench.rank_layout import CUTS, check_world, find_world
 from qbench.run_options import RunOptions
 from quant.errors import InputError
 
-OPTIONS = ("--tp", "--pp")
-RANK_FIELDS = ("tp", "pp", "cut")  # of RunOptions
+OPTIONS = ("--tp", "--pp", "--stages")
+RANK_FIELDS = ("tp", "stages", "cut")
 
 
 def rank_options(command: Callable) -> Callable:
     """--tp, --pp and --cut."""
+    return _options(command, "--pp", "--stages", "stages")
+
+
+def bench_rank_options(command: Callable) -> Callable:
+    """--tp, --stages and --cut of a command whose --pp is the length of a prompt."""
+    return _options(command, "--stages")
+
+
+def _options(command: Callable, *stages: str) -> Callable:
     text = "Cut of the output and down projections. sum: fewer messages; gather: the bits of one rank  [default: sum]"
     cut = click.option("--cut", type=click.Choice(CUTS), help=text)
-    pp = count_option("--pp", help="Number of stages, each with some of the layers; torchrun starts the ranks")
+    pp = count_option(*stages, help="Number of stages, each with some of the layers; torchrun starts the ranks")
     tp = count_option("--tp", help="Number of lanes, each with a part of every layer; torchrun starts the ranks")
     return tp(pp(cut(command)))
 

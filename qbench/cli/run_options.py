@@ -6,7 +6,11 @@ from typing import Any
 
 from qbench.run_options import RunOptions
 
-FIELDS = {"kv": "kv_format", "memory": "memory_bytes"}  # parameter of a command -> field of RunOptions, if they differ
+FIELDS = {
+    "kv": "kv_format",
+    "memory": "memory_bytes",
+    "stages": "pp",
+}  # parameter of a command -> field of RunOptions, if they differ
 
 
 def with_run_options(*names: str) -> Callable:

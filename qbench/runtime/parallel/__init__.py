@@ -2,6 +2,7 @@
 
 from qbench.runtime.parallel.agree import agree
 from qbench.runtime.parallel.load import load_ranked
+from qbench.runtime.parallel.model import RankModel
 from qbench.runtime.parallel.ranks import Ranks, join_ranks, joined_ranks
 
-__all__ = ["Ranks", "agree", "join_ranks", "joined_ranks", "load_ranked"]
+__all__ = ["RankModel", "Ranks", "agree", "join_ranks", "joined_ranks", "load_ranked"]

@@ -46,6 +46,7 @@ class Ranks:
         self.divide(layout)
         self.traffic = Traffic()
         self.place = "at the start"
+        self._num_told = 0
         self._dist = dist
         timeout = timedelta(seconds=timeout_s)
         rendezvous = dist.rendezvous  # pyright: ignore[reportPrivateImportUsage]  documented under this name
@@ -166,6 +167,8 @@ class Ranks:
 
     def tell(self, topic: str, value: str) -> list[str]:
         """The values that all ranks give to one topic, in their order; not counted."""
+        self._num_told += 1  # the same on all ranks, so that a topic may come again
+        topic = f"{self._num_told}/{topic}"
         self._store.set(f"{topic}/{self.rank}", value)
         deadline = time.monotonic() + self.timeout_s
         return [self._told(f"{topic}/{rank}", rank, deadline) for rank in range(self.layout.num_ranks)]

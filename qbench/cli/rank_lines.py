@@ -1,0 +1,60 @@
+"""`qbench bench --tp N` and its lines for people."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from qbench.cli.bench_lines import milliseconds, test_name, throughput
+from qbench.cli.output import print_json, print_pairs, readable_bytes
+from qbench.cli.progress import progress_bar
+from qbench.cli.rank_options import join
+from qbench.rank_layout import RankLayout
+from qbench.run_options import RunOptions
+from qbench.speed.speed_case import SpeedCase
+
+if TYPE_CHECKING:
+    from qbench.speed.rank_bench import RankSpeed
+
+PHASES = ("pp", "tg")
+
+
+def print_ranks(model: str, cases: Sequence[SpeedCase], options: RunOptions, as_json: bool) -> None:
+    """One object, or one block of lines, for each case."""
+    options = join(model, options)
+    from qbench.speed.rank_bench import rank_bench
+
+    with progress_bar(f"bench {model}") as update:
+        for number, row in enumerate(rank_bench(model, cases, options, progress=update)):
+            if as_json:
+                print_json(row.to_json())
+                continue
+            if number:
+                click.echo()
+            print_pairs(readable(row))
+
+
+def readable(row: "RankSpeed") -> dict[str, str | None]:
+    facts, figures = row.facts, row.figures
+    layout = RankLayout(row.tp, row.pp_stages, row.cut)
+    return {
+        "model": f"{facts.model}" + (f" as {facts.recipe}" if facts.recipe else ""),
+        "ranks": f"{layout.num_ranks} ({layout}), {facts.threads} thread(s) each",
+        **{test_name(row, phase): throughput(figures, None, phase) for phase in PHASES},
+        "ttft, tpot": f"{milliseconds(figures.ttft_ms)}, {milliseconds(figures.tpot_ms)}",
+        **{f"{phase} traffic": traffic(row, phase) for phase in row.exchanges},
+        "weights": " + ".join(map(readable_bytes, row.weight_bytes)),
+        "peak_rss": " + ".join(map(readable_bytes, row.peak_rss_bytes)),
+    }
+
+
+def traffic(row: "RankSpeed", phase: str) -> str:
+    """ "8.19 kB a token in 16 messages a pass (formula: the same), 7 % of the time" """
+    found = row.exchanges[phase]
+    counted = (found.bytes_per_token, found.messages_per_pass)
+    formula = (found.expected_bytes_per_token, found.expected_messages_per_pass)
+    told = "the same" if counted == formula else f"{formula[0]:.1f} B, {formula[1]:g} messages"
+    return (
+        f"{readable_bytes(counted[0])} per token, {counted[1]:g} messages per pass (formula: {told}), "
+        f"{100 * found.share:.0f} % of the time"
+    )

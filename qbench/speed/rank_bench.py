@@ -1,0 +1,118 @@
+"""`rank_bench`: the speed of one model on several ranks, and the traffic between them, counted and timed."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from qbench.calibration.open_subject import open_subject
+from qbench.measure.host.memory import peak_rss_bytes
+from qbench.measure.metrics import Facts, SpeedFigures
+from qbench.progress import Progress
+from qbench.run_options import RunOptions
+from qbench.runtime import load_model
+from qbench.runtime.parallel import RankModel
+from qbench.runtime.parallel.traffic import Traffic, expected_traffic
+from qbench.speed.interleaved import random_tokens
+from qbench.speed.speed import time_model
+from qbench.speed.speed_case import SpeedCase
+from qbench.speed.speed_worker import TimedModel
+from quant.json_data import JsonData
+from quant.models import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange(JsonData):
+    """Traffic of one phase, of all ranks together.
+
+    bytes_per_token, messages_per_pass  counted as they are sent
+    expected_bytes_per_token, expected_messages_per_pass  by the formula
+    share    of the phase that rank 0 spends on sending, receiving and waiting, 0 to 1
+    """
+
+    bytes_per_token: float
+    messages_per_pass: float
+    expected_bytes_per_token: float
+    expected_messages_per_pass: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankSpeed(JsonData):
+    """One case. weight_bytes, peak_rss_bytes: of every rank; threads of `facts` are those of a rank"""
+
+    json_flat: ClassVar[tuple[str, ...]] = ("facts", "figures")
+
+    facts: Facts
+    tp: int
+    pp_stages: int
+    cut: str
+    batch: int
+    pp: int
+    tg: int
+    depth: int
+    figures: SpeedFigures
+    exchanges: dict[str, Exchange]
+    weight_bytes: list[int]
+    peak_rss_bytes: list[int]
+
+
+def rank_bench(
+    spec: str, cases: Sequence[SpeedCase], options: RunOptions, progress: Progress | None = None
+) -> Iterator[RankSpeed]:
+    """One row per case, equal on all ranks but for the times, which are those of rank 0.
+
+    cases    with a fixed number of repetitions: the ranks must agree on it
+    raises   InputError as `load_model`, and for more tokens than the model's context holds
+    """
+    subject = open_subject(spec, options, progress)
+    for case in cases:
+        case.check_context(ModelConfig.of(subject.source).max_positions)
+    model = load_model(subject.source, subject.options)
+    assert isinstance(model, RankModel)
+    ranks, layout = model.ranks, options.layout
+    for case in cases:
+        figures, _ = time_model(model, case, threads=subject.threads, progress=progress)
+        exchanges = {phase: measure_exchange(model, case, phase) for phase in ("pp", "tg") if getattr(case, phase)}
+        about = ranks.tell("memory", json.dumps([model.weight_bytes, peak_rss_bytes()]))
+        weights, peaks = map(list, zip(*map(json.loads, about), strict=True))
+        yield RankSpeed(
+            facts=subject.facts(model.impls),
+            tp=layout.tp,
+            pp_stages=layout.pp,
+            cut=layout.cut,
+            batch=case.batch,
+            pp=case.pp,
+            tg=case.tg,
+            depth=case.depth,
+            figures=figures,
+            exchanges=exchanges,
+            weight_bytes=weights,
+            peak_rss_bytes=peaks,
+        )
+
+
+def measure_exchange(model: RankModel, case: SpeedCase, phase: str) -> Exchange:
+    """The traffic of the phase once more, after its depth is held."""
+    timed, ranks = TimedModel(model), model.ranks
+    tokens = torch.from_numpy(random_tokens(timed.vocab_size, case))
+    timed.hold(tokens[:, : case.depth].tolist(), case.longest)
+    count = case.pp if phase == "pp" else case.tg
+    ranks.traffic.restart()
+    seconds = timed.seconds(tokens[:, case.depth :][:, :count].tolist(), count if phase == "pp" else 1)
+    of_ranks = [Traffic.from_json(json.loads(text)) for text in ranks.tell(phase, json.dumps(ranks.traffic.to_json()))]
+    exchanges = [json.loads(text) for text in ranks.tell("exchanges", json.dumps(model.exchanges))]
+    expected = [
+        expected_traffic(ranks.layout, rank, traffic, exchanges=exchanges[rank], hidden_size=model.config.hidden_size)
+        for rank, traffic in enumerate(of_ranks)
+    ]
+    num_tokens, num_passes = of_ranks[0].num_tokens, of_ranks[0].num_passes
+    return Exchange(
+        bytes_per_token=sum(each.num_bytes for each in of_ranks) / num_tokens,
+        messages_per_pass=sum(each.num_messages for each in of_ranks) / num_passes,
+        expected_bytes_per_token=sum(num_bytes for num_bytes, _ in expected) / num_tokens,
+        expected_messages_per_pass=sum(messages for _, messages in expected) / num_passes,
+        share=ranks.traffic.seconds / seconds,
+    )

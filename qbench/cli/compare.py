@@ -11,10 +11,13 @@ from qbench.cli.count_option import count_option
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.cli.rank_compare import compare_ranks
+from qbench.cli.rank_options import rank_options
 from qbench.compare.floor_table import make_floor_grid
 from qbench.compare.json_row import json_row
 from qbench.compare.table import make_grid
-from qbench.compute import PRECISIONS
+from qbench.compute import FAST, PRECISIONS
+from qbench.run_options import RunOptions
 
 COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the words say the same
 
@@ -40,13 +43,26 @@ COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the 
 @click.option("--keep", type=KeepPath(), help="Append the measurements as records to this file or folder.")
 @click.option("--compute", type=click.Choice(PRECISIONS), help="For models: precision of matmuls  [default: fast]")
 @threads_option
+@rank_options
+@click.option("--recipes", help="With --tp or --pp: recipes to compare, for example bf16,q4_0  [default: as stored]")
 @json_option
-def command(words, baseline, long, noise_floor, keep, as_json, **how) -> None:
+def command(words, baseline, long, noise_floor, keep, as_json, tp, stages, cut, recipes, **how) -> int | None:
     """Changes from A to B: better, same or worse, each with its interval.
 
     A and B are rows of records: a file or folder, alone or with conditions, as in results/quickstart:recipe=q4_k_m and
-    then, in the same place, :recipe=q4_0. Or they are two models, measured now on the same text.
+    then, in the same place, :recipe=q4_0. Or they are two models, measured now on the same text. With --tp or --pp, A
+    is one model, and its logits on several ranks are compared with those on one.
     """
+    options = RunOptions(compute=how["compute"] or FAST, threads=how["threads"], tp=tp, pp=stages, cut=cut)
+    if options.layout.num_ranks > 1:
+        given = ("reference", "protocols", "tasks", "limit")
+        if len(words) > 1 or baseline or long or noise_floor or keep or any(how[name] for name in given):
+            raise click.UsageError(
+                "--tp and --pp take one model, --recipes, --text, --windows, --compute and --threads"
+            )
+        return compare_ranks(words[0], split(recipes), options, how["text"], how["windows"], as_json)
+    if recipes or cut:
+        raise click.UsageError("--recipes and --cut are for several ranks: give --tp or --pp")
     from qbench.compare.measured import Measuring
     from qbench.compare.run import compare
 
@@ -54,6 +70,10 @@ def command(words, baseline, long, noise_floor, keep, as_json, **how) -> None:
         found = compare(words, Measuring(**how), baseline=baseline, noise_floor=noise_floor, keep=keep, progress=update)
     print_warning(found.warning)
     (print_rows if as_json else print_tables)(found, long)
+
+
+def split(recipes: str | None) -> list[str | None]:
+    return [None] if recipes is None else [name.strip() for name in recipes.split(",")]
 
 
 def print_rows(found, long: bool) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from queue import Queue
+from queue import SimpleQueue
 from typing import TypeVar
 
 import torch
@@ -19,7 +19,7 @@ WAIT_S = 60.0
 class ThreadRanks(Ranks):
     """One rank. mail: (sender, receiver) -> tensors under way"""
 
-    def __init__(self, layout: RankLayout, rank: int, mail: dict[tuple[int, int], Queue]) -> None:
+    def __init__(self, layout: RankLayout, rank: int, mail: dict[tuple[int, int], SimpleQueue]) -> None:
         self.rank, self.timeout_s = rank, WAIT_S
         self.divide(layout)
         self.traffic = Traffic()
@@ -33,11 +33,18 @@ class ThreadRanks(Ranks):
         for rank, x in received:
             x.copy_(self.mail[rank, self.rank].get(timeout=WAIT_S))
 
+    def tell(self, topic: str, value: str) -> list[str]:
+        others = [rank for rank in range(self.layout.num_ranks) if rank != self.rank]
+        for rank in others:
+            self.mail[self.rank, rank].put(value)
+        told = {rank: self.mail[rank, self.rank].get(timeout=WAIT_S) for rank in others}
+        return [value if rank == self.rank else told[rank] for rank in range(self.layout.num_ranks)]
+
 
 def run_ranks(layout: RankLayout, work: Callable[[Ranks], Result]) -> list[Result]:
     """work(ranks) on every rank of the layout; the first error of one is raised."""
     every = range(layout.num_ranks)
-    mail = {(sender, receiver): Queue() for sender in every for receiver in every}
+    mail = {(sender, receiver): SimpleQueue() for sender in every for receiver in every}
     results, errors = {}, []
 
     def run(rank: int) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from support.thread_ranks import run_ranks
+from support.thread_ranks import ThreadRanks, run_ranks
 
 from qbench.calibration.open_subject import open_subject
 from qbench.rank_layout import GATHER, RankLayout
@@ -85,6 +85,15 @@ def test_the_summing_cut_differs_by_the_order_of_sums(recipe):
         tolerance = truth.std() * 2**-7
     assert (several.logits[0] - truth).abs().max() <= tolerance
     assert several.sent == several.formula
+
+
+def test_a_cut_without_the_magnitude_of_all_lanes_is_another_model(monkeypatch):
+    """The test above finds a W8A8 that scales each part of an input by itself."""
+    monkeypatch.setattr(ThreadRanks, "largest", lambda ranks, x: ranks.gather(x)[ranks.lane])
+    source = opened("ref:llama", "rtn-w8a8")
+    truth = expected(source, impl="reference")
+    found = on_ranks(source, RankLayout(tp=2), impl="reference").logits[0]
+    assert (found - truth).abs().max() > truth.std() * 2**-7
 
 
 @pytest.mark.parametrize("recipe", SUPER_BLOCKS)

@@ -1,0 +1,50 @@
+"""`qbench compare MODEL --tp N`: the table of the equivalence gate."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from qbench.cli.output import print_json
+from qbench.cli.progress import progress_bar
+from qbench.cli.rank_options import join
+from qbench.markdown_grid import markdown_grid
+from qbench.run_options import RunOptions
+
+if TYPE_CHECKING:
+    from qbench.compare.several_ranks import RankDistance
+
+HEADINGS = ("recipe", "verdict", "max logit delta", "mean KLD", "max KLD", "same top", "floor: mean KLD", "tokens")
+
+
+def compare_ranks(
+    model: str, recipes: Sequence[str | None], options: RunOptions, text: str | None, windows: int | None, as_json: bool
+) -> int:
+    """Print one row per recipe. Returns the exit status: 1 if a row is red"""
+    options = join(model, options)
+    from qbench.compare.several_ranks import RED, measure_distances
+
+    with progress_bar(f"compare {model}") as update:
+        found = list(measure_distances(model, recipes, options, text=text, max_windows=windows, progress=update))
+    if as_json:
+        for row in found:
+            print_json(row.to_json())
+    else:
+        click.echo(f"{model} on {options.layout.num_ranks} ranks ({options.layout}), compute {options.compute}\n")
+        click.echo(markdown_grid([HEADINGS, *map(cells, found)], [False, False, *[True] * 6]))
+        for row in found:
+            if row.reason is not None:
+                click.echo(f"\n{name(row)}: {row.reason}")
+    return 1 if any(row.verdict in RED for row in found) else 0
+
+
+def cells(row: "RankDistance") -> Sequence[str]:
+    delta, floor = row.delta, row.floor
+    if delta is None or floor is None:
+        return [name(row), row.verdict, *["n/a"] * 6]
+    numbers = [f"{value:.2e}" for value in (delta.max_logit, delta.mean_kld, delta.max_kld)]
+    return [name(row), row.verdict, *numbers, f"{delta.same_top:.4f}", f"{floor.mean_kld:.2e}", str(delta.num_tokens)]
+
+
+def name(row: "RankDistance") -> str:
+    return row.recipe or "as stored"

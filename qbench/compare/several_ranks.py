@@ -1,0 +1,130 @@
+"""The equivalence gate: logits of a model on several ranks against those of the same model on one rank."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qbench.calibration.open_subject import open_subject
+from qbench.compute import EXACT, FLOAT32
+from qbench.measure.metrics import AttentionDelta
+from qbench.progress import Progress
+from qbench.quality.attention_delta import DeltaSums
+from qbench.quality.evaluate import prepare, read_text
+from qbench.rank_layout import GATHER
+from qbench.run_options import RunOptions
+from qbench.runtime import load_model
+from quant.errors import InputError
+from quant.json_data import JsonData
+from quant.models import ModelConfig
+from quant.source import Source
+
+EQUAL = "equal"  # bit for bit
+WITHIN = "within the floor"
+REFUSED = "refused"
+NOT_EQUAL = "not equal"
+ABOVE = "above the floor"
+RED = (NOT_EQUAL, ABOVE)
+NUM_STEPS = 8  # last tokens of a window, each in a forward pass of its own: decode has other kernels than prefill
+RANDOM_TOKENS, SEED = 128, 18
+
+
+@dataclass(frozen=True, slots=True)
+class RankDistance(JsonData):
+    """One recipe.
+
+    delta   distance of the ranks' logits from those of one rank; None: the cut is refused
+    floor   distance of one rank's logits from those of the same model in float32: of its arithmetic alone
+    reason  of a refusal
+    """
+
+    model: str
+    recipe: str | None
+    tp: int
+    pp: int
+    cut: str
+    compute: str
+    verdict: str
+    delta: AttentionDelta | None = None
+    floor: AttentionDelta | None = None
+    reason: str | None = None
+
+
+def measure_distances(
+    spec: str,
+    recipes: Sequence[str | None],
+    options: RunOptions,
+    *,
+    text: str | None = None,
+    max_windows: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[RankDistance]:
+    """One row per recipe; every rank measures all of it, and holds the whole model next to its part.
+
+    raises   InputError for a model that cannot be opened, and for a text that it cannot be evaluated on
+    """
+    for number, recipe in enumerate(recipes):
+        if progress is not None:
+            progress(number, len(recipes), "recipes")
+        yield _distance(spec, replace(options, recipe=recipe), text, max_windows)
+
+
+def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int | None) -> RankDistance:
+    subject = open_subject(spec, options)
+    layout, several = options.layout, subject.options
+    alone = replace(several, tp=None, pp=None, cut=None)
+    about = RankDistance(spec, options.recipe, layout.tp, layout.pp, layout.cut, options.compute, REFUSED)
+    try:
+        parts = load_model(subject.source, several)
+    except InputError as error:
+        return replace(about, reason=str(error))
+    whole = load_model(subject.source, alone)
+    oracle = load_model(subject.source, replace(alone, compute=FLOAT32))
+    delta, floor = DeltaSums(), DeltaSums()
+    for tokens in _windows(subject.source, text, max_windows):
+        expected, targets = _logits(whole, tokens), torch.from_numpy(tokens[1:])
+        delta.add(_logits(parts, tokens), expected, targets)
+        floor.add(expected, _logits(oracle, tokens), targets)
+    found, noise = delta.statistics(), floor.statistics()
+    return replace(about, delta=found, floor=noise, verdict=verdict(found, noise, options))
+
+
+def verdict(delta: AttentionDelta, floor: AttentionDelta, options: RunOptions) -> str:
+    """Stages alone, and the gathering cut with compute exact or float32, have to be equal; the rest, below the floor.
+
+    With compute fast, the gathering cut may choose other kernels for smaller matrices. With compute float32 the floor
+    is 0, so it is the largest logit difference that a change of the order of float32 sums makes.
+    """
+    if delta.max_logit == 0:
+        return EQUAL
+    layout = options.layout
+    if layout.tp == 1 or (layout.cut == GATHER and options.compute in (EXACT, FLOAT32)):
+        return NOT_EQUAL
+    if options.compute == FLOAT32:
+        return WITHIN if (delta.max_logit or np.inf) <= FLOAT32_DELTA else ABOVE
+    return WITHIN if (delta.mean_kld or 0) <= (floor.mean_kld or 0) else ABOVE
+
+
+# 2**-24 of a float32 sum's terms, times the square root of 2**14 terms, times 2**6 roundings of 32 layers; logits are
+# of order 2**4.
+FLOAT32_DELTA = 2**-24 * 2**7 * 2**6 * 2**4
+
+
+def _logits(model, tokens: np.ndarray) -> Tensor:
+    """[T - 1, V] of the token after each but the last: a prefill, then single steps"""
+    row = torch.from_numpy(tokens[None, :-1])
+    cache = model.new_cache(batch=1, capacity=row.shape[1])
+    first, *steps = row.split([row.shape[1] - NUM_STEPS, *[1] * NUM_STEPS], dim=1)
+    return torch.cat([model(first, cache)[0], *(model(step, cache)[0] for step in steps)])
+
+
+def _windows(source: Source, text: str | None, max_windows: int | None) -> list[np.ndarray]:
+    """Windows of the text; random tokens for a model without a tokenizer."""
+    if source.tokenizer is not None:
+        (scoring,) = prepare(source, read_text(text, source.spec), max_windows)
+        return [window.tokens for window in scoring.windows]
+    config = ModelConfig.of(source)
+    shape = (max_windows or 1, min(RANDOM_TOKENS, config.max_positions))
+    return list(np.random.default_rng(SEED).integers(config.vocab_size, size=shape))

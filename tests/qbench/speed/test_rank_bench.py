@@ -1,0 +1,34 @@
+"""Traffic of a phase, counted on all ranks."""
+
+import pytest
+from support.thread_ranks import run_ranks
+
+from qbench.rank_layout import GATHER, RankLayout
+from qbench.run_options import RunOptions
+from qbench.runtime.parallel.load import load_ranked
+from qbench.sources import open_source
+from qbench.speed.rank_bench import measure_exchange
+from qbench.speed.speed_case import SpeedCase
+
+CASE = SpeedCase(pp=16, tg=4, depth=3, repetitions=1)
+HIDDEN, FFN, NUM_LAYERS = 256, 512, 2  # of rand:tiny
+
+
+@pytest.mark.parametrize(
+    ("layout", "values", "messages"),
+    [
+        (RankLayout(tp=2), 2 * NUM_LAYERS * 2 * HIDDEN, 2 * NUM_LAYERS * 2),
+        (RankLayout(tp=2, cut=GATHER), NUM_LAYERS * (HIDDEN + HIDDEN + FFN + HIDDEN), 2 * NUM_LAYERS * 4),
+        (RankLayout(tp=4), 4 * 3 * NUM_LAYERS * 2 * HIDDEN, 4 * 3 * NUM_LAYERS * 2),
+        (RankLayout(pp=2), 2 * HIDDEN, 2),
+    ],
+    ids=str,
+)
+def test_a_decoded_token_sends_the_formulas_bytes(layout, values, messages):
+    def work(ranks):
+        options = RunOptions(threads=1, tp=layout.tp, pp=layout.pp, cut=layout.cut)
+        return measure_exchange(load_ranked(open_source("rand:tiny"), options, "auto", "auto", ranks), CASE, "tg")
+
+    for found in run_ranks(layout, work):
+        assert (found.bytes_per_token, found.messages_per_pass) == (4 * values, messages)
+        assert (found.expected_bytes_per_token, found.expected_messages_per_pass) == (4 * values, messages)

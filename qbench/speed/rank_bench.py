@@ -62,7 +62,7 @@ class RankSpeed(JsonData):
 def rank_bench(
     spec: str, cases: Sequence[SpeedCase], options: RunOptions, progress: Progress | None = None
 ) -> Iterator[RankSpeed]:
-    """One row per case, equal on all ranks but for the times, which are those of rank 0.
+    """One row per case, equal on all ranks except the times, which are those of rank 0.
 
     cases    with a fixed number of repetitions: the ranks must agree on it
     raises   InputError as `load_model`, and for more tokens than the model's context holds

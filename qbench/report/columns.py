@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from qbench.phrases import ROOFLINE_LEGEND
-from qbench.report.extra_columns import OVERHEAD, PROTOCOL, SHARES, TASK, metric_of
+from qbench.report.extra_columns import ENDS, OVERHEAD, PROTOCOL, SHARES, TASK, metric_of
 from qbench.report.launches import FREEDOM, HIGH, LAUNCHES, LOW, PHASES, SPREAD
 from qbench.report.table import Table, is_missing
 from quant.errors import InputError
@@ -79,9 +79,6 @@ def _speed_digits(value: float) -> int:
 
 def _text(key: str, heading: str, **shown: Any) -> Column:
     return Column(key, heading, "text", **shown)
-
-
-ENDS = (":low", ":high")  # after the key of a protocol
 
 
 class Places(TypedDict):
@@ -271,18 +268,19 @@ def _with_launches(column: Column, columns: Mapping[str, Iterable[Any]]) -> Colu
 
 
 def _extra(columns: Mapping[str, Iterable[Any]], key: str) -> Column:
+    low, high = (key + end for end in ENDS)
+    ends = (low, high) if low in columns else None
     if key.startswith(PROTOCOL):
         heading = f"perplexity {key.removeprefix(PROTOCOL)}"
-        low, high = (key + end for end in ENDS)
-        return Column(key, heading, digits=3, ends=(low, high), ends_name=INTERVAL, **HIDDEN)
+        return Column(key, heading, digits=3, ends=ends, ends_name=INTERVAL, **HIDDEN)
     name = key.removeprefix(TASK)
     metric = metric_of(columns["tasks"], name)
     if metric is None:  # of another table's rows
         return Column(key, name)
     meaning = f"lm-eval's task {name}: {metric}, under the protocol told in the row's passport."
     if metric in SHARES:
-        return Column(key, f"{name} {metric} %", scale=100, meaning=meaning)
-    return Column(key, f"{name} {metric}", digits=4, meaning=meaning)
+        return Column(key, f"{name} {metric} %", scale=100, ends=ends, ends_name=INTERVAL, meaning=meaning)
+    return Column(key, f"{name} {metric}", digits=4, ends=ends, ends_name=INTERVAL, meaning=meaning)
 
 
 def pick_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:

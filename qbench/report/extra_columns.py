@@ -1,6 +1,6 @@
 """Columns that are made of others, or that not every table has: one a task, and one a further protocol of a run."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 # Metrics that are a share of the items, 0 to 1, and are told in percent.
 SHARES = ("acc", "acc_norm", "exact_match", "em", "f1")
 TASK, PROTOCOL = "task:", "perplexity:"  # before their names, in keys
+ENDS = (":low", ":high")  # after the key of a task or protocol: its interval
 OVERHEAD = "overhead_share"  # of a case's time, what was no measurement
 
 
@@ -38,9 +39,13 @@ def metric_of(rows: Iterable[Mapping[str, Mapping[str, Any]] | None], task: str)
 def _values(tasks: Mapping[str, Any] | None, protocols: Mapping[str, Any] | None) -> Iterator[tuple[str, float | None]]:
     for name, entry in (tasks or {}).items():
         yield TASK + name, entry["value"]
+        yield from _ends(TASK + name, entry["interval"])
     if not protocols or len(protocols) < 2:  # the only one is the row's own
         return
     for name, entry in protocols.items():
         yield PROTOCOL + name, entry["perplexity"]
-        for end, value in zip(("low", "high"), entry["perplexity_interval"] or (None, None), strict=True):
-            yield f"{PROTOCOL}{name}:{end}", value
+        yield from _ends(PROTOCOL + name, entry["perplexity_interval"])
+
+
+def _ends(key: str, interval: Sequence[float] | None) -> Iterator[tuple[str, float | None]]:
+    return zip([key + end for end in ENDS], interval or (), strict=bool(interval))

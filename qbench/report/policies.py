@@ -155,13 +155,17 @@ def _task_column(rows: Sequence[PolicyRow], name: str) -> tuple[str, Callable[[i
     entries = [row.tasks.get(name) for row in rows]
     is_share = all(entry is None or entry.metric in SHARES for entry in entries)
 
+    scale, pattern = (100, ".1f") if is_share else (1, ".4g")
+    has_interval = any(entry and entry.interval for entry in entries)
+
     def text(i: int) -> str:
         entry = entries[i]
         if entry is None or entry.value is None:
             return MISSING
-        return f"{100 * entry.value:.1f}" if is_share else f"{entry.value:.4g}"
+        ends = [f"{scale * end:{pattern}}" for end in entry.interval or ()]
+        return f"{scale * entry.value:{pattern}}" + (f" [{', '.join(ends)}]" if ends else "")
 
-    return f"{name} %" if is_share else name, text
+    return f"{name}{' %' * is_share}{' [95 %]' * has_interval}", text
 
 
 def _work(rows: Sequence[PolicyRow]) -> str:

@@ -53,6 +53,8 @@ class Table:
             parts.insert(1, f"batch {self.first('batch'):.0f}")
         if self.first("compute") != FAST:
             parts.insert(0, f"{self.first('compute')} compute")
+        if not is_missing(self.first("question")):
+            parts.insert(0, f"--question {self.first('question')}")
         protocols = zip(self.columns["protocol"], self.columns["protocol_hash"], strict=True)
         known = next((pair for pair in protocols if not any(map(is_missing, pair))), None)  # a row that failed has none
         if known:

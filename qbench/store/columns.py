@@ -45,7 +45,7 @@ def _phase(phase: str) -> dict[str, Column]:
 
 STATISTICS = ("mean", "median", "p90", "p99", "p999", "max")
 # Of what has a name of its own in each row, only what a table shows: items and blocks stay in the records.
-TASKS = "MAP(VARCHAR, STRUCT(metric VARCHAR, value DOUBLE, error DOUBLE, num_items BIGINT, protocol_hash VARCHAR))"
+TASKS = "MAP(VARCHAR, STRUCT(metric VARCHAR, value DOUBLE, error DOUBLE, interval DOUBLE[], num_items BIGINT, protocol_hash VARCHAR))"
 PROTOCOLS = "MAP(VARCHAR, STRUCT(perplexity DOUBLE, perplexity_interval DOUBLE[], protocol STRUCT(hash VARCHAR)))"
 
 COLUMNS: dict[str, Column] = {
@@ -86,6 +86,7 @@ COLUMNS: dict[str, Column] = {
     "load_average": Column("metrics.load_average.before", "DOUBLE[]", "{}[1]"),
     "protocol": Column("metrics.protocol.name", TEXT),
     "protocol_hash": Column("metrics.protocol.hash", TEXT),
+    "question": Column("case.tasks.question", TEXT),
     "tasks": Column("metrics.tasks", TASKS, AS_JSON),
     "protocols": Column("metrics.protocols", PROTOCOLS, AS_JSON),
     "machine": Column("machine.id", TEXT),

@@ -154,12 +154,16 @@ def test_each_question_is_a_column_of_one_row(tmp_path):
     rows = policy_sweep()
     for question, value in (("visible", 0.75), ("hidden", 0.5)):
         asked = policy_record(
-            "h2o:budget=64", 0.25, 160_000, 190.0, tasks={"recall": {"metric": "acc", "value": value}}
+            "h2o:budget=64",
+            0.25,
+            160_000,
+            190.0,
+            tasks={"recall": {"metric": "acc", "value": value, "interval": [value / 2, 1.0]}},
         )
         asked["case"]["tasks"] = {"names": ["recall"], "question": question}
         asked["metrics"] |= {"kld": None, "blocks": None}
         rows.append(asked | {"key": question})
     text = render_policies(write_records(tmp_path / "records.jsonl", rows))
     heading, _, *lines = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if "|" in line]
-    found = [[line[heading.index(f"recall, {name} %")] for name in ("visible", "hidden")] for line in lines]
-    assert sorted(found) == [["75.0", "50.0"], *[["n/a", "n/a"]] * 4]
+    found = [[line[heading.index(f"recall, {name} % [95 %]")] for name in ("visible", "hidden")] for line in lines]
+    assert sorted(found) == [["75.0 [37.5, 100.0]", "50.0 [25.0, 100.0]"], *[["n/a", "n/a"]] * 4]

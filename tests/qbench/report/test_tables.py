@@ -144,8 +144,15 @@ def test_a_batch_is_told_in_the_note(tmp_path):
 
 
 def test_tasks_and_further_protocols_have_columns(records):
-    task = {"metric": "acc", "value": 0.625, "error": 0.1, "num_items": 8, "protocol_hash": "a"}
-    score = task | {"metric": "word_perplexity", "value": 12.5}
+    task = {
+        "metric": "acc",
+        "value": 0.625,
+        "error": 0.1,
+        "interval": [0.3, 0.86],
+        "num_items": 8,
+        "protocol_hash": "a",
+    }
+    score = task | {"metric": "word_perplexity", "value": 12.5, "interval": None}
     further = {"perplexity": 5.25, "perplexity_interval": [5.0, 5.5], "protocol": {"hash": "b"}}
     own = {"perplexity": 6.0, "perplexity_interval": None, "protocol": {"hash": "f00d"}}
     protocols = {"windows-1024": own, "llama.cpp-512": further}
@@ -153,12 +160,22 @@ def test_tasks_and_further_protocols_have_columns(records):
     (table,) = build_tables(load_records(records(rows)))
     names = ["recipe", "task:arc", "task:wikitext", "perplexity:llama.cpp-512"]
     assert markdown_table(table, names).splitlines() == [
-        "| recipe | arc acc % | wikitext word_perplexity | perplexity llama.cpp-512 [95 %] |",
-        "| ------ | --------: | -----------------------: | ------------------------------: |",
-        "| bf16   |       n/a |                      n/a |                             n/a |",
-        "| q8_0   |     62.50 |                  12.5000 |            5.250 [5.000, 5.500] |",
+        "| recipe |     arc acc % [95 %] | wikitext word_perplexity | perplexity llama.cpp-512 [95 %] |",
+        "| ------ | -------------------: | -----------------------: | ------------------------------: |",
+        "| bf16   |                  n/a |                      n/a |                             n/a |",
+        "| q8_0   | 62.50 [30.00, 86.00] |                  12.5000 |            5.250 [5.000, 5.500] |",
     ]
-    assert " arc acc % " in markdown_table(table) and "llama.cpp-512" not in markdown_table(table)
+    assert " arc acc % [95 %] " in markdown_table(table) and "llama.cpp-512" not in markdown_table(table)
+
+
+def test_a_table_names_the_question_that_a_policy_saw(tmp_path):
+    seen = make_record("bf16")
+    seen["case"]["tasks"] = {"names": ["recall"], "question": "hidden"}
+    notes = [
+        build_tables(load_records(write_records(tmp_path / "r.jsonl", [row])))[0].note
+        for row in (make_record("bf16"), seen)
+    ]
+    assert "--question hidden" not in notes[0] and "--question hidden" in notes[1]
 
 
 def test_a_report_waits_for_no_torch():

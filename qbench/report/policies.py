@@ -27,6 +27,7 @@ from quant.present import present
 MISSING = "n/a"
 MARKS = {(False, False): "", (True, False): "bytes", (False, True): "speed", (True, True): "bytes speed"}
 NUM_TEXTS = 3  # Pareto mark, policy and budget; the other columns are numbers
+SELF = (MISSING, "reference", "1")  # cells of a column that compares no row with another
 
 
 def policies_markdown(records: Iterable[Record], launches: KeptLaunches | None = None) -> str:
@@ -84,7 +85,7 @@ def _table(
         ("speed / full [95 %]", lambda i: _speed_ratio(full, rows[i], launches)),
     ]
     cells = [[text(i) for _, text in columns] for i in range(len(rows))]
-    shown = [k for k in range(len(columns)) if k < NUM_TEXTS or any(line[k] != MISSING for line in cells)]
+    shown = [k for k in range(len(columns)) if k < NUM_TEXTS or any(line[k] not in SELF for line in cells)]
     grid = markdown_grid(
         [[columns[k][0] for k in shown], *([line[k] for k in shown] for line in cells)],
         [k >= NUM_TEXTS for k in shown],

@@ -43,7 +43,16 @@ def test_the_table_is_what_the_slow_way_makes(path):
 
 
 def test_every_column_of_a_row_that_has_them_all(tmp_path):
-    tasks = {"blimp": {"metric": "acc", "value": 0.75, "error": 0.1, "num_items": 4, "correct": "1101"}}
+    tasks = {
+        "blimp": {
+            "metric": "acc",
+            "value": 0.75,
+            "error": 0.1,
+            "interval": [0.3, 0.95],
+            "num_items": 4,
+            "correct": "1101",
+        }
+    }
     protocols = {"gptq-2048": {"perplexity": 6.5, "perplexity_interval": [6.0, 7.0], "protocol": {"hash": "beef"}}}
     whole = make_record("q8_0", tasks=tasks, protocols=protocols) | {"dirty": True}
     bare = make_record("q4_0") | {"metrics": {}}

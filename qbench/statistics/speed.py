@@ -6,8 +6,12 @@ import numpy as np
 
 from qbench.statistics.autocorrelation import widening
 from qbench.statistics.estimate import Estimate
+from qbench.statistics.student import student_estimate
 from qbench.statistics.trimmed import trimmed_mean, trimmed_shift
+from qbench.statistics.waves import LEAST_ROUNDS, WAVES, wave_error
 from quant.errors import InputError
+
+CORRELATED = 1.05  # widening from which on a drift is looked for; below, its waves are noise
 
 
 def speed_ratio(samples_a: Sequence[float], samples_b: Sequence[float], interleaved: bool = True) -> Estimate:
@@ -17,16 +21,26 @@ def speed_ratio(samples_a: Sequence[float], samples_b: Sequence[float], interlea
     interleaved   sample i of either side was taken in the same round, and which side went first took turns: then what
                   slows the machine down slows both, and the ratio of a round is free of it. Else each side's samples
                   tell of its own run alone, and what changed on the machine between the runs is *not* in the interval
-    A slow spell that lasts some rounds makes neighbours alike, of which fewer count: the interval is wider by that. Of
-    fewer rounds than `autocorrelation.ENOUGH` it is often not found: `told_of_few` says so beside the interval.
+    A slow spell that lasts some rounds correlates neighbours, of which fewer count: the interval is wider by that. If
+    there is any such correlation, the interval is at least that of `wave_error`, which sees a slow drift of one side.
+    In fewer rounds than `autocorrelation.ENOUGH` neither is found for sure: `told_of_few` says so next to the interval.
     raises        InputError for samples that are not above 0, for none, or for unlike numbers of interleaved ones
     """
     a, b = (_logs(samples) for samples in (samples_a, samples_b))
     if interleaved and len(a) != len(b):
         raise InputError(f"{len(a)} and {len(b)} samples are not interleaved; every round has one of each")
     if interleaved:
-        return trimmed_mean(b - a, widening(b - a)).exp()
+        return _of_rounds(b - a).exp()
     return trimmed_shift(a, b, (widening(a), widening(b))).exp()
+
+
+def _of_rounds(differences: np.ndarray) -> Estimate:
+    widened = widening(differences)
+    found = trimmed_mean(differences, widened)
+    if widened < CORRELATED or len(differences) < LEAST_ROUNDS or found.low is None:
+        return found
+    drifting = student_estimate(found.value, wave_error(differences), WAVES)
+    return drifting if drifting.low is not None and drifting.low < found.low else found
 
 
 def _logs(samples: Sequence[float]) -> np.ndarray:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from qbench.runtime import Tokenizer
 from qbench.runtime.engine import Event
+from qbench.runtime.text.token_text import TokenTexts
+from qbench.runtime.text.tokenizer import TextStream
 from qbench.serve.wire import (
     AnyChoice,
     Body,
@@ -55,7 +57,7 @@ class Answer(ABC):
     id_prefix: str
 
     def __init__(self, model: str, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
+        self.texts = TokenTexts(tokenizer)
         self._head: Head = {"id": f"{self.id_prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
     def whole(self, choices: Sequence[Choice], num_prompt_tokens: int) -> Body:
@@ -78,9 +80,6 @@ class Answer(ABC):
     @abstractmethod
     def delta(self, index: int, event: Event) -> AnyChoice: ...
 
-    def token_text(self, token: int) -> str:
-        return self.tokenizer.decode([token], skip_special=False)
-
     def _body(self, kind: str, choices: list[AnyChoice]) -> Body:
         return {**self._head, "object": kind, "choices": choices}
 
@@ -91,30 +90,41 @@ class CompletionAnswer(Answer):
 
     def __init__(self, model: str, tokenizer: Tokenizer) -> None:
         super().__init__(model, tokenizer)
-        self._offsets: dict[int, int] = {}  # of each choice: characters of the tokens told with log-probabilities
+        self._streams: dict[int, tuple[TextStream, int]] = {}  # request -> texts of its tokens, their characters
 
     def choice(self, index: int, choice: Choice) -> CompletionChoice:
-        logprobs = self._logprobs(choice.scored, 0)
+        texts = self.texts.joined([present(event.token) for event in choice.scored])
+        logprobs = self._logprobs(choice.scored, texts, 0)
         return {"index": index, "text": choice.text, "logprobs": logprobs, "finish_reason": choice.finish_reason}
 
     def delta(self, index: int, event: Event) -> CompletionChoice:
-        scored = [] if event.logprob is None else [event]
-        start = self._offsets.get(event.request_id, 0)
-        self._offsets[event.request_id] = start + sum(len(self.token_text(present(each.token))) for each in scored)
-        logprobs = self._logprobs(scored, start)
+        logprobs = None if event.logprob is None else self._one(event)
         return {"index": index, "text": event.text or "", "logprobs": logprobs, "finish_reason": event.finish_reason}
 
-    def _logprobs(self, events: Sequence[Event], start: int) -> CompletionLogprobs | None:
+    def _one(self, event: Event) -> CompletionLogprobs | None:
+        """Of the token of a chunk, after those of the chunks before it."""
+        stream, start = self._streams.setdefault(event.request_id, (self.texts.stream(), 0))
+        text = stream.push(present(event.token))
+        self._streams[event.request_id] = stream, start + len(text)
+        return self._logprobs([event], [text], start)
+
+    def _logprobs(self, events: Sequence[Event], texts: Sequence[str], start: int) -> CompletionLogprobs | None:
         if not events:
             return None
-        texts = [self.token_text(present(event.token)) for event in events]
         offsets = [start]
         for text in texts[:-1]:
             offsets.append(offsets[-1] + len(text))
-        # Parts of characters all read U+FFFD: of tokens with one text the likeliest, which is put in last, stays.
-        tops = [{self.token_text(token): score for token, score in reversed(event.top_logprobs)} for event in events]
+        tops = [self._tops(event) for event in events]
         scores = [event.logprob for event in events]
-        return {"tokens": texts, "token_logprobs": scores, "top_logprobs": tops, "text_offset": offsets}
+        return {"tokens": list(texts), "token_logprobs": scores, "top_logprobs": tops, "text_offset": offsets}
+
+    def _tops(self, event: Event) -> dict[str, float]:
+        """Names -> log-probabilities; of two tokens of one text the less likely has its entry in the vocabulary."""
+        found: dict[str, float] = {}
+        for token, score in event.top_logprobs:
+            name = self.texts.name(token)
+            found[name if name not in found else self.texts.piece(token)] = score
+        return found
 
 
 class ChatAnswer(Answer):
@@ -147,9 +157,7 @@ class ChatAnswer(Answer):
         return {**self._score(present(event.token), present(event.logprob)), "top_logprobs": tops}
 
     def _score(self, token: int, score: float) -> TokenScore:
-        text = self.token_text(token)
-        is_whole = "\N{REPLACEMENT CHARACTER}" not in text  # else it is a part of a character, whose bytes are not told
-        return {"token": text, "logprob": score, "bytes": list(text.encode()) if is_whole else None}
+        return {"token": self.texts.text(token), "logprob": score, "bytes": self.texts.bytes_of(token)}
 
 
 def usage_of(choices: Sequence[Choice], num_prompt_tokens: int) -> Usage:

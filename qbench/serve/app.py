@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from qbench.serve.answering import answer
 from qbench.serve.answers import ChatAnswer, CompletionAnswer
-from qbench.serve.bodies import ChatBody, CompletionBody
+from qbench.serve.bodies import NEUTRAL, ChatBody, CompletionBody
 from qbench.serve.body_limit import BodyLimit
 from qbench.serve.door import Door
 from qbench.serve.errors import TYPES, EngineFailed, Refused, Unavailable, error_body, refusal
@@ -120,7 +120,12 @@ def refuse_fields(served: Served):
         is_json = first["type"] != "json_invalid"
         names = [str(part) for part in first["loc"] if part != "body"] if is_json else []
         served.metrics.ended("refused")
-        message = f"{'.'.join(names) or 'the body'}: {first['msg']}"
+        if names and (names[0] in NEUTRAL or first["type"] == "extra_forbidden"):
+            known = ChatBody if "chat" in http.url.path else CompletionBody
+            supported = [field for field in known.model_fields if field not in NEUTRAL]
+            message = f"{'.'.join(names)}: not supported by this server; supported are {', '.join(supported)}"
+        else:
+            message = f"{'.'.join(names) or 'the body'}: {first['msg']}"
         return JSONResponse(error_body(message, "invalid_request_error", param=names[0] if names else None), 400)
 
     return handler

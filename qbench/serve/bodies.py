@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MAX_CHOICES = 128  # of one request: OpenAI's limit
+# Fields that are accepted with the value that changes nothing, because clients send it, and refused with another one.
+NEUTRAL = ("presence_penalty", "frequency_penalty", "echo", "suffix")
 MOST_STOP_CHARS = 1024
 TOP_LOGPROBS = 20  # the most that the chat API grants
 
@@ -32,7 +34,7 @@ class SamplingFields(BaseModel):
     top_k: int = Field(0, ge=0, le=1 << 31)
     min_p: float = Field(0.0, ge=0, le=1, allow_inf_nan=False)
     repetition_penalty: float = Field(1.0, gt=0, le=100, allow_inf_nan=False)
-    presence_penalty: float = Field(0.0, ge=0, le=0)  # only what changes nothing is known
+    presence_penalty: float = Field(0.0, ge=0, le=0)
     frequency_penalty: float = Field(0.0, ge=0, le=0)
     seed: int | None = Field(None, ge=0, lt=1 << 62)
     n: int = Field(1, ge=1, le=MAX_CHOICES)

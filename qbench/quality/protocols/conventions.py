@@ -25,13 +25,14 @@ def check_protocol(name: str) -> None:
 
 
 def make_scorings(setting: Setting, names: Sequence[str] = (DEFAULT,)) -> list[Scoring]:
-    """One scoring per name, in order; `all` means every convention with its usual numbers.
+    """One scoring per name, in order; `all` means every convention with its usual numbers, cut to a short context.
 
     raises   InputError for an unknown name, a text too short for it, or a limit below 1
     """
     if setting.limit is not None and setting.limit < 1:
         raise InputError(f"the number of windows must be 1 or more, got {setting.limit}")
-    every = (DEFAULT, "llama.cpp-512", "lm-eval-word", "lm-eval-byte", f"stride-{setting.longest // 2}")
+    llama_cpp = min(512, setting.longest)
+    every = (DEFAULT, f"llama.cpp-{llama_cpp}", "lm-eval-word", "lm-eval-byte", f"stride-{setting.longest // 2}")
     wanted = [one for name in names for one in (every if name == "all" else (name,))]
     scorings = {scoring.protocol.name: scoring for scoring in (_scoring(setting, name) for name in wanted)}
     return list(scorings.values())

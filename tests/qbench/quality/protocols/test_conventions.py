@@ -54,6 +54,12 @@ def test_all_conventions_have_protocols_of_their_own(setting):
     assert scorings[0].protocol.bos == "window-start" and scorings[1].protocol.bos == "text-start"
 
 
+def test_all_conventions_fit_a_short_context(setting):
+    short = replace(setting, context=256)
+    names = [one.protocol.name for one in make_scorings(short, ["all"])]
+    assert names == ["windows-256", "llama.cpp-256", "lm-eval-word", "lm-eval-byte", "stride-128"]
+
+
 def test_asking_twice_measures_once(setting):
     assert len(make_scorings(setting, ["windows-64", "windows-64", "gptq-2048", "windows-100"])) == 2
 

@@ -10,6 +10,7 @@ from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime.attention.in_torch import check_source_suits
 from qbench.runtime.caches.pattern_cache import check_source_has_pattern
+from qbench.runtime.caches.retrieval_suits import check_source_suits_retrieval
 from qbench.sources import open_source
 from quant.errors import InputError
 from quant.job import make_job
@@ -29,7 +30,9 @@ def open_subject(spec: str, options: RunOptions = DEFAULTS, progress: Progress |
     threads = options.threads or available_cores()
     source = open_source(spec)
     check_source_suits(source, options.attention)
-    check_source_has_pattern(with_kv_format(source, options.kv_format, options.device), options.cache_spec)
+    as_kept = with_kv_format(source, options.kv_format, options.device)
+    check_source_has_pattern(as_kept, options.cache_spec)
+    check_source_suits_retrieval(as_kept, options.cache_spec)
     if options.recipe is not None:
         job = make_job(source, get_recipe(options.recipe))
         source = open_quantized(job, CalibrationOptions(), threads=threads, progress=progress)

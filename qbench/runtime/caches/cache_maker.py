@@ -32,7 +32,8 @@ from qbench.runtime.caches.places import OwnPages, PoolPages, check_sizes
 from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.caches.pooled_cache import full_cache, pooled_cache
 from qbench.runtime.caches.recompute import RecomputeCache
-from qbench.runtime.caches.retrieval_cache import RetrievalCache, check_retrieval
+from qbench.runtime.caches.retrieval_cache import RetrievalCache
+from qbench.runtime.caches.retrieval_suits import check_retrieval_suits
 from qbench.runtime.caches.sink_cache import SinkCache, check_sinks, turns_with_text
 from qbench.runtime.caches.storages import codecs_of, make_memories, make_storage, of_head
 from qbench.runtime.caches.tiered_places import DISK_BYTES, TIER_TOKENS, num_tier_pages, tiered_places
@@ -79,6 +80,7 @@ class CacheMaker:
         self.tally = PrefillTally()
         check_attention_suits(config, attention)
         check_pattern_suits(config, scheme, spec)
+        check_retrieval_suits(config, scheme, spec)
         if attention == KERNEL and not has_store(config, scheme):
             kept = "float32" if scheme is None else scheme.format.name
             raise InputError(
@@ -99,6 +101,7 @@ class CacheMaker:
         spec = self.spec if spec is None else spec
         check_attention(self.attention, CPU, spec)
         check_pattern_suits(self.config, self.scheme, spec)
+        check_retrieval_suits(self.config, self.scheme, spec)
         check_sizes(batch, capacity)
         if mode is not None and not has_modes(spec):
             raise InputError(
@@ -281,8 +284,6 @@ def policy_for(policy: SomePolicy, config: ModelConfig, scheme: KVScheme | None,
         raise InputError(
             f"policy {policy.name} reads a text twice, so the text must be known; it is for `qbench eval` on a text"
         )
-    if isinstance(policy, RetrievalPolicy):
-        check_retrieval(config, policy.name)
     mode, rows = chosen_latents(config, scheme, mode)
     if config.mla is not None and policy.per_head_lengths:
         raise InputError(

@@ -18,8 +18,6 @@ from qbench.runtime.caches.kv_storage import Far
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.places import PoolPages
 from qbench.runtime.caches.retrieval_cache import RetrievalCache
-from qbench.runtime.caches.sink_cache import turns_with_text
-from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.present import present
 
@@ -33,13 +31,11 @@ class DistantCache(RetrievalCache):
     the text, and a forward pass is that of the full cache, bit by bit.
 
     mass     of each layer and sequence [G, n] float32: attention that its local tokens have received
-    raises   InputError for a model whose keys cannot be met by another rotation
     """
 
     policy: InfLLM
 
     def __init__(self, config: ModelConfig, places: PoolPages, policy: InfLLM) -> None:
-        check_rotates(config, policy)
         super().__init__(config, places, policy)
         self.max_chunk_tokens = CHUNK_TOKENS
         self.mass = [[torch.empty(config.num_kv_heads, 0) for _ in range(self.batch)] for _ in self.memories]
@@ -237,14 +233,3 @@ class _Mark:
                 index.truncate(cache.policy.num_distant(int(self.seq_lens[b])) if not cache.rules[layer].window else 0)
                 index.last = self.smoothed[layer][b]
                 cache.mass[layer][b] = self.mass[layer][b]
-
-
-def check_rotates(config: ModelConfig, policy: InfLLM) -> None:
-    """raises InputError if the queries of the model cannot meet distant keys by another rotation"""
-    if not config.has_rope:
-        raise InputError(f"{config.architecture.name} has no rotary positions, which policy {policy.name} changes")
-    if turns_with_text(config):
-        raise InputError(
-            f"rotations of {config.architecture.name} change in a long text, so policy {policy.name} cannot turn keys "
-            "back; use policy quest"
-        )

@@ -12,7 +12,6 @@ from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.past import ChosenPages, Past
 from qbench.runtime.caches.places import PoolPages
-from quant.errors import InputError
 from quant.models import ModelConfig
 
 
@@ -153,12 +152,3 @@ class RetrievalCache(KVCache):
         for its in self.indices:
             for index, kept in zip(its, self.seq_lens.tolist(), strict=True):
                 index.truncate(kept // self.policy.block)
-
-
-def check_retrieval(config: ModelConfig, policy: str) -> None:
-    """raises InputError if a query of this model cannot read only some tokens"""
-    who = config.architecture.name
-    if config.mla is not None:
-        raise InputError(f"policy {policy} reads keys of each head, but {who} keeps latents; use policy full")
-    if any(config.attention_rule(layer).has_alibi for layer in range(config.num_layers)):
-        raise InputError(f"{who} lowers scores by distance (ALiBi), which policy {policy} changes; use policy full")

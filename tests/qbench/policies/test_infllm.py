@@ -203,7 +203,7 @@ def test_tokens_read_are_those_of_its_pages() -> None:
 def test_models_and_options_that_do_not_go_together_are_refused() -> None:
     with pytest.raises(InputError, match="keeps latents; use policy full"):
         cache_of(config_of("deepseek2"), "auto")
-    with pytest.raises(InputError, match="no rotary positions"):
+    with pytest.raises(InputError, match="no rotary positions, which policy infllm changes"):
         cache_of(config_of("gpt2"), "auto")
     with pytest.raises(InputError, match="expected at least 143 tokens"):
         parse_policy("infllm:budget=100,init=16,local=64,block=32")

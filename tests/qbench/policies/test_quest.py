@@ -10,6 +10,7 @@ from support.close import assert_close
 from support.slow_quest import slow_quest
 
 from qbench.cache_spec import CacheSpec
+from qbench.calibration.open_subject import open_subject
 from qbench.policies import parse_policy
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
@@ -142,6 +143,8 @@ def test_models_and_formats_that_cannot_be_read_in_part_are_refused() -> None:
         model.pooled_caches(PagePool(model.config, None, 8), 64)
     with pytest.raises(InputError, match="encodes several tokens together"):
         cache_of(config_of(head_dim=32), "auto", kv="kv-kivi-4")
+    with pytest.raises(InputError, match="keeps latents; use policy full"):  # before it is quantized
+        open_subject("rand:deepseek-v3", RunOptions(recipe="q4_k_m", policy=QUEST))
     with pytest.raises(InputError, match="needs cache dynamic"):
         CacheSpec("paged", QUEST)
     with pytest.raises(InputError, match="dense is -1"):

@@ -52,6 +52,7 @@ SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "contribute/add-a-family.md",
             "contribute/add-a-command.md",
             "contribute/add-a-kernel.md",
+            "contribute/questions.md",
             "glossary.md",
         ),
     ),

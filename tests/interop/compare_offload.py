@@ -1,0 +1,140 @@
+"""Decode under a memory limit, qbench and another program in turn: `python tests/interop/compare_offload.py --help`.
+
+Each turn is a fresh process in a group of the kernel's memory controller (cgroup version 1, root), page cache included.
+
+llama.cpp    the GGUF file, mapped
+accelerate   the folder of safetensors in bfloat16, by accelerate's disk offload of transformers' model
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.memory_limit import Limited, run_within
+
+from qbench.byte_text import parse_bytes
+
+SHARE = 0.97  # of the limit for qbench's own --memory: the shell that starts a process shares its group
+
+QBENCH = """
+import json, sys, time, torch
+from qbench.run_options import RunOptions
+from qbench.runtime import load_model
+from qbench.sources import open_source
+spec, memory, steps, batch = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+model = load_model(open_source(spec), RunOptions(memory_bytes=memory))
+cache = model.new_cache(batch, steps + 2)
+token, taken = torch.ones(batch, 1, dtype=torch.int64), []
+for _ in range(steps + 1):
+    start = time.perf_counter()
+    token = model(token, cache)[:, -1:].argmax(-1)
+    taken.append(time.perf_counter() - start)
+print(json.dumps(taken[1:]))
+"""
+
+LLAMA_CPP = """
+import json, os, sys, time
+import llama_cpp
+spec, steps = sys.argv[1], int(sys.argv[3])
+defaults = llama_cpp.llama_cpp.llama_model_default_params
+def mapped():
+    params = defaults()
+    params.use_extra_bufts = False  # weights that are packed again would be copies in memory, and not the mapped file
+    return params
+llama_cpp.llama_cpp.llama_model_default_params = mapped
+threads = len(os.sched_getaffinity(0))
+model = llama_cpp.Llama(spec, n_ctx=64, use_mmap=True, n_threads=threads, n_threads_batch=threads, verbose=False)
+taken = []
+for position in range(steps + 1):
+    start = time.perf_counter()
+    model.eval([1])
+    taken.append(time.perf_counter() - start)
+print(json.dumps(taken[1:]))
+"""
+
+ACCELERATE = """
+import json, sys, time
+import torch
+from accelerate import init_empty_weights, load_checkpoint_and_dispatch
+from transformers import AutoConfig, AutoModelForCausalLM
+spec, folder, steps, batch = sys.argv[1], sys.argv[5], int(sys.argv[3]), int(sys.argv[4])
+config = AutoConfig.from_pretrained(spec)
+with init_empty_weights():
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+devices = {"model.embed_tokens": "disk", "model.norm": "cpu", "model.rotary_emb": "cpu", "lm_head": "disk"}
+if config.tie_word_embeddings:  # the head is the embedding, and the files lack a weight of its name
+    devices |= {"model.embed_tokens": "cpu", "lm_head": "cpu"}
+devices |= {f"model.layers.{layer}": "disk" for layer in range(config.num_hidden_layers)}
+with torch.inference_mode():
+    model = load_checkpoint_and_dispatch(
+        model, spec, device_map=devices, offload_folder=folder, dtype=torch.bfloat16, offload_buffers=True
+    )
+    token, past, taken = torch.ones(batch, 1, dtype=torch.int64), None, []
+    for _ in range(steps + 1):
+        start = time.perf_counter()
+        found = model(input_ids=token, past_key_values=past, use_cache=True)
+        token, past = found.logits[:, -1:].argmax(-1), found.past_key_values
+        taken.append(time.perf_counter() - start)
+print(json.dumps(taken[1:]))
+"""
+
+PEERS = {"llama.cpp": LLAMA_CPP, "accelerate": ACCELERATE}
+
+
+def forget(model: Path) -> None:
+    """Take the model out of the page cache: the limit does not count pages that another group brought there."""
+    for path in [model] if model.is_file() else model.iterdir():
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def run(code: str, arguments: list[str], limit_bytes: int) -> tuple[float, Limited]:
+    """Median seconds of a step in a fresh process under the limit."""
+    forget(Path(arguments[0]))
+    try:
+        done = run_within(limit_bytes, [sys.executable, "-c", code, *arguments], timeout_s=600)
+    except pytest.skip.Exception as reason:
+        raise SystemExit(f"this system cannot limit memory: {reason}") from reason
+    if done.returncode:
+        raise SystemExit(f"exit status {done.returncode}: {done.stderr[-2000:]}")
+    return median(json.loads(done.stdout.splitlines()[-1])), done
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("peer", choices=PEERS)
+    parser.add_argument("model")
+    parser.add_argument("--memory", required=True, help="limit of each process, e.g. 2GiB")
+    parser.add_argument("--steps", type=int, default=5, help="decode steps per turn")
+    parser.add_argument("--rounds", type=int, default=2, help="turns of each program")
+    parser.add_argument("--batch", type=int, default=1, help="sequences; llama.cpp runs one")
+    asked = parser.parse_args()
+    limit = parse_bytes(asked.memory)
+    own, peer, peaks = [], [], []
+    for number in range(asked.rounds + 1):
+        with tempfile.TemporaryDirectory(dir=Path(asked.model).parent) as folder:
+            arguments = [asked.model, str(int(limit * SHARE)), str(asked.steps), str(asked.batch), folder]
+            ours, within = run(QBENCH, arguments, limit)
+            if number == 0:
+                continue  # it wrote the file of streamed weights
+            theirs, peer_within = run(PEERS[asked.peer], arguments, limit)
+        own.append(ours)
+        peer.append(theirs)
+        peaks.append((within.peak_bytes, peer_within.peak_bytes))
+        print(f"qbench {ours:.3f} s per step, {asked.peer} {theirs:.3f} s", file=sys.stderr)
+    ratios = [theirs / ours for ours, theirs in zip(own, peer, strict=True)]
+    found = {"qbench_s": own, "peer": asked.peer, "peer_s": peer, "times_as_fast": median(ratios)}
+    print(json.dumps(found | {"limit_bytes": limit, "peak_bytes": peaks}))
+
+
+if __name__ == "__main__":
+    main()

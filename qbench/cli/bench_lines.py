@@ -10,6 +10,8 @@ from qbench.measure.metrics import Energy, Facts, Metrics, Samples, SpeedFigures
 from qbench.measure.offload import Offload
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics, VersusRatio
 from qbench.statistics.autocorrelation import told_of_few
+from qbench.statistics.estimate import Estimate
+from qbench.statistics.power import needed_samples
 from quant.present import present
 
 PHASES = ("pp", "tg")
@@ -100,8 +102,19 @@ def ratio_lines(result: Metrics) -> dict[str, str]:
     found, few = result.ratio or {}, None
     if not result.launches and any(ratio["low"] is not None for ratio in found.values()):
         few = told_of_few(num_rounds(samples_of(result)))
-    lines = {f"{phase} ratio": ratio_text(ratio) for phase, ratio in found.items()}
+    rounds = len(result.launches) if result.launches else num_rounds(samples_of(result)) if found else 0
+    unit = "launches" if result.launches else "rounds"
+    lines = {f"{phase} ratio": ratio_text(ratio) + decided_by(ratio, rounds, unit) for phase, ratio in found.items()}
     return lines | ({"few rounds": few} if few else {})
+
+
+def decided_by(ratio: Mapping[str, float | None], rounds: int, unit: str) -> str:
+    """ "; undecided: 120 rounds would decide a ratio as this one"; "" for a ratio that is decided or has no interval"""
+    estimate = Estimate.from_json(ratio)
+    if estimate.low is None or estimate.high is None or not estimate.low <= 1 <= estimate.high:
+        return ""
+    needed = needed_samples(rounds, estimate, neutral=1.0)
+    return "; undecided" + ("" if needed is None else f": {needed} {unit} would decide a ratio like this one")
 
 
 def launch_lines(result: Metrics) -> dict[str, str]:

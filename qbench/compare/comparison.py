@@ -188,7 +188,8 @@ def _speed(a: Record, b: Record, kept: KeptLaunches, left_out: list[str]) -> Ite
         launches = [_launches(record.figures, phase) for record in (a, b)]
         if ours is not None and theirs is not None:
             means = ours.estimate.value, theirs.estimate.value
-            yield Cell(phase, *means, "ratio", False, launched_ratio(ours, theirs), note=OF_LAUNCHES)
+            ratio, fewest = launched_ratio(ours, theirs), min(ours.num_launches, theirs.num_launches)
+            yield Cell(phase, *means, "ratio", False, ratio, note=OF_LAUNCHES, num_blocks=fewest)
         elif min(map(len, launches)) >= LEAST:
             ratio = launch_ratio(*launches)
             yield Cell(phase, one, other, "ratio", False, ratio, note=OF_LAUNCHES)

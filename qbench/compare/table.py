@@ -43,8 +43,9 @@ def make_grid(comparisons: Sequence[Comparison], *, long: bool = False) -> Grid:
 
 def _long(comparisons: Sequence[Comparison]) -> Grid:
     headings = ["metric", "A", "B", "change, B against A [95 %]", "verdict", "p (Holm)", "noise floor", "detectable"]
+    headings.append("decided by")
     rows = [[label, *_metric_row(cell)] for label, cell in _labelled(comparisons)]
-    numeric = [False, False, True, True, True, False, True, True, True]
+    numeric = [False, False, True, True, True, False, True, True, True, True]
     if len(comparisons) == 1:
         rows, numeric = [row[1:] for row in rows], numeric[1:]
     else:
@@ -68,6 +69,7 @@ def _metric_row(cell: Cell) -> list[str]:
         "exact" if cell.exact else text.probability(cell.holm_p_value),
         "exact" if cell.exact else text.distance(cell, cell.floor),
         text.distance(cell, cell.detectable) if cell.verdict == "same" and not cell.exact else "",
+        text.needed(cell),
     ]
 
 
@@ -98,7 +100,10 @@ def _short(cell: Cell) -> str:
     if cell.is_within_floor:
         return f"{words}; within the noise floor"
     if cell.verdict == "same" and not cell.exact:
-        return f"{words}; would find {text.distance(cell, cell.detectable)}"
+        more = text.needed(cell)
+        return f"{words}; would find {text.distance(cell, cell.detectable)}" + (
+            f", {more} would decide" if more else ""
+        )
     return words
 
 
@@ -127,7 +132,8 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
     if tested:
         notes.append(
             f"Verdicts: p < 0.05 among all {tested} tests of this table (Holm), and beyond the noise floor; intervals "
-            f'are 95 % each. Beside "same" stands the difference that would be found in {100 * POWER:.0f} % of cases.'
+            f'are 95 % each. Beside "same" stands the difference that would be found in {100 * POWER:.0f} % of cases, '
+            "and the number of blocks (windows or documents), items or launches that would decide the change seen here."
         )
     remarks: dict[str, list[str]] = {}
     for cell in cells:

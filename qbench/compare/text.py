@@ -99,6 +99,21 @@ def probability(p_value: float | None) -> str:
     return "< 0.001" if p_value < 1e-3 else f"{p_value:.3f}" if p_value < 0.1 else f"{p_value:.2f}"
 
 
+MOST_NEEDED = 1_000_000
+
+
+def needed(cell: Cell) -> str:
+    """ "410 blocks", "over 1,000,000 items": so many would decide a change as large as the one found; "" if none do"""
+    if cell.needed is None:
+        return ""
+    unit = "blocks"
+    if cell.metric.endswith("tok_s"):
+        unit = "launches"
+    elif cell.flips is not None or cell.unit is not None:
+        unit = "items"
+    return f"over {MOST_NEEDED:,} {unit}" if cell.needed > MOST_NEEDED else f"{cell.needed:,} {unit}"
+
+
 def flips(cell: Cell) -> str:
     """ "; 12 lost, 3 gained of 200" of a task's items."""
     if cell.flips is None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from qbench.statistics.estimate import ALPHA, Estimate
 from qbench.statistics.holm import holm
-from qbench.statistics.power import detectable_difference, detectable_flips, detectable_ratio
+from qbench.statistics.power import detectable_difference, detectable_flips, detectable_ratio, needed_samples
 from qbench.statistics.verdict import Verdict, verdict
 from quant.json_data import JsonData
 
@@ -35,10 +35,12 @@ class Cell(JsonData):
     flips           of a task's items
     note            why there is no interval, or what it leaves out
     is_tested       False: another cell tells of the same, so that it has no verdict and no part in the correction
-    num_blocks      or items of a task that the estimate is paired over; None: right or wrong ones, or no pairs
+    num_blocks      or items of a task that the estimate is paired over, or launches per side of a speed; None: right or
+                    wrong items, or no pairs
     protocol_hash   of the convention that a text was measured under, or of the task
     floor           how far the same model lies from itself, as a distance from the neutral value; None: not measured
     holm_p_value, verdict, detectable   given by `judge`, which sees the whole table
+    needed          blocks, items or launches that would decide a change as large as the one found; of a "same"
     """
 
     metric: str  # "kld", or with several conventions "kld (gptq-2048)"
@@ -58,6 +60,7 @@ class Cell(JsonData):
     holm_p_value: float | None = None
     verdict: Verdict | None = None
     detectable: float | None = None
+    needed: int | None = None
 
     @property
     def kind_of_metric(self) -> str:
@@ -79,7 +82,8 @@ def judge(cells: Sequence[Cell]) -> list[Cell]:
     for cell, adjusted in zip(cells, holm(p_values), strict=True):
         if adjusted is not None:
             cell = replace(cell, holm_p_value=adjusted, detectable=_detectable(cell, alpha))
-        judged.append(replace(cell, verdict=_verdict(cell)))
+        cell = replace(cell, verdict=_verdict(cell))
+        judged.append(replace(cell, needed=_needed(cell, alpha) if cell.verdict == "same" else None))
     return judged
 
 
@@ -111,6 +115,13 @@ def _verdict(cell: Cell) -> Verdict | None:
         p_value=0.0 if cell.exact else cell.holm_p_value,
         floor=cell.floor or 0.0,
     )
+
+
+def _needed(cell: Cell, alpha: float) -> int | None:
+    num_samples = cell.num_blocks if cell.flips is None else cell.flips.num_items
+    if num_samples is None or cell.exact:
+        return None
+    return needed_samples(num_samples, cell.estimate, neutral=NEUTRAL[cell.kind], floor=cell.floor or 0.0, alpha=alpha)
 
 
 def _detectable(cell: Cell, alpha: float) -> float | None:

@@ -41,6 +41,33 @@ def detectable_flips(flips: int, num_items: int, *, alpha: float = ALPHA, power:
     return max(fewest, _detectable(sqrt(flips), 0.0, alpha, power)) / num_items
 
 
+def needed_samples(
+    num_samples: int,
+    estimate: Estimate,
+    *,
+    neutral: float,
+    floor: float = 0.0,
+    alpha: float = ALPHA,
+    power: float = POWER,
+) -> int | None:
+    """Samples in all that would decide a difference as large as this one, so much of it as there is in truth.
+
+    num_samples  behind the estimate: blocks, items, rounds or launches. The error falls with their square root
+    neutral      1: a ratio, on a logarithmic scale; 0: a difference
+    returns      None without an interval, and for a difference up to the floor, which no number of samples decides
+    """
+    if estimate.low is None or estimate.high is None:
+        return None
+    scale = log if neutral else float
+    change = abs(scale(estimate.value))
+    error = (scale(estimate.high) - scale(estimate.low)) / WIDTH
+    if change <= floor or not error:
+        return None
+    found, of_power = NORMAL.inv_cdf(1 - alpha / 2), NORMAL.inv_cdf(power)
+    shares = (found + of_power) * error / change, of_power * error / (change - floor)
+    return max(num_samples, ceil(num_samples * max(shares) ** 2))
+
+
 def _detectable(error: float, floor: float, alpha: float, power: float) -> float:
     """So far beyond the threshold, be it that of the test or the floor, that the power is reached."""
     threshold = max(NORMAL.inv_cdf(1 - alpha / 2) * error, floor)

@@ -7,8 +7,10 @@ import pytest
 from support.close import assert_close
 
 from qbench.cli.bench import how_long
-from qbench.cli.bench_lines import energy_line, outliers_of, ratio_lines, readable
+from qbench.cli.bench_lines import decided_by, energy_line, outliers_of, ratio_lines, readable
 from qbench.measure.metrics import Energy, Metrics, Samples, Speed
+from qbench.statistics import Estimate
+from qbench.statistics.power import needed_samples
 
 QUICK = ("-p", "8", "-n", "2", "-r", "1", "--threads", "1")
 
@@ -79,6 +81,13 @@ def test_several_models_take_turns(qbench):
     assert second["peak_rss_bytes"] > 0 and second["samples"]["stopped"] == "repetitions"
     assert "of the first" in readable(Metrics.from_json(second))["pp ratio"]
     assert "pp ratio" not in readable(Metrics.from_json(first))
+
+
+def test_a_ratio_around_1_says_how_many_rounds_would_decide_it():
+    ratio = {"value": 1.01, "error": 0.01, "low": 0.98, "high": 1.04, "p_value": 0.5}
+    assert decided_by(ratio | {"low": 1.001}, 20, "rounds") == "" == decided_by(ratio | {"low": None}, 20, "rounds")
+    rounds = needed_samples(20, Estimate.from_json(ratio), neutral=1.0)
+    assert rounds > 20 and decided_by(ratio, 20, "rounds").startswith(f"; undecided: {rounds} rounds would decide")
 
 
 def test_several_launches_give_one_row_with_the_spread_between_them(qbench):

@@ -14,11 +14,13 @@ def test_one_pair_is_a_line_a_metric():
     grid = make_grid([compare_rows(BASE, ROWS[1], {PROTOCOL: {"perplexity": 1e-3, "kld": 1e-5, "same_top": 0.01}})])
     lines = {row[0]: row[1:] for row in grid.rows}
     assert list(lines) == ["perplexity", "mean KLD", "same top", "tg tok/s", "size"]
-    _, _, change, verdict, p, floor, detectable = lines["perplexity"]
-    assert (verdict, p, floor, detectable) == ("worse", "< 0.001", "0.1 %", "") and change.startswith("+0.4")
+    _, _, change, verdict, p, floor, detectable, needed = lines["perplexity"]
+    assert (verdict, p, floor, detectable, needed) == ("worse", "< 0.001", "0.1 %", "", "") and change.startswith(
+        "+0.4"
+    )
     assert lines["same top"][5] == "n/a", "an earlier record's floor of it is of another quantity"
     assert lines["tg tok/s"][2].endswith("[n/a]") and lines["tg tok/s"][3] == "n/a", "of one process each"
-    assert lines["size"][3:] == ["better", "exact", "exact", ""]
+    assert lines["size"][3:] == ["better", "exact", "exact", "", ""]
 
 
 def test_several_pairs_are_a_line_each():
@@ -27,6 +29,7 @@ def test_several_pairs_are_a_line_each():
     assert [row[0] for row in grid.rows] == ["q8_0", "q4_0"]
     perplexity = grid.headings.index("perplexity")
     assert grid.rows[0][perplexity].startswith("same") and "would find" in grid.rows[0][perplexity]
+    assert "blocks would decide" in grid.rows[0][perplexity]
     assert grid.rows[1][perplexity].startswith("worse +0.4")
     assert len(make_grid(table, long=True).rows) == sum(len(comparison.cells) for comparison in table)
 

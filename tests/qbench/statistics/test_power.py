@@ -2,7 +2,8 @@ import numpy as np
 from support.close import assert_close
 
 from qbench.statistics import Estimate, accuracy_difference, detectable_difference, detectable_flips, detectable_ratio
-from qbench.statistics.power import POWER
+from qbench.statistics.power import POWER, needed_samples
+from qbench.statistics.student import student_mean
 
 
 def test_a_detectable_difference_is_2_8_errors():
@@ -29,6 +30,27 @@ def test_six_flips_one_way_are_the_fewest_that_count():
     assert detectable_flips(0, 100) == 0.06
     assert accuracy_difference("1" * 6 + "0" * 94, "0" * 100)["p_value"] < 0.05
     assert accuracy_difference("1" * 5 + "0" * 95, "0" * 100)["p_value"] > 0.05
+
+
+def test_a_difference_of_two_errors_needs_twice_the_samples():
+    """(1.96 + 0.84) errors are found in 80 % of cases: 2 errors of n samples are so many of n * (2.8 / 2)**2."""
+    one = Estimate(0.02, 0.01, 0.02 - 0.01 * 1.959964, 0.02 + 0.01 * 1.959964)
+    assert needed_samples(100, one, neutral=0.0) == int(np.ceil(100 * (2.801585 / 2) ** 2))
+    assert needed_samples(100, one, neutral=0.0, floor=0.02) is None
+    assert needed_samples(100, one, neutral=0.0, floor=0.019) == int(np.ceil(100 * (0.841621 * 0.01 / 0.001) ** 2))
+    assert needed_samples(100, Estimate(0.02), neutral=0.0) is None
+    assert needed_samples(100, Estimate(0.0, 0.01, -0.02, 0.02), neutral=0.0) is None
+    ratio = Estimate(*(np.exp(x).item() for x in (0.02, 0.01)), np.exp(one.low).item(), np.exp(one.high).item())
+    assert needed_samples(100, ratio, neutral=1.0) == needed_samples(100, one, neutral=0.0)
+
+
+def test_so_many_samples_decide_as_often_as_said():
+    rng, runs, found = np.random.default_rng(0), 400, 0
+    first = Estimate(0.1, 0.1, 0.1 - 0.1 * 1.959964, 0.1 + 0.1 * 1.959964)  # of 100 samples with a spread of 1
+    needed = needed_samples(100, first, neutral=0.0)
+    for _ in range(runs):
+        found += student_mean(rng.normal(0.1, 1.0, needed)).p_value < 0.05
+    assert abs(found / runs - POWER) < 3 * np.sqrt(POWER * (1 - POWER) / runs)
 
 
 def test_what_is_called_detectable_is_detected_as_often_as_said():

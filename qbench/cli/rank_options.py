@@ -8,6 +8,7 @@ from contextlib import suppress
 import click
 
 from qbench.cli.count_option import count_option
+from qbench.cli.finite_range import FiniteRange
 from qbench.measure.host.machine import available_cores
 from qbench.rank_layout import CUTS, check_world, find_world
 from qbench.run_options import RunOptions
@@ -15,6 +16,7 @@ from quant.errors import InputError
 
 OPTIONS = ("--tp", "--pp", "--stages")
 RANK_FIELDS = ("tp", "stages", "cut")
+TIMEOUT = "--rank-timeout"
 
 
 def rank_options(command: Callable) -> Callable:
@@ -32,7 +34,21 @@ def _options(command: Callable, *stages: str) -> Callable:
     cut = click.option("--cut", type=click.Choice(CUTS), help=text)
     pp = count_option(*stages, help="Number of stages, each with some of the layers; torchrun starts the ranks")
     tp = count_option("--tp", help="Number of lanes, each with a part of every layer; torchrun starts the ranks")
-    return tp(pp(cut(command)))
+    text = "Longest wait for another rank, in seconds; the run then ends with its name"
+    wait = click.option(
+        TIMEOUT,
+        type=FiniteRange(min=0, min_open=True),
+        default=120.0,
+        show_default=True,
+        expose_value=False,
+        callback=_keep_timeout,
+        help=text,
+    )
+    return tp(pp(cut(wait(command))))
+
+
+def _keep_timeout(ctx: click.Context, _option: click.Parameter, seconds: float) -> None:
+    ctx.meta[TIMEOUT] = seconds
 
 
 def join(model: str, options: RunOptions) -> RunOptions:
@@ -48,7 +64,7 @@ def join(model: str, options: RunOptions) -> RunOptions:
     from qbench.runtime.parallel import agree, join_ranks
     from qbench.sources import open_source
 
-    ranks = join_ranks(options.layout)
+    ranks = join_ranks(options.layout, click.get_current_context().meta[TIMEOUT])
     code = code_version()
     agree(
         ranks,

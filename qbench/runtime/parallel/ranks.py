@@ -18,7 +18,6 @@ from qbench.rank_layout import RankLayout, check_world, farewells
 from qbench.runtime.parallel.traffic import Traffic
 from quant.errors import InputError
 
-DEFAULT_TIMEOUT_S = 120.0
 # After a time-out the ranks that wait for the same one end at about the same moment: so long for their words to come.
 GRACE_S = 1.0
 POLL_S = 0.02
@@ -38,7 +37,7 @@ class Ranks:
     place      the part of the run that is under way, for messages
     """
 
-    def __init__(self, layout: RankLayout, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(self, layout: RankLayout, timeout_s: float) -> None:
         import torch.distributed as dist  # slow, and of no use to one rank
 
         world = check_world(layout)
@@ -193,7 +192,7 @@ class Ranks:
 _joined: list[Ranks] = []
 
 
-def join_ranks(layout: RankLayout, timeout_s: float = DEFAULT_TIMEOUT_S) -> Ranks:
+def join_ranks(layout: RankLayout, timeout_s: float) -> Ranks:
     """The ranks of this process, joined at the first call. Only rank 0 keeps its stdout and stderr.
 
     raises   InputError for a process that torchrun did not start, and for another number of ranks than the layout's

@@ -1,11 +1,12 @@
 """--tp and --pp on the command line: processes that find each other, and their one line if something is wrong."""
 
 import json
+import signal
 import sys
 from subprocess import run
 
 import pytest
-from support.launched_ranks import run_ranks
+from support.launched_ranks import run_ranks, start_ranks
 
 from qbench.cli.main import main
 
@@ -47,6 +48,28 @@ def test_an_error_of_another_rank_reaches_rank_0(tmp_path):
     assert [end.status for end in ends] == [2, 2]
     (line,) = ends[0].err.splitlines()
     assert line.startswith("qbench: rank 1 on ") and "lost.gguf" in line
+
+
+@pytest.mark.parametrize(
+    ("sent", "did"),
+    [
+        (signal.SIGKILL, "ended, in forward pass "),
+        pytest.param(signal.SIGSTOP, "did not answer for 3 s, in forward pass ", marks=pytest.mark.exhaustive("slow")),
+    ],
+)
+def test_a_rank_that_dies_or_hangs_is_named(sent, did):
+    command = ("generate", "ref:llama", "--prompt", "The", "-n", "900", "--tp", "2", "--rank-timeout", "3")
+    ranks = start_ranks([command] * 2)
+    assert ranks[0].stdout.read(1)  # it generates
+    ranks[1].send_signal(sent)
+    try:
+        _, errors = ranks[0].communicate(timeout=60)
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert ranks[0].returncode == 2
+    (line,) = errors.splitlines()
+    assert line.startswith("qbench: rank 1 on ") and did in line and line.endswith("of rank 0; the run is over")
 
 
 @pytest.mark.parametrize(

@@ -94,14 +94,20 @@ function subjectHead(kind, name) {
 }
 
 const THEMES = { "": "as the system", light: "light", dark: "dark" };
+let SHOWN_THEME = "";
 
 function nextTheme() {
   const names = Object.keys(THEMES),
     now = document.documentElement.dataset.theme || "";
-  const next = names[(names.indexOf(now) + 1) % names.length];
-  if (next) document.documentElement.dataset.theme = next;
+  SHOWN_THEME = names[(names.indexOf(now) + 1) % names.length];
+  document.getElementById("theme").textContent = `Theme: ${THEMES[SHOWN_THEME]}`;
+  inTheme(SHOWN_THEME);
+}
+
+// Paper is white, so the page is printed in the light theme whatever the screen has.
+function inTheme(name) {
+  if (name) document.documentElement.dataset.theme = name;
   else delete document.documentElement.dataset.theme;
-  document.getElementById("theme").textContent = `Theme: ${THEMES[next]}`;
   redraw();
 }
 
@@ -115,6 +121,8 @@ async function start() {
   TRAY = new Tray(TABLE, document.getElementById("tray"));
   document.getElementById("theme").addEventListener("click", nextTheme);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  addEventListener("beforeprint", () => inTheme("light"));
+  addEventListener("afterprint", () => inTheme(SHOWN_THEME));
   let pending,
     width = innerWidth;
   addEventListener("resize", () => {

@@ -203,7 +203,7 @@ async function drawPolicyPlot(element, table, all, cost) {
     yaxis: axis("mean KLD, nats, log", {
       type: "log",
       range: yRange.map(Math.log10),
-      ...ticks125(...yRange, (kld) => (kld < 1e-3 ? kld.toExponential(0) : String(Number(kld.toPrecision(1)))), false),
+      ...ticks125(...yRange, shortNumber, false),
     }),
   };
   const traces = [...lines.values()].map((members) => policyTrace(table, members, front, yRange[0]));
@@ -279,6 +279,10 @@ function ticks125(low, high, tell, sparse) {
       if (value >= low && value <= high) values.push(value);
     }
   return { tickmode: "array", tickvals: values, ticktext: values.map(tell) };
+}
+
+function shortNumber(value) {
+  return value < 1e-3 ? value.toExponential(0) : String(Number(value.toPrecision(1)));
 }
 
 function bytesText(bytes) {

@@ -39,7 +39,10 @@ function logTicks(points) {
     points.map((p) => p.height),
     0.12,
   );
-  if (high - low < 1.5) return { dtick: "D1" };
+  if (high - low < 1.5) {
+    const ticks = ticks125(10 ** low, 10 ** high, shortNumber, false);
+    return ticks.tickvals.length > 1 ? ticks : { dtick: "D1" };
+  }
   return { dtick: 1, minor: { dtick: "D2", showgrid: false, ticks: "outside", ticklen: 2, tickcolor: colour("rule") } };
 }
 

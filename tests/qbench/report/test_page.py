@@ -202,7 +202,7 @@ def test_two_picked_rows_are_compared(measured):
 
 
 def names_of_metrics(page) -> list[str]:
-    return page.locator("tbody th").all_inner_texts()
+    return page.locator("tbody th").all_text_contents()
 
 
 def test_unlike_protocols_machines_and_models_do_not_compare_and_say_in_what(measured):
@@ -274,3 +274,23 @@ def test_thousands_of_rows_scroll_with_few_in_the_document(opened):
 )
 def test_rows_of_other_caches_bear_their_names(desk, row, expected):
     assert desk.page.evaluate("row => keptAs({ value: (key) => row[key] }, 0)", row) == expected
+
+
+def test_a_dark_page_is_printed_light_and_without_its_controls(opened):
+    window = opened(sweep_records(), scheme="dark")
+    page = drawn(window.page)
+    dark = page.evaluate(GROUND)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert page.evaluate(GROUND) != dark
+    assert not any(page.locator(control).first.is_visible() for control in ("#theme", ".filters", "input"))
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="screen")
+    assert page.evaluate(GROUND) == dark and page.locator("#theme").is_visible()
+
+
+def test_a_log_axis_within_a_decade_names_numbers(opened):
+    window = opened(sweep_records()[:2])
+    labels = drawn(window.page).locator(".plot").first.locator(".ytick text").all_text_contents()
+    values = [float(label) for label in labels]
+    assert len(values) > 1 and values == sorted(set(values))

@@ -27,6 +27,7 @@ class Measured:
     num_levels, run      see `quant.formats.Codes`; 0 for plain floats
     num_bad_scales       weights under a scale that is NaN or inf, or that the format has no place for
     scale_min, scale_max magnitudes of the scales of weights that are not 0; of plain floats, the weights' own
+    largest, smallest    the two magnitudes at either end, apart from 0, the outermost first; of plain floats alone
     exponents            power of two -> weights whose such scale lies below it and not below its half
     num_dead_groups      groups of zeros; `num_killed_groups` of them are not so in the reference
     signal, noise        sum of the reference's squares and of the differences' squares; None without a reference
@@ -44,6 +45,8 @@ class Measured:
     num_bad_scales: int = 0
     scale_min: float = float("inf")
     scale_max: float = 0.0
+    largest: tuple[float, ...] = ()
+    smallest: tuple[float, ...] = ()
     exponents: dict[int, int] = field(default_factory=dict)
     num_groups: int = 0
     num_dead_groups: int = 0
@@ -89,7 +92,7 @@ def measure(name: str, qtensor: QTensor, reference: QTensor | None) -> Measured:
             original = None if reference is None else dequantize(_take(reference, rows))
             measured.num_not_finite += int(weight.size - np.isfinite(weight).sum())
             if weight.ndim == 1:
-                _add_scales(measured, np.abs(weight))
+                _add_floats(measured, weight)
             else:
                 _add_codes(measured, read_codes(chunk), weight)
                 _add_groups(measured, chunk, weight, original)
@@ -110,7 +113,7 @@ def _take(qtensor: QTensor, rows: slice) -> QTensor:
 
 def _add_codes(measured: Measured, codes: Codes | None, weight: np.ndarray) -> None:
     if codes is None:
-        _add_scales(measured, np.abs(weight))
+        _add_floats(measured, weight)
         return
     measured.num_levels, measured.run = codes.num_levels, codes.run
     used = codes.scale != 0
@@ -121,6 +124,19 @@ def _add_codes(measured: Measured, codes: Codes | None, weight: np.ndarray) -> N
         bad |= (codes.scale < 0) | (~used & (codes.level != 0))
     measured.num_bad_scales += int(bad.sum())
     _add_scales(measured, np.abs(codes.scale[weight != 0]))
+
+
+def _add_floats(measured: Measured, weight: np.ndarray) -> None:
+    """Magnitudes of plain floats: as scales, and the two at either end."""
+    magnitude = np.abs(weight)
+    _add_scales(measured, magnitude)
+    known = magnitude[np.isfinite(magnitude) & (magnitude > 0)]
+    ends = min(2, known.size)
+    if ends:
+        high = np.partition(known, known.size - ends)[known.size - ends :].tolist()
+        low = np.partition(known, ends - 1)[:ends].tolist()
+        measured.largest = tuple(sorted([*measured.largest, *high], reverse=True)[:2])
+        measured.smallest = tuple(sorted([*measured.smallest, *low])[:2])
 
 
 def _add_scales(measured: Measured, scale: np.ndarray) -> None:

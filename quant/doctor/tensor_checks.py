@@ -12,6 +12,9 @@ SATURATION_FACTOR, MOST_SATURATION = 2.0, 0.9
 # Powers of two between the median scale and the largest. One flipped exponent bit of a float16 below 1 is 16 of them;
 # outlier rows and channels of real models stay below 10. Single weights and biases spread wider than scales do.
 SCALE_OCTAVES, FLOAT_OCTAVES = 11, 17
+# Powers of two between the outermost magnitude of plain floats and the next one. Around 0 weights lie evenly, so the
+# smallest is below 2^-16 of the second in one tensor of 65536. Single outliers of real models are a few times the next.
+GAP_BELOW, GAP_ABOVE = 16, 6
 # Of groups, in a tensor whose reference is not known. Padding of a vocabulary is zeros, so embedding and head may have
 # any number of them.
 MOST_DEAD = 0.01
@@ -49,6 +52,19 @@ def scale_range(tensor: Measured) -> str | None:
     return None
 
 
+def lone_weight(tensor: Measured) -> str | None:
+    """A magnitude that no other comes near, as an exponent bit that flipped leaves; unless `scale_range` reports it."""
+    if scale_range(tensor) is not None:
+        return None
+    if len(tensor.largest) == 2 and tensor.largest[0] >= 2.0**GAP_ABOVE * tensor.largest[1]:
+        most, second = tensor.largest
+        return f"one weight of magnitude {most:.4g} is over 2^{GAP_ABOVE} times the next, {second:.4g}: a flipped bit?"
+    if len(tensor.smallest) == 2 and tensor.smallest[0] <= 2.0**-GAP_BELOW * tensor.smallest[1]:
+        least, second = tensor.smallest
+        return f"one weight of magnitude {least:.4g} is below 2^-{GAP_BELOW} of the next, {second:.4g}: a flipped bit?"
+    return None
+
+
 def sqnr(tensor: Measured) -> str | None:
     if tensor.sqnr_db is None:
         return None
@@ -75,6 +91,7 @@ TENSOR_CHECKS: dict[str, Callable[[Measured], str | None]] = {
     "finite": not_finite,
     "saturation": saturation,
     "scale range": scale_range,
+    "lone weight": lone_weight,
     "sqnr": sqnr,
     "dead groups": dead_groups,
 }

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import platform
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,18 +60,44 @@ def temporary_path(path: Path, replaces: Callable[[Path], bool], needed_bytes: i
     raises   InputError as `atomic_file`, and for every OSError of the block
     """
     check_target(path, replaces, needed_bytes)
-    folder = path.parent
-    temp = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    folder, number = path.parent, f"{platform.node()}-{os.getpid()}"
+    temp = path.with_name(f".{path.name}.tmp-{number}")
+    _remove_leftovers(path)
     try:
         yield temp
         fsync(folder)
     except OSError as error:
         raise InputError(f"{path}: cannot write: {_reason(error)}") from error
     finally:
-        if temp.is_dir():
-            shutil.rmtree(temp, ignore_errors=True)
-        else:
-            temp.unlink(missing_ok=True)
+        _remove(temp)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove the temporary files of `path` whose process was killed; those of other machines stay."""
+    prefix = f".{path.name}.tmp-{platform.node()}-"
+    for found in path.parent.iterdir():
+        number = found.name.removeprefix(prefix)
+        if found.name.startswith(prefix) and number.isdigit() and not _is_other_process(int(number)):
+            _remove(found)
+
+
+def _is_other_process(number: int) -> bool:
+    if number == os.getpid():
+        return False
+    try:
+        os.kill(number, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _remove(temp: Path) -> None:
+    if temp.is_dir():
+        shutil.rmtree(temp, ignore_errors=True)
+    else:
+        temp.unlink(missing_ok=True)
 
 
 def check_target(path: Path, replaces: Callable[[Path], bool], needed_bytes: int = 0) -> None:

@@ -1,9 +1,11 @@
 import errno
 import os
+import platform
 import resource
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -140,3 +142,29 @@ def test_directory_failure_leaves_nothing(tmp_path):
 def test_space_is_checked_before_the_work(tmp_path):
     with pytest.raises(InputError, match="are needed"), atomic_file(tmp_path / "out", needed_bytes=10**18):
         pytest.fail("the block must not run")
+
+
+@pytest.mark.parametrize(
+    "make", [atomic_file, lambda path: atomic_dir(path, replaces=Path.is_dir)], ids=["file", "dir"]
+)
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path, make):
+    """Its own number may come again; those of processes that live, and of other machines, stay."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    host = platform.node()
+    stay = [f".out.tmp-{host}-{os.getppid()}", f".out.tmp-elsewhere-{gone.pid}", f".other.tmp-{host}-{gone.pid}"]
+    for name in (*stay, f".out.tmp-{host}-{gone.pid}"):
+        (tmp_path / name).write_text("half")
+    (tmp_path / f".out.tmp-{host}-{os.getpid()}").mkdir()
+    with make(tmp_path / "out") as temp:
+        if temp.is_dir():
+            temp = temp / "file"
+        temp.write_text("whole")
+    assert names(tmp_path) == sorted([*stay, "out"])
+
+
+def test_two_threads_do_not_take_each_others_file(tmp_path):
+    with atomic_file(tmp_path / "one") as one, atomic_file(tmp_path / "two") as two:
+        one.write_text("1")
+        two.write_text("2")
+    assert (tmp_path / "one").read_text() == "1" and (tmp_path / "two").read_text() == "2"

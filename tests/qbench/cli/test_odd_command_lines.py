@@ -1,0 +1,75 @@
+"""Odd command lines: whatever the words are, exit status 0, 1 or 2, one line of error, and no traceback."""
+
+import importlib
+import signal
+from random import Random
+
+import click
+import pytest
+
+from qbench.cli.main import COMMANDS
+
+# Those that measure the machine, and need no model to begin with, would run for minutes.
+SLOW = {"info", "kernels", "selftest", "breakeven", "mla"}
+WORDS = (
+    "", " ", "0", "-1", "1", "99999999999999999999", "nan", "inf", "1e400", "0x10", "\u0663", "1,2,,3", ",", "all",
+    "list", "a" * 5000, "{}", "[1]", "%s%n", "../..", "/dev/null", "/", ".", "~", "-", "--", "no/such", "ref:",
+    "ref:llama", "rand:tiny", "rand:", "shape:", "hf:", "window:", "window:-1", "sinks:4+", "h2o:9", "1GiB", "-1GiB",
+    "1e9TiB", "f32", "kv-int8", "q4_0", "q4_0+kv-int8", "+", "\udcff", "\u202e", "'; drop table records; --", "*",
+    "a\nb",
+)  # fmt: skip
+MODELS = ("rand:tiny", "no/such", "", "/dev/null", ".", "ref:lama", "rand:tiny:q4_0")
+SEED, COUNT, FEW = 7, 300, 15
+
+
+def odd_command_line(number: int) -> list[str]:
+    """A command with odd arguments and up to three of its options with odd values."""
+    rng = Random(f"{SEED} {number}")
+    name = rng.choice([name for name in COMMANDS if name not in SLOW])
+    params = importlib.import_module(f"qbench.cli.{name}").command.params
+    options = [param for param in params if isinstance(param, click.Option) and param.opts != ["--help"]]
+    words = [name]
+    for param in params:
+        if isinstance(param, click.Argument):
+            words += [rng.choice(MODELS) for _ in range(rng.choice((0, 1, 1, 1, 2)))]
+    for option in rng.sample(options, min(len(options), rng.randrange(4))):
+        words.append(rng.choice([*option.opts, *option.secondary_opts]))
+        if not option.is_flag:
+            words.append(rng.choice(WORDS))
+    if rng.random() < 0.1:
+        words.insert(rng.randrange(len(words) + 1), rng.choice(WORDS))
+    return words
+
+
+class Hang(BaseException):
+    """A command line took its seconds of CPU time."""
+
+
+def give_up(*_) -> None:
+    raise Hang
+
+
+@pytest.fixture
+def limited(tmp_path, monkeypatch):
+    """An empty folder to work in, 20 s of CPU time, and no measurement that would begin."""
+    monkeypatch.chdir(tmp_path)
+    before = signal.signal(signal.SIGPROF, give_up)
+    signal.setitimer(signal.ITIMER_PROF, 20)
+    yield
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.signal(signal.SIGPROF, before)
+
+
+def cases() -> list:
+    left_out = pytest.mark.exhaustive("300 command lines")
+    return [pytest.param(number, marks=() if number < FEW else left_out) for number in range(COUNT)]
+
+
+@pytest.mark.parametrize("number", cases())
+def test_no_command_line_ends_in_a_traceback(number, qbench, limited):
+    words = odd_command_line(number)
+    outcome = qbench(*words)
+    assert outcome.status in (0, 1, 2), (words, outcome.err[-500:])
+    assert "Traceback" not in outcome.err and len(outcome.err) < 20_000, words
+    if outcome.status == 2:
+        assert outcome.err.strip().splitlines()[-1].startswith(("qbench: ", "Try ", "Error: ")), (words, outcome.err)

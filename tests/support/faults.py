@@ -1,0 +1,238 @@
+"""`python -m support.faults`: commands that are killed, or whose disk fails, at a chosen call; and what must hold then.
+
+Run in tests/. Prints one JSON line per scenario; exit status 1 if a promise is broken.
+"""
+
+import argparse
+import errno
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from support.sample_records import make_record
+
+SOURCE = Path(__file__).with_name("faults.c")
+CALIBRATED = ("--samples", "2", "--seq-len", "64")
+# One recipe per method and container.
+RECIPES = {
+    "rtn-gguf": ("q4_0",),
+    "rtn-hf": ("rtn-w4g128",),
+    "imatrix": ("imatrix-q4_0", *CALIBRATED),
+    "gptq": ("gptq-w4g128", *CALIBRATED),
+    "gptq-gguf": ("gptq-q4_0", *CALIBRATED),
+    "awq": ("awq-w4g128", *CALIBRATED),
+    "smoothquant": ("smoothquant-w8a8", *CALIBRATED),
+    "llm-int8": ("llm-int8-outliers", *CALIBRATED),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """at      number of the call that fails, from 1
+    action  "kill", "short", or the number of an error
+    stays   whether later calls fail, too
+    """
+
+    calls: str
+    action: str
+    at: int = 1
+    stays: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """command  in a folder that `prepare` filled; writes below `out` there
+    holds    says which promise `out` breaks after a fault, None if none, given the `out` of a run without one
+    """
+
+    name: str
+    command: tuple[str, ...]
+    prepare: Callable[[Path], None]
+    holds: Callable[[Path, Path], str | None]
+
+
+@cache
+def library() -> Path:
+    """The compiled library. raises FileNotFoundError if there is no compiler"""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or sys.platform != "linux":
+        raise FileNotFoundError("needs a C compiler and Linux")
+    path = Path(tempfile.mkdtemp(prefix="qbench-faults-")) / "faults.so"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", path, SOURCE, "-ldl"], check=True)
+    return path
+
+
+def run(scenario: Scenario, folder: Path, fault: Fault | None = None) -> tuple[subprocess.CompletedProcess, int]:
+    """The command's end, and the number of its calls of the fault's kind (of writes without a fault)."""
+    out, counted = folder / "out", folder / "count"
+    counted.unlink(missing_ok=True)
+    environment = os.environ | {
+        "LD_PRELOAD": str(library()),
+        "FAULT_UNDER": str(out),
+        "FAULT_CALLS": fault.calls if fault else "write",
+        "FAULT_COUNT": str(counted),
+    }
+    if fault is not None:
+        environment |= {"FAULT_ACTION": fault.action, "FAULT_AT": str(fault.at)} | (
+            {"FAULT_STAYS": "1"} if fault.stays else {}
+        )
+    command = [sys.executable, "-m", "qbench.cli.main", *scenario.command]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return done, int(counted.read_text() or 0) if counted.exists() else 0
+
+
+def prepared(scenario: Scenario, parent: Path, name: str) -> Path:
+    folder = parent / name
+    (folder / "out").mkdir(parents=True)
+    scenario.prepare(folder)
+    return folder
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Relative path -> hash of each file below the folder."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def whole_or_absent(out: Path, golden: Path) -> str | None:
+    """An artifact under its own name is the whole one; others are temporary, and their names begin with a dot."""
+    found = {name: digest for name, digest in digests(out).items() if not name.startswith(".")}
+    if found and found != digests(golden):
+        return f"an artifact that is not whole: {sorted(found)}"
+    return None
+
+
+def rows_or_none(out: Path, golden: Path) -> str | None:
+    """Each line of records is one of the golden lines, but for a torn last one."""
+    expected = {line for path in golden.rglob("*.jsonl") for line in path.read_bytes().splitlines()}
+    for path in out.rglob("*.jsonl"):
+        *lines, _torn = path.read_bytes().split(b"\n")
+        wrong = [line for line in lines if line and line not in expected]
+        if len(wrong) > 1:
+            return f"{path.name}: {len(wrong)} lines are no rows"
+    return None
+
+
+def kept_rows(folder: Path) -> None:
+    rows = (json.dumps(make_record(recipe)) for recipe in ("bf16", "q8_0", "q4_0", "q6_k"))
+    (folder / "rows.jsonl").write_text("\n".join(rows) + "\n")
+
+
+def nothing(folder: Path) -> None:
+    pass
+
+
+def quantizing(name: str) -> Scenario:
+    recipe, *more = RECIPES[name]
+    target = "out/model.gguf" if "gguf" in name or name == "imatrix" else "out/model"
+    command = ("quantize", "ref:llama", "--recipe", recipe, "-o", target, "--threads", "1", *more)
+    return Scenario(f"quantize {name}", command, nothing, whole_or_absent)
+
+
+KEEPING = Scenario("report --keep", ("report", "rows.jsonl", "--keep", "out/kept.jsonl"), kept_rows, rows_or_none)
+SCENARIOS = (*map(quantizing, RECIPES), KEEPING)
+
+
+def outcome(scenario: Scenario, golden: Path, parent: Path, fault: Fault) -> str | None:
+    """The promise that is broken by the fault and a run after it, None if none is.
+
+    After a kill or a full disk nothing under the artifact's own name is half there; a run without the fault then ends
+    in the same bytes as one that met none, and leaves nothing else.
+    """
+    folder = Path(tempfile.mkdtemp(dir=parent))
+    (folder / "out").mkdir()
+    scenario.prepare(folder)
+    done, _ = run(scenario, folder, fault)
+    if fault.action == "kill":
+        if done.returncode not in (0, -signal.SIGKILL):
+            return f"status {done.returncode}: {done.stderr[-300:]}"
+    elif fault.action == "short":
+        if done.returncode != 0:
+            return f"status {done.returncode}: {done.stderr[-300:]}"
+    elif done.returncode not in (0, 2) or "Traceback" in done.stderr:
+        return f"status {done.returncode}: {done.stderr[-300:]}"
+    elif done.returncode == 2 and not done.stderr.strip().splitlines()[-1].startswith("qbench: "):
+        return f"no reason is given: {done.stderr[-300:]}"
+    if (broken := scenario.holds(folder / "out", golden)) is not None:
+        return broken
+    resumed = Scenario(scenario.name, (*scenario.command, "--resume"), nothing, scenario.holds)
+    again, _ = run(resumed if "quantize" in scenario.name else scenario, folder)
+    if again.returncode != 0:
+        return f"the run after it: status {again.returncode}: {again.stderr[-300:]}"
+    found = lines(folder / "out") if scenario is KEEPING else digests(folder / "out")
+    expected = lines(golden) if scenario is KEEPING else digests(golden)
+    shutil.rmtree(folder)
+    return None if found == expected else f"the run after it ends in something else: {found} instead of {expected}"
+
+
+def lines(out: Path) -> list[bytes]:
+    """Rows that can be read."""
+    found = []
+    for path in sorted(out.rglob("*.jsonl")):
+        for line in path.read_bytes().splitlines():
+            try:
+                json.loads(line)
+            except ValueError:
+                continue
+            found.append(line)
+    return found
+
+
+def faults(rng: random.Random, num_calls: int, count: int) -> list[Fault]:
+    """Kills at random calls."""
+    return [Fault("write", "kill", rng.randint(1, max(num_calls, 1))) for _ in range(count)]
+
+
+def broken_disks(num_calls: int) -> list[Fault]:
+    """A disk that is full, read-only or broken from the middle on, and reads and writes that are cut short."""
+    middle = max(num_calls // 2, 1)
+    errors = (errno.ENOSPC, errno.EROFS, errno.EIO)
+    return [
+        *(Fault("write", str(number), middle, stays=True) for number in errors),
+        Fault("write", str(errno.EIO), max(num_calls, 1)),
+        Fault("write", "short"),
+        Fault("read", "short"),
+    ]
+
+
+def golden_run(scenario: Scenario, parent: Path) -> tuple[Path, int]:
+    folder = prepared(scenario, parent, "golden")
+    done, num_calls = run(scenario, folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "out", num_calls
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", help="scenarios whose name has this text")
+    options = parser.parse_args(argv)
+    rng, status = random.Random(options.seed), 0
+    chosen = [one for one in SCENARIOS if not options.only or options.only in one.name]
+    for scenario in chosen:
+        with tempfile.TemporaryDirectory() as parent:
+            golden, num_calls = golden_run(scenario, Path(parent))
+            kills = faults(rng, num_calls, -(-options.kills // len(chosen)))
+            broken = []
+            for fault in (*kills, *broken_disks(num_calls)):
+                if (why := outcome(scenario, golden, Path(parent), fault)) is not None:
+                    broken.append({"fault": repr(fault), "why": why})
+        row = {"scenario": scenario.name, "calls": num_calls, "kills": len(kills), "broken": broken}
+        print(json.dumps(row), flush=True)
+        status = status or int(bool(broken))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qbench.calibration.open_subject import open_subject
-from qbench.compute import EXACT, FLOAT32
+from qbench.compute import FLOAT32
 from qbench.measure.metrics import AttentionDelta
 from qbench.progress import Progress
 from qbench.quality.attention_delta import DeltaSums
@@ -92,15 +92,14 @@ def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int
 
 
 def verdict(delta: AttentionDelta, floor: AttentionDelta, options: RunOptions) -> str:
-    """Stages alone, and the gathering cut with compute exact or float32, have to be equal; the rest, below the floor.
+    """Stages and the gathering cut have to be equal; the summing cut, below the floor.
 
-    With compute fast, the gathering cut may choose other kernels for smaller matrices. With compute float32 the floor
-    is 0, so it is the largest logit difference that a change of the order of float32 sums makes.
+    With compute float32 the floor is 0, so it is the largest logit difference that another order of float32 sums makes.
     """
     if delta.max_logit == 0:
         return EQUAL
     layout = options.layout
-    if layout.tp == 1 or (layout.cut == GATHER and options.compute in (EXACT, FLOAT32)):
+    if layout.tp == 1 or layout.cut == GATHER:
         return NOT_EQUAL
     if options.compute == FLOAT32:
         return WITHIN if (delta.max_logit or np.inf) <= FLOAT32_DELTA else ABOVE

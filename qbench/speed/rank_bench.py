@@ -14,7 +14,7 @@ from qbench.progress import Progress
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.parallel import RankModel
-from qbench.runtime.parallel.traffic import Traffic, expected_traffic
+from qbench.runtime.parallel.traffic import Exchanges, Traffic, expected_traffic
 from qbench.speed.interleaved import random_tokens
 from qbench.speed.speed import time_model
 from qbench.speed.speed_case import SpeedCase
@@ -103,7 +103,9 @@ def measure_exchange(model: RankModel, case: SpeedCase, phase: str) -> Exchange:
     ranks.traffic.restart()
     seconds = timed.seconds(tokens[:, case.depth :][:, :count].tolist(), count if phase == "pp" else 1)
     of_ranks = [Traffic.from_json(json.loads(text)) for text in ranks.tell(phase, json.dumps(ranks.traffic.to_json()))]
-    exchanges = [json.loads(text) for text in ranks.tell("exchanges", json.dumps(model.exchanges))]
+    exchanges = [
+        Exchanges.from_json(json.loads(text)) for text in ranks.tell("exchanges", json.dumps(model.exchanges.to_json()))
+    ]
     expected = [
         expected_traffic(ranks.layout, rank, traffic, exchanges=exchanges[rank], hidden_size=model.config.hidden_size)
         for rank, traffic in enumerate(of_ranks)

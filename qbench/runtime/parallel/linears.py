@@ -15,13 +15,15 @@ from quant.qtensor import QTensor
 class LaneLinears(FusedLinears):
     """One linear whose weight the lanes share; never a part of a larger call of cpu_kernels.
 
-    exchanges  values per token of each exchange that a product needs, as this lane sends them
+    exchanges     values per token of each exchange that a product needs, as this lane sends them
+    is_tokenwise  whether cpu_kernels are known to compute each token without a look at the others of the call
     """
 
     exchanges: tuple[int, ...]
 
     def __init__(self, qtensor: QTensor, bias: Tensor | None, impl: str, ranks: Ranks) -> None:
         super().__init__([qtensor], [None], impl)
+        self.is_tokenwise = self.group is not None and not self.group.shares
         self.group = None
         self.bias = bias
         self.ranks = ranks
@@ -71,6 +73,22 @@ class SummedLinears(LaneLinears):
         else:
             largest = rows.new_zeros(len(rows), 1)
         return torch.cat([rows, largest], dim=1).view(*x.shape[:-1], -1)
+
+
+class HeadLinears(LaneLinears):
+    """The output head, cut by rows of the vocabulary: the logits of all lanes side by side, those of one rank.
+
+    widths   rows of each lane
+    """
+
+    def __init__(self, qtensor: QTensor, impl: str, ranks: Ranks, widths: Sequence[int]) -> None:
+        super().__init__(qtensor, None, impl, ranks)
+        self.widths = widths
+        self.exchanges = (widths[ranks.lane],)
+
+    def _product(self, x: Tensor) -> Tensor:
+        (y,) = self._products(x)
+        return torch.cat(self.ranks.gather(y, self.widths), dim=-1)
 
 
 class GatheredLinears(LaneLinears):

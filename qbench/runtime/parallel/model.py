@@ -9,18 +9,19 @@ from qbench.runtime.caches.step import Step
 from qbench.runtime.model import Model
 from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.shard import Shard
+from qbench.runtime.parallel.traffic import Exchanges
 
 
 class RankModel(Model):
     """A Model whose call every rank makes with the same tokens, and which returns the same logits to all of them.
 
     config     of this rank's layers and heads
-    exchanges  values per token of every exchange between lanes, of all layers of this rank
+    exchanges  those between the lanes of this stage, in one forward pass
     """
 
     ranks: Ranks
     shard: Shard
-    exchanges: list[int]
+    exchanges: Exchanges
 
     def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
         ranks, traffic = self.ranks, self.ranks.traffic

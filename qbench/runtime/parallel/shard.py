@@ -34,6 +34,7 @@ class Shard:
     layers    of the model, those of this rank
     ranges    "heads", "kv_heads" (both as rows, head_dim each), "features" -> the range of every lane
     hidden    range of output rows of every lane, of the output and down projections under cut "gather"
+    vocabulary  range of rows of every lane, of the output head
     """
 
     layout: RankLayout
@@ -41,6 +42,7 @@ class Shard:
     layers: range
     ranges: dict[str, list[slice]]
     hidden: list[slice]
+    vocabulary: list[slice]
 
     @property
     def lane(self) -> int:
@@ -55,7 +57,7 @@ class Shard:
         return self.layout.stage(self.rank) == self.layout.pp - 1
 
     def config(self, config: ModelConfig) -> ModelConfig:
-        """That of the layers and heads that this rank holds; its embedding and head are whole."""
+        """That of the layers and heads that this rank holds; its embedding is whole."""
         layers = self.layers
         sizes = {name: _size(ranges[self.lane]) for name, ranges in self.ranges.items()}
         moe = config.moe
@@ -75,6 +77,13 @@ class Shard:
         """Input and output features of every lane, of the output or down projection `name` under cut "gather"."""
         ranges = self.ranges[COLUMNS[name]]
         return [_size(each) for each in ranges], [_size(each) for each in self.hidden]
+
+    def head_part(self, qtensor: QTensor) -> QTensor:
+        return _rows(qtensor, self.vocabulary[self.lane])
+
+    @property
+    def head_widths(self) -> list[int]:
+        return [_size(each) for each in self.vocabulary]
 
     def name(self, local: str) -> str:
         """The model's name of this rank's tensor."""
@@ -118,6 +127,7 @@ def make_shard(source: Source, config: ModelConfig, layout: RankLayout, rank: in
         range(layers.start, layers.stop),
         {**_head_ranges(config, layout.tp), "features": borders(config.ffn_size, unit, layout.tp)},
         borders(config.hidden_size, 1, layout.tp),
+        borders(config.vocab_size, 1, layout.tp),
     )
     if layout.tp > 1 and layout.cut != GATHER:
         _check_columns(source, config, layout, shard)

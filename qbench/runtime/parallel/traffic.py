@@ -1,7 +1,8 @@
 """Traffic: bytes and messages between ranks, counted as they are sent, and the formula for both."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from qbench.rank_layout import RankLayout
 from quant.json_data import JsonData
@@ -37,19 +38,41 @@ class Traffic(JsonData):
         self.num_messages += 1
 
 
+@dataclass(frozen=True, slots=True)
+class Exchanges(JsonData):
+    """Values per token of every exchange between the lanes of a stage, in one forward pass.
+
+    of_tokens  that every token takes part in
+    of_wanted  that tokens whose logits are asked for take part in
+    """
+
+    of_tokens: tuple[int, ...] = ()
+    of_wanted: tuple[int, ...] = ()
+
+    def and_tokens(self, values: Sequence[int]) -> Self:
+        return replace(self, of_tokens=(*self.of_tokens, *values))
+
+    def and_wanted(self, values: Sequence[int]) -> Self:
+        return replace(self, of_wanted=(*self.of_wanted, *values))
+
+    def moved(self, count: int) -> Self:
+        """The last exchanges of all tokens as those of wanted tokens."""
+        return replace(self, of_tokens=self.of_tokens[:-count], of_wanted=(*self.of_wanted, *self.of_tokens[-count:]))
+
+
 def expected_traffic(
-    layout: RankLayout, rank: int, work: Traffic, *, exchanges: Sequence[int], hidden_size: int
+    layout: RankLayout, rank: int, work: Traffic, *, exchanges: Exchanges, hidden_size: int
 ) -> tuple[int, int]:
     """Bytes and messages that `rank` sends for the passes and tokens of `work`.
 
     Each lane sends its values of an exchange to the tp - 1 others. Every stage but the last sends the hidden state of
     each token to the next one; the last sends that of each wanted token to all others.
 
-    exchanges  values per token of every exchange between lanes, of all layers of the rank
+    exchanges  of the rank's stage
     """
     others = layout.tp - 1
-    values = others * sum(exchanges) * work.num_tokens
-    messages = others * len(exchanges) * work.num_passes
+    values = others * (sum(exchanges.of_tokens) * work.num_tokens + sum(exchanges.of_wanted) * work.num_wanted)
+    messages = others * (len(exchanges.of_tokens) + len(exchanges.of_wanted)) * work.num_passes
     later = layout.pp - 1
     if layout.stage(rank) < later:
         values += hidden_size * work.num_tokens

@@ -20,7 +20,7 @@ def delta(max_logit, mean_kld=0.0):
         (RunOptions(pp=2), delta(1e-9), NOT_EQUAL),
         (RunOptions(tp=2), delta(0.2, 1e-6), WITHIN),
         (RunOptions(tp=2), delta(0.2, 1.1e-6), ABOVE),
-        (RunOptions(tp=2, cut="gather"), delta(0.2, 1e-6), WITHIN),
+        (RunOptions(tp=2, cut="gather"), delta(1e-9), NOT_EQUAL),
         (RunOptions(tp=2, cut="gather", compute="exact"), delta(1e-9), NOT_EQUAL),
         (RunOptions(tp=2, compute="float32"), delta(FLOAT32_DELTA), WITHIN),
         (RunOptions(tp=2, compute="float32"), delta(2 * FLOAT32_DELTA), ABOVE),

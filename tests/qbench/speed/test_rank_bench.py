@@ -11,15 +11,19 @@ from qbench.speed.rank_bench import measure_exchange
 from qbench.speed.speed_case import SpeedCase
 
 CASE = SpeedCase(pp=16, tg=4, depth=3, repetitions=1)
-HIDDEN, FFN, NUM_LAYERS = 256, 512, 2  # of rand:tiny
+HIDDEN, FFN, NUM_LAYERS, VOCABULARY = 256, 512, 2, 512  # of rand:tiny
 
 
 @pytest.mark.parametrize(
     ("layout", "values", "messages"),
     [
-        (RankLayout(tp=2), 2 * NUM_LAYERS * 2 * HIDDEN, 2 * NUM_LAYERS * 2),
-        (RankLayout(tp=2, cut=GATHER), NUM_LAYERS * (HIDDEN + HIDDEN + FFN + HIDDEN), 2 * NUM_LAYERS * 4),
-        (RankLayout(tp=4), 4 * 3 * NUM_LAYERS * 2 * HIDDEN, 4 * 3 * NUM_LAYERS * 2),
+        (RankLayout(tp=2), 2 * NUM_LAYERS * 2 * HIDDEN + VOCABULARY, 2 * (NUM_LAYERS * 2 + 1)),
+        (
+            RankLayout(tp=2, cut=GATHER),
+            NUM_LAYERS * (HIDDEN + HIDDEN + FFN + HIDDEN) + VOCABULARY,
+            2 * (NUM_LAYERS * 4 + 1),
+        ),
+        (RankLayout(tp=4), 3 * (4 * NUM_LAYERS * 2 * HIDDEN + VOCABULARY), 4 * 3 * (NUM_LAYERS * 2 + 1)),
         (RankLayout(pp=2), 2 * HIDDEN, 2),
     ],
     ids=str,

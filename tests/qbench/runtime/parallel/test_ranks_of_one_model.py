@@ -14,7 +14,7 @@ from qbench.runtime.parallel.load import load_ranked
 from qbench.runtime.parallel.traffic import expected_traffic
 from quant.errors import InputError
 
-NUM_TOKENS, PROMPT, NUM_STEPS = 30, 24, 2
+NUM_TOKENS, PROMPT, NUM_STEPS = 40, 24, 2  # twice 40: K-quants have another kernel from 64 tokens on
 RECIPES = (
     *("bf16", "rtn-w8", "rtn-w4g128", "rtn-w3g128", "rtn-w8a8", "rtn-w8a8-tensor", "llm-int8"),
     *("q8_0", "q5_1", "q4_0", "iq4_nl", "mxfp4", "q6_k", "q4_k_m", "iq4_xs", "q2_k", "q3_k_m"),
@@ -126,10 +126,15 @@ def test_stages_of_experts_and_of_latent_attention(spec):
 
 
 def test_bytes_and_messages_per_token():
-    """Per layer and token each of two lanes sends 2 x 256 float32 in 2 messages per pass."""
+    """Per layer and token each of two lanes sends 2 x 256 float32 in 2 messages per pass; then its half of the logits.
+
+    The last net computes the tokens whose logits are asked for: all, except in the batch at the end.
+    """
     several = on_ranks(opened("ref:llama"), RankLayout(tp=2))
     num_tokens, num_passes = PROMPT + NUM_STEPS + 2 * NUM_TOKENS, 1 + NUM_STEPS + 1
-    assert several.sent == [(4 * 2 * 256 * 4 * num_tokens, 4 * 2 * num_passes)] * 2
+    num_wanted = num_tokens - 2 * NUM_TOKENS + 2
+    values = (3 * 2 + 1) * 256 * num_tokens + (256 + 1536 // 2) * num_wanted
+    assert several.sent == [(4 * values, (4 * 2 + 1) * num_passes)] * 2
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from qbench.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from qbench.api import LoadedModel, bench, compare, evaluate, load, quantize, recommend, results, sweep
+    from qbench.api import LoadedModel, bench, compare, evaluate, load, plot, quantize, recommend, results, sweep
 
-__all__ = ["LoadedModel", "bench", "compare", "evaluate", "load", "quantize", "recommend", "results", "sweep"]
+__all__ = ["LoadedModel", "bench", "compare", "evaluate", "load", "plot", "quantize", "recommend", "results", "sweep"]
 
 # torch's OpenMP threads by default spin for milliseconds after each parallel loop, and keep a core from the
 # kernels' own threads that come next. About 1000 turns bridge two loops in a row; then they sleep. The library

@@ -5,6 +5,7 @@
 
 from qbench.api.loaded import LoadedModel, load
 from qbench.api.measure import bench, compare, evaluate, recommend, results, sweep
+from qbench.api.plots import plot
 from qbench.api.write import quantize
 
-__all__ = ["LoadedModel", "bench", "compare", "evaluate", "load", "quantize", "recommend", "results", "sweep"]
+__all__ = ["LoadedModel", "bench", "compare", "evaluate", "load", "plot", "quantize", "recommend", "results", "sweep"]

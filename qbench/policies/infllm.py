@@ -10,7 +10,7 @@ from torch import Tensor
 from qbench.policies.budget import Budget, Unit
 from qbench.policies.policy import Observe, check_at_least
 from qbench.policies.registry import policy
-from qbench.policies.retrieval import FLOAT32_BYTES, LARGEST, PAGE, BlockState, RetrievalPolicy
+from qbench.policies.retrieval import FLOAT32_BYTES, LARGEST, PAGE, BlockState, ChoiceSizes, RetrievalPolicy
 from quant.errors import InputError
 
 
@@ -110,6 +110,17 @@ class InfLLM(RetrievalPolicy):
         scores = index.smoothed(index.scores(self.vector(query, index.size // query.shape[2])), self.smooth)
         limits = np.array([index.num_blocks])
         return index.best(scores, limits, np.minimum(limits, count))
+
+    @property
+    def in_one_call(self) -> bool:  # type: ignore[override] - it depends on an option
+        return not self.smooth
+
+    def sizes(self, layer: int, end: int, num_blocks: int) -> ChoiceSizes | None:
+        if not num_blocks:
+            return None
+        count = min(num_blocks, max(1, self.num_blocks(end)))
+        first_page = self.first_local(num_blocks) // PAGE
+        return ChoiceSizes(count, self.init // PAGE, self.block // PAGE, first_page)
 
     def vector(self, query: Tensor, num_groups: int) -> Tensor:
         """[1, 1, G * D]: queries [H, T, D], mean over T, summed over the heads of a group"""

@@ -10,7 +10,7 @@ from torch import Tensor
 from qbench.policies.budget import Budget
 from qbench.policies.policy import check_at_least
 from qbench.policies.registry import policy
-from qbench.policies.retrieval import LARGEST, PAGE, BlockScores, BlockState, RetrievalPolicy
+from qbench.policies.retrieval import LARGEST, PAGE, BlockScores, BlockState, ChoiceSizes, RetrievalPolicy
 
 FEWEST_PAGES = 3  # as in the authors' code
 
@@ -66,6 +66,11 @@ class Quest(RetrievalPolicy):
         chosen[..., :-1] = best
         chosen[np.arange(num_queries), :, counts] = own[:, None]
         return torch.from_numpy(chosen)
+
+    def sizes(self, layer: int, end: int, num_blocks: int) -> ChoiceSizes | None:
+        if layer < self.dense or self.reads_all(end - 1, end):
+            return None
+        return ChoiceSizes(min(num_blocks, self.num_pages(end) - 1), 0, 1, num_blocks)
 
     def bounds(self, query: Tensor, index: BlockScores) -> Tensor:
         """[T, G, n] float32: bounds of the complete pages, summed over the heads of a group

@@ -30,6 +30,28 @@ class BlockState:
     index: "BlockScores"
 
 
+@dataclass(frozen=True, slots=True)
+class ChoiceSizes:
+    """What the query of a decode step reads: the first pages, the best blocks, and the pages from `first_page` on.
+
+    count  blocks that are chosen
+    """
+
+    count: int
+    init_pages: int
+    block_pages: int
+    first_page: int
+
+    @property
+    def num_far(self) -> int:
+        """Tokens that are read before those of `first_page`"""
+        return (self.init_pages + self.count * self.block_pages) * PAGE
+
+    def num_read(self, end: int) -> int:
+        """Tokens that are read of `end`"""
+        return end - self.first_page * PAGE + self.num_far
+
+
 class BlockScores(ABC):
     """Summaries of the complete blocks of one layer of a sequence, in text order. See `RetrievalPolicy.summarize`.
 
@@ -75,6 +97,7 @@ class RetrievalPolicy(CachePolicy):
 
     budget: Budget
     per_head: ClassVar[bool] = False  # every head keeps every token
+    in_one_call: ClassVar[bool] = True  # whether a decode step may choose by `sizes` alone
     block: ClassVar[int] = PAGE
 
     def for_model(self, num_layers: int, bytes_per_token: float) -> Self:
@@ -114,3 +137,7 @@ class RetrievalPolicy(CachePolicy):
         query    [H, T, D] float32, rotated
         returns  [Q, A, n] int64, ascending and then -1; None: all tokens up to the query
         """
+
+    @abstractmethod
+    def sizes(self, layer: int, end: int, num_blocks: int) -> ChoiceSizes | None:
+        """`select` for a decode step that makes `end` tokens, of which num_blocks are summarized; None: reads all."""

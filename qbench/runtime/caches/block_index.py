@@ -37,6 +37,15 @@ class BlockIndex(BlockScores):
         return num_choices * size * self._rows.itemsize
 
     @property
+    def in_kernels(self) -> bool:
+        return self._kernels is not None
+
+    @property
+    def bits(self) -> np.ndarray:
+        """[A, room, C] uint16, as cpu_kernels take them"""
+        return self._rows.view(torch.uint16).numpy()
+
+    @property
     def rows(self) -> Tensor:
         """[A, num_blocks, C] float16"""
         return self._rows[:, : self.num_blocks]
@@ -70,8 +79,7 @@ class BlockIndex(BlockScores):
             rows = self.rows.float()
             return torch.stack([(rows * vector[:, None]).sum(-1) for vector in vectors])
         out = torch.empty(len(vectors), self.num_choices, self.num_blocks)
-        bits = self._rows.view(torch.uint16).numpy()
-        self._kernels.score_blocks(bits, self.num_blocks, vectors.contiguous().numpy(), out.numpy())
+        self._kernels.score_blocks(self.bits, self.num_blocks, vectors.contiguous().numpy(), out.numpy())
         return out
 
     def best(self, scores: Tensor, limits: np.ndarray, counts: np.ndarray) -> Tensor:

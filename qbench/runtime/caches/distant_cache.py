@@ -13,7 +13,7 @@ from qbench.policies.infllm import InfLLM
 from qbench.policies.retrieval import BlockState
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.attention.rotations import Rotations
-from qbench.runtime.caches.kernel_view import KernelView, LayerView
+from qbench.runtime.caches.kernel_view import KernelView, LayerView, SinkAngles
 from qbench.runtime.caches.kv_storage import Far
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.places import PoolPages
@@ -50,6 +50,8 @@ class DistantCache(RetrievalCache):
     # ---- forward passes in which no block is distant
 
     def kernel_view(self, num_tokens: int) -> KernelView:
+        if not self._reads_all(num_tokens):
+            return self._one_step_view()
         ends = self._new_lens(num_tokens)
         mass = torch.empty(len(self.memories), self.batch, self.mass[0][0].shape[0], int(ends.max()))
 
@@ -58,6 +60,23 @@ class DistantCache(RetrievalCache):
                 self._settle_all(layer, ends, mass[layer])
 
         return replace(super().kernel_view(num_tokens), mass=list(mass.numpy()), settle=settle)
+
+    def _one_step_view(self) -> KernelView:
+        """Of a decode step in which the only sequence chooses."""
+        end = self.seq_len + 1
+        sizes = present(self._sizes()[0])  # the same in all layers
+        read = sizes.num_read(end)
+        mass = torch.empty(len(self.memories), 1, self.mass[0][0].shape[0], read)
+        near = present(self._rotations(end - 1, end)[0])
+        angles = [(cos.numpy(), sin.numpy()) for cos, sin in (near, self._far)]
+
+        def settle() -> None:
+            for layer in range(len(self.memories)):
+                self._count(layer, np.array([read]), None)
+                self._settle(layer, 0, end, mass[layer, 0])
+
+        sinks = SinkAngles(sizes.num_far, *angles)
+        return replace(self._choosing_view(1), mass=list(mass.numpy()), sinks=sinks, settle=settle)
 
     def layer_view(self, layer: int, num_tokens: int) -> LayerView:
         if self.rules[layer].window:

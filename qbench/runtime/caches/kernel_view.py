@@ -42,6 +42,7 @@ class KernelView:
     mass         [B, G, S] float32 per layer, which the calls fill with attention weights; None: they need not
     settle       to be called when all layers have run
     sinks        angles that replace those of the tokens' positions; None: there are no sinks
+    choices      per layer the summaries by which the only new token chooses blocks, as `run_layers` takes them
     """
 
     stores: list[Any]
@@ -51,6 +52,7 @@ class KernelView:
     mass: list[np.ndarray] | None = None
     settle: Callable[[], None] = nothing_to_settle
     sinks: SinkAngles | None = None
+    choices: list[tuple[Any, ...] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """`RetrievalCache`: every token is kept, and a query reads the blocks that a policy chooses for it."""
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.policies.retrieval import BlockState, RetrievalPolicy
+from qbench.policies.retrieval import BlockState, ChoiceSizes, RetrievalPolicy
 from qbench.runtime.caches.block_index import BlockIndex
 from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.kv_cache import KVCache
@@ -53,9 +53,40 @@ class RetrievalCache(KVCache):
         return all(self.policy.reads_all(first, end) for first, end in zip(self.seq_lens.tolist(), ends, strict=True))
 
     def has_kernel_view(self, num_tokens: int) -> bool:
-        return super().has_kernel_view(num_tokens) and self._reads_all(num_tokens)
+        suits = self._reads_all(num_tokens) or self._chooses_in_call(num_tokens)
+        return super().has_kernel_view(num_tokens) and suits
+
+    def _chooses_in_call(self, num_tokens: int) -> bool:
+        """Whether the kernels choose the blocks of a forward pass over all layers."""
+        is_one = self.batch == 1 and num_tokens == 1 and self.cu_seqlens is None
+        can = self.policy.in_one_call and self.indices[0][0].in_kernels
+        return is_one and can and not any(rule.window for rule in self.rules)
+
+    def _sizes(self) -> list[ChoiceSizes | None]:
+        """Per layer, of a decode step of the only sequence"""
+        indices = [its[0] for its in self.indices]
+        end = self.seq_len + 1
+        return [self.policy.sizes(layer, end, index.num_blocks) for layer, index in enumerate(indices)]
+
+    def _choosing_view(self, num_tokens: int) -> KernelView:
+        """For `kernel_view` of a decode step; nothing is settled yet"""
+        view, sizes = super().kernel_view(num_tokens), self._sizes()
+        choices = [
+            None if of_layer is None else (its[0].bits, its[0].num_blocks, *astuple(of_layer))
+            for of_layer, its in zip(sizes, self.indices, strict=True)
+        ]
+        return replace(view, choices=choices)
 
     def kernel_view(self, num_tokens: int) -> KernelView:
+        if not self._reads_all(num_tokens):
+            sizes, ends = self._sizes(), self._new_lens(num_tokens)
+
+            def settle_choices() -> None:
+                for layer, of_layer in enumerate(sizes):
+                    self._summarize(layer, ends)
+                    self._count(layer, ends if of_layer is None else np.array([of_layer.num_read(int(ends[0]))]), None)
+
+            return replace(self._choosing_view(num_tokens), settle=settle_choices)
         view, ends = super().kernel_view(num_tokens), self._new_lens(num_tokens)
 
         def settle() -> None:

@@ -42,6 +42,8 @@ class KernelLayers:
         else:
             angles = view.sinks.near
             policy |= view.sinks.arguments
+        if view.choices is not None:
+            policy["choices"] = view.choices
         if self._comes_and_goes:
             policy["before_layer"] = self._enter
         y = self._run(self._layers, view.stores, as_rows(x), *angles, *past, last_only, cache.cu_seqlens, **policy)

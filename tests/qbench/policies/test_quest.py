@@ -20,6 +20,7 @@ from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
+from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig
 
 NEEDS_KERNELS = pytest.mark.skipif(not has_cpu_kernels(), reason="cpu_kernels are not compiled")
@@ -149,3 +150,20 @@ def test_models_and_formats_that_cannot_be_read_in_part_are_refused() -> None:
         CacheSpec("paged", QUEST)
     with pytest.raises(InputError, match="dense is -1"):
         parse_policy("quest:dense=-1")
+
+
+@NEEDS_KERNELS
+@pytest.mark.parametrize("kv", [None, "kv-f16", "kv-int8"])
+@pytest.mark.parametrize("policy", ["quest:budget=48,dense=1", "infllm:budget=140,init=16,local=24,block=32"])
+def test_one_call_over_all_layers_has_the_bits_of_python(policy: str, kv: str | None) -> None:
+    config = small_config("llama", head_dim=32, max_position_embeddings=2048)
+    entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
+    source = ArraySource(config | entry, random_weights(config))
+    model, alone = (load_model(source, RunOptions(policy=policy), path=path) for path in ("auto", "python"))
+    tokens = torch.randint(150, (1, 250), generator=torch.Generator().manual_seed(3))
+    one, other = model.new_cache(), alone.new_cache()
+    for part in tokens.split((200, *(1,) * 50), 1):
+        assert torch.equal(model(part, one), alone(part, other))
+        one.begin(part[:, :1])
+        assert model.paths.choose(one, 1)[0].name == "layers"
+    assert one.tokens_read == other.tokens_read

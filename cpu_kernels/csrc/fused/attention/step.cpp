@@ -64,13 +64,26 @@ void attention_step(const AttentionStep& step, const Rows& residual, float* out,
         sinks = {step.sinks.count, heads_of<const float>(far, batch, tokens, q_size, head_dim)};
     }
     float* const attended = q;  // queries are of no more use after their rotation
-    step.store->last_isa =
-        attention::append_attend(*step.store, step.sequences, heads_of<const float>(q, batch, tokens, q_size, head_dim),
-                                 heads_of<const float>(k, batch, tokens, kv_size, head_dim),
-                                 heads_of<const float>(v, batch, tokens, kv_size, head_dim), step.rotation,
-                                 heads_of<float>(turned, batch, tokens, q_size, head_dim),
-                                 heads_of<float>(attended, batch, tokens, q_size, head_dim), step.softmax_scale,
-                                 step.window, *choices.attention, sinks, step.slots, step.observed);
+    const auto q_heads = heads_of<const float>(q, batch, tokens, q_size, head_dim);
+    const auto k_heads = heads_of<const float>(k, batch, tokens, kv_size, head_dim);
+    const auto v_heads = heads_of<const float>(v, batch, tokens, kv_size, head_dim);
+    const auto turned_heads = heads_of<float>(turned, batch, tokens, q_size, head_dim);
+    const auto out_heads = heads_of<float>(attended, batch, tokens, q_size, head_dim);
+    if (step.choice) {
+        thread_local std::vector<int32_t> table;
+        int64_t end = 0;
+        attention::append(*step.store, step.sequences, q_heads, k_heads, v_heads, step.rotation, turned_heads,
+                          *choices.attention, step.slots);
+        const attention::Sequences chosen = chosen_pages(*step.choice, step.sequences, far_size ? far : turned,
+                                                         q_size / head_dim, kv_size / head_dim, head_dim, table, end);
+        step.store->last_isa =
+            attention::attend(*step.store, chosen, attention::read_only(turned_heads), out_heads, step.softmax_scale,
+                              step.window, *choices.attention, sinks, step.observed);
+    } else {
+        step.store->last_isa = attention::append_attend(
+            *step.store, step.sequences, q_heads, k_heads, v_heads, step.rotation, turned_heads, out_heads,
+            step.softmax_scale, step.window, *choices.attention, sinks, step.slots, step.observed);
+    }
 
     float* const outputs[] = {out};
     step.output->multiply(source_of({attended, count, q_size, q_size}, std::nullopt, choices.steps), count,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "fused/attention/choice.h"
 #include "fused/group/group.h"
 
 namespace qk::fused {
@@ -38,6 +39,7 @@ struct AttentionStep {
     SinkAngles sinks = {};
     const int64_t* slots = nullptr;    // as `append` takes them
     attention::Observed observed = {};  // the mass that is asked for
+    const BlockChoice* choice = nullptr;  // of the only new token of one sequence; null: it reads all pages
 };
 
 // What runs, decided where the environment may be read.

@@ -1,12 +1,15 @@
+#include "attention/arguments.h"
 #include "attention/bindings.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <functional>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "fused/attention/arguments.h"
@@ -69,6 +72,7 @@ public:
                 {},
                 nullptr,
                 {},
+                std::nullopt,
                 {group(0).choose(num_tokens), group(1).choose(num_tokens), steps, &attention::choose_attention()},
                 {group(2).choose(num_tokens), group(3).choose(num_tokens), steps},
                 {group(2).choose(num_sequences), group(3).choose(num_sequences), steps}};
@@ -92,11 +96,47 @@ std::function<void(size_t)> with_lock(const std::optional<nb::callable>& before_
     };
 }
 
+// rows [A, room, C] uint16, num_rows, count, init_pages, block_pages, first_page; checked against a layer's store.
+BlockChoice choice_of(nb::handle given, const attention::Store& store, const attention::Sequences& sequences,
+                      int64_t num_tokens) {
+    const auto [rows, num_rows, count, init_pages, block_pages, first_page] =
+        nb::cast<std::tuple<Array, int64_t, int64_t, int64_t, int64_t, int64_t>>(given);
+    attention::require_cube(rows, "choices", nb::dtype<uint16_t>(), "uint16 [A, room, C]", {-1, -1, -1});
+    const auto heads = static_cast<int64_t>(rows.shape(0)), room = static_cast<int64_t>(rows.shape(1)),
+               size = static_cast<int64_t>(rows.shape(2));
+    const int64_t kv_heads = store.num_heads(), head_dim = store.layout().head_dim;
+    const bool has_bounds = heads == kv_heads && size == 2 * head_dim;
+    if ((!has_bounds && (heads != 1 || size != kv_heads * head_dim)) || size % blocks::lanes)
+        throw std::invalid_argument("choices: got rows " + describe(rows) + ", expected [" + std::to_string(kv_heads) +
+                                    ", room, " + std::to_string(2 * head_dim) + "] or [1, room, " +
+                                    std::to_string(kv_heads * head_dim) + "]");
+    if (num_tokens != 1 || sequences.count != 1 || store.ring())
+        throw std::invalid_argument("choices: got " + std::to_string(num_tokens) + " tokens of " +
+                                    std::to_string(sequences.count) +
+                                    " sequences, expected 1 of 1, in a store that keeps each token by itself");
+    const int64_t used = (sequences.ends[0] + sequences.page_size - 1) / sequences.page_size;
+    if (num_rows < 1 || num_rows > room || count < 1 || count > num_rows || init_pages < 0 || block_pages < 1 ||
+        init_pages + num_rows * block_pages > first_page || first_page >= used)
+        throw std::invalid_argument("choices: got " + std::to_string(count) + " of " + std::to_string(num_rows) +
+                                    " blocks of " + std::to_string(block_pages) + " pages after " +
+                                    std::to_string(init_pages) + " and before page " + std::to_string(first_page) +
+                                    ", expected blocks that lie between them, in " + std::to_string(used) + " pages");
+    const auto& impl = choose("block_scores", blocks::table(), std::nullopt);
+    return {{static_cast<const uint16_t*>(rows.data()), heads, room, num_rows, size},
+            has_bounds,
+            count,
+            init_pages,
+            block_pages,
+            first_page,
+            &impl};
+}
+
 nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector<nb::object>& stores, const Array& x,
                const Array& cos, const Array& sin, const Array& table, nb::handle ends, float softmax_scale,
                int64_t window, bool last_only, const std::optional<Array>& cu_seqlens, nb::handle slots,
                nb::handle mass, int64_t mass_queries, int64_t sinks, const std::optional<Array>& sink_cos,
-               const std::optional<Array>& sink_sin, const std::optional<nb::callable>& before_layer) {
+               const std::optional<Array>& sink_sin, const std::optional<nb::callable>& before_layer,
+               nb::handle choices) {
     if (layers.empty() || layers.size() != stores.size())
         throw std::invalid_argument("layers, stores: got " + std::to_string(layers.size()) + " and " +
                                     std::to_string(stores.size()) + ", expected as many of both, 1 or more");
@@ -104,7 +144,8 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
         if (!layers[i])
             throw nb::type_error(("layer " + std::to_string(i) + ": got None, expected DecoderLayer").c_str());
     const PerLayer all_ends(ends, "ends", layers.size(), is_vector(ends));
-    const PerLayer all_slots(slots, "slots", layers.size(), false), all_mass(mass, "mass", layers.size(), false);
+    const PerLayer all_slots(slots, "slots", layers.size(), false), all_mass(mass, "mass", layers.size(), false),
+        all_choices(choices, "choices", layers.size(), false);
     const Array first_ends = all_ends.required(0);
     const Source source(x, layers[0]->row_size(), std::nullopt, 0);
     const int64_t count = source.x.count;
@@ -124,7 +165,14 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
                                         ", expected one size");
         if (const auto its_slots = all_slots.array(i))
             layer.slots = attention::slots_of(*its_slots, *layer.store, layer.sequences, tokens);
-        layer.observed = attention::mass_of(all_mass[i], mass_queries, layer.sequences, layer.store->num_heads());
+        attention::Sequences read = layer.sequences;
+        int64_t end = 0;
+        if (!all_choices[i].is_none()) {
+            layer.choice = choice_of(all_choices[i], *layer.store, layer.sequences, count);
+            end = layer.choice->end_of(read.ends[0], read.page_size);
+            read.ends = &end;
+        }
+        layer.observed = attention::mass_of(all_mass[i], mass_queries, read, layer.store->num_heads());
         chain.push_back(std::move(layer));
     }
     const attention::Store& first = *chain[0].store;
@@ -159,12 +207,16 @@ void bind_layers(nb::module_& m) {
           "softmax_scale"_a, "window"_a = 0, "last_only"_a = false, "cu_seqlens"_a = nb::none(),
           "slots"_a.none() = nb::none(), "mass"_a.none() = nb::none(), "mass_queries"_a = 0, "sinks"_a = 0,
           "sink_cos"_a = nb::none(), "sink_sin"_a = nb::none(), "before_layer"_a = nb::none(),
+          "choices"_a.none() = nb::none(),
           "x through every DecoderLayer, each with its KVStore; all stores are of one page size.\n\n"
           "x        [B * T, K] float32, each row contiguous; the other arguments as for attention_step\n"
           "ends     int64 [B] for all layers, or one for each: an array [layers, B], or a list of [B] or [B, G]\n"
           "slots    int64 [layers, B, G], or a list of an array [B, G] or None for each layer; None: no layer has any\n"
           "mass     a list of a float32 [B, G, S] or None for each layer, as attend of the store writes it\n"
           "before_layer    called with the number of each layer before it runs, to bring its weights\n"
+          "choices  a list of a tuple or None for each layer, for one new token of one sequence, that reads only some "
+          "blocks:\n         rows uint16 [A, room, C] as score_blocks takes them, num_rows, count, init_pages, "
+          "block_pages, first_page\n"
           "returns  float32, as many rows as x; with last_only [B, K], of each sequence's last token\n"
           "raises   ValueError (shape, strides, ends, pages), TypeError (dtype)");
 }

@@ -20,7 +20,8 @@ void attend(const Layer& layer, const Rows& x, const Past& past, float* out) {
                              past.window,
                              past.sinks,
                              layer.slots,
-                             layer.observed};
+                             layer.observed,
+                             layer.choice ? &*layer.choice : nullptr};
     attention_step(step, x, out, layer.attention_choices);
 }
 

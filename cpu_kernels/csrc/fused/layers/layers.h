@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct Layer {
     attention::Sequences sequences;  // of all layers the same new tokens
     const int64_t* slots;            // null, or as `append` takes them
     attention::Observed observed;
+    std::optional<BlockChoice> choice;
     AttentionChoices attention_choices;
     FeedForwardChoices feed_forward_choices;  // for all tokens of the call
     FeedForwardChoices last_token_choices;    // for the last of each sequence

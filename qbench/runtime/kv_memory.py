@@ -7,16 +7,11 @@ from qbench.cache_spec import DEFAULT_CACHE, NONE, PAGED, CacheSpec
 from qbench.policies.positions import SPARE, Sinks, Window
 from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.attention.in_torch import is_in_torch
-from qbench.runtime.caches.cache_maker import (
-    MAX_CHUNK_TOKENS,
-    has_modes,
-    max_chunk_tokens_of,
-    policy_for,
-    window_rules,
-)
+from qbench.runtime.caches.cache_maker import MAX_CHUNK_TOKENS, has_modes, max_chunk_tokens_of
 from qbench.runtime.caches.kernel_storage import has_store
 from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, held_tokens
 from qbench.runtime.caches.latent_choice import chosen_latents
+from qbench.runtime.caches.model_policy import policy_for, window_rules
 from qbench.runtime.caches.owned_pages import window_pages
 from qbench.runtime.caches.residual_storage import residual_store_bytes
 from qbench.runtime.caches.sink_cache import check_sinks, turns_with_text

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from qbench.measure.subject import Subject
 from qbench.runtime import Model, Tokenizer, load_model
 from qbench.runtime.engine import Engine, EngineOptions, StoreOptions, store_opener
+from qbench.runtime.engine.check_source import check_engine_source
 from qbench.serve.app import create_app
 from qbench.serve.chat_template import ChatTemplate
 from qbench.serve.engine_thread import EngineThread
@@ -34,6 +35,7 @@ def open_served(subject: Subject, options: EngineOptions, store: StoreOptions | 
     if subject.source.tokenizer is None:
         raise InputError(f"{subject.spec} has no tokenizer, so it has no text to serve; choose a model with one")
     tokenizer = Tokenizer(subject.source.tokenizer)
+    check_engine_source(subject.source, subject.options)
     model = load_model(subject.source, subject.options)
     assert isinstance(model, Model)  # on the CPU
     open_store = store_opener(subject.source, model, subject.options.compute, store)

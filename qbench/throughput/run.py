@@ -17,6 +17,7 @@ from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.engine import EngineOptions, StoreOptions, StoreStats, store_opener
+from qbench.runtime.engine.check_source import check_engine_source
 from qbench.speed.timed_process import TimedProcess
 from qbench.statistics import spread
 from qbench.throughput.sides import EngineSide, Outcome, StaticSide
@@ -134,6 +135,7 @@ def measure_throughput(
         options = replace(options, kv_format=options.kv_format or DEFAULT_KV)
     subject = open_subject(spec, options, progress)
     check_clock(how.clock, subject.threads)
+    check_engine_source(subject.source, subject.options)
     model = load_model(subject.source, subject.options)
     assert isinstance(model, Model)  # on the CPU
     if workload.longest > model.config.max_positions:

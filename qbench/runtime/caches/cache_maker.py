@@ -2,8 +2,6 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TypeVar
 
 from torch import Tensor
 
@@ -16,15 +14,15 @@ from qbench.policies.oracle import Oracle, Recorder
 from qbench.policies.positions import Sinks, Window
 from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.attention.in_torch import REFERENCE, attend_by, check_attention_suits, impl_of, is_in_torch
-from qbench.runtime.attention.mla_modes import get_mode
 from qbench.runtime.caches.cache import Cache, NoCache
 from qbench.runtime.caches.distant_cache import DistantCache
 from qbench.runtime.caches.head_storage import HeadStorage
-from qbench.runtime.caches.kernel_storage import STORES, has_store
+from qbench.runtime.caches.kernel_storage import has_store
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, KVStorage
 from qbench.runtime.caches.latent_cache import LatentRows
 from qbench.runtime.caches.latent_choice import chosen_latents
+from qbench.runtime.caches.model_policy import check_policy, policy_for, window_rules
 from qbench.runtime.caches.owned_pages import GrowingSequence, WindowSequence, window_pages
 from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.caches.pattern_cache import PatternCache, check_pattern_suits
@@ -35,20 +33,17 @@ from qbench.runtime.caches.recompute import RecomputeCache
 from qbench.runtime.caches.retrieval_cache import RetrievalCache
 from qbench.runtime.caches.retrieval_suits import check_retrieval_suits
 from qbench.runtime.caches.sink_cache import SinkCache, check_sinks, turns_with_text
-from qbench.runtime.caches.storages import codecs_of, make_memories, make_storage, of_head
+from qbench.runtime.caches.storages import make_memories, make_storage, of_head
 from qbench.runtime.caches.tiered_places import DISK_BYTES, TIER_TOKENS, num_tier_pages, tiered_places
 from qbench.runtime.caches.window_pages import WindowPages
 from qbench.runtime.prefill_tally import PrefillTally
 from quant.errors import InputError
 from quant.kv import KVScheme
-from quant.models import AttentionRule, ModelConfig
-from quant.present import present
+from quant.models import ModelConfig
 
 # Tokens that a window cache takes at once: enough to fill the tiles of any product many times over, and little memory
 # beside a usual window of 4096.
 MAX_CHUNK_TOKENS = 256
-
-SomePolicy = TypeVar("SomePolicy", bound=CachePolicy)
 
 
 class CacheMaker:
@@ -59,6 +54,7 @@ class CacheMaker:
     spec     layout and policy of caches for which no other is given
     attention  the user's choice of attention_choice.ATTENTIONS, which holds for every cache; None: as `impl` says
     token_kinds  finds special tokens and punctuation when a policy wants to know them
+    raises   InputError for a policy, a pattern or an attention that the model or its KV format cannot have
     tally        counts of the prefills under a pattern, over all caches
     expand       of each layer, `LatentAttention.expanded`, set once the layers are loaded
     """
@@ -81,6 +77,7 @@ class CacheMaker:
         check_attention_suits(config, attention)
         check_pattern_suits(config, scheme, spec)
         check_retrieval_suits(config, scheme, spec)
+        check_policy(config, scheme, spec.make_policy())
         if attention == KERNEL and not has_store(config, scheme):
             kept = "float32" if scheme is None else scheme.format.name
             raise InputError(
@@ -271,56 +268,6 @@ class CacheMaker:
 def has_modes(spec: CacheSpec) -> bool:
     """Whether the cache of a model with latent attention keeps latents, and attends to them by a mode."""
     return spec.layout != NONE and not isinstance(spec.make_policy(), Sinks)
-
-
-def policy_for(policy: SomePolicy, config: ModelConfig, scheme: KVScheme | None, mode: str | None = None) -> SomePolicy:
-    """The policy for a model whose keys and values are kept in this format.
-
-    mode     of latent attention
-    raises   InputError for options that the model, the mode or the format cannot have, and for a policy that needs the
-             future
-    """
-    if policy.needs_future:
-        raise InputError(
-            f"policy {policy.name} reads a text twice, so the text must be known; it is for `qbench eval` on a text"
-        )
-    mode, rows = chosen_latents(config, scheme, mode)
-    if config.mla is not None and policy.per_head_lengths:
-        raise InputError(
-            f"policy {policy.name} keeps other tokens in each head, but all heads of {config.architecture.name} share "
-            "the latent of a token; choose another policy"
-        )
-    if rows is not None:
-        if policy.reads_queries and mode is not None and get_mode(mode).materialises:
-            raise InputError(f"policy {policy.name} reads queries, which mode {mode!r} does not form; choose another")
-        return policy.for_model(config.num_layers, config.num_layers * rows.row_bytes(present(config.mla)))
-    codecs = codecs_of(scheme)
-    if any(codec.token_group > 1 for codec in codecs):
-        raise InputError(
-            f"{present(scheme).format.name} encodes several tokens together, of which a policy may take only some; "
-            "choose a format that encodes each token by itself"
-        )
-    if scheme is not None and policy.per_head and STORES.get(scheme.format.name, ("", ""))[1] == "per_tensor":
-        raise InputError(
-            f"{scheme.format.name} has one scale for all heads of a token, but policy {policy.name} may keep it in "
-            "only some of them; choose a format with a scale per head, as kv-fp8"
-        )
-    widths = zip(codecs, (config.head_dim, config.value_dim), strict=True)
-    token_bytes = sum(codec.bytes_per_token(config.num_kv_heads, width) for codec, width in widths)
-    return policy.for_model(config.num_layers, config.num_layers * token_bytes)
-
-
-def window_rules(config: ModelConfig, window: int | None) -> list[AttentionRule]:
-    """Of each layer, where none sees more than `window` tokens; None: as the model has it.
-
-    raises   InputError where no layer has a window
-    """
-    rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
-    if window is not None:
-        return [replace(rule, window=min(rule.window or window, window)) for rule in rules]
-    if not any(rule.window for rule in rules):
-        raise InputError("all layers of this model attend to all tokens; give them a window, as in window:256")
-    return rules
 
 
 def max_chunk_tokens_of(config: ModelConfig, policy: Sinks) -> int:

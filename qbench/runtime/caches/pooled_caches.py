@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 from qbench.policies import CachePolicy
 from qbench.policies.positions import SPARE, Full, Sinks, Window
-from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.cache_maker import CacheMaker, max_chunk_tokens_of, policy_for, window_rules
-from qbench.runtime.caches.evictor import check_policy_suits, slot_table
+from qbench.runtime.caches.cache_maker import CacheMaker, max_chunk_tokens_of
+from qbench.runtime.caches.evictor import slot_table
 from qbench.runtime.caches.head_pages import HeadPages, HeadSequence
+from qbench.runtime.caches.model_policy import check_engine_policy, policy_for, window_rules
 from qbench.runtime.caches.owned_pages import WindowSequence, window_pages
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.caches.places import PoolPages
 from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.caches.pooled_cache import pooled_cache
-from qbench.runtime.caches.sink_cache import SinkCache, check_sinks, turns_with_text
+from qbench.runtime.caches.sink_cache import SinkCache
 from qbench.runtime.caches.storages import of_head
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -40,18 +40,13 @@ class PooledCaches:
         self.max_chunk_tokens = maker.spec.prefill_chunk
         self.pages_per_row = pages_per_row(self.policy, self.config)
         self._token_kinds, self._expand = None, maker.expand
-        if isinstance(self.policy, RetrievalPolicy):
-            raise InputError(
-                f"policy {self.policy.name} lets each query choose what it reads, which the engine does not do; "
-                "use policy full, or run generate, eval, bench or sweep"
-            )
+        check_engine_policy(maker.config, maker.scheme, self.policy)
         if self.is_scored:
             self._take_scored(maker)
         elif not self.shares_prefixes:
             self._take_window(max_chunk_tokens)
 
     def _take_scored(self, maker: CacheMaker) -> None:
-        check_policy_suits(self.config)
         self.policy = policy_for(self.policy, maker.config, maker.scheme, self.pool.mode)
         if self.policy.reads_token_kinds:
             self._token_kinds = maker.token_kinds()
@@ -62,15 +57,7 @@ class PooledCaches:
         self._sinks = policy if isinstance(policy, Sinks) else None
         self.rules = window_rules(config, policy.window if isinstance(policy, Sinks) else policy.tokens)
         self._window = max(rule.window for rule in self.rules)
-        if not all(rule.window for rule in self.rules):
-            raise InputError(
-                "some layers of this model attend to all tokens, and a page has all layers; give every layer a window, "
-                "as in window:256"
-            )
         if self._sinks is not None:
-            check_sinks(config, self._sinks)
-            if turns_with_text(config):
-                raise InputError("this model's rotations change with the length of the text, which sinks cannot follow")
             max_chunk_tokens = min(max_chunk_tokens, max_chunk_tokens_of(config, self._sinks))
         self.max_chunk_tokens = min(max_chunk_tokens, self.max_chunk_tokens or max_chunk_tokens)
         self._most_pages = window_pages(self._window, self.max_chunk_tokens, self.pool.page_size)

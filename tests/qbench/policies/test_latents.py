@@ -10,6 +10,7 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.cache_specs import spec_of
 from support.caches import assert_a_batch_is_its_sequences
 from support.close import assert_close
 from support.slow_choices import BUDGET, Heavy, Scissors, snap
@@ -240,10 +241,12 @@ def test_decode_reads_what_a_cache_of_the_kept_tokens_alone_holds(impl: str, tex
 
 @pytest.mark.parametrize("name", PER_HEAD)
 def test_policies_with_lengths_per_head_are_refused(name: str) -> None:
-    model = model_of(name, "reference")
+    with pytest.raises(InputError, match=f"policy {name} keeps other tokens in each head, but all heads of"):
+        model_of(name, "reference")
+    full, spec = model_of("full", "reference"), spec_of(name)
     for mode in (None, "decompressed"):
         with pytest.raises(InputError, match=f"policy {name} keeps other tokens in each head, but all heads of"):
-            model.new_cache(mode=mode)
+            full.new_cache(spec=spec, mode=mode)
 
 
 def test_a_mode_that_forms_no_queries_is_refused_to_a_policy_that_reads_them() -> None:

@@ -8,6 +8,7 @@ from support.caches import calibrated_scheme
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, generate, load_model
 from qbench.runtime.engine import Engine, EngineOptions, Request
+from qbench.runtime.engine.check_source import check_engine_source
 from qbench.runtime.text.sampling import Sampling
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, KVScheme
@@ -187,8 +188,14 @@ def test_prefixes_are_not_shared() -> None:
         ("adakv:budget=24,window=8", "deepseek2", "all heads of .* share the latent of a token"),
         ("window", "gemma3", "some layers of this model attend to all tokens"),
         ("h2o:budget=24", "bloom", "ALiBi"),
+        ("quest:budget=24", "llama", "the engine does not do"),
+        ("oracle:budget=24", "llama", "reads a text twice"),
+        ("window", "llama", "all layers of this model attend to all tokens"),
+        ("sinks:4+2000", "llama", "the model's context holds"),
     ],
 )
 def test_policies_that_pages_cannot_have(policy: str, kind: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Engine(model_of(policy, kind=kind), EngineOptions(num_pages=20))
+    with pytest.raises(InputError, match=message):  # of the config alone, before any weight is read
+        check_engine_source(ArraySource(small_config(kind), {}), RunOptions(policy=policy))

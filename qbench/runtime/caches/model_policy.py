@@ -1,0 +1,101 @@
+"""Policies that a model can have: checked before any weight is read."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+from qbench.policies import CachePolicy
+from qbench.policies.positions import Sinks, Window
+from qbench.policies.retrieval import RetrievalPolicy
+from qbench.runtime.attention.mla_modes import get_mode
+from qbench.runtime.caches.evictor import check_policy_suits
+from qbench.runtime.caches.kernel_storage import STORES
+from qbench.runtime.caches.latent_choice import chosen_latents
+from qbench.runtime.caches.sink_cache import check_sinks, turns_with_text
+from qbench.runtime.caches.storages import codecs_of
+from quant.errors import InputError
+from quant.kv import KVScheme
+from quant.models import AttentionRule, ModelConfig
+from quant.present import present
+
+SomePolicy = TypeVar("SomePolicy", bound=CachePolicy)
+
+
+def check_policy(config: ModelConfig, scheme: KVScheme | None, policy: CachePolicy) -> None:
+    """raises InputError if the model, with this KV format, cannot have the policy in any cache"""
+    if isinstance(policy, Sinks):
+        check_sinks(config, policy)
+    elif isinstance(policy, Window):
+        window_rules(config, policy.tokens)
+    elif not policy.position_only and not isinstance(policy, RetrievalPolicy):  # see retrieval_suits
+        check_policy_suits(config)
+        if not policy.needs_future:
+            policy_for(policy, config, scheme)
+
+
+def check_engine_policy(config: ModelConfig, scheme: KVScheme | None, policy: CachePolicy) -> None:
+    """raises InputError if the engine, whose pages have all layers, cannot run the policy"""
+    check_policy(config, scheme, policy)
+    if policy.needs_future:
+        policy_for(policy, config, scheme)
+    if isinstance(policy, RetrievalPolicy):
+        raise InputError(
+            f"policy {policy.name} lets each query choose what it reads, which the engine does not do; "
+            "use policy full, or run generate, eval, bench or sweep"
+        )
+    if isinstance(policy, Window) and not all(rule.window for rule in window_rules(config, policy.tokens)):
+        raise InputError(
+            "some layers of this model attend to all tokens, and a page has all layers; give every layer a window, "
+            "as in window:256"
+        )
+    if isinstance(policy, Sinks) and turns_with_text(config):
+        raise InputError("this model's rotations change with the length of the text, which sinks cannot follow")
+
+
+def policy_for(policy: SomePolicy, config: ModelConfig, scheme: KVScheme | None, mode: str | None = None) -> SomePolicy:
+    """The policy for a model whose keys and values are kept in this format.
+
+    mode     of latent attention
+    raises   InputError for options that the model, the mode or the format cannot have, and for a policy that needs the
+             future
+    """
+    if policy.needs_future:
+        raise InputError(
+            f"policy {policy.name} reads a text twice, so the text must be known; it is for `qbench eval` on a text"
+        )
+    mode, rows = chosen_latents(config, scheme, mode)
+    if config.mla is not None and policy.per_head_lengths:
+        raise InputError(
+            f"policy {policy.name} keeps other tokens in each head, but all heads of {config.architecture.name} share "
+            "the latent of a token; choose another policy"
+        )
+    if rows is not None:
+        if policy.reads_queries and mode is not None and get_mode(mode).materialises:
+            raise InputError(f"policy {policy.name} reads queries, which mode {mode!r} does not form; choose another")
+        return policy.for_model(config.num_layers, config.num_layers * rows.row_bytes(present(config.mla)))
+    codecs = codecs_of(scheme)
+    if any(codec.token_group > 1 for codec in codecs):
+        raise InputError(
+            f"{present(scheme).format.name} encodes several tokens together, of which a policy may take only some; "
+            "choose a format that encodes each token by itself"
+        )
+    if scheme is not None and policy.per_head and STORES.get(scheme.format.name, ("", ""))[1] == "per_tensor":
+        raise InputError(
+            f"{scheme.format.name} has one scale for all heads of a token, but policy {policy.name} may keep it in "
+            "only some of them; choose a format with a scale per head, as kv-fp8"
+        )
+    widths = zip(codecs, (config.head_dim, config.value_dim), strict=True)
+    token_bytes = sum(codec.bytes_per_token(config.num_kv_heads, width) for codec, width in widths)
+    return policy.for_model(config.num_layers, config.num_layers * token_bytes)
+
+
+def window_rules(config: ModelConfig, window: int | None) -> list[AttentionRule]:
+    """Of each layer, where none sees more than `window` tokens; None: as the model has it.
+
+    raises   InputError where no layer has a window
+    """
+    rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
+    if window is not None:
+        return [replace(rule, window=min(rule.window or window, window)) for rule in rules]
+    if not any(rule.window for rule in rules):
+        raise InputError("all layers of this model attend to all tokens; give them a window, as in window:256")
+    return rules

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from qbench.cli.output import print_pairs, readable_bytes
 from qbench.cli.prefill_lines import prefill_lines
 from qbench.compute import FAST
-from qbench.measure.metrics import AttentionDelta, Facts, KLDBin, Metrics, Quality
+from qbench.measure.metrics import AttentionDelta, Facts, KLDBin, Metrics, NonFinite, Quality
 from quant.present import present
 
 if TYPE_CHECKING:
@@ -51,9 +51,19 @@ def _lines(facts: Facts, protocols: dict[str, Quality]) -> dict[str, str | None]
     for quality in protocols.values():
         name = present(present(quality.protocol).name)
         lines[name] = _perplexity(quality)
+        if quality.non_finite_at:
+            lines[f"{name}, not finite"] = _place(quality.non_finite_at)
         if quality.attention_delta:
             lines[f"{name}, textbook"] = _attention_delta(quality.attention_delta)
     return lines | {"bits_per_weight": f"{facts.bits_per_weight:.4f}"}
+
+
+def _place(found: NonFinite) -> str:
+    """ "NaN first at token 17 of window 3, in layer 5 after the feed-forward net" """
+    where = {None: "", "head": ", in the head", "embedding": ", in the embedding"}.get(found.part)
+    if where is None:
+        where = f", in layer {found.layer} after the {found.part}"
+    return f"{found.kind} first at token {found.token} of window {found.window}{where}"
 
 
 def _perplexity(quality: Quality) -> str | None:

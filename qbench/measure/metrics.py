@@ -318,6 +318,22 @@ class AttentionDelta(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
+class NonFinite(JsonRow):
+    """The first activation that is NaN or inf: in which window, at which token of it, and after which part.
+
+    part   "embedding", "attention" or "feed-forward net" of the layer, "head"; None: the model was not run by layers
+    """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("layer", "part")
+
+    window: int
+    token: int
+    kind: str
+    layer: int | None = None
+    part: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Quality(JsonRow):
     """Quality under one protocol; None for a statistic that a logit which is not finite takes away.
 
@@ -325,10 +341,11 @@ class Quality(JsonRow):
     kld        of the next-token distribution from the reference's: mean, median and quantiles, in nats
     same_top   share of the tokens that both rank first
     attention_delta  if attention was chosen, other than textbook attention
+    non_finite_at    if a logit is not finite
     """
 
     json_omits: ClassVar[tuple[str, ...]] = (
-        *("num_words", "num_bytes", "bits_per_byte", "attention_delta", "timed_seconds"),
+        *("non_finite_at", "num_words", "num_bytes", "bits_per_byte", "attention_delta", "timed_seconds"),
         *KLD_KEYS,
     )
 
@@ -340,6 +357,7 @@ class Quality(JsonRow):
     num_windows: int | None = None
     num_tokens: int | None = None
     non_finite: int | None = None
+    non_finite_at: NonFinite | None = None
     num_words: int | None = None
     num_bytes: int | None = None
     bits_per_byte: float | None = None

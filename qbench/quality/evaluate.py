@@ -10,6 +10,7 @@ from qbench.calibration.open_subject import open_subject
 from qbench.measure.metrics import Metrics
 from qbench.progress import Progress
 from qbench.quality.attention_delta import has_textbook
+from qbench.quality.non_finite import find_non_finite
 from qbench.quality.open_reference import kept_logits, open_reference
 from qbench.quality.protocols.conventions import DEFAULT, make_scorings
 from qbench.quality.protocols.documents import read_passage
@@ -70,6 +71,9 @@ def evaluate(
     results = measure_quality(
         model, scorings, model.config.vocab_size, reference=beside, textbook=textbook, progress=progress
     )
+    if any(result.non_finite for result in results):
+        place = find_non_finite(model, scorings, model.config.vocab_size)
+        results = [replace(result, non_finite_at=place) if result.non_finite else result for result in results]
     told = [
         replace(result, protocol=scoring.protocol.of(options.compute).describe())
         for scoring, result in zip(scorings, results, strict=True)

@@ -240,7 +240,7 @@ def test_worker_quantizes_and_measures(worker, tmp_path):
     assert quantized.status == 0 and quantized.messages[-1]["result"]["file"] == "model.gguf"
     assert quantized.messages[-1]["result"]["code"] == code_hash(QUANTIZING)
     sizes = {"pp": 8, "tg": 2, "depth": 0, "repetitions": 1}
-    settings = {"speed": sizes, "options": {"threads": 1}}
+    settings = {"work": {"speed": sizes}, "options": {"threads": 1}}
     artifact = str(tmp_path / "model.gguf")
     measured = worker("measure", {"artifact": artifact, "model": "rand:tiny", "logits": "", **settings})
     assert {"progress": [1, 1, "repetitions"]} in measured.messages

@@ -55,8 +55,8 @@ def checks_in_turn(subjects: Sequence[Subject], launches: Launches) -> list[Chec
 def alone(pairs: Sequence[Pair], this: Tree, suite: Path) -> tuple[list[Check], Launches]:
     """This tree's launches, beside those that the baseline's rows hold, as a report.
 
-    Speed, because the machine does other things now than then. Peaks, because they are of Python's packages as well:
-    another environment of the same code lies 60 MB apart.
+    Speed, because the machine does other things now than then. Peaks, because they include Python's packages, and the
+    environment of the baseline may have others.
     """
     subjects = [subject_of(pair, (this,), suite) for pair in pairs]
     launches = launch_alone(subjects)

@@ -32,7 +32,7 @@ def metadata_from_tokenizer(tokenizer: TokenizerInfo | None, vocab_size: int, wh
     if not isinstance(model, Mapping) or model.get("type") != "BPE":
         raise InputError(f"{where}: tokenizer model must be BPE to fit into GGUF; write a Hugging Face directory")
     vocabulary = vocabulary_from_json(document, vocab_size, where)
-    kind = sentencepiece if model.get("byte_fallback") else byte_level
+    kind = sentencepiece if model.get("byte_fallback") or sentencepiece.has_visible_spaces(document) else byte_level
     metadata = {
         "model": kind.MODEL,
         "tokens": vocabulary.tokens,

@@ -22,6 +22,12 @@ _PREPEND: Step = {"type": "Prepend", "prepend": SPACE}
 _REPLACE: Step = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 
 
+def has_visible_spaces(document: Mapping[str, Any]) -> bool:
+    """Whether the tokenizer writes spaces as SentencePiece does; not all of those fall back to bytes."""
+    normalizer, pre = document.get("normalizer") or {}, document.get("pre_tokenizer") or {}
+    return _REPLACE in [normalizer, *normalizer.get("normalizers", ())] or pre.get("type") == "Metaspace"
+
+
 def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Written]:
     """pre, scores and add_space_prefix. raises InputError if scores cannot say what the merges say."""
     pairs = merge_pairs(document["model"], where)

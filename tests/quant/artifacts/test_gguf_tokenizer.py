@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from support.data import SHARED, STORIES260K, needs_stories
 from support.memory_source import MemorySource
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.gguf_tokenizer import metadata_from_tokenizer, tokenizer_from_metadata
@@ -128,6 +128,21 @@ def change_json(info, change):
 def test_tokenizers_that_gguf_cannot_say(byte_level_tokenizer, change, words):
     with pytest.raises(InputError, match=words):
         metadata_from_tokenizer(change_json(byte_level_tokenizer, change), 512, "x")
+
+
+def test_sentencepiece_without_byte_fallback_comes_back(tmp_path):
+    space = "\u2581"
+    pieces = ["<unk>", space, *"athe,", f"{space}t", "he", f"{space}the"]
+    merges = [(space, "t"), ("h", "e"), (f"{space}t", "he")]
+    model = models.BPE({piece: i for i, piece in enumerate(pieces)}, merges, unk_token="<unk>", fuse_unk=True)
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(space), normalizers.Replace(" ", space)])
+    fuse = [decoders.Replace(space, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(fuse)
+    tokenizer.add_special_tokens(["<unk>"])
+    before = TokenizerInfo(tokenizer.to_str(), None, None, False)
+    after, _ = through_file(tmp_path, before)
+    assert_same_ids(before, after, ["the hat, the heat", "a", "", "xyz the", "  the"])
 
 
 @needs_stories

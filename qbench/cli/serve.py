@@ -1,5 +1,7 @@
 """`qbench serve MODEL`: the OpenAI-compatible HTTP API."""
 
+from pathlib import Path
+
 import click
 
 from qbench.cache_spec import FULL
@@ -52,6 +54,11 @@ from quant.errors import InputError
     help="Name of this server in the Host header, besides localhost; * allows all; may be given several times.",
 )
 @click.option(
+    "--chat-template",
+    type=click.Path(path_type=Path),
+    help="File of a Jinja template for conversations, instead of the model's own.",
+)
+@click.option(
     "--request-timeout",
     "request_s",
     type=FiniteRange(min=0.001),
@@ -76,6 +83,7 @@ def command(
     api_key,
     allowed_hosts,
     request_s,
+    chat_template,
     kv_store,
     kv_disk,
     options: RunOptions,
@@ -92,6 +100,7 @@ def command(
         raise InputError(f"serve needs {error.name}: pip install 'qbench-llm[serve]'") from None
     if not is_loopback(host) and not api_key:
         raise InputError(f"--host {host} lets other machines in, so clients need a key; give one with --api-key")
+    template = None if chat_template is None else read_template(chat_template)
     caching = not no_prefix_caching
     store = check_store(kv_store, kv_disk, caching and options.policy == FULL)
     engine = EngineOptions(
@@ -100,7 +109,7 @@ def command(
     with listen(host, port) as listening:
         subject = open_subject(model, options)
         with progress_bar(f"load {model}"):
-            served = open_served(subject, engine, store)
+            served = open_served(subject, engine, store, template)
         if caching and options.policy != FULL:
             print_warning(
                 f"policy {options.policy}: prompts that begin alike share no pages; each evicts by its own queries"
@@ -116,3 +125,13 @@ def command(
             )
         except KeyboardInterrupt:
             click.echo("ended", err=True)
+
+
+def read_template(path: Path) -> str:
+    """raises InputError for a file that cannot be read"""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the chat template: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 at byte {error.start}; convert the template to UTF-8") from error

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 import uvicorn
 from fastapi import FastAPI
@@ -26,15 +27,19 @@ GRACE_S, CUT_S = 2, 3
 BACKLOG = 2048  # connections that wait to be accepted: uvicorn's own
 
 
-def open_served(subject: Subject, options: EngineOptions, store: StoreOptions | None = None) -> Served:
+def open_served(
+    subject: Subject, options: EngineOptions, store: StoreOptions | None = None, chat_template: str | None = None
+) -> Served:
     """The model, loaded, and its engine, which waits to be started.
 
+    chat_template  Jinja in place of the model's own; None: the model's own
     store    where prefixes outlive the server; None: they do not
     raises   InputError for a model without a tokenizer, or one that the engine cannot run
     """
     if subject.source.tokenizer is None:
         raise InputError(f"{subject.spec} has no tokenizer, so it has no text to serve; choose a model with one")
-    tokenizer = Tokenizer(subject.source.tokenizer)
+    info = subject.source.tokenizer
+    tokenizer = Tokenizer(info if chat_template is None else replace(info, chat_template=chat_template))
     check_engine_source(subject.source, subject.options)
     model = load_model(subject.source, subject.options)
     assert isinstance(model, Model)  # on the CPU
@@ -53,7 +58,7 @@ def open_served(subject: Subject, options: EngineOptions, store: StoreOptions | 
 def template_of(tokenizer: Tokenizer) -> ChatTemplate | str:
     """The model's own, or why it has none that can be used."""
     if tokenizer.info.chat_template is None:
-        return "it has no chat template"
+        return "it has no chat template; start the server with --chat-template"
     try:
         return ChatTemplate(tokenizer)
     except InputError as error:

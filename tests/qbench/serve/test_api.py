@@ -12,7 +12,9 @@ from qbench.run_options import RunOptions
 from qbench.runtime import Sampling, generate, load_model
 from qbench.runtime.engine import EngineOptions
 from qbench.runtime.text.tokenizer import Tokenizer
+from qbench.serve.bodies import ChatBody
 from qbench.serve.limits import ServeLimits
+from qbench.serve.server import open_served
 
 PROMPT = "Once upon a time"
 GREEDY = {"model": "tiny", "temperature": 0}
@@ -147,6 +149,16 @@ def test_without_a_template_there_are_completions_alone():
         with pytest.raises(openai.BadRequestError, match="has no chat template"):
             server.client().chat.completions.create(messages=[{"role": "user", "content": "x"}], **GREEDY)
         assert server.client().completions.create(prompt=PROMPT, max_tokens=2, **GREEDY).usage.completion_tokens == 2
+
+
+def test_another_template_takes_the_place_of_none(subject):
+    text = "{% for m in messages %}<{{ m.content }}>{% endfor %}"
+    served = open_served(tiny_subject(template=None), EngineOptions(num_pages=32), chat_template=text)
+    try:
+        (request,) = served.chat_requests(ChatBody(model="tiny", messages=[{"role": "user", "content": "Hi"}]))
+        assert list(request.tokens) == served.tokenizer.encode("<Hi>")
+    finally:
+        served.template.close()
 
 
 def test_a_template_that_cannot_be_read_costs_chats_alone():

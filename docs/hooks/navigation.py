@@ -22,6 +22,7 @@ SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "prefix-store.md",
             "breakeven.md",
             "larger-than-memory.md",
+            "many-devices.md",
             "serve.md",
             "security-and-limits.md",
             "cpu-and-gpu-kernels.md",

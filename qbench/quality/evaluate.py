@@ -93,7 +93,7 @@ def evaluate(
 
 
 def prepare(source: Source, text: str, max_windows: int | None, protocols: Sequence[str] = (DEFAULT,)) -> list[Scoring]:
-    """What the protocols score of this text, by the source's tokenizer and context; raises InputError as `evaluate`"""
+    """Scored windows of each protocol for this text, by the source's tokenizer and context; raises as `evaluate`"""
     return make_scorings(setting_of(source, text, max_windows), protocols)
 
 
@@ -110,7 +110,7 @@ def setting_of(
 def read_text(path: str | Path | None, *specs: str | None, kept: Path | None = None) -> str:
     """The file's text, or the reference models' held-out text if one of the specs is `ref:`.
 
-    kept     folder where the held-out text lies once it is written; it may be lost at any moment
+    kept     folder of the held-out text after it is written; it may be lost at any moment
     """
     if path is None:
         if any(spec and spec.startswith("ref:") for spec in specs):

@@ -1,4 +1,4 @@
-"""The reference of an evaluation: the unquantized model beside it, or logits kept from an earlier run."""
+"""The reference of an evaluation: the unquantized model next to it, or logits kept from an earlier run."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ def kept_logits(path: Path | None, reference: str | None) -> KeptLogits | None:
 def open_reference(
     spec: str, subject: Subject, setting: Setting, scorings: Sequence[Scoring], cache: Path | None
 ) -> Reference:
-    """What `cache` holds of the reference; it runs next to the model for scorings of which nothing is kept.
+    """Logits of the reference in `cache`; the reference runs next to the model for scorings without kept logits.
 
     raises   InputError for a reference that tokenizes the text differently
     """

@@ -37,7 +37,7 @@ class Kept(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a model is compared with: the same windows through the unquantized model, kept or run beside it."""
+    """Reference of a comparison: the same windows through the unquantized model, kept or run at the same time."""
 
     vocab_size: int
     model: Model | None = None  # for scorings of which nothing is kept

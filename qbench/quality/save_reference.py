@@ -22,7 +22,7 @@ from quant.json_data import JsonData
 
 @dataclass(frozen=True, slots=True)
 class KeptFile(JsonData):
-    """A file of logits; fp16_bytes: what the whole logits would take in float16."""
+    """A file of logits; fp16_bytes: size of the whole logits in float16."""
 
     file: str
     mode: str
@@ -54,7 +54,7 @@ def save_reference(
 ) -> SavedReference:
     """The model's perplexity, its logits kept in `path` for `QualitySettings.logits`, and the bytes they take there.
 
-    settings  at most one protocol; none: gptq-2048
+    settings  at most one protocol; empty: gptq-2048
     mode      "exact" or "top-k"; None: exact as long as that fits in 2 GiB
     raises    InputError as `evaluate`, and if the disk has no room
     """

@@ -1,4 +1,4 @@
-"""One table of kinds of caches in several formats: what each costs in quality, recall, speed and memory.
+"""One table of kinds of caches in several formats: cost of each in quality, recall, speed and memory.
 
 A sweep measures quality once and speed at every depth, so that what is told of one cache lies in several records: here
 they are one row, and models stand below each other.
@@ -30,7 +30,7 @@ AXES = (
 
 
 def caches_markdown(records: Iterable[Record]) -> str:
-    """A table for each machine and number of threads; "" where there are no records.
+    """A table for each machine and number of threads; "" without records.
 
     records   the latest of each case of a sweep that was measured
     """
@@ -88,7 +88,7 @@ def axis(place: int) -> Callable[[list[Record]], str]:
 
 
 def first_of(figure: Figure) -> Callable[[list[Record]], str]:
-    """Of the row's records the first that has it: quality is measured in one of them."""
+    """The first of the row's records that has it: quality is measured in one of them."""
     return lambda found: next(filter(None, (figure(record.figures) for record in found)), MISSING)
 
 

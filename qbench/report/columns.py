@@ -19,9 +19,9 @@ class Column:
     """One column: which value of a row, and how it is written. `assets/format.js` reads the same fields.
 
     kind     "text"; "fixed": `digits` after the point; "scientific": 3 digits and a power of ten, as a divergence spans
-             many; "speed": one digit after the point below 100, none above
+             many; "speed": one digit after the point below 100, no digit above
     scale    factor of a value before it is written
-    ends     the columns of its low and high end, which stand in brackets, named `ends_name`
+    ends     the columns of its low and high end, which are in brackets, named `ends_name`
     """
 
     key: str
@@ -44,7 +44,7 @@ class Column:
         return f"{self.heading} [{self.ends_name}]" if self.ends else self.heading
 
     def cells(self, columns: Mapping[str, list[Any]]) -> list[str]:
-        """A text a row: the value, its ends beside it where they are known."""
+        """A text per row: the value, with its ends if they are known."""
         values, write = columns[self.key], self._writer()
         if not self.ends:
             return [MISSING if value is None or value != value else write(value) for value in values]
@@ -297,7 +297,7 @@ def columns_of(table: Table, names: Sequence[str] | None = None) -> list[Column]
     columns = all_columns(table.columns)
     usual = {column.key for column in columns if column.in_markdown}
     if len(set(table.columns["recipe"])) < len(table.columns["recipe"]):
-        usual.add("kv_format")  # what else rows of one table may differ in
+        usual.add("kv_format")  # rows of one table may also differ in it
     for name in ("cache", "policy"):
         if len(set(table.columns[name])) > 1:
             usual |= {name, "kv_bytes_held"}
@@ -313,7 +313,7 @@ def columns_of(table: Table, names: Sequence[str] | None = None) -> list[Column]
 
 
 def _heading(column: Column, table: Table) -> str:
-    """A speed is told with its number of tokens: "pp512 tok/s", at a depth "tg64@4096 tok/s"."""
+    """A speed is shown with its number of tokens: "pp512 tok/s", at a depth "tg64@4096 tok/s"."""
     phase = column.key.removesuffix("_tok_s")
     if phase not in ("pp", "tg") or is_missing(table.first(phase)):
         return column.heading

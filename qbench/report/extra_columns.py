@@ -1,4 +1,4 @@
-"""Columns that are made of others, or that not every table has: one a task, and one a further protocol of a run."""
+"""Columns that are made of others, or that not every table has: one per task, and one per further protocol."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,11 +8,11 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-# Metrics that are a share of the items, 0 to 1, and are told in percent.
+# Metrics that are a share of the items, 0 to 1, and are shown in percent.
 SHARES = ("acc", "acc_norm", "exact_match", "em", "f1")
 TASK, PROTOCOL = "task:", "perplexity:"  # before their names, in keys
 ENDS = (":low", ":high")  # after the key of a task or protocol: its interval
-OVERHEAD = "overhead_share"  # of a case's time, what was no measurement
+OVERHEAD = "overhead_share"  # share of a case's time outside measurements
 
 
 def with_extra(frame: "pd.DataFrame") -> "pd.DataFrame":
@@ -32,7 +32,7 @@ def with_extra(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def metric_of(rows: Iterable[Mapping[str, Mapping[str, Any]] | None], task: str) -> str | None:
-    """The metric that a task is told by; None where no row has the task."""
+    """The metric that a task is shown by; None if no row has the task."""
     return next((row[task]["metric"] for row in rows if row and task in row), None)
 
 

@@ -1,4 +1,4 @@
-"""The family of a recipe: what rounds the weights."""
+"""The family of a recipe: the method that rounds the weights."""
 
 import re
 from functools import cache

@@ -1,4 +1,4 @@
-"""Tables of records that are no sweep's: what other commands kept, one kind of record a row of KINDS."""
+"""Tables of records of other commands than `sweep`, one row of KINDS per kind of record."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ class Kind:
 
     cells    of the rows of one table
     shared   fields of a case that all rows of a table have in common, like the machine
-    note     what the columns are, below each table
-    part     what else divides the rows into tables, each with that name
+    note     meaning of the columns, below each table
+    part     another key that divides the rows into tables, each with that name
     is_run   one command measures all rows anew: those of other code than the newest row's are not shown
     """
 
@@ -46,7 +46,7 @@ KINDS = {
 
 
 def kinds_markdown(records: Iterable[Record]) -> str:
-    """A table for each kind, machine and what else its rows share; "" where there are none.
+    """A table for each kind, machine and other shared keys; "" if there are no rows.
 
     records   the latest of each case, of KINDS
     """
@@ -73,7 +73,7 @@ def kinds_markdown(records: Iterable[Record]) -> str:
 
 
 def of_newest_runs(records: Iterable[Record]) -> list[Record]:
-    """Of kinds whose rows one command measures, those of the code that measured last on their machine."""
+    """Rows of the newest code on each machine, for kinds whose rows one command measures."""
     records = list(records)
     newest: dict[tuple[str, str], Record] = {}
     for record in records:
@@ -96,7 +96,7 @@ def kind_of(record: Record) -> str:
 
 
 def footer(records: list[Record], shared: tuple[str, ...]) -> str:
-    """What the rows share, bandwidth while they were measured, and their origin."""
+    """Shared values of the rows, bandwidth while they were measured, and their origin."""
     case, machine = records[0].case, records[0].machine
     about = {name: getattr(case, name, None) for name in ("model", "kv_format", "threads", "forced", "clock")}
     parts = [str(about["model"])] if "model" in shared else []
@@ -118,7 +118,7 @@ def origin(records: list[Record]) -> str:
 
 
 def bandwidths_of(record: Record) -> list[float]:
-    """Bytes a second, each time that they were measured; none for what is not bound by them."""
+    """Bytes per second of each measurement; empty for work that is not bound by them."""
     metrics = record.metrics
     source = metrics.roofline if isinstance(metrics, VersusMetrics) else metrics
     return getattr(source, "bandwidth_bytes_per_s", None) or []

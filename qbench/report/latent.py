@@ -1,4 +1,4 @@
-"""The table of what `qbench mla` kept: each way to attend by latent attention, by new tokens, tokens held and batch."""
+"""The table of records of `qbench mla`: each way to attend by latent attention, per new tokens, held tokens, batch."""
 
 from qbench.measure.records.kept_kinds import LatentCase, LatentMetrics
 from qbench.measure.records.record import Record
@@ -8,7 +8,7 @@ from quant.present import present
 
 
 def latent_cells(records: list[Record]) -> Cells:
-    """One row a mode of each case; * marks what the runtime takes."""
+    """One row per mode of each case; * marks the choice of the runtime."""
     heading = ["new", "held", "batch", "mode", "cache B/token", "Mflop/token", "ms [range]", "memory MB"]
     cells = []
     rows = rows_of(records, LatentCase, LatentMetrics)

@@ -1,4 +1,4 @@
-"""The records behind the rows of a table, what was measured last first, without reading what is not asked for."""
+"""The records behind the rows of a table, newest first; only the requested parts are read."""
 
 import heapq
 import mmap
@@ -31,7 +31,7 @@ def newest_records(frame: "pd.DataFrame", paths: Paths) -> Iterator[tuple[int, b
 
 
 def _records_from_the_end(path: Path) -> Iterator[Record]:
-    """The records of a file, last first; lines that are none were told of when the table was made."""
+    """The records of a file, last first; invalid lines were reported when the table was made."""
     with open(path, "rb") as file:
         if not file.seek(0, 2):
             return  # nothing can be mapped

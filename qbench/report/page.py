@@ -103,7 +103,7 @@ def page_table(frame: "pd.DataFrame", columns: Sequence[Column], key_digits: int
 
 
 def _in_order(columns: Sequence[Column]) -> Iterator[str]:
-    """Columns of the packed table: what the page works by, texts, values shown at once, their ends, the rest."""
+    """Columns of the packed table: keys of the page, texts, values shown at once, their ends, the rest."""
     yield from BESIDE_COLUMNS
     yield from (column.key for column in columns if not column.numeric)
     at_once = [column for column in columns if column.on_page]
@@ -120,7 +120,7 @@ def _commits(frame: "pd.DataFrame") -> "pd.Series":
 
 
 def _key_digits(keys: "pd.Series") -> int:
-    """As many as tell the rows' keys apart: hashes are what compresses least."""
+    """As many digits as distinguish the rows' keys: hashes hardly compress."""
     distinct = keys.drop_duplicates()
     digits = KEY_DIGITS
     while not distinct.str[:digits].is_unique:

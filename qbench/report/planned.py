@@ -1,4 +1,4 @@
-"""The table of what `qbench plan` kept: memory by part from a config alone, beside the peak where one was measured."""
+"""The table of records of `qbench plan`: memory by part from a config alone, and the peak if one was measured."""
 
 from qbench.measure.records.kept_kinds import PlanCase, PlanMetrics
 from qbench.measure.records.record import Record

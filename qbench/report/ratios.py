@@ -7,7 +7,7 @@ import numpy as np
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.student import student_mean
 
-WIDEST = 3  # times the low end: a wider interval tells hardly more than the sign of the difference
+WIDEST = 3  # times the low end: a wider interval shows hardly more than the sign of the difference
 RULE = (
     'ratios have 95 % intervals; "undecided" if 1 is inside or there is none, "not measured well enough" if the high '
     f"end is more than {WIDEST} times the low end"

@@ -34,12 +34,12 @@ def _footer(table: Table) -> str:
 
 
 def to_rows(tables: list[Table]) -> list[dict[str, Any]]:
-    """One plain mapping a row, raw values under the records' names, None for what was not measured."""
+    """One plain mapping per row, raw values under the records' names, None for values that were not measured."""
     return [dict(zip(table.columns, row, strict=True)) for table in tables for row in _values(table, None)]
 
 
 def _values(table: Table, missing: Any) -> Iterator[tuple[Any, ...]]:
-    """The rows, `missing` for what was not measured."""
+    """The rows, with `missing` for values that were not measured."""
     filled = ([missing if is_missing(value) else value for value in values] for values in table.columns.values())
     return zip(*filled, strict=True)
 

@@ -1,4 +1,4 @@
-"""The table of what `qbench engine` kept: many requests at once, the engine beside other ways to run them."""
+"""The table of records of `qbench engine`: many requests at once, next to other ways to run them."""
 
 from qbench.measure.records.kept_kinds import ServingFigures, ThroughputCase, ThroughputMetrics
 from qbench.measure.records.record import Record

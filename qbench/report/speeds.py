@@ -1,4 +1,4 @@
-"""Tables of what `qbench kernels` and `qbench bench --vs` kept: kernels beside their peers, models beside llama.cpp."""
+"""Tables of records of `qbench kernels` and `bench --vs`: kernels next to their peers, models next to llama.cpp."""
 
 from qbench.measure.metrics import Spread
 from qbench.measure.records.kept_kinds import (
@@ -18,7 +18,7 @@ from quant.present import present
 OURS, ABSENT = "qbench", "n/a"
 OLDER = " *"  # after a share of the roofline by another definition
 Cells = tuple[list[str], list[list[str]], list[bool]]  # the heading, rows of as many texts, which columns are numbers
-# How names of ops begin -> what the table of such kernels is called.
+# Prefix of the names of ops -> title of the table of such kernels.
 FAMILIES = {
     "linear_": "Linears",
     "moe_": "Experts",
@@ -38,7 +38,7 @@ def family(record: Record) -> str:
 
 
 def kernel_cells(records: list[Record]) -> Cells:
-    """One row a kernel, shape and number of tokens; a column for every peer that any of them had.
+    """One row per kernel, shape and number of tokens; a column for every peer that any of them had.
 
     Columns that would be n/a in every row are left out.
     """
@@ -106,7 +106,7 @@ KERNEL_NOTE = (
 
 
 def versus_cells(records: list[Record]) -> Cells:
-    """One row a file and test: tokens a second of both, the ratio, and which code of ours ran."""
+    """One row per file and test: tokens per second of both, the ratio, and our code that ran."""
     heading = ["model", "test", "KV cache", "qbench tok/s", "llama.cpp tok/s", "ratio", "of the roofline", "ran"]
     cells = []
     for case, metrics in rows_of(records, VersusCase, VersusMetrics):

@@ -1,4 +1,4 @@
-"""The tables to decide from: one a group, Pareto points marked."""
+"""The tables to decide from: one per group, Pareto points marked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Table:
 
     @property
     def note(self) -> str:
-        """One sentence a reader needs: what was measured, where, by which code."""
+        """One sentence that a reader needs: conditions, machine and code of the measurement."""
         parts = [
             f"{count(self.first('threads'), 'thread')} of {count(self.first('cores'), 'core')}",
             f"machine {self.first('machine')}",
@@ -56,7 +56,7 @@ class Table:
         if not is_missing(self.first("question")):
             parts.insert(0, f"--question {self.first('question')}")
         protocols = zip(self.columns["protocol"], self.columns["protocol_hash"], strict=True)
-        known = next((pair for pair in protocols if not any(map(is_missing, pair))), None)  # a row that failed has none
+        known = next((pair for pair in protocols if not any(map(is_missing, pair))), None)  # a failed row has none
         if known:
             parts.insert(0, "protocol {} ({})".format(*known))
         parts += launch_notes(self.columns)
@@ -109,14 +109,14 @@ def build_tables(frame: "pd.DataFrame") -> list[Table]:
 
 
 def _pareto_marks(columns: Mapping[str, list[Any]]) -> list[str]:
-    """ "size", "speed", both or "": where no other row has better quality for as little."""
+    """ "size", "speed", both or "": axes on which no other row has better quality at the same cost."""
     quality, size, speed = (_numbers(columns[name]) for name in (_quality_column(columns), "size_bytes", "tg_tok_s"))
     by_size, by_speed = (pareto_front(np.stack([quality, cost], axis=1)) for cost in (size, -speed))
     return [MARKS[i] for i in (by_size + 2 * by_speed).tolist()]
 
 
 def _quality_column(columns: Mapping[str, list[Any]]) -> str:
-    """What quality is read from: divergence where it was measured, else perplexity."""
+    """Column of quality: divergence if it was measured, otherwise perplexity."""
     return "perplexity" if all(map(is_missing, columns["kld_mean"])) else "kld_mean"
 
 

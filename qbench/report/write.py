@@ -26,7 +26,7 @@ from quant.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-# suffix -> what renders it
+# suffix -> its renderer
 TABLE_FORMS = {"md": to_markdown, "csv": to_csv, "json": to_json}
 
 Records = str | Path | Iterable[str | Path]
@@ -34,7 +34,7 @@ Records = str | Path | Iterable[str | Path]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    rows: list[dict[str, Any]]  # one a case, keys as in the records
+    rows: list[dict[str, Any]]  # one per case, keys as in the records
     text: str  # Markdown that also reads in a terminal
     page: Path  # report.html
 

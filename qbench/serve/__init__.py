@@ -1,1 +1,1 @@
-"""A model over HTTP, in the words of the OpenAI API: what speaks it, client or load generator, runs against it."""
+"""A model over HTTP, by the OpenAI API: clients and load generators of this API work with it."""

@@ -24,7 +24,7 @@ CLIENT_GONE = Response(status_code=499)  # which nobody reads: as nginx logs it
 async def answer(
     http: HttpRequest, engine: EngineThread, requests: Sequence[Request], shape: Answer, body: SamplingFields
 ) -> Response:
-    """raises what submitting raises, Unavailable where a request could not be ended"""
+    """raises errors of submitting, and Unavailable if a request could not be ended"""
     num_prompt_tokens = sum(len(request.tokens) for request in requests[:: body.n])
     async with AsyncExitStack() as stack:
         streams = []
@@ -34,7 +34,7 @@ async def answer(
         if not body.stream:
             choices = await unless_gone(http, collect(streams))
             return CLIENT_GONE if choices is None else JSONResponse(shape.whole(choices, num_prompt_tokens))
-        # The first event decides the status: after it there is no other way to tell that something is wrong.
+        # The first event decides the status: after it there is no other way to report an error.
         events = together(streams)
         first = await unless_gone(http, anext(events))
         if first is None:
@@ -71,7 +71,7 @@ async def together(streams: Sequence[RequestStream]) -> AsyncIterator[tuple[int,
 
 
 async def unless_gone(http: HttpRequest, work: Awaitable[Result]) -> Result | None:
-    """What the work gives; None where the client hangs up before, and the work is cancelled."""
+    """Result of the work; None if the client hangs up before, and the work is cancelled."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(hung_up(http))
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -94,7 +94,7 @@ async def server_sent(
     num_prompt_tokens: int | None,
     stack: AsyncExitStack,
 ) -> AsyncIterator[str]:
-    """Lines of server-sent events; num_prompt_tokens: tell the usage at the end. The stack is closed always."""
+    """Lines of server-sent events; num_prompt_tokens: send the usage at the end. The stack is closed always."""
     choices = [Choice() for _ in range(num_choices)]
     async with stack:
         for index in range(num_choices):

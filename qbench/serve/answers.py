@@ -29,7 +29,7 @@ from quant.present import present
 
 @dataclass(slots=True)
 class Choice:
-    """What has come of one request so far."""
+    """Output of one request so far."""
 
     texts: list[str] = field(default_factory=list)
     scored: list[Event] = field(default_factory=list)  # tokens with log-probabilities

@@ -1,4 +1,4 @@
-"""The HTTP API: which path does what, and what a refusal looks like."""
+"""The HTTP API: its paths, and the form of a refusal."""
 
 import asyncio
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""What clients may ask, field by field, as OpenAI's API names it; what is not known is refused, never ignored."""
+"""Requests of clients, field by field, as OpenAI's API names them; unknown fields are refused, never ignored."""
 
 from typing import Annotated, Any, Literal
 
@@ -21,7 +21,7 @@ class StreamOptions(BaseModel):
 
 
 class SamplingFields(BaseModel):
-    """Of both APIs. top_k, min_p and repetition_penalty are not OpenAI's, but of most servers that speak its API.
+    """Fields of both APIs. top_k, min_p and repetition_penalty are not OpenAI's, but most servers of its API have them.
 
     cache_salt  vLLM's word: prefixes are shared only by requests of one salt, as of a document's version
     """

@@ -46,7 +46,7 @@ class RequestStream(AsyncIterator[Event]):
 
 
 class EngineThread:
-    """All methods but `start` and `stop` are called from coroutines; what they want is done between two steps."""
+    """All methods but `start` and `stop` are called from coroutines; their work is done between two steps."""
 
     def __init__(self, engine: Engine, metrics: Metrics) -> None:
         self._engine = engine
@@ -68,7 +68,7 @@ class EngineThread:
         self._engine.close()
 
     async def submit(self, request: Request) -> RequestStream:
-        """raises what Engine.submit raises, EngineFailed where the engine has ended"""
+        """raises the errors of Engine.submit, and EngineFailed if the engine has ended"""
         stream = RequestStream(request, self._abort_later)
         try:
             await self._done(lambda: self._submit(stream))
@@ -82,7 +82,7 @@ class EngineThread:
         await self._done(lambda: self._engine.forget(version))
 
     async def _done(self, command: Callable[[], None]) -> None:
-        """Returns when the engine's thread has done it; raises what it raises."""
+        """Returns when the engine's thread has done it; raises its errors."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[None] = loop.create_future()
 
@@ -144,7 +144,7 @@ class EngineThread:
             self._metrics.stats, self._counted_at = self._engine.stats(), now
 
     def _obey(self, wait: bool) -> None:
-        """Do what is asked; where there is nothing else to do, wait until something is."""
+        """Do the requested work; if there is none to do, wait for more."""
         while True:
             try:
                 command = self._commands.get(block=wait)

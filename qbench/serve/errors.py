@@ -1,4 +1,4 @@
-"""What a client is told when it cannot be served: a status, and OpenAI's object with one line."""
+"""Answer to a client that cannot be served: a status, and OpenAI's object with one line."""
 
 from fastapi.responses import JSONResponse
 

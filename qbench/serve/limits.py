@@ -7,7 +7,7 @@ MOST_BODY_BYTES = 16 << 20  # a context of a million tokens takes 4 MB as text, 
 LEAST_BODY_BYTES = 1 << 20
 BODY_BYTES_PER_TOKEN = 64  # a token id takes up to 8; a text has about 4 characters per token, up to 6 bytes each
 REQUEST_S = 600.0
-SPARE_FILES = 64  # of the process, beside connections: the model, the store, libraries
+SPARE_FILES = 64  # of the process, in addition to connections: the model, the store, libraries
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What Prometheus reads: times as clients feel them, and what the engine holds."""
+"""Metrics for Prometheus: times as clients see them, and the state of the engine."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from qbench.runtime.engine import EngineStats
 TTFT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)  # seconds
 TPOT_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
-# EngineStats field -> metric, what it is
+# EngineStats field -> metric, its help text
 GAUGES = {
     "queued": ("qbench_requests_queued", "Requests that wait"),
     "running": ("qbench_requests_running", "Requests that run"),

@@ -18,7 +18,7 @@ class Preparation:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def run(self, prepare: Callable[[], Result]) -> Result:
-        """What `prepare` returns, from a thread. raises Refused, and the errors of `prepare`"""
+        """Result of `prepare`, from a thread. raises Refused, and the errors of `prepare`"""
         if self._count >= self._most:
             raise Refused(429, f"{self._count} requests are in preparation; try again later")
         self._count += 1

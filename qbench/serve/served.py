@@ -1,4 +1,4 @@
-"""What is served: one model under one name, and how its texts become requests."""
+"""The served model: its name, and how texts become requests."""
 
 import secrets
 import time
@@ -20,7 +20,7 @@ from quant.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """template      or why there is none
+    """template      or the reason why it is missing
     max_seq_len   the most tokens of a prompt and its answer together: the context, or all pages if they hold less
     most_choices  that one request may ask for: as many as can wait
     """
@@ -95,7 +95,7 @@ def _listed(prompt: str | list[int] | list[str] | list[list[int]]) -> list[str] 
 
 
 def _request(body: SamplingFields, max_tokens: int, logprobs: int | None) -> Request:
-    """All but the prompt. Without a seed every request draws anew."""
+    """All but the prompt. Without a seed every request has its own random numbers."""
     seed = secrets.randbits(61) if body.seed is None else body.seed
     sampling = Sampling(body.temperature, body.top_p, body.top_k, body.min_p, body.repetition_penalty, seed)
     if not all(body.stop_strings):

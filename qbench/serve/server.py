@@ -56,7 +56,7 @@ def open_served(
 
 
 def template_of(tokenizer: Tokenizer) -> ChatTemplate | str:
-    """The model's own, or why it has none that can be used."""
+    """The model's own template, or the reason why it cannot be used."""
     if tokenizer.info.chat_template is None:
         return "it has no chat template; start the server with --chat-template"
     try:

@@ -1,4 +1,4 @@
-"""How much less samples tell that resemble their neighbours: a slow spell lasts longer than one of them."""
+"""Loss of information in samples that resemble their neighbours: a slow spell lasts longer than one sample."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ def widening(samples: Sequence[float] | np.ndarray) -> float:
 
 
 def told_of_few(rounds: int) -> str | None:
-    """What stands beside an interval of so few rounds; None from ENOUGH on."""
+    """Note next to an interval of so few rounds; None from ENOUGH on."""
     if rounds >= ENOUGH:
         return None
     low, high = (f"{100 * share:.0f}" for share in SELDOM)

@@ -1,4 +1,4 @@
-"""One metric of two rows: what changed from A to B, and how sure that is."""
+"""One metric of two rows: the change from A to B, and how sure it is."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from quant.json_data import JsonData
 Kind = Literal["ratio", "difference"]
 NEUTRAL = {"ratio": 1.0, "difference": 0.0}
 TOO_FEW = "no interval from {}, so no verdict: it takes at least two that do not change by the very same amount"
-# Protocol hash -> metric -> how far a model lies from itself.
+# Protocol hash -> metric -> distance of a model from itself.
 Floors = Mapping[str | None, Mapping[str, float]]
 
 
@@ -33,12 +33,12 @@ class Cell(JsonData):
     unit            of a task that is not scored right or wrong: the name of its metric
     exact           bytes: counted, so that any change is one
     flips           of a task's items
-    note            why there is no interval, or what it leaves out
-    is_tested       False: another cell tells of the same, so that it has no verdict and no part in the correction
+    note            reason if there is no interval, or a limit of the interval
+    is_tested       False: another cell has the same content, so that it has no verdict and no part in the correction
     num_blocks      or items of a task that the estimate is paired over, or launches per side of a speed; None: right or
                     wrong items, or no pairs
     protocol_hash   of the convention that a text was measured under, or of the task
-    floor           how far the same model lies from itself, as a distance from the neutral value; None: not measured
+    floor           distance of the same model from itself, from the neutral value; None: not measured
     holm_p_value, verdict, detectable   given by `judge`, which sees the whole table
     needed          blocks, items or launches that would decide a change as large as the one found; of a "same"
     """
@@ -88,7 +88,7 @@ def judge(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def why_untold(estimate: Estimate, num_blocks: int, unit: str) -> str | None:
-    """What a note says of an estimate of so many blocks that has no interval; None where it has one."""
+    """Note on an estimate of so many blocks without an interval; None if it has one."""
     return TOO_FEW.format(f"{num_blocks} {unit}{'s' if num_blocks > 1 else ''}") if estimate.low is None else None
 
 

@@ -1,4 +1,4 @@
-"""What every statistic comes out as."""
+"""The result of every statistic."""
 
 import math
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ ALPHA = 1 - CONFIDENCE
 
 @dataclass(frozen=True, slots=True)
 class Estimate(JsonData):
-    """A value with its standard error and 95 % interval; None where the data cannot tell, as one block cannot.
+    """A value with its standard error and 95 % interval; None if the data cannot give them, for example one block.
 
     p_value   of "no difference" (ratio 1, difference 0), two-sided; None for a value that is no comparison
     """

@@ -1,4 +1,4 @@
-"""Many comparisons at once: what a p value is worth among them."""
+"""Correction of p values for many comparisons at once."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a comparison could have found: the smallest difference that it would have called one."""
+"""Power of a comparison: the smallest difference that it would have detected."""
 
 from math import ceil, log, log2, sqrt
 from statistics import NormalDist
@@ -15,7 +15,7 @@ def detectable_difference(
 ) -> float | None:
     """The true difference that is found with this power by a test at alpha, where the spread is as here.
 
-    floor   a difference up to this is called none, however sure it is
+    floor   a difference up to this counts as no difference, however sure it is
     The spread is read from the interval, which is wider than 1.96 errors where the blocks are few.
     """
     if estimate.low is None or estimate.high is None:

@@ -9,9 +9,9 @@ Z = NormalDist().inv_cdf(1 - ALPHA / 2)
 
 
 def share_interval(num_right: int, num_items: int) -> tuple[float, float]:
-    """95 % interval of the share of which so many of `num_items` are right; never empty, also where all or none are.
+    """95 % interval of the share of which so many of `num_items` are right; never empty.
 
-    Shares from which num_right lies at most Z of their own standard errors away: |p - share| <= Z sqrt(p (1 - p) / n).
+    Shares from which num_right is at most Z of their own standard errors away: |p - share| <= Z sqrt(p (1 - p) / n).
     raises   ValueError for no items
     source   Wilson 1927; Brown, Cai & DasGupta 2001, Statistical Science 16: what they recommend up to 40 items
     """

@@ -1,4 +1,4 @@
-"""Which rows may stand side by side."""
+"""Rows that may be compared with each other."""
 
 from collections.abc import Mapping
 from typing import Any

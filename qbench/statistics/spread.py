@@ -4,7 +4,7 @@ import numpy as np
 
 
 def spread(samples: list[float]) -> dict[str, float]:
-    """median, min, max and mad (median absolute deviation): one slow repetition moves none but its own end."""
+    """median, min, max and mad (median absolute deviation): one slow repetition moves only its own end."""
     values = np.asarray(samples, dtype=np.float64)
     median = float(np.median(values))
     return {

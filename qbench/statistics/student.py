@@ -1,4 +1,4 @@
-"""Student's t, where there are too few samples for anything but a normal law."""
+"""Student's t, for samples that are too few for other methods and follow a normal law."""
 
 import math
 
@@ -30,7 +30,7 @@ def student_shift(a: np.ndarray, b: np.ndarray) -> Estimate:
 
 
 def variance(values: np.ndarray) -> float:
-    """Of a sample; exactly 0 of equal values, whose mean may round to another."""
+    """Standard error of a sample; exactly 0 for equal values, whose mean may round to another."""
     return float((values - values[0]).var(ddof=1))
 
 
@@ -40,7 +40,7 @@ def student_estimate(value: float, error: float, freedom: float) -> Estimate:
     No error tells nothing of how far the value lies from the true one: samples that happen to be equal are no
     certainty. It has neither interval nor p value then; where all samples are 0 nothing changed, which is p = 1.
     """
-    from scipy.special import stdtr, stdtrit  # here, since most of what imports this package asks for no interval
+    from scipy.special import stdtr, stdtrit  # here, since most importers of this package need no interval
 
     if not error:
         return Estimate(value) if value else Estimate(0.0, 0.0, 0.0, 0.0, 1.0)

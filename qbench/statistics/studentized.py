@@ -59,7 +59,7 @@ def block_mean(sums: Sequence[float] | np.ndarray, tokens: Sequence[float] | np.
 
 
 def _rounding(mean: float, num_blocks: int) -> float:
-    """How far blocks of one and the same rate may seem to lie from their mean.
+    """Largest distance from their mean that rounding gives to blocks of one rate.
 
     Adding n sums of one sign errs by (n - 1) eps / 2 of the total at most, adding tokens, whole numbers, by nothing,
     and the quotient, the product with a block's tokens and the block's own sum by eps / 2 each.

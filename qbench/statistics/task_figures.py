@@ -1,4 +1,4 @@
-"""What a task's items make up together, and what changes in it when they do."""
+"""The figure of a task from its items, and its change when they change."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ BITS = Figure(lambda mean: -mean / math.log(2), lambda change: _scaled(change, -
 
 
 def figure_of(sides: Sequence[Side]) -> Figure | None:
-    """The one that gives the value that each side has; None where no such figure does.
+    """The figure that gives the value of each side; None if no figure does.
 
     sides   what a record keeps of either, which tells how the figure came out of its items
     """

@@ -15,11 +15,11 @@ def verdict(
     p_value: float | None = None,
     floor: float = 0.0,
 ) -> Verdict | None:
-    """What the change from A to B is; None where there is no p value to judge by.
+    """Verdict on the change from A to B; None without a p value.
 
     neutral   1 for a ratio, 0 for a difference
     p_value   corrected for the other comparisons of a table; None: the estimate's own
-    floor     as far as the same model lies from itself: no smaller difference is called one, however sure it is
+    floor     distance of the same model from itself: no smaller difference counts, however sure it is
     """
     p_value = estimate.p_value if p_value is None else p_value
     if p_value is None:

@@ -1,4 +1,4 @@
-"""The flat columns of a sweep's rows: each name, where it lies in a record, and its SQL type."""
+"""The flat columns of a sweep's rows: name, place in a record, and SQL type."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ class Column:
 
     path        its place in the record, names joined by dots; "case", "metrics" and "machine" are the whole of them
     stored      SQL type there
-    expression  what becomes of it, {} for the value; lists count from 1
+    expression  conversion, with {} for the value; lists count from 1
     """
 
     path: str
@@ -111,7 +111,7 @@ CONTENDERS = (
     "MAP(VARCHAR, STRUCT(how VARCHAR, ms DOUBLE, gb_s DOUBLE, tera_ops DOUBLE, share DOUBLE, "
     "ratio STRUCT(median DOUBLE, min DOUBLE, max DOUBLE)))"
 )
-# What `qbench kernels` kept.
+# Records of `qbench kernels`.
 KERNEL_COLUMNS: dict[str, Column] = {
     **_case(TEXT, "op", "shape"),
     **_case(COUNT, "tokens", "threads"),
@@ -132,7 +132,7 @@ def _versus(phase: str) -> dict[str, Column]:
     return sides | {f"{phase}_ratio{end}": Column(f"metrics.ratio.{phase}.{name}") for end, name in ends.items()}
 
 
-# What `qbench bench --vs` kept.
+# Records of `qbench bench --vs`.
 VERSUS_COLUMNS: dict[str, Column] = {
     **_case(TEXT, "peer", "model"),
     **_case(COUNT, "pp", "tg", "depth", "threads"),
@@ -145,7 +145,7 @@ VERSUS_COLUMNS: dict[str, Column] = {
     **ORIGIN,
 }
 
-# Rows as they are: what defines them, and everything else as JSON.
+# Rows as they are: the keys that define them, and everything else as JSON.
 WHOLE_COLUMNS: dict[str, Column] = {
     **{name: Column(name, TEXT) for name in ("key", "time", "status", "error")},
     "kind": Column("case.kind", TEXT),

@@ -26,7 +26,7 @@ VERSION = 1  # of how the rows are made, beside the columns, DuckDB's version an
 def place_of(files: Sequence[Path], columns: object) -> Path | None:
     """Where the rows of the files as they are now are kept, or would be; None where that is not worth it, or in flux.
 
-    columns   what the rows are made by, printed: another makes another place
+    columns   code that makes the rows, as text: other code uses another place
     """
     import duckdb
 
@@ -44,7 +44,7 @@ def place_of(files: Sequence[Path], columns: object) -> Path | None:
 
 
 def keep(con: "DuckDBPyConnection", table: str, place: Path) -> None:
-    """Write the table there, whole or not at all, in place of what the files were before; a full disk keeps nothing."""
+    """Write the table there, whole or not at all, and replace the earlier one; a full disk keeps nothing."""
     import duckdb
 
     fresh = place.with_suffix(f".{os.getpid()}")
@@ -61,14 +61,14 @@ def keep(con: "DuckDBPyConnection", table: str, place: Path) -> None:
 
 
 def read_kept(con: "DuckDBPyConnection", table: str, place: Path) -> bool:
-    """Make `table` of what is kept there; whether it is there, and whole."""
+    """Make `table` from the kept rows; returns whether they are there, and whole."""
     import duckdb
 
     if not place.exists():
         return False
     try:
         con.execute(f"create or replace temp table {table} as select * from read_parquet('{_quoted(place)}')")
-    except duckdb.Error:  # torn by a crash of the system, or gone: the records tell it again
+    except duckdb.Error:  # torn by a crash of the system, or gone: the records are read again
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Records as a table: the latest row of each case, with a group for everything that may stand side by side."""
+"""Records as a table: the latest row of each case, with a group for all rows that may be compared."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Paths = str | Path | Iterable[str | Path]
 
 STATE = {name: Column(name, TEXT) for name in ("status", "code")}
-KIND = {"kind": Column("case.kind", TEXT)}  # of kernels and comparisons; a sweep's rows have none
+KIND = {"kind": Column("case.kind", TEXT)}  # of kernels and comparisons; a sweep's rows have no kind
 KIND_IS = b'"kind":'
 # Recipes that keep the weights as they are or only cast them: the row that others are read against.
 UNQUANTIZED = ("f32", "f16", "bf16")
@@ -32,7 +32,7 @@ OF_RECIPE = json.dumps(
 
 
 def load_records(paths: Paths) -> "pd.DataFrame":
-    """One row a case of a sweep: what defines it, its figures under the records' names, flattened, and its origin.
+    """One row per case of a sweep: its keys, its figures under the records' names, flattened, and its origin.
 
     paths    files of records, or folders of them
     Rows of one `group` have the same model, protocol, machine, settings and threads; no others compare.
@@ -62,7 +62,7 @@ def load_with_others(paths: Paths) -> tuple["pd.DataFrame", list[Path]]:
 
 
 def create_results(con: "DuckDBPyConnection", table: str, files: Sequence[Path]) -> None:
-    """Make `table` of the latest row of each case of a sweep: unquantized ones first, then by bits a weight."""
+    """Make `table` of the latest row of each case of a sweep: unquantized ones first, then by bits per weight."""
     create_latest(con, "latest", files, COLUMNS, None)
     rows = con.execute("select settings, machine, protocol_hash from latest order by place").fetchall()
     con.execute(
@@ -123,7 +123,7 @@ def measured_keys(path: Path, machines: Collection[str], code: str) -> set[str]:
 
 
 def files_with(paths: Paths, kinds: Collection[str | None]) -> list[Path]:
-    """Those of the files that may hold a record of one of these kinds, by a look for its words: most hold none."""
+    """The files that may hold a record of one of these kinds, found by its words: most have no such row."""
     words = tuple(f'{gap}"{kind}"'.encode() for kind in kinds for gap in ("", " "))
     return [file for file in record_files(paths) if None in kinds or _holds_any(file, words)]
 
@@ -167,7 +167,7 @@ def _groups(rows: Sequence[tuple[str, str, str | None]]) -> list[str]:
     read, write = json.JSONDecoder().decode, json.JSONEncoder(sort_keys=True).encode
     ordered = {text: write(read(text)) for text in {row[0] for row in rows}}
     keys = [(ordered[text], machine) for text, machine, _ in rows]
-    # A row that failed before it had a protocol stands with those that had one in the same settings.
+    # A row that failed before it had a protocol joins the rows that had one in the same settings.
     known = {key: protocol for key, (_, _, protocol) in zip(keys, rows, strict=True) if protocol}
     joined = [(*key, row[2] or known.get(key)) for key, row in zip(keys, rows, strict=True)]
     digests = {key: hashlib.sha256(repr(key).encode()).hexdigest()[:12] for key in set(joined)}

@@ -14,7 +14,7 @@ from quant.errors import InputError
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# What is there to query, and what a row of it is.
+# Tables that can be queried, and the meaning of a row.
 TABLES = {
     "results": "the latest measurement of each case of a sweep",
     "kernels": "the latest of each kernel, shape and number of tokens (`qbench kernels --keep`)",
@@ -43,10 +43,10 @@ class Answer:
 
 
 def query(sql: str, paths: Paths) -> Answer:
-    """What one SELECT over TABLES answers.
+    """Result of one SELECT over TABLES.
 
     paths    files of records, or folders of them
-    raises   InputError for SQL that is wrong, or does anything but read these tables, and where there are no records
+    raises   InputError for wrong SQL, for SQL that does not only read these tables, and if there are no records
     """
     import duckdb
 
@@ -84,7 +84,7 @@ def schema(paths: Paths) -> Answer:
 
 
 def _named(con: "DuckDBPyConnection", sql: str) -> list[str]:
-    """The tables of the query, all of them where it names none: it may list or explain them."""
+    """The tables of the query, or all of them if it names no table: it may list or explain them."""
     import duckdb
 
     try:
@@ -111,7 +111,7 @@ def _create(con: "DuckDBPyConnection", table: str, files: Sequence[Path]) -> Non
 
 
 def _create_records(con: "DuckDBPyConnection", table: str, files: Sequence[Path]) -> None:
-    """Every row once, though it may lie in the folder of its run and among those that were kept."""
+    """Every row once, even if it is in the folder of its run and among the kept ones."""
     scan(con, "rows", files, WHOLE_COLUMNS)
     con.execute(
         f"""
@@ -124,5 +124,5 @@ def _create_records(con: "DuckDBPyConnection", table: str, files: Sequence[Path]
 
 
 def _message(error: Exception) -> str:
-    """What DuckDB says, without the picture of where: one line."""
+    """Message of DuckDB on one line, without its picture of the place."""
     return " ".join(str(error).split("\n\nLINE ")[0].split())

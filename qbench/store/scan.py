@@ -1,4 +1,4 @@
-"""Lines of records into a DuckDB table: each line parsed once, and only what is asked for kept."""
+"""Lines of records into a DuckDB table: each line is parsed once, and only the requested parts are kept."""
 
 import json
 import tempfile
@@ -14,7 +14,7 @@ from qbench.store.columns import Column
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# The oldest schema whose columns lie where today's do: rows of an older one are migrated before they are read.
+# The oldest schema with columns in the same places as today's: rows of an older one are migrated before they are read.
 READ_AS_IS = 3
 # Of what every record has, in whatever columns are asked for.
 IDENTITY = {"schema_version": "BIGINT", "machine.id": "VARCHAR"} | dict.fromkeys(("key", "status", "time"), "VARCHAR")
@@ -39,7 +39,7 @@ GLOB = set("*?[")  # a file name with one of these is a pattern to DuckDB
 
 
 def scan(con: "DuckDBPyConnection", table: str, files: Sequence[Path], columns: Mapping[str, Column]) -> None:
-    """Make `table` of the records in `files`, in their order, one row a line.
+    """Make `table` of the records in `files`, in their order, one row per line.
 
     columns  name -> what of the record it holds; `whole_case` (JSON), `suite` (the file's folder) and `is_record`
              stand beside them

@@ -19,7 +19,7 @@ class Divergence:
     delta_p: np.ndarray  # model's probability of the true token minus the reference's
     base_nll: np.ndarray  # the reference's -log p of the true token
     confidence: np.ndarray  # the reference's probability of the token that it ranks first
-    error: np.ndarray  # bound on |kld - exact|, nats: what was not kept of the reference
+    error: np.ndarray  # bound on |kld - exact|, nats, from parts of the reference that were not kept
     variance: np.ndarray  # of kld about the exact one, as estimated: below that bound, what to expect
 
 

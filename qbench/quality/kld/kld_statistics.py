@@ -1,4 +1,4 @@
-"""What a record keeps of a comparison with the reference, token by token."""
+"""Statistics that a record keeps of a token-by-token comparison with the reference."""
 
 from dataclasses import replace
 

@@ -16,7 +16,7 @@ DELTA_ROWS = ENDS | {"75.0%": 0.75, "Median": 0.5, "25.0%": 0.25} | dict(list(KL
 
 
 def llama_statistics(nll: np.ndarray, compared: Divergence) -> dict[str, dict[str, float | None]] | None:
-    """name -> {value, error}, error None where that tool prints none; shares and probabilities are 0 to 1.
+    """name -> {value, error}, error None if that tool prints no error; shares and probabilities are 0 to 1.
 
     nll       [N] float64 of the model
     returns   None for less than 100 tokens or where a logit was not finite

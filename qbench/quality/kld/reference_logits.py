@@ -38,7 +38,7 @@ ALIGNMENT = 64
 class KeptLogits:
     """A file of reference logits, mapped and not read: a comparison touches the rows that it needs.
 
-    raises   InputError for a file that is none, or torn
+    raises   InputError for a file of another kind, or a torn one
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,7 +57,7 @@ class KeptLogits:
         return self.header["protocol"].get("num_documents") or self.header["protocol"]["num_windows"]
 
     def completed(self, settings: QualitySettings) -> QualitySettings:
-        """The settings that the file was made under, if none names a protocol."""
+        """The settings that the file was made under, if no protocol is named."""
         if settings.protocols:
             return settings
         protocol = self.header["protocol"]
@@ -69,7 +69,7 @@ class KeptLogits:
         )
 
     def require(self, scorings: Sequence[Scoring]) -> None:
-        """raises InputError that names what differs if the file was made from anything but the one scoring"""
+        """raises InputError that names the difference if the file was made from another scoring"""
         if len(scorings) > 1:
             raise InputError(f"{self.path} holds one protocol, {self.header['protocol']['name']}; ask for it alone")
         try:
@@ -140,13 +140,13 @@ def default_mode(scoring: Scoring, vocab_size: int) -> str:
 
 
 def mode_that_fits(scoring: Scoring, vocab_size: int, room: int) -> str | None:
-    """The default mode where its rows fit into `room` bytes, else top-k, else none."""
+    """The default mode if its rows fit into `room` bytes, otherwise top-k, otherwise None."""
     modes = (default_mode(scoring, vocab_size), "top-k")
     return next((mode for mode in modes if kept_bytes(scoring, vocab_size, mode) <= room), None)
 
 
 def kept_bytes(scoring: Scoring, vocab_size: int, mode: str) -> int:
-    """What the rows take; the header comes on top."""
+    """Bytes of the rows, without the header."""
     return int(scoring.starts[-1]) * _row_type(mode, vocab_size, entries(vocab_size)).itemsize
 
 

@@ -1,4 +1,4 @@
-"""A next-token distribution kept as its k likeliest tokens, and what can then be said of a divergence from it.
+"""A next-token distribution kept as its k likeliest tokens, and bounds on a divergence from it.
 
 Kept of a row p over V tokens, K its k likeliest and T all others:
 

@@ -1,1 +1,1 @@
-"""Protocols of perplexity: how a text becomes windows of tokens, and what is scored of them."""
+"""Protocols of perplexity: how a text becomes windows of tokens, and which tokens are scored."""

@@ -17,7 +17,7 @@ LEAST = {"windows": 2, "llama.cpp": 4, "stride": 1}  # kind of protocol -> its s
 
 
 def check_protocol(name: str) -> None:
-    """raises InputError for a name that is none; whether its N fits text and model is known when they meet"""
+    """raises InputError for an unknown name; whether its N fits text and model is checked later"""
     kind, _, number = name.rpartition("-")
     is_sized = kind in LEAST and re.fullmatch("[1-9][0-9]{0,8}", number) and int(number) >= LEAST[kind]
     if not is_sized and (name.endswith("-N") or name not in (*KNOWN, "all")):

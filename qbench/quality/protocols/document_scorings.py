@@ -1,4 +1,4 @@
-"""lm-eval's word_perplexity and byte_perplexity: whole documents, told by word or byte."""
+"""lm-eval's word_perplexity and byte_perplexity: whole documents, per word or byte."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A text as documents: what is scored of each, and how many words and bytes it counts as."""
+"""A text as documents: the scored part of each, and its number of words and bytes."""
 
 import json
 import re
@@ -15,7 +15,7 @@ ARTICLE = re.compile(r" = [^=]+ = ")  # " = Title = "; sections have two signs o
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    text: str  # what the model scores
+    text: str  # scored by the model
     num_words: int
     num_bytes: int
 
@@ -24,8 +24,8 @@ class Document:
 class Passage:
     """A text to evaluate on, as one stream and as documents."""
 
-    text: str  # as it lies in the file
-    stream: str  # what protocols of windows cut
+    text: str  # as in the file
+    stream: str  # cut into windows by protocols of windows
     parts: tuple[str, ...]  # its documents as written
     how: str  # it was divided: one of HOW
 

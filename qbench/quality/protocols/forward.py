@@ -10,7 +10,7 @@ from torch import Tensor
 from qbench.quality.protocols.scoring import Scoring
 
 Model = Callable[[Tensor], Tensor]  # tokens [B, T] int64 -> logits [B, T, V] float32
-BATCH_LOGITS_BYTES = 128 << 20  # logits of a batch: large enough to feed two cores, small beside any model
+BATCH_LOGITS_BYTES = 128 << 20  # logits of a batch: large enough to feed two cores, small compared with any model
 MAX_BATCH = 8
 
 

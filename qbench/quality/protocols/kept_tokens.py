@@ -13,7 +13,7 @@ from quant.source import TokenizerInfo
 def kept_tokens(
     folder: Path | None, tokenizer: TokenizerInfo, text: str, special: bool, encode: Callable[[], np.ndarray]
 ) -> np.ndarray:
-    """What `encode` gives for this text, tokenizer and reading of special tokens, or gave an earlier call.
+    """Result of `encode` for this text, tokenizer and reading of special tokens, perhaps from an earlier call.
 
     folder   may be lost at any moment; None: nothing is kept
     encode   -> [T] int64

@@ -26,7 +26,7 @@ class Protocol:
     text_windows: int  # windows the text has; a last shorter one is dropped where "all" or "second-half" is scored
     data_sha256: str  # of the text
     tokens_sha256: str  # of the token ids: tokenizer and BOS as they come out
-    unit: str | None = None  # what perplexity is told by: "word", "byte"; None: token
+    unit: str | None = None  # unit of perplexity: "word", "byte"; None: token
     documents: str | None = None  # how the text is divided, one of documents.HOW; None: one stream
     num_documents: int | None = None  # scored, spread evenly over the text
     compute: str | None = None  # one of qbench.compute; None: fast
@@ -37,11 +37,11 @@ class Protocol:
 
     @property
     def hash(self) -> str:
-        """16 hex digits; rows join only where this is equal."""
+        """16 hex digits; rows join only if they are equal."""
         return json_hash(protocol_identity(self._described()))
 
     def describe(self) -> ProtocolFacts:
-        """What a record keeps: every field that says something, and the hash."""
+        """Fields that a record keeps: every field with a value, and the hash."""
         return ProtocolFacts.from_json({**self._described(), "hash": self.hash})
 
     def _described(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What one protocol scores of a text, and what decides that besides its name."""
+"""The tokens of a text that one protocol scores, and the options that decide it besides the name."""
 
 import hashlib
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class Setting:
     passage: Passage
     tokenizer: TokenizerInfo
     context: int
-    limit: int | None  # windows, or documents where those are scored; None: all
+    limit: int | None  # number of windows, or of documents if those are scored; None: all
     kept: Path | None = None  # folder where tokens of texts are kept
 
     @property

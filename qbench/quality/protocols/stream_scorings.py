@@ -28,7 +28,7 @@ def sized(setting: Setting, size: int) -> Scoring:
 
 
 def llama_cpp(setting: Setting, size: int) -> Scoring:
-    """`llama.cpp-N`: what llama-perplexity does, to which special tokens in a text are text like any other.
+    """`llama.cpp-N`: the same as llama-perplexity, which reads special tokens in a text as plain text.
 
     source   llama.cpp, tools/perplexity/perplexity.cpp; it takes no text of less than two windows
     """
@@ -76,7 +76,7 @@ def _scoring(
     scored: str,
     step: int | None = None,
 ) -> Scoring:
-    """step   from window to window; None: they lie side by side"""
+    """step   from window to window; None: windows do not overlap"""
     protocol = Protocol(
         name=name,
         window=size,

@@ -1,4 +1,4 @@
-"""Windows of a token stream: what the model reads, and which of its predictions a protocol scores."""
+"""Windows of a token stream: tokens that the model reads, and predictions that a protocol scores."""
 
 from dataclasses import dataclass
 
@@ -44,7 +44,7 @@ def second_half(tokens: np.ndarray, size: int, bos: int | None, limit: int | Non
 
 
 def sliding(tokens: np.ndarray, size: int, stride: int, limit: int | None) -> list[Window]:
-    """Overlapping windows, each scored on what the one before did not reach: at least size - stride tokens of context.
+    """Overlapping windows, each scored on the tokens after the window before: at least size - stride tokens of context.
 
     source   the "strided" recipe of Hugging Face's guide "Perplexity of fixed-length models"
     """
@@ -66,7 +66,7 @@ def rolling(tokens: np.ndarray, size: int, prefix: int, block: int) -> list[Wind
 
     source   lm-eval, loglikelihood_rolling with one token of context: get_rolling_token_windows, make_disjoint_window
     """
-    read = np.concatenate([[prefix], tokens])  # read[i] is what stands before tokens[i]
+    read = np.concatenate([[prefix], tokens])  # read[i] is the token before tokens[i]
     windows = []
     for start in range(0, len(tokens), size):
         end = min(start + size, len(tokens))

@@ -1,4 +1,4 @@
-// Reads the address and shows what it names.
+// Reads the address and shows the page that it names.
 
 const MAIN = document.getElementById("main");
 let TABLE, RECORDS, TRAY;
@@ -47,7 +47,7 @@ function boardHead() {
   return h("div", null, h("h1", null, ABOUT.title), h("p", { class: "lead" }, ABOUT.lead));
 }
 
-// What a model's or a recipe's rows have in common, and where they were measured.
+// Values that all rows of a model or a recipe share, and the machines that measured them.
 function subjectHead(kind, name) {
   const { codes, values } = TABLE.column(kind),
     code = values.findIndex((value) => String(value) === name),

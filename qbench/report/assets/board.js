@@ -1,4 +1,4 @@
-// Filters, scatters and the table: the page itself, and what the pages of a model and of a recipe are made of.
+// Filters, scatters and the table: the page itself, and the parts of the pages of a model and of a recipe.
 
 const FILTER_NAMES = {
   model: "Model",
@@ -154,7 +154,7 @@ class Board {
     this.pending = setTimeout(() => this.update(), 120);
   }
 
-  // What the state asks for. keepPlots: the rows are the same, only their order or columns changed.
+  // Draw the state. keepPlots: the rows are the same, only their order or columns changed.
   update(keepPlots = false) {
     const { table, state } = this;
     const rows = visibleRows(table, state);
@@ -182,7 +182,7 @@ class Board {
     const known = qualitiesOf(this.table, rows);
     this.shownQuality = known.find(({ key }) => key === this.state.quality) || known[0] || QUALITIES[0];
     this.shownFronts = frontsOf(this.table, rows, this.shownQuality);
-    // Of all rows, whatever is filtered away.
+    // Counts all rows, filtered ones included.
     this.frontsOfAll[this.shownQuality.key] ??= frontsOf(
       this.table,
       Uint32Array.from({ length: this.table.rows }, (_, row) => row),

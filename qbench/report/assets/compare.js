@@ -1,4 +1,4 @@
-// Two rows side by side: what changed from A to B, how sure that is, and why something does not compare.
+// Two rows side by side: changes from A to B, how sure they are, and reasons if something does not compare.
 
 async function comparePage(table, a, b) {
   const sides = await Promise.all([a, b].map((row) => RECORDS.of(row)));

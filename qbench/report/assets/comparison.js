@@ -1,4 +1,4 @@
-// What changed from one record to another, metric by metric, and what does not compare and why.
+// Changes from one record to another, metric by metric, and reasons if something does not compare.
 
 // {cells: [{name, a, b, kind, change, lower, exact, note, floor, verdict}], unlike: [sentence]}
 // launched: speed -> of either side {speed, error, freedom, count} over its launches, null if they are not known
@@ -90,7 +90,7 @@ function speedCell(key, a, b, launched) {
 const launchesOf = (side, key) =>
   (side.launches || []).map(({ seconds }) => seconds[key.replace("_tok_s", "")]?.[0]).filter((rounds) => rounds?.length);
 
-// Protocol name -> what was measured under it
+// Protocol name -> figures under it
 function conventions(metrics) {
   if (metrics.protocols && Object.keys(metrics.protocols).length) return metrics.protocols;
   return metrics.protocol ? { [metrics.protocol.name]: metrics } : {};
@@ -204,7 +204,7 @@ function commonTasks(a, b, unlike) {
     });
 }
 
-// A cell, or a sentence on why there is none.
+// A cell, or a sentence with the reason if there is no cell.
 function taskChange(one, other, name) {
   const column = { key: name, heading: `${name} ${one.metric}`, kind: "fixed", digits: 4, scale: 1 };
   if (one.correct && other.correct) {

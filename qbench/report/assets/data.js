@@ -1,4 +1,4 @@
-// What the page carries: the table column by column, the records of its rows, and the plotting library, all deflated.
+// Data of the page: the table column by column, the records of its rows, and the plotting library, all deflated.
 
 const ABOUT = JSON.parse(document.getElementById("about").textContent);
 
@@ -65,7 +65,7 @@ class Table {
     return { numbers: type === "float64" ? new Float64Array(joined.buffer) : new Float32Array(joined.buffer) };
   }
 
-  // null where it is missing
+  // null if it is missing
   value(name, row) {
     const column = this.column(name);
     if (column.values) return column.values[column.codes[row]];

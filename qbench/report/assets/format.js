@@ -17,7 +17,7 @@ function scientific(value) {
   return value.toExponential(2).replace(/e([+-])(\d)$/, "e$10$2");
 }
 
-// The two ends as texts, or null where one is not known
+// The two ends as texts, or null if one is not known
 function ends(column, table, row) {
   if (!column.ends) return null;
   const [low, high] = column.ends.map((end) => table.value(end, row));

@@ -1,6 +1,6 @@
 // Which rows no other beats, among those that compare.
 
-// A figure on an axis: its column, what it is called, whether less of it is better, and whether it spans powers of ten.
+// A figure on an axis: its column, its title, whether less of it is better, and whether it spans powers of ten.
 const QUALITIES = [
   { key: "kld_mean", title: "mean KLD, nats", name: "mean KLD", log: true, sign: 1 },
   { key: "kld_p99", title: "p99 KLD, nats", name: "p99 KLD", log: true, sign: 1 },

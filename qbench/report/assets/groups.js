@@ -1,11 +1,11 @@
-// Rows that compare with one another: which groups of them the scatters draw, and what each is called.
+// Groups of comparable rows: the ones that the scatters draw, and their names.
 
 // Beyond these a plot is a cloud.
 const MOST_GROUPS = 6,
   MOST_POINTS = 3000;
 const SYMBOLS = ["circle", "square", "triangle-up", "pentagon", "triangle-down", "hexagon"];
 
-// The groups to draw, largest first: {name, rows, colour, symbol}, and a sentence on what is left out.
+// The groups to draw, largest first: {name, rows, colour, symbol}, and a sentence about omitted ones.
 function drawnGroups(table, rows, quality) {
   const known = rows.filter((row) => table.value(quality.key, row) !== null);
   const all = [...byGroup(table, known).values()].sort((a, b) => b.length - a.length);
@@ -41,7 +41,7 @@ const GROUP_WORDS = [
   ["depth", (tokens) => (tokens ? `depth ${tokens}` : null)],
 ];
 
-// A name for each group out of what differs between them.
+// A name for each group, made of the values that differ between groups.
 function groupNames(table, firsts) {
   const kinds = (...keys) =>
     new Set(firsts.map((row) => JSON.stringify(keys.map((key) => table.value(key, row))))).size;

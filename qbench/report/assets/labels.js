@@ -38,7 +38,7 @@ function placeLabels(points, lines, others, box, measure, mayLeaveOut) {
 
 const LEAST_COVER = 3; // pixels of overlap that an eye does not mind
 
-// Near before far; above and beside before below.
+// Near before far; above and to the side before below.
 function* candidates(half) {
   for (const [ring, gap] of [
     [0, 15],

@@ -231,7 +231,7 @@ function policyTrace(table, members, front, bottom) {
     hovertemplate: "%{hovertext}<extra></extra>",
     type: "scatter",
     mode: "lines+markers+text",
-    // An arrow marks a point that lies below the axis.
+    // An arrow marks a point below the axis.
     text: members.map((p) => (p.height > p.kld ? "↓" : "")),
     textposition: "bottom center",
     textfont: { color: solid, size: 13 },

@@ -1,6 +1,6 @@
 // The commands that measure a row again: its commit, and a suite of this one case.
 
-// What a case says -> the suite's key for it, a list of one. What the sweep finds by itself is left out.
+// Key of a case -> the suite's key for it, a list of one. Values that the sweep finds by itself are left out.
 const AXES = {
   model: "models",
   recipe: "recipes",
@@ -32,7 +32,7 @@ function suiteText({ case: measured }) {
   return ["name: again", ...axes, ...sections].join("\n");
 }
 
-// Without what the sweep adds (which text lay at the path) and what was left to it.
+// Without keys that the sweep adds (such as the hash of the text) and keys that were left to it.
 function asGiven(section) {
   return Object.fromEntries(
     Object.entries(section).filter(([name, value]) => value !== null && !name.endsWith("_sha256")),

@@ -82,13 +82,13 @@ function pointsOf(table, groups, quality, cost, front) {
     )
     .filter((p) => !Number.isNaN(p.x) && !Number.isNaN(p.y));
   const isLog = quality.log && points.some((p) => p.y > 0);
-  // A divergence of 0 has no place on a log axis: it stands at the floor, below the rest.
+  // A divergence of 0 has no place on a log axis: it is drawn at the floor, below the rest.
   const floor = isLog ? points.reduce((least, p) => (p.y > 0 ? Math.min(least, p.y) : least), Infinity) / 2 : null;
   for (const p of points) {
     if (isLog && !(p.y > 0)) p.y = floor;
     p.height = isLog ? Math.log10(p.y) : p.y;
   }
-  // On the page of a recipe its name tells nothing.
+  // On the page of a recipe its name adds nothing.
   if (new Set(points.map((p) => p.name)).size === 1 && points.length > 1)
     for (const p of points) p.name = table.value("model", p.row);
   return { points, isLog };
@@ -233,7 +233,7 @@ async function drawPlot(element, table, traces, axes) {
   });
 }
 
-// Names of all points where they are few, else of the best as far as there is room.
+// Names of all points if they are few, otherwise of the best as far as there is room.
 async function writeNames(element, points, groups) {
   const few = points.length <= ALL_NAMED,
     best = points.filter((p) => p.onFront || p.baseline);
@@ -271,7 +271,7 @@ async function writeNames(element, points, groups) {
         showarrow: true,
         arrowhead: 0,
         standoff: 7,
-        // A thin leader only where the name stands apart from its point.
+        // A thin leader only if the name is away from its point.
         arrowwidth: 1,
         arrowcolor: Math.abs(dy) > 20 ? colour("beaten") : "rgba(0,0,0,0)",
         font: { size: FONT_SIZE, color: p.baseline ? colour("ink") : colour("quiet") },

@@ -1,8 +1,8 @@
 // Differences of two rows with their intervals: the methods of qbench/statistics, run where a reader picks the pair.
-// An estimate is {value, low, high, p}; the last three are null where the data cannot tell.
+// An estimate is {value, low, high, p}; the last three are null if the data cannot decide.
 
 const ALPHA = 0.05,
-  Z = 1.959963984540054; // 97.5 % of the normal law lies below
+  Z = 1.959963984540054; // 97.5 % of the normal law is below
 const RESAMPLES = 9999,
   MIN_BLOCKS = 6,
   TRIM = 0.2,
@@ -33,7 +33,7 @@ function blockMean(sums, tokens) {
     value = total(sums) / total(tokens);
   if (n < 2 || !sums.every(Number.isFinite)) return estimate(value);
   let residuals = sums.map((sum, i) => sum - value * tokens[i]);
-  // Of blocks of one rate, nothing but rounding is left.
+  // Blocks of one rate differ only by rounding.
   const rounding = ((n + 2) * Number.EPSILON * Math.abs(value)) / 2;
   if (residuals.every((r, i) => Math.abs(r) <= rounding * tokens[i])) residuals = residuals.map(() => 0);
   const error = errorOf(total(residuals.map((r) => r * r)), total(tokens), n);
@@ -93,14 +93,14 @@ function quantile(sorted, share) {
 // The difference B - A of a block sum, or null where the blocks do not pair.
 function pairedBlocks(a, b, what) {
   if (!a?.[what] || !b?.[what] || a.unit !== b.unit || String(a.tokens) !== String(b.tokens)) return null;
-  // Some protocols tell perplexity by the word or the byte.
+  // Some protocols have perplexity per word or byte.
   return blockMean(
     b[what].map((sum, i) => sum - a[what][i]),
     what === "nll" && a.units ? a.units : a.tokens,
   );
 }
 
-// qbench/statistics/task_figures.py: what a task's items make up together, of the sum of values over that of weights;
+// qbench/statistics/task_figures.py: the figure of a task from its items, of the sum of values over that of weights;
 // lower: null is as the task says
 const scaled = ({ value, low, high, p }, factor) =>
   estimate(factor * value, ...(low === null ? [null, null] : [factor * low, factor * high].sort((x, y) => x - y)), p);
@@ -121,7 +121,7 @@ const BITS_FIGURE = {
 // Items that were all right or wrong are kept as digits.
 const itemsOf = (task) => (task.correct ? [...task.correct].map(Number) : task.values?.length ? task.values : null);
 
-// {change, kind, lower} of two tasks of values, or a sentence on why there is none
+// {change, kind, lower} of two tasks of values, or a sentence with the reason if there is no change
 function itemsChange(one, other) {
   const [a, b] = [one, other].map(itemsOf);
   if (!a || !b) return "kept without its items";
@@ -253,7 +253,7 @@ function simpson(density) {
   return sum / (3 * steps);
 }
 
-// Holm 1979: p values corrected for one another; null where there is none
+// Holm 1979: p values corrected for one another; null if there is no p value
 function holm(ps) {
   const order = ps
     .map((_, i) => i)

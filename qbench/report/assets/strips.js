@@ -12,7 +12,7 @@ function strip(samples, middle, low, high, label) {
   const parts = [svg("line", { x1: STRIP.margin, x2: STRIP.width - STRIP.margin, y1: y, y2: y, class: "strip-axis" })];
   if (Number.isFinite(low) && Number.isFinite(high))
     parts.push(svg("line", { x1: x(low), x2: x(high), y1: y, y2: y, class: "strip-range" }));
-  // Dots that would hide one another stand a little apart, by turns above and below.
+  // Dots that would hide one another are moved apart, alternately up and down.
   samples.forEach((value, i) =>
     parts.push(svg("circle", { cx: x(value), cy: y + ((i % 3) - 1) * 5, r: 2.6, class: "strip-dot" })),
   );

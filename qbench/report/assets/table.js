@@ -1,7 +1,7 @@
 // The table: only the rows in sight are in the document, so that a hundred thousand scroll like ten.
 
 const ROW_HEIGHT = 44; // pixels; a value and its interval below
-const EXTRA_ROWS = 12; // drawn above and below what is in sight
+const EXTRA_ROWS = 12; // drawn above and below the visible rows
 const MEASURED_ROWS = 400; // enough to find the widest text of a column
 
 class RowTable {
@@ -88,7 +88,7 @@ class RowTable {
       : written(column, this.table.value(column.key, row));
   }
 
-  // The rows in sight and a few more each way; nothing to do while the drawn ones still cover what is in sight.
+  // The rows in sight and a few more each way; nothing to do while the drawn ones still cover the visible area.
   window() {
     const first = Math.floor(this.scroller.scrollTop / ROW_HEIGHT);
     const last = Math.min(this.rows.length, first + Math.ceil((this.scroller.clientHeight || 800) / ROW_HEIGHT));
@@ -105,7 +105,7 @@ class RowTable {
     this.window();
   }
 
-  // The boxes alone: a row drawn anew would lose the focus.
+  // Only the boxes: a row that is drawn again would lose the focus.
   markPicked() {
     for (const box of this.body.querySelectorAll("input"))
       box.checked = this.actions.isPicked(Number(box.closest("tr").dataset.row));

@@ -1,7 +1,7 @@
-// Which rows are seen, in which order, and what a link to that looks like.
+// Visible rows, their order, and the link to this view.
 
 const FILTERS = ["model", "recipe", "family", "kv_format", "machine", "protocol", "commit"];
-// What a search looks through.
+// Columns that a search reads.
 const SEARCHED = [
   "model",
   "recipe",
@@ -74,7 +74,7 @@ function visibleRows(table, state) {
   return rows.subarray(0, kept);
 }
 
-// Sorted in place by a column; what is missing comes last in either direction, equals stay in the records' order.
+// Sorted in place by a column; missing values come last in either direction, equals stay in the records' order.
 function sortRows(table, rows, key, descending, derived = {}) {
   const rank = derived[key] || ranks(table, key);
   const sign = descending ? -1 : 1;

@@ -47,7 +47,7 @@ def lines(result: dict) -> dict[str, str]:
         **experts,
         "keys and values": f"{readable_bytes(result['kv_ram_bytes'])} in memory, "
         f"{readable_bytes(result['kv_disk_bytes'])} on the disk",
-        "everything else": readable_bytes(result["fixed_bytes"]),
+        "everything else": f"{readable_bytes(result['fixed_bytes'])}, with --prefill-chunk {result['prefill_chunk']}",
         "step": f"{step['step_s']:.3f} s: disk {step['disk_s']:.3f} s ({readable_bytes(step['disk_bytes'])}), "
         f"compute {step['compute_s']:.3f} s and {step['read_cpu_s']:.3f} s for the reads, "
         f"{step['overlap_s']:.3f} s of both at once",

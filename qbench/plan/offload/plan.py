@@ -55,6 +55,7 @@ class OffloadPlan(JsonData):
     """The best placement.
 
     together         sequences that pass through the layers at once; the others wait for their turn
+    prefill_chunk    tokens of each prompt that pass at once, as --prefill-chunk of other commands takes it
     pinned_layers, streamed_layers   units of weights, the head among them
     kv_ram_bytes     of keys and values in memory, kv_disk_bytes: on the disk
     expert_share     of the routed experts that stay in memory; None for a model without
@@ -66,6 +67,7 @@ class OffloadPlan(JsonData):
     case: OffloadCase
     tiers: Tiers
     together: int
+    prefill_chunk: int
     pinned_layers: int
     streamed_layers: int
     pinned_bytes: float
@@ -160,6 +162,7 @@ def _plan(
         case=case,
         tiers=tiers,
         together=sizes.together,
+        prefill_chunk=sizes.chunk,
         pinned_layers=sum(count for _, count in weights),
         streamed_layers=sum(kind.count - count for kind, count in weights),
         pinned_bytes=sum(kind.held_bytes * count for kind, count in weights),
@@ -180,7 +183,13 @@ def measured_rate(planned: OffloadPlan) -> float:
     """
     case, together, context = planned.case, planned.together, present(planned.case.context)
     kv_ram = int(planned.kv_ram_bytes) if planned.kv_disk_bytes else None
-    options = RunOptions(kv_format=case.kv_format, threads=case.threads, memory_bytes=case.memory_bytes, kv_ram=kv_ram)
+    options = RunOptions(
+        kv_format=case.kv_format,
+        threads=case.threads,
+        memory_bytes=case.memory_bytes,
+        kv_ram=kv_ram,
+        prefill_chunk=planned.prefill_chunk,
+    )
     depth = max(0, context - MEASURED_STEPS)
     with speed_process(planned.model, options) as process:
         process.hold([[1] * depth for _ in range(together)], context)

@@ -15,6 +15,8 @@ from quant.models import EMBEDDING, ModelConfig
 from quant.present import present
 from quant.source import Source
 
+PASS_TOKENS = 256  # of a prefill at once: their products take about as long as a read of the weights
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -22,6 +24,7 @@ class Sizes:
 
     kv_bytes     of all keys and values at the full context
     fixed_bytes  of weights and activations that always stay in memory
+    chunk        tokens of a prompt per sequence that pass at once, for which there are activations
     """
 
     config: ModelConfig
@@ -29,6 +32,7 @@ class Sizes:
     kv_bytes: float
     fixed_bytes: float
     together: int
+    chunk: int
 
     @classmethod
     def of(cls, source: Source, units: list[Unit], context: int, together: int) -> "Sizes":
@@ -37,8 +41,9 @@ class Sizes:
         packed = sum(linear.size_bytes for unit in units for linear in unit.linears)
         table = 0 if config.tie_word_embeddings else source.tensors[EMBEDDING].size_bytes  # rows are read from the file
         kept = predictor.resident_bytes - packed - table
-        fixed = max(0, kept) + predictor.workspace_bytes(1, together)
-        return cls(config, tuple(units), predictor.cache.size_bytes(context, together), fixed, together)
+        chunk = max(1, min(context, PASS_TOKENS // together))
+        fixed = max(0, kept) + predictor.workspace_bytes(chunk, together)
+        return cls(config, tuple(units), predictor.cache.size_bytes(context, together), fixed, together, chunk)
 
     @property
     def linears(self) -> list[PlacedLinear]:

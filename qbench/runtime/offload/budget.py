@@ -27,10 +27,11 @@ class Budget:
         self._kv_ram = options.kv_ram
         self._predictor = MemoryPredictor(source, impl=impl, spec=options.cache_spec, attention=options.attention)
         self._capacity: WeakKeyDictionary[Cache, int] = WeakKeyDictionary()
+        self._others: WeakKeyDictionary[Cache, int] = WeakKeyDictionary()
 
-    def expect(self, cache: Cache, capacity: int) -> None:
-        """Room for so many tokens of each sequence is kept."""
-        self._capacity[cache] = capacity
+    def expect(self, cache: Cache, capacity: int, resident_bytes: int) -> None:
+        """Room for so many tokens of each sequence is kept; resident_bytes: of units that the process holds now"""
+        self._capacity[cache], self._others[cache] = capacity, rss_bytes() - resident_bytes
 
     def weight_bytes(self, cache: Cache, step: Step, resident_bytes: int) -> int:
         """Bytes for weights in this forward pass; resident_bytes: of units that the process holds now"""
@@ -42,7 +43,11 @@ class Budget:
         in_cache = self._predictor.cache.size_bytes(capacity, batch) if cache in self._capacity else 0
         in_cache = in_cache if self._kv_ram is None else min(in_cache, self._kv_ram)
         to_come = in_cache * (capacity - step.seq_len) // capacity
-        return self.limit_bytes - others - activations - to_come - MARGIN_BYTES
+        # A cache may be in memory whole after its first token, and the heap keeps blocks of activations: neither counts
+        # a second time.
+        grown = others - self._others.get(cache, others)
+        to_come = min(to_come + activations, max(0, in_cache + activations - grown))
+        return self.limit_bytes - others - to_come - MARGIN_BYTES
 
     def must_place(self, placed_bytes: int, free_bytes: int) -> bool:
         """Less than was placed by a part of the margin, or much more."""

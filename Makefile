@@ -9,6 +9,7 @@
 #   make test-interop  artifacts in other projects' code, and theirs here
 #   make fuzz          mutated files and requests, FUZZ_SECONDS of them; counts per target
 #   make asan          kernel tests with AddressSanitizer
+#   make audit         known vulnerabilities of the versions in constraints.txt; needs a network
 #   make bench         benchmarks of the CPU kernels
 #   make docs          the documentation, in build/docs
 #   make setup         only the installation that the others begin with
@@ -25,10 +26,13 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 INTEROP := .venv-interop
 KVPRESS := .venv-kvpress
+AUDIT := .venv-audit
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+# `make test LOCKED=1`, in a fresh checkout: the versions of constraints.txt, instead of the newest that fit.
+LOCK := $(if $(LOCKED),--constraint constraints.txt)
 NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
 
-.PHONY: demo fuzz test test-all planted-faults test-pretended lint fix gate docs test-gpu test-interop asan setup bench clean
+.PHONY: demo audit fuzz test test-all planted-faults test-pretended lint fix gate docs test-gpu test-interop asan setup bench clean
 
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
@@ -103,7 +107,7 @@ $(VENV)/.created:
 $(VENV)/.dependencies: $(VENV)/.created pyproject.toml
 	@echo "setup: dependencies"
 	@$(VENV)/bin/python -c "$$LIST_DEPENDENCIES" > $(VENV)/dependencies.txt
-	@$(PIP) --requirement $(VENV)/dependencies.txt
+	@$(PIP) $(LOCK) --requirement $(VENV)/dependencies.txt
 	@touch $@
 
 # The build's own packages are kept in .venv. A fresh copy of them at each install would have another path, and all
@@ -135,7 +139,7 @@ COMPILE_ERRORS := { grep -m 1 -A 60 'FAILED:\|CMake Error' build/setup.log || ta
 
 $(VENV)/.tested-with: $(VENV)/.dependencies
 	@echo "setup: packages of the tests"
-	@$(PIP) --group test
+	@$(PIP) $(LOCK) --group test
 	@touch $@
 
 $(VENV)/.documented-with: $(VENV)/.created pyproject.toml
@@ -205,6 +209,15 @@ build/asan/.installed: $(VENV)/.created pyproject.toml $(NATIVE) $(shell find qb
 	    --config-settings=build-dir=build/asan-objects .
 	$(VENV)/bin/python -c 'import site; print(":".join(site.getsitepackages()))' > build/asan/.packages
 	touch $@
+
+# In an environment of its own, so that the audit's packages are not among those that it looks at.
+audit: $(AUDIT)/.installed
+	$(AUDIT)/bin/python -m pip_audit --requirement constraints.txt --no-deps --disable-pip --strict
+
+$(AUDIT)/.installed: $(VENV)/.created
+	$(VENV)/bin/python -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.7'
+	@touch $@
 
 bench: setup $(VENV)/.tested-with $(VENV)/.oracle
 	$(VENV)/bin/python -m pytest --timeout 0 --benchmark-only tests/cpu_kernels tests/qbench/calibration

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from qbench.cli.rank_options import check_launch, is_silent, leave
+from qbench.cli.rank_options import check_launch, is_silent, leave, say_late
 from qbench.cli.renamed import check_variables, new_option
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.forced import CPU, ISA, SWITCHES
@@ -165,6 +165,8 @@ def _fail(message: str, status: int) -> int:
     line = " ".join(message.split())
     if not is_silent():
         print(f"qbench: {line}", file=sys.stderr)
+    elif not farewells:
+        say_late(line)
     if farewells:
         _end_rank(line, status)
     return status

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -13,10 +14,12 @@ from qbench.measure.host.machine import available_cores
 from qbench.rank_layout import CUTS, check_world, find_world
 from qbench.run_options import RunOptions
 from quant.errors import InputError
+from quant.present import present
 
 OPTIONS = ("--tp", "--pp", "--stages")
 RANK_FIELDS = ("tp", "stages", "cut")
 TIMEOUT = "--rank-timeout"
+RANK_0_FIRST_S = 5.0  # Python takes about a second to reach the check of the options, and more on a busy machine
 
 
 def rank_options(command: Callable) -> Callable:
@@ -96,6 +99,15 @@ def is_silent() -> bool:
     """Whether another rank prints in place of this one."""
     world = find_world()
     return world is not None and not world.is_first
+
+
+def say_late(line: str) -> None:
+    """Print an error of a rank that has not joined, unless rank 0 has the same and ends all ranks before.
+
+    torchrun ends all ranks as soon as one fails, so the others wait until rank 0 had time to print.
+    """
+    time.sleep(RANK_0_FIRST_S)
+    print(f"qbench: rank {present(find_world()).rank}: {line}", file=sys.stderr)
 
 
 def leave() -> None:

@@ -8,6 +8,7 @@ from subprocess import run
 import pytest
 from support.launched_ranks import run_ranks, start_ranks
 
+from qbench.cli import rank_options
 from qbench.cli.main import main
 
 GENERATE = ("generate", "ref:llama", "--prompt", "The", "-n", "8", "--json")
@@ -99,4 +100,10 @@ def test_another_number_of_ranks(command, message, monkeypatch, capsys):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     assert main(list(command)) == 2
-    assert message in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith(f"qbench: {message}")
+    waited = []
+    monkeypatch.setattr(rank_options.time, "sleep", waited.append)
+    monkeypatch.setenv("RANK", "1")
+    assert main(list(command)) == 2
+    assert capsys.readouterr().err.startswith(f"qbench: rank 1: {message}")
+    assert waited == [rank_options.RANK_0_FIRST_S], "torchrun would end rank 0 before it prints"

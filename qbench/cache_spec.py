@@ -54,6 +54,10 @@ class CacheSpec:
             raise InputError(f"prefill_chunk is {self.prefill_chunk}, expected at least 1 token")
         if self.prefill != DENSE:
             self._check_goes_with_pattern()
+        if self.kv_disk is not None and self.kv_ram is None:
+            raise InputError(
+                f"--kv-disk {self.kv_disk} has no effect without --kv-ram; give the memory that it extends"
+            )
         if self.kv_ram is not None and (self.policy, self.layout, self.prefill) != (FULL, DYNAMIC, DENSE):
             raise InputError(f"--kv-ram goes with cache {DYNAMIC}, policy {FULL} and prefill {DENSE}; got {self}")
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 
+from qbench.breakeven.decode import STEPS, decode_answers
 from qbench.breakeven.first_layers import opened
 from qbench.breakeven.question import Question, Settings, question
-from qbench.breakeven.turns import ratios_to_first
-from qbench.breakeven.verdict import Answer, Point
+from qbench.breakeven.verdict import Answer
 from qbench.progress import Progress
 from qbench.runtime import load_model
-from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
 from quant.errors import InputError
 from quant.kv import KVScheme
@@ -18,7 +17,6 @@ from quant.source import Source
 
 FORMATS = ("kv-f16", "kv-int8", "kv-int4", "kv-fp8")
 SIZES = (128, 512, 2048, 8192)
-STEPS = 16  # decode steps per round: the context grows by little
 
 
 @question("kv")
@@ -36,17 +34,9 @@ class KVQuestion(Question):
         sizes = settings.sizes_within(SIZES, limit)
         model = load_model(source, options)
         sides = [TimedModel(each, settings.clock) for each in (model, *map(model.keeping, schemes))]
-        points: dict[str, list[Point]] = {name: [] for name in names}
-        for number, size in enumerate(sizes):
-            if progress:
-                progress(number, len(sizes), "contexts")
-            case = SpeedCase(pp=0, tg=STEPS, depth=size, repetitions=settings.rounds)
-            ratios = ratios_to_first(sides, case, "tg")
-            for name, side, found in zip(names, sides[1:], ratios, strict=True):
-                figures = {"kv_bytes_per_token": side.cache.bytes_per_token}
-                points[name].append(Point(size, name, found.value, found.low, found.high, figures))
-        for name, its in points.items():
-            yield Answer.of(name, its)
+        yield from decode_answers(
+            names, sides, sizes, settings, lambda side: {"kv_bytes_per_token": side.cache.bytes_per_token}, progress
+        )
 
 
 def scheme_of(source: Source, name: str) -> KVScheme:

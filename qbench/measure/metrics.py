@@ -126,9 +126,11 @@ class SpeedFigures(JsonRow):
     timed_seconds       of all samples, those of the warm-up included
     kv_bytes_held       size of the KV cache of all sequences after the last pass
     kv_peak_bytes       its largest size in any pass, if a policy evicts tokens
+    tokens_read         tokens that attention read per KV head and decode step, if a policy chooses them: the mean over
+                        layers, sequences and steps
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("kv_bytes_held", "kv_peak_bytes")
+    json_omits: ClassVar[tuple[str, ...]] = ("kv_bytes_held", "kv_peak_bytes", "tokens_read")
 
     pp_tok_s: float | None = None
     tg_tok_s: float | None = None
@@ -141,6 +143,7 @@ class SpeedFigures(JsonRow):
     timed_seconds: float | None = None
     kv_bytes_held: int | None = None
     kv_peak_bytes: int | None = None
+    tokens_read: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

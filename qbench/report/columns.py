@@ -212,6 +212,9 @@ COLUMNS = (
     ),
     Column("kv_bytes_held", "cache MB", scale=1e-6, **HIDDEN, meaning="What the cache takes after the last pass."),
     Column("kv_peak_bytes", "cache peak MB", scale=1e-6, **HIDDEN, meaning="The most that the cache took in any pass."),
+    Column(
+        "tokens_read", "tokens read", digits=0, **HIDDEN, meaning="Tokens that attention reads per KV head and step."
+    ),
     _text("compute", "compute", **HIDDEN, meaning="Precision of the matmuls."),
     _text("isa", "ISA", **HIDDEN),
     _text("device", "device", **HIDDEN),

@@ -76,6 +76,7 @@ def _table(
         ("held MB", lambda i: _megabytes(rows[i].speed.kv_bytes_held)),
         ("of full %", lambda i: _share_of_full(full, rows[i])),
         ("peak MB", lambda i: _megabytes(rows[i].peak_bytes)),
+        ("read", lambda i: _tokens_read(rows[i])),
         ("mean KLD [95 %]", lambda i: _mean_kld(rows[i])),
         ("KLD against full, p", lambda i: _against_full(rows, tests, i)),
         ("against best of budget, p", lambda i: _against_best(rows, tests, best, i)),
@@ -91,6 +92,10 @@ def _table(
         [k >= NUM_TEXTS for k in shown],
     )
     return f"**{', '.join(title)} on {rows[0].judged.machine.cpu}**\n\n{grid}\n\n{_verdicts(rows, tests)}\n"
+
+
+def _tokens_read(row: PolicyRow) -> str:
+    return MISSING if row.speed.tokens_read is None else f"{row.speed.tokens_read:.0f}"
 
 
 def _verdicts(rows: Sequence[PolicyRow], tests: PolicyTests) -> str:

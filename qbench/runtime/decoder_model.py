@@ -51,6 +51,10 @@ class DecoderModel(ABC, Generic[SomeCache]):
         raises   InputError for a choice that the model, its KV format or its cache cannot have
         """
 
+    def following(self, policy: str) -> Self:
+        """The same weights with caches of another policy. raises InputError for one that the model cannot have"""
+        raise InputError(f"{self.config.architecture.name} has no cache of another policy; got {policy}")
+
     def keeping(self, scheme: KVScheme) -> Self:
         """The same weights, with keys and values in another format.
 

@@ -81,6 +81,13 @@ class Model(DecoderModel[Cache]):
         other.attention = attention
         return other
 
+    def following(self, policy: str) -> Self:
+        """The same weights with caches of another policy. raises InputError for one that the model cannot have"""
+        other = copy(self)
+        other._caches = self._caches.following(policy)
+        other.cache_spec, other.prefill_tally = other._caches.spec, other._caches.tally
+        return other
+
     def page_pool(self, num_pages: int, page_size: int) -> PagePool:
         """A pool with room for `num_pages` pages of all layers and heads, split as the model's policy frees them."""
         return page_pool(self._caches, num_pages, page_size)

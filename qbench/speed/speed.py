@@ -50,7 +50,8 @@ def time_model(
     rounds = interleave([timed], case, threads=threads, meter=meter, probe=probe, progress=progress)
     cache = present(timed.cache)
     figures = speed_statistics(case, rounds, 0)
-    return replace(figures, kv_bytes_held=cache.size_bytes, kv_peak_bytes=cache.peak_bytes), rounds
+    held = {"kv_bytes_held": cache.size_bytes, "kv_peak_bytes": cache.peak_bytes, "tokens_read": cache.tokens_read}
+    return replace(figures, **held), rounds
 
 
 def speed_statistics(case: SpeedCase, rounds: Rounds, side: int) -> SpeedFigures:

@@ -83,6 +83,7 @@ COLUMNS: dict[str, Column] = {
     "prefill": Column("case.prefill", TEXT, "coalesce({}, 'dense')"),
     **_metrics(NUMBER, "prefill_blocks", "prefill_mass"),
     **_metrics(COUNT, "kv_bytes_held", "kv_peak_bytes"),
+    **_metrics(NUMBER, "tokens_read"),
     "compute": Column("case.compute", TEXT, "coalesce({}, 'fast')"),
     **_metrics(TEXT, "isa"),
     **_case(COUNT, "threads", "context", "batch"),

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -88,6 +89,11 @@ class CacheMaker:
         """The same with attention by another code. raises InputError as for a new one"""
         check_attention(attention, CPU, self.spec)
         return CacheMaker(self.config, self.scheme, self.impl, self.spec, self.token_kinds, attention)
+
+    def following(self, policy: str) -> "CacheMaker":
+        """The same with another policy. raises InputError as for a new one"""
+        spec = replace(self.spec, policy=policy)
+        return CacheMaker(self.config, self.scheme, self.impl, spec, self.token_kinds, self.attention)
 
     def new(self, spec: CacheSpec | None, batch: int, capacity: int, mode: str | None = None) -> Cache:
         """An empty cache.

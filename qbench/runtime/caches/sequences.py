@@ -199,6 +199,11 @@ class Sequences(ABC):
         return self._num_left is not None
 
     @property
+    def tokens_read(self) -> float | None:
+        """Tokens that a query of a decode step read on average, if a policy chooses them"""
+        return None
+
+    @property
     def peak_bytes(self) -> int | None:
         """Most memory that keys and values held; None if they never hold more than in the end"""
         return None

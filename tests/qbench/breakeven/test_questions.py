@@ -66,3 +66,17 @@ def test_eight_bits_against_four():
 def test_bad_input_is_named(question, spec, given, named):
     with pytest.raises(InputError, match=named):
         list(get_question(question).answers(spec, Settings(RunOptions(threads=1), **given)))
+
+
+def test_retrieval_policies_read_less_of_a_longer_text():
+    infllm = "infllm:budget=100,init=16,local=32,block=16"
+    rows = answers("--what", "retrieval", "--only", f"quest:budget=64,dense=0,{infllm}", "--at", "32,200")
+    assert [row["alternative"] for row in rows] == ["quest:budget=64,dense=0", infllm]
+    for row, budget in zip(rows, (64, 100), strict=True):
+        short, long = (point["figures"]["tokens_read"] for point in row["points"])
+        assert 32 < short <= 48 < long <= budget
+
+
+def test_retrieval_takes_retrieval_policies_alone():
+    with pytest.raises(InputError, match="h2o:64 is not a retrieval policy"):
+        list(get_question("retrieval").answers("ref:llama", Settings(RunOptions(), (64,), ("h2o:64",))))

@@ -15,7 +15,7 @@ VOCAB = 11
 
 
 class RecordingCache:
-    seq_len, size_bytes, peak_bytes = 0, 48, None
+    seq_len, size_bytes, peak_bytes, tokens_read = 0, 48, None, None
 
     def mark(self) -> None:
         """Evicts nothing"""

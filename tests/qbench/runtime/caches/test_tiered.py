@@ -132,3 +132,8 @@ def test_blocks_move_like_their_textbook_model(tmp_path):
 def test_what_does_not_go_together(options, named):
     with pytest.raises(InputError, match=named):
         RunOptions(kv_ram=1 << 20, **options)
+
+
+def test_a_disk_without_memory_to_extend_is_refused():
+    with pytest.raises(InputError, match="--kv-disk 1048576 has no effect without --kv-ram"):
+        RunOptions(kv_disk=1 << 20)

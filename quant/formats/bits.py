@@ -1,5 +1,8 @@
 """Codes of 4 and 5 bits in bytes, as the GGUF blocks lay them out."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 
 
@@ -32,3 +35,15 @@ def pack_five_bits(q: np.ndarray) -> np.ndarray:
 def unpack_five_bits(data: np.ndarray) -> np.ndarray:
     """[..., 20] uint8 -> q [..., 32] uint8"""
     return unpack_nibbles(data[..., 4:]) | unpack_bits(data[..., :4]) << 4
+
+
+class Packing(NamedTuple):
+    """How codes of `bits` bits lie in bytes: q uint8 below 2**bits -> bytes, and back."""
+
+    bits: int
+    pack: Callable[[np.ndarray], np.ndarray]
+    unpack: Callable[[np.ndarray], np.ndarray]
+
+
+NIBBLES = Packing(4, pack_nibbles, unpack_nibbles)
+FIVE_BITS = Packing(5, pack_five_bits, unpack_five_bits)

@@ -5,6 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from quant.formats.affine_fit import Trials, fit_affine
+from quant.formats.bits import Packing
 from quant.formats.grid import CodesLastFormat, Grid
 from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes, inverse, to_half
 
@@ -15,7 +16,7 @@ TRIALS = {
 
 
 class HalfAffineFormat(CodesLastFormat):
-    """weight = d * q + m, q in 0..qmax
+    """weight = d * q + m, q in 0..qmax, the largest code that `packing` holds
 
     byte 0   2   4
          +---+---+-------------+
@@ -25,7 +26,11 @@ class HalfAffineFormat(CodesLastFormat):
 
     block_size = 32
     largest_weight = HALF_MAX
-    qmax: ClassVar[int]
+    packing: ClassVar[Packing]
+
+    @property
+    def qmax(self) -> int:
+        return 2**self.packing.bits - 1
 
     def quantize_blocks(
         self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
@@ -37,6 +42,12 @@ class HalfAffineFormat(CodesLastFormat):
         d, m = half_from_bytes(data[:, :2]), half_from_bytes(data[:, 2:4])
         scale, offset = (np.repeat(value[:, None], self.block_size, axis=1) for value in (d, m))
         return Grid(scale, offset, 0, self.qmax, data[:, :4])
+
+    def read_codes(self, data: np.ndarray) -> np.ndarray:
+        return self.packing.unpack(data[:, 4:]).view(np.int8)
+
+    def pack_codes(self, q: np.ndarray) -> np.ndarray:
+        return self.packing.pack(q.astype(np.uint8))
 
 
 def _quantize(

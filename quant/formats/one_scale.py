@@ -25,7 +25,8 @@ class OneScaleFormat(CodesLastFormat):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.largest_weight = cls.levels.reach * HALF_MAX
+        if hasattr(cls, "levels"):  # OffsetCodesFormat leaves them to its formats
+            cls.largest_weight = cls.levels.reach * HALF_MAX
 
     def round_blocks(self, blocks: np.ndarray) -> np.ndarray:
         """blocks [B, 32] float32 -> uint8 [B, block_bytes], identical to ggml's reference"""

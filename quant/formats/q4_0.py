@@ -1,19 +1,10 @@
 """Q4_0: 32 weights of 4 bits with one float16 scale."""
 
-import numpy as np
-
-from quant.formats.bits import pack_nibbles, unpack_nibbles
-from quant.formats.levels import WholeLevels
-from quant.formats.linear_fit import Search, even_targets
-from quant.formats.one_scale import OneScaleFormat
-
-SEARCHES = {
-    "fast": Search(even_targets(-8, 2, 9)),
-    "best": Search(even_targets(-8, 3, 25), num_refits=1),
-}
+from quant.formats.bits import NIBBLES
+from quant.formats.offset_codes import OffsetCodesFormat
 
 
-class Q4_0(OneScaleFormat):
+class Q4_0(OffsetCodesFormat):
     """weight = d * (q - 8), q in 0..15
 
     byte 0   2                  18
@@ -26,14 +17,7 @@ class Q4_0(OneScaleFormat):
     gguf_type = 2
     gguf_file_type = 2  # MOSTLY_Q4_0
     block_bytes = 18
-    levels = WholeLevels(-8, 7)
-    searches = SEARCHES
-
-    def read_codes(self, data: np.ndarray) -> np.ndarray:
-        return unpack_nibbles(data[:, 2:]).view(np.int8) - np.int8(8)
-
-    def pack_codes(self, q: np.ndarray) -> np.ndarray:
-        return pack_nibbles((q + 8).astype(np.uint8))
+    packing = NIBBLES
 
 
 assert Q4_0.block_bytes == 2 + 32 * 4 // 8

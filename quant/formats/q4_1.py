@@ -1,8 +1,6 @@
 """Q4_1: 32 weights of 4 bits with a float16 scale and minimum."""
 
-import numpy as np
-
-from quant.formats.bits import pack_nibbles, unpack_nibbles
+from quant.formats.bits import NIBBLES
 from quant.formats.half_affine import HalfAffineFormat
 
 
@@ -19,13 +17,7 @@ class Q4_1(HalfAffineFormat):
     gguf_type = 3
     gguf_file_type = 3  # MOSTLY_Q4_1
     block_bytes = 20
-    qmax = 15
-
-    def read_codes(self, data: np.ndarray) -> np.ndarray:
-        return unpack_nibbles(data[:, 4:]).view(np.int8)
-
-    def pack_codes(self, q: np.ndarray) -> np.ndarray:
-        return pack_nibbles(q.astype(np.uint8))
+    packing = NIBBLES
 
 
 assert Q4_1.block_bytes == 2 + 2 + 32 * 4 // 8

@@ -1,8 +1,6 @@
 """Q5_1: 32 weights of 5 bits with a float16 scale and minimum."""
 
-import numpy as np
-
-from quant.formats.bits import pack_five_bits, unpack_five_bits
+from quant.formats.bits import FIVE_BITS
 from quant.formats.half_affine import HalfAffineFormat
 
 
@@ -19,13 +17,7 @@ class Q5_1(HalfAffineFormat):
     gguf_type = 7
     gguf_file_type = 9  # MOSTLY_Q5_1
     block_bytes = 24
-    qmax = 31
-
-    def read_codes(self, data: np.ndarray) -> np.ndarray:
-        return unpack_five_bits(data[:, 4:]).view(np.int8)
-
-    def pack_codes(self, q: np.ndarray) -> np.ndarray:
-        return pack_five_bits(q.astype(np.uint8))
+    packing = FIVE_BITS
 
 
 assert Q5_1.block_bytes == 2 + 2 + 32 // 8 + 32 * 4 // 8

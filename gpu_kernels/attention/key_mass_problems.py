@@ -75,7 +75,7 @@ def _odd() -> list[Case]:
         Case((33, 2), 4, 1, 256, f16, mass_queries=20, new=(20, 2)),
         Case((40, 3), 4, 2, 128, torch.float8_e4m3fn, mass_queries=37, has_head_lengths=True, new=(37, 3)),
         Case((200,), 2, 1, 96, torch.int8, 64, window=150, mass_queries=5, new=(17,)),
-        Case((63, 7), 3, 3, 80, torch.bfloat16, 32, torch.bfloat16, window=7, mass_queries=11, new=(63, 5)),
+        Case((63, 7), 3, 3, 80, torch.bfloat16, 32, query_dtype=torch.bfloat16, window=7, mass_queries=11, new=(63, 5)),
     ]
 
 

@@ -22,9 +22,9 @@ from gpu_kernels.attention.checks import (
     check_one_device,
     check_rows,
     check_shape,
-    check_supported,
     empty_results,
 )
+from gpu_kernels.attention.paged import QUERY_DTYPES, PagedSequences
 from gpu_kernels.attention.textbook import Attended, attend, gather_pages, stack, visible_tokens
 from gpu_kernels.dispatch import results_of
 
@@ -32,18 +32,14 @@ LATENT_SIZE, ROPE_SIZE = 512, 64
 HEAD_SIZE = LATENT_SIZE + ROPE_SIZE
 # A token in FP8: 512 e4m3 codes, 4 float32 scales (one for 128 codes), 64 bfloat16 rotated channels.
 FP8_BYTES = LATENT_SIZE + 4 * 4 + 2 * ROPE_SIZE
-DTYPES = (torch.bfloat16, torch.float16)
-PAGE_SIZES = (16, 32, 64, 128)
 
 
 @dataclass(frozen=True, slots=True)
-class Operands:
+class Operands(PagedSequences):
     """The inputs of one call.
 
     query          [B, Q, H, 576] bfloat16 or float16; 1 <= Q <= checks.MAX_QUERIES, any number of heads
     cache          [num_pages, page_size, 576] of the query's dtype, or [num_pages, page_size, 656] uint8 (FP8)
-    block_table    [B, P] int32; of a sequence of length n the first ceil(n / page_size) entries are read
-    seq_lens       [B] int32, from 0 to P * page_size, the new tokens counted
     max_seq_len    no sequence is longer: chooses the split; default P * page_size
     num_kv_splits  parts that a sequence is split into; default as `splits.num_kv_splits` says
     raises         TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (page size, Q)
@@ -51,27 +47,22 @@ class Operands:
 
     query: Tensor
     cache: Tensor
-    block_table: Tensor
-    seq_lens: Tensor
     softmax_scale: float
     max_seq_len: int | None = None
     num_kv_splits: int | None = None
 
     def __post_init__(self) -> None:
         op, query, cache = "mla_decode", self.query, self.cache
-        check_dtype(op, "query", query, DTYPES)
+        check_dtype(op, "query", query, QUERY_DTYPES)
         check_dtype(op, "cache", cache, (query.dtype, torch.uint8))
-        check_dtype(op, "block_table", self.block_table, (torch.int32,))
-        check_dtype(op, "seq_lens", self.seq_lens, (torch.int32,))
         check_shape(op, "query", query, [None, None, None, HEAD_SIZE], "B Q H 576")
         width = FP8_BYTES if self.is_fp8 else HEAD_SIZE
         check_shape(op, "cache", cache, [None, None, width], f"num_pages page_size {width}")
-        check_shape(op, "block_table", self.block_table, [query.shape[0], None], "B P")
+        self.check_pages(op, query.shape[0], cache.shape[1])
         check_shape(op, "seq_lens", self.seq_lens, [query.shape[0]], "B")
         pages = {"block_table": self.block_table, "seq_lens": self.seq_lens}
         check_one_device(op, {"query": query, "cache": cache} | pages)
         check_rows(op, {"query": query, "cache": cache})
-        check_supported(op, "page size", cache.shape[1], PAGE_SIZES)
         check_decode(op, query.shape[1], self.num_kv_splits)
 
     @property

@@ -19,7 +19,7 @@ from gpu_kernels.attention.mla_decode import (
     mla_decode_ref,
 )
 from gpu_kernels.attention.mla_decode_triton import launches, mla_decode_triton, row_of
-from gpu_kernels.attention.paged_operands import dense, page_tables, poison
+from gpu_kernels.attention.paged_operands import SequencesCase, dense, page_tables, poison
 from gpu_kernels.attention.textbook import Attended
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
@@ -33,19 +33,15 @@ BF16_OPS_PER_BYTE = 184
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    seq_lens: tuple[int, ...]
+class Case(SequencesCase):
     num_queries: int
-    num_heads: int
     is_fp8: bool
     page_size: int = PAGE_SIZE
     num_kv_splits: int | None = None
-    dtype: torch.dtype = torch.bfloat16
-    is_timed: bool = False
 
     @property
     def form(self) -> str:
-        return dtype_name(self.dtype) + (" fp8 cache" if self.is_fp8 else "")
+        return dtype_name(self.query_dtype) + (" fp8 cache" if self.is_fp8 else "")
 
 
 # (batch, new tokens, heads, tokens, is FP8)
@@ -69,11 +65,11 @@ ODD = [
 
 def problems() -> list[Problem]:
     timed = [
-        Case((length,) * batch, num_queries, num_heads, is_fp8, is_timed=True)
+        Case((length,) * batch, num_heads, num_queries, is_fp8, query_dtype=torch.bfloat16, is_timed=True)
         for batch, num_queries, num_heads, length, is_fp8 in TIMED
     ]
     odd = [
-        Case(seq_lens, num_queries, num_heads, is_fp8, page_size, splits, dtype)
+        Case(seq_lens, num_heads, num_queries, is_fp8, page_size, splits, query_dtype=dtype)
         for seq_lens, num_queries, num_heads, page_size, splits in ODD
         for is_fp8 in (False, True)
         for dtype in (torch.float16, torch.bfloat16)
@@ -104,19 +100,19 @@ def _problem(case: Case) -> Problem:
         bound="bandwidth" if ops < BF16_OPS_PER_BYTE * num_bytes else "bf16",
         peers=_peers(longest, case.is_fp8) if case.is_timed else {},
         is_timed=case.is_timed,
-        is_interpreted=not case.is_timed and case.dtype != torch.bfloat16,  # the interpreter's products are wrong
+        is_interpreted=not case.is_timed and case.query_dtype != torch.bfloat16,  # the interpreter's products are wrong
     )
 
 
 def _operands(case: Case, device: str) -> dict[str, Any]:
     draw, seq_lens = Draw(device), list(case.seq_lens)
     block_table, seq_lens_tensor, num_pages = page_tables(seq_lens, case.page_size, device)
-    query = draw.normal(len(seq_lens), case.num_queries, case.num_heads, HEAD_SIZE, dtype=case.dtype)
+    query = draw.normal(len(seq_lens), case.num_queries, case.num_heads, HEAD_SIZE, dtype=case.query_dtype)
     if case.is_fp8:
         cache = _fp8_cache(draw, num_pages, case.page_size)
         poison(cache, block_table, seq_lens, 255)  # NaN as a code, as a scale and as a bfloat16
     else:
-        cache = draw.normal(num_pages, case.page_size, HEAD_SIZE, dtype=case.dtype)
+        cache = draw.normal(num_pages, case.page_size, HEAD_SIZE, dtype=case.query_dtype)
         poison(cache, block_table, seq_lens, torch.nan)
     return {
         "query": query,

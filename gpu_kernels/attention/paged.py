@@ -15,21 +15,37 @@ HEAD_SIZES = (64, 80, 96, 128, 256)
 PAGE_SIZES = (16, 32, 64, 128)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagedSequences:
+    """The pages and lengths of B sequences.
+
+    block_table   [B, P] int32; of a sequence of length n the first ceil(n / page_size) entries are read
+    seq_lens      [B] int32, the new tokens counted, from 0 to P * page_size
+    """
+
+    block_table: Tensor
+    seq_lens: Tensor
+
+    def check_pages(self, op: str, batch: int | None, page_size: int) -> None:
+        """Raises TypeError (dtypes), ValueError (table of another batch) and NotImplementedError (page size)."""
+        check_dtype(op, "block_table", self.block_table, (torch.int32,))
+        check_dtype(op, "seq_lens", self.seq_lens, (torch.int32,))
+        check_shape(op, "block_table", self.block_table, [batch, None], "B P")
+        check_supported(op, "page size", page_size, PAGE_SIZES)
+
+
 @dataclass(frozen=True, slots=True)
-class PagedCache:
+class PagedCache(PagedSequences):
     """The keys and values of all sequences.
 
     keys, values             [num_pages, page_size, Hkv, D], any order of axes but the last
                              of the query's dtype, or of codes: float8_e4m3fn, float8_e5m2, int8
-    block_table              [B, P] int32; of a sequence of length n the first ceil(n / page_size) entries are read
-    seq_lens                 [B] or [B, Hkv] int32, the new tokens counted, from 0 to P * page_size
+    seq_lens                 [B, Hkv] if each key-value head has a length of its own
     key_scale, value_scale   [1] or [Hkv] float32, for codes alone
     """
 
     keys: Tensor
     values: Tensor
-    block_table: Tensor
-    seq_lens: Tensor
     key_scale: Tensor | None = None
     value_scale: Tensor | None = None
 
@@ -85,12 +101,10 @@ def check_cache(op: str, query: Tensor, cache: PagedCache) -> None:
     check_dtype(op, "query", query, QUERY_DTYPES)
     check_dtype(op, "keys", cache.keys, (query.dtype, *CODES))
     check_dtype(op, "values", cache.values, (cache.keys.dtype,))
-    check_dtype(op, "block_table", cache.block_table, (torch.int32,))
-    check_dtype(op, "seq_lens", cache.seq_lens, (torch.int32,))
     head_size = query.shape[-1]
     check_shape(op, "keys", cache.keys, [None, None, None, head_size], f"num_pages page_size Hkv {head_size}")
     check_shape(op, "values", cache.values, list(cache.keys.shape), "num_pages page_size Hkv D")
-    check_shape(op, "block_table", cache.block_table, [None, None], "B P")
+    cache.check_pages(op, None, cache.page_size)
     batch, num_kv_heads = cache.block_table.shape[0], cache.keys.shape[2]
     lengths = [batch, num_kv_heads] if cache.has_head_lengths else [batch]
     check_shape(op, "seq_lens", cache.seq_lens, [*lengths], "B Hkv")
@@ -112,7 +126,6 @@ def check_cache(op: str, query: Tensor, cache: PagedCache) -> None:
     check_one_device(op, tensors | {"block_table": cache.block_table, "seq_lens": cache.seq_lens} | scales)
     check_rows(op, tensors)
     check_supported(op, "head size", head_size, HEAD_SIZES)
-    check_supported(op, "page size", cache.page_size, PAGE_SIZES)
 
 
 def check_sinks(op: str, query: Tensor, sinks: Tensor | None) -> None:

@@ -1,7 +1,7 @@
 """Caches of pages for problems and tests: pages in any order, and poison wherever a kernel must not read."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import torch
@@ -16,18 +16,24 @@ ABSURD_PAGE = 2**30
 
 
 @dataclass(frozen=True, slots=True)
-class PagedCase:
-    """The common fields of cases of attention over pages."""
+class SequencesCase:
+    """The common fields of cases of attention over sequences in pages."""
 
     seq_lens: tuple[int, ...]
     num_heads: int
+    query_dtype: torch.dtype = field(default=torch.float16, kw_only=True)
+    is_timed: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PagedCase(SequencesCase):
+    """The common fields of cases over keys and values of several heads."""
+
     num_kv_heads: int
     head_size: int
     cache_dtype: torch.dtype
     page_size: int = 16
-    query_dtype: torch.dtype = torch.float16
     window: int | None = None
-    is_timed: bool = False
 
     @property
     def sizes(self) -> dict[str, int | str]:
@@ -114,7 +120,7 @@ def paged_cache(
         found.append(rows)
     keys, values = found
     key_scale, value_scale = (draw.uniform(num_scales, low=0.5, high=1.5) / 40 if is_codes else None for _ in found)
-    return PagedCache(keys, values, table, seq_lens_tensor, key_scale, value_scale)
+    return PagedCache(keys, values, key_scale, value_scale, block_table=table, seq_lens=seq_lens_tensor)
 
 
 def with_head_lengths(cache: PagedCache) -> PagedCache:

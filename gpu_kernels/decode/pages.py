@@ -108,7 +108,8 @@ def attend_to(
     def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         query = write_new(pages, rotation, rows, layer, query, key, value)
         keys, values, (key_scale, value_scale) = pages.keys[layer], pages.values[layer], pages.scales(layer)
-        cache = PagedCache(keys, values, rows["block_table"], rows["length"], key_scale, value_scale)
+        where = {"block_table": rows["block_table"], "seq_lens": rows["length"]}
+        cache = PagedCache(keys, values, key_scale, value_scale, **where)
         how = {"window": rotation.windows[layer], "softmax_scale": rotation.softmax_scale}
         if cu_queries is None:
             return paged_decode(PagedDecode(query[:, None], cache, **how))[0][:, 0]

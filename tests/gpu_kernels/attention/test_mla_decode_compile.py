@@ -27,8 +27,8 @@ def compile_tile(form, config):
         return torch.empty(*shape, dtype=dtype, device="meta")
 
     cache = meta(9, 64, 656, dtype=torch.uint8) if form == "8 bit" else meta(9, 64, 576)
-    table, seq_lens = meta(2, 5, dtype=torch.int32), meta(2, dtype=torch.int32)
-    operands = Operands(meta(2, 1, 128, 576), cache, table, seq_lens, 0.1, max_seq_len=256, num_kv_splits=2)
+    pages = {"block_table": meta(2, 5, dtype=torch.int32), "seq_lens": meta(2, dtype=torch.int32)}
+    operands = Operands(meta(2, 1, 128, 576), cache, 0.1, max_seq_len=256, num_kv_splits=2, **pages)
     return compile_launch(launches(operands, *operands.empty(), config, 90)[0], 90)
 
 

@@ -9,7 +9,7 @@ from support.older_gpu import as_sm_80
 
 from gpu_kernels.attention.agreement import agrees
 from gpu_kernels.attention.configs import SHARED_BYTES
-from gpu_kernels.attention.paged import CODES, PagedCache
+from gpu_kernels.attention.paged import CODES
 from gpu_kernels.attention.paged_decode import Operands, paged_decode, paged_decode_ref
 from gpu_kernels.attention.paged_decode_configs import CONFIGS
 from gpu_kernels.attention.paged_operands import paged_cache
@@ -84,7 +84,7 @@ def test_pages_with_heads_first(run):
     keys, values = (rows.transpose(1, 2).contiguous().transpose(1, 2) for rows in (cache.keys, cache.values))
     room = torch.full((2, 2, 8, 64), torch.nan, dtype=torch.float16, device=run.device)
     room[:, :, ::2] = query
-    check(run, room[:, :, ::2], PagedCache(keys, values, cache.block_table, cache.seq_lens))
+    check(run, room[:, :, ::2], dataclasses.replace(cache, keys=keys, values=values))
 
 
 def test_strided_seq_lens_and_tables(run):

@@ -10,7 +10,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from gpu_kernels.attention.agreement import agrees
 from gpu_kernels.attention.mla_prefill import Operands as MlaPrefill
 from gpu_kernels.attention.mla_prefill import mla_prefill, mla_prefill_ref
-from gpu_kernels.attention.paged import PagedCache
 from gpu_kernels.attention.paged_decode import Operands as PagedDecode
 from gpu_kernels.attention.paged_decode import paged_decode_ref
 from gpu_kernels.attention.paged_operands import paged_cache, sequence_bounds
@@ -79,7 +78,7 @@ def test_a_batch_is_its_sequences(run):
     operands = make_paged([5, 40, 1], [16, 40, 33], run.device)
     out, lse = check_paged(run, operands, most_queries=40)
     cache = operands["cache"]
-    alone = PagedCache(cache.keys, cache.values, cache.block_table[1:2], cache.seq_lens[1:2])
+    alone = dataclasses.replace(cache, block_table=cache.block_table[1:2], seq_lens=cache.seq_lens[1:2])
     single = operands | {"query": operands["query"][5:45], "cache": alone}
     got = check_paged(run, single | {"cu_queries": sequence_bounds([40], run.device)})
     assert torch.equal(got[0], out[5:45]) and torch.equal(got[1], lse[5:45])

@@ -3,16 +3,19 @@
 import numpy as np
 import pytest
 import torch
-from support.architectures import random_weights, small_config
-from support.array_source import ArraySource
-from support.caches import assert_a_batch_is_its_sequences
 from support.close import assert_close
+from support.retrieval import (
+    assert_a_batch_of_unlike_lengths,
+    assert_it_reads_all,
+    assert_planned_bytes_are_held,
+    config_of,
+    heads,
+    scheme_of,
+)
 from support.slow_infllm import SlowInfLLM
 
 from qbench.cache_spec import CacheSpec
 from qbench.policies import parse_policy
-from qbench.run_options import RunOptions
-from qbench.runtime import load_model
 from qbench.runtime.attention.rope import inverse_frequencies
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache_maker import CacheMaker
@@ -20,7 +23,6 @@ from qbench.runtime.caches.distant_cache import DistantCache
 from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
-from quant.kv import KV_FORMATS, KVScheme
 from quant.models import ModelConfig
 from quant.present import present
 
@@ -33,21 +35,10 @@ PASSES = [((160, *(1,) * 24), 0.75), ((20, 33, 100, 40, 30), 0.0), ((120, *(1,) 
 TOLERANCE = 3 * 2 * (32 + 2) * 2.0**-24 * 2**6 * 4
 
 
-def config_of(family: str = "llama", **changes) -> ModelConfig:
-    return ModelConfig.of(ArraySource(small_config(family, max_position_embeddings=2048, **changes), {}))
-
-
 def cache_of(config: ModelConfig, impl: str, batch: int = 1, text: str = TEXT, kv: str | None = None) -> DistantCache:
-    scheme = None if kv is None else KVScheme(KV_FORMATS[kv])
-    cache = CacheMaker(config, scheme, impl).new(CacheSpec(policy=text), batch, 64)
+    cache = CacheMaker(config, scheme_of(kv), impl).new(CacheSpec(policy=text), batch, 64)
     assert isinstance(cache, DistantCache)
     return cache
-
-
-def heads(config: ModelConfig, total: int, batch: int = 1) -> list[torch.Tensor]:
-    make = torch.Generator().manual_seed(5)
-    counts = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
-    return [torch.randn(batch, count, total, config.head_dim, generator=make) for count in counts]
 
 
 def attended(cache: DistantCache, config: ModelConfig, tensors, passes) -> torch.Tensor:
@@ -66,7 +57,7 @@ def attended(cache: DistantCache, config: ModelConfig, tensors, passes) -> torch
 @pytest.mark.parametrize(("passes", "smooth"), PASSES, ids=["decode", "chunks", "mixed"])
 def test_infllm_is_its_paper_written_as_a_loop(impl: str, passes: tuple[int, ...], smooth: float) -> None:
     config = config_of(head_dim=32)
-    tensors = heads(config, sum(passes))
+    tensors = heads(config, sum(passes), seed=5)
     cache = cache_of(config, impl, text=f"{TEXT},smooth={smooth:g}")
     out = attended(cache, config, tensors, passes)
     frequency = inverse_frequencies(config.rope, config.rope_dim).double().numpy()
@@ -82,7 +73,7 @@ def test_infllm_is_its_paper_written_as_a_loop(impl: str, passes: tuple[int, ...
 @IMPL
 def test_queries_that_choose_by_themselves_read_what_decode_steps_read(impl: str) -> None:
     config = config_of(head_dim=32)
-    tensors = heads(config, 230)
+    tensors = heads(config, 230, seed=5)
     text = TEXT.replace("queries=512", "queries=1")
     together, alone = (
         attended(cache_of(config, impl, text=text), config, tensors, (200, *cuts)) for cuts in ((7,), (1,) * 7)
@@ -94,7 +85,7 @@ def test_queries_that_choose_by_themselves_read_what_decode_steps_read(impl: str
 @pytest.mark.parametrize("kv", ["kv-f16", "kv-fp8", "kv-int8", "kv-int4"])
 def test_other_formats_differ_by_their_rounding(impl: str, kv: str) -> None:
     config = config_of(head_dim=32)
-    tensors, passes = heads(config, 230), (200, *(1,) * 30)
+    tensors, passes = heads(config, 230, seed=5), (200, *(1,) * 30)
     exact, rounded = (attended(cache_of(config, impl, kv=name), config, tensors, passes) for name in (None, kv))
     # Before blocks are distant, so that the choice is the same. Codes are apart by `step` of the largest of 32 numbers.
     step = {"kv-f16": 2.0**-11, "kv-fp8": 2.0**-4, "kv-int8": 2.0**-8, "kv-int4": 2.0**-4}[kv]
@@ -106,7 +97,7 @@ def test_other_formats_differ_by_their_rounding(impl: str, kv: str) -> None:
 @IMPL
 def test_equal_blocks_are_chosen_from_the_front(impl: str) -> None:
     config = config_of(head_dim=32)
-    q, k, v = heads(config, 241)
+    q, k, v = heads(config, 241, seed=5)
     k[:] = 0.0
     v[:] = torch.arange(241.0)[:, None]
     out = attended(cache_of(config, impl), config, (q, k, v), (240, 1))
@@ -118,7 +109,7 @@ def test_equal_blocks_are_chosen_from_the_front(impl: str) -> None:
 @IMPL
 def test_a_cache_that_goes_back_to_its_mark_chooses_the_same_again(impl: str) -> None:
     config = config_of(head_dim=32)
-    tensors = heads(config, 210)
+    tensors = heads(config, 210, seed=5)
     cache = cache_of(config, impl, text=f"{TEXT},smooth=0.5", kv="kv-f16")
     attended(cache, config, [x[:, :, :150] for x in tensors], (150,))
     cache.mark()
@@ -145,7 +136,7 @@ def from_here(cache: DistantCache, config: ModelConfig, tensors) -> torch.Tensor
 @IMPL
 def test_a_cache_without_a_mark_goes_back_to_the_same_keys(impl: str) -> None:
     config = config_of(head_dim=32)
-    tensors = heads(config, 210)
+    tensors = heads(config, 210, seed=5)
     far, near = (cache_of(config, impl) for _ in range(2))
     attended(far, config, tensors, (150, 60))
     far.truncate(60)
@@ -158,44 +149,31 @@ def test_a_cache_without_a_mark_goes_back_to_the_same_keys(impl: str) -> None:
 
 @IMPL
 def test_a_short_text_is_that_of_the_full_cache(impl: str) -> None:
-    config = small_config("llama", head_dim=32, max_position_embeddings=2048)
-    source = ArraySource(config, random_weights(config))
-    model, full = (load_model(source, RunOptions(policy=policy), impl=impl) for policy in (TEXT, "full"))
-    tokens = torch.randint(150, (1, 70), generator=torch.Generator().manual_seed(3))
-    one, other = model.new_cache(), full.new_cache()
-    for part in tokens.split((60, 1, 1, 8), 1):
-        assert torch.equal(model(part, one), full(part, other))
+    assert_it_reads_all("llama", TEXT, impl, (60, 1, 1, 8))
 
 
 @IMPL
 def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(impl: str) -> None:
-    config = small_config("llama", head_dim=32, max_position_embeddings=2048)
-    model = load_model(ArraySource(config, random_weights(config)), RunOptions(policy=TEXT), impl=impl)
-    tokens = torch.randint(150, (3, 260), generator=torch.Generator().manual_seed(2))
-    assert_a_batch_is_its_sequences(model, tokens, ([200, 90, 25], [1, 1, 1], [1, 1, 1], [5, 9, 40], [1, 1, 1]))
+    assert_a_batch_of_unlike_lengths(TEXT, impl)
 
 
 @IMPL
 @pytest.mark.parametrize("kv", [None, "kv-f16", "kv-int8"])
 def test_planned_bytes_are_those_held(impl: str, kv: str | None) -> None:
-    config, scheme = config_of(head_dim=32), None if kv is None else KVScheme(KV_FORMATS[kv])
+    config = config_of(head_dim=32)
     cache = cache_of(config, impl, 2, kv=kv)
-    q, k, v = heads(config, 160, batch=2)
-    cache.begin(torch.zeros(2, 160, dtype=torch.int64))
     rope = present(Rotations(config)(0, 160)[0])
-    for layer in range(config.num_layers):
-        cache.rope_attend(layer, q, k, v, rope, torch.arange(160))
-    planned = CacheMemory(config, scheme, impl, CacheSpec(policy=TEXT)).size_bytes(160, 2)
-    room = sum(index.size_bytes for its in cache.indices for index in its)
-    used = sum(index.block_bytes * index.num_blocks for its in cache.indices for index in its)
-    assert planned == cache.size_bytes - room + used
+    memory = CacheMemory(config, scheme_of(kv), impl, CacheSpec(policy=TEXT))
+    room, used = assert_planned_bytes_are_held(
+        cache, memory, lambda layer, *qkv: cache.rope_attend(layer, *qkv, rope, torch.arange(160))
+    )
     assert room <= 2 * used
 
 
 def test_tokens_read_are_those_of_its_pages() -> None:
     config = config_of(head_dim=32)
     cache = cache_of(config, "reference")
-    attended(cache, config, heads(config, 250), (220, *(1,) * 30))
+    attended(cache, config, heads(config, 250, seed=5), (220, *(1,) * 30))
     assert cache.tokens_read == np.mean([16 + 64 + t - 16 - (t - 40) // 32 * 32 + 1 for t in range(220, 250)])
     assert cache.tokens_read <= 140
 

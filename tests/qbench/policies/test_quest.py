@@ -5,8 +5,16 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
-from support.caches import assert_a_batch_is_its_sequences, attended
+from support.caches import attended
 from support.close import assert_close
+from support.retrieval import (
+    assert_a_batch_of_unlike_lengths,
+    assert_it_reads_all,
+    assert_planned_bytes_are_held,
+    config_of,
+    heads,
+    scheme_of,
+)
 from support.slow_quest import slow_quest
 
 from qbench.cache_spec import CacheSpec
@@ -31,26 +39,15 @@ NUM_PAGES = 4
 TOLERANCE = 2 * (32 + 2) * 2.0**-24 * 2**6 * 4
 
 
-def config_of(family: str = "llama", **changes) -> ModelConfig:
-    return ModelConfig.of(ArraySource(small_config(family, max_position_embeddings=2048, **changes), {}))
-
-
 def cache_of(config: ModelConfig, impl: str, batch: int = 1, text: str = QUEST, kv: str | None = None):
-    scheme = None if kv is None else KVScheme(KV_FORMATS[kv])
-    return CacheMaker(config, scheme, impl).new(CacheSpec(policy=text), batch, 64)
-
-
-def heads(config: ModelConfig, total: int, batch: int = 1) -> list[torch.Tensor]:
-    make = torch.Generator().manual_seed(3)
-    counts = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
-    return [torch.randn(batch, count, total, config.head_dim, generator=make) for count in counts]
+    return CacheMaker(config, scheme_of(kv), impl).new(CacheSpec(policy=text), batch, 64)
 
 
 @IMPL
 @pytest.mark.parametrize("passes", [(150, *(1,) * 20), (150, 20), (40, 3, 127)], ids=["decode", "chunk", "chunks"])
 def test_quest_is_its_paper_written_as_a_loop(impl: str, passes: tuple[int, ...]) -> None:
     config = config_of(head_dim=32)
-    q, k, v = heads(config, sum(passes))
+    q, k, v = heads(config, sum(passes), seed=3)
     out = attended(cache_of(config, impl), q, k, v, passes)
     group = config.num_heads // config.num_kv_heads
     choices = set()
@@ -67,7 +64,7 @@ def test_quest_is_its_paper_written_as_a_loop(impl: str, passes: tuple[int, ...]
 @pytest.mark.parametrize("kv", [None, "kv-f16", "kv-fp8", "kv-fp8-tensor", "kv-int8", "kv-int4"])
 def test_a_pass_of_several_tokens_chooses_as_a_pass_for_each(impl: str, kv: str | None) -> None:
     config = config_of(head_dim=32)
-    q, k, v = heads(config, 230, batch=2)
+    q, k, v = heads(config, 230, batch=2, seed=3)
     one, other = (cache_of(config, impl, 2, kv=kv) for _ in range(2))
     together, alone = (attended(cache, q, k, v, (200, *cuts)) for cache, cuts in ((one, (30,)), (other, (1,) * 30)))
     assert torch.equal(together, alone)
@@ -78,7 +75,7 @@ def test_a_pass_of_several_tokens_chooses_as_a_pass_for_each(impl: str, kv: str 
 @IMPL
 def test_equal_pages_are_chosen_from_the_front(impl: str) -> None:
     config = config_of(head_dim=32)
-    q, k, v = heads(config, 161)
+    q, k, v = heads(config, 161, seed=3)
     k[:] = 1.0
     v[:] = torch.arange(161.0)[:, None]
     out = attended(cache_of(config, impl), q, k, v, (160, 1))
@@ -89,7 +86,7 @@ def test_equal_pages_are_chosen_from_the_front(impl: str) -> None:
 @IMPL
 def test_a_cache_that_goes_back_chooses_the_same_again(impl: str) -> None:
     config = config_of(head_dim=32)
-    q, k, v = heads(config, 200)
+    q, k, v = heads(config, 200, seed=3)
     cache = cache_of(config, impl)
     first = attended(cache, q, k, v, (150, *(1,) * 50))
     cache.truncate(150)
@@ -99,37 +96,23 @@ def test_a_cache_that_goes_back_chooses_the_same_again(impl: str) -> None:
 
 @IMPL
 def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(impl: str) -> None:
-    config = small_config("llama", head_dim=32, max_position_embeddings=2048)
-    options = RunOptions(policy="quest:budget=48,dense=1")
-    model = load_model(ArraySource(config, random_weights(config)), options, impl=impl)
-    tokens = torch.randint(150, (3, 260), generator=torch.Generator().manual_seed(2))
-    assert_a_batch_is_its_sequences(model, tokens, ([200, 90, 25], [1, 1, 1], [1, 1, 1], [5, 9, 40], [1, 1, 1]))
+    assert_a_batch_of_unlike_lengths("quest:budget=48,dense=1", impl)
 
 
 @IMPL
 def test_layers_with_a_window_of_their_own_keep_it(impl: str) -> None:
-    config = small_config("mistral", head_dim=32, max_position_embeddings=2048)
-    source = ArraySource(config, random_weights(config))
-    model, full = (load_model(source, RunOptions(policy=policy), impl=impl) for policy in (QUEST, "full"))
-    tokens = torch.randint(150, (1, 300), generator=torch.Generator().manual_seed(3))
-    one, other = model.new_cache(), full.new_cache()
-    for part in tokens.split((290, 1, 1, 8), 1):
-        assert torch.equal(model(part, one), full(part, other))
+    assert_it_reads_all("mistral", QUEST, impl, (290, 1, 1, 8))
 
 
 @IMPL
 @pytest.mark.parametrize("kv", [None, "kv-f16", "kv-int8"])
 def test_planned_bytes_are_those_held(impl: str, kv: str | None) -> None:
-    config, scheme = config_of(head_dim=32), None if kv is None else KVScheme(KV_FORMATS[kv])
+    config = config_of(head_dim=32)
     cache = cache_of(config, impl, 2, kv=kv)
-    q, k, v = heads(config, 160, batch=2)
-    cache.begin(torch.zeros(2, 160, dtype=torch.int64))
-    for layer in range(config.num_layers):
-        cache.attend(layer, q, k, v, torch.arange(160))
-    planned = CacheMemory(config, scheme, impl, CacheSpec(policy=QUEST)).size_bytes(160, 2)
-    room = sum(index.size_bytes for its in cache.indices for index in its)
-    used = sum(index.block_bytes * index.num_blocks for its in cache.indices for index in its)
-    assert planned == cache.size_bytes - room + used
+    memory = CacheMemory(config, scheme_of(kv), impl, CacheSpec(policy=QUEST))
+    room, used = assert_planned_bytes_are_held(
+        cache, memory, lambda layer, *qkv: cache.attend(layer, *qkv, torch.arange(160))
+    )
     assert room < 2 * used
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quant.errors import InputError
+from quant.json_data import JsonData
 
 # Called with the message of an error before this process ends; ranks that have joined add one each.
 farewells: list[Callable[[str], None]] = []
@@ -15,7 +16,7 @@ CUTS = (SUM, GATHER)
 
 
 @dataclass(frozen=True, slots=True)
-class RankLayout:
+class RankLayout(JsonData):
     """Every rank holds one lane of one stage: rank = stage * tp + lane.
 
     tp    lanes: ranks that hold parts of the same layers

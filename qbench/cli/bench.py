@@ -24,7 +24,15 @@ from qbench.cli.finite_range import FiniteRange
 from qbench.cli.int_list import IntList
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import limit_option
-from qbench.cli.output import cpu_time_option, device_option, json_option, print_json, print_pairs, print_warning
+from qbench.cli.output import (
+    cpu_time_option,
+    device_option,
+    json_option,
+    print_json,
+    print_pairs,
+    print_result,
+    print_warning,
+)
 from qbench.cli.percentage import Percentage
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_lines import print_ranks
@@ -229,13 +237,9 @@ def print_side_by_side(
 
 
 def print_row(row: Metrics, as_json: bool, number: int) -> None:
-    if as_json:
-        print_json(row.to_json())
-        return
-    if number:
-        click.echo()
-    print_pairs(readable(row))
-    print_warning(busy_warning(others_share(row)))
+    print_result(row, readable, as_json, number)
+    if not as_json:
+        print_warning(busy_warning(others_share(row)))
 
 
 def print_comparison(

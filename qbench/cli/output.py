@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from qbench.compute import FAST, PRECISIONS
 from qbench.devices import CPU, DEVICES
 from qbench.threads import MAX_THREADS
+from quant.json_data import JsonData
 
+Row = TypeVar("Row", bound=JsonData)
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
 json_option = click.option(
@@ -65,6 +67,16 @@ def print_pairs(pairs: Mapping[str, Any]) -> None:
     width = max((len(name) for name in pairs), default=0)
     for name, value in pairs.items():
         click.echo(f"{name:<{width}}  {'n/a' if value is None else value}")
+
+
+def print_result(row: Row, readable: Callable[[Row], Mapping[str, Any]], as_json: bool, number: int) -> None:
+    """Print a line of JSON, or a block of pairs with an empty line before each block but the first."""
+    if as_json:
+        print_json(row.to_json())
+        return
+    if number:
+        click.echo()
+    print_pairs(readable(row))
 
 
 def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import click
-
 from qbench.cli.bench_lines import milliseconds, test_name, throughput
-from qbench.cli.output import print_json, print_pairs, readable_bytes
+from qbench.cli.output import print_result, readable_bytes
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import join
 from qbench.rank_layout import RankLayout
@@ -26,12 +24,7 @@ def print_ranks(model: str, cases: Sequence[SpeedCase], options: RunOptions, as_
 
     with progress_bar(f"bench {model}") as update:
         for number, row in enumerate(rank_bench(model, cases, options, progress=update)):
-            if as_json:
-                print_json(row.to_json())
-                continue
-            if number:
-                click.echo()
-            print_pairs(readable(row))
+            print_result(row, readable, as_json, number)
 
 
 def readable(row: "RankSpeed") -> dict[str, str | None]:
@@ -40,7 +33,7 @@ def readable(row: "RankSpeed") -> dict[str, str | None]:
     return {
         "model": f"{facts.model}" + (f" as {facts.recipe}" if facts.recipe else ""),
         "ranks": f"{layout.num_ranks} ({layout}), {facts.threads} thread(s) each",
-        **{test_name(row, phase): throughput(figures, None, phase) for phase in PHASES},
+        **{test_name(row.sizes, phase): throughput(figures, None, phase) for phase in PHASES},
         "ttft, tpot": f"{milliseconds(figures.ttft_ms)}, {milliseconds(figures.tpot_ms)}",
         **{f"{phase} traffic": traffic(row, phase) for phase in row.exchanges},
         "weights": " + ".join(map(readable_bytes, row.weight_bytes)),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from qbench.measure.metrics import AttentionDelta
 from qbench.progress import Progress
 from qbench.quality.attention_delta import DeltaSums
 from qbench.quality.evaluate import prepare, read_text
-from qbench.rank_layout import GATHER
+from qbench.rank_layout import GATHER, RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from quant.errors import InputError
@@ -40,11 +41,11 @@ class RankDistance(JsonData):
     reason  of a refusal
     """
 
+    json_flat: ClassVar[tuple[str, ...]] = ("layout",)
+
     model: str
     recipe: str | None
-    tp: int
-    pp: int
-    cut: str
+    layout: RankLayout
     compute: str
     verdict: str
     delta: AttentionDelta | None = None
@@ -73,9 +74,9 @@ def measure_distances(
 
 def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int | None) -> RankDistance:
     subject = open_subject(spec, options)
-    layout, several = options.layout, subject.options
+    several = subject.options
     alone = replace(several, tp=None, pp=None, cut=None)
-    about = RankDistance(spec, options.recipe, layout.tp, layout.pp, layout.cut, options.compute, REFUSED)
+    about = RankDistance(spec, options.recipe, options.layout, options.compute, REFUSED)
     try:
         parts = load_model(subject.source, several)
     except InputError as error:

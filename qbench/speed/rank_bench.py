@@ -17,7 +17,7 @@ from qbench.runtime.parallel import RankModel
 from qbench.runtime.parallel.traffic import Exchanges, Traffic, expected_traffic
 from qbench.speed.interleaved import random_tokens
 from qbench.speed.speed import time_model
-from qbench.speed.speed_case import SpeedCase
+from qbench.speed.speed_case import SpeedCase, SpeedSizes
 from qbench.speed.speed_worker import TimedModel
 from quant.json_data import JsonData
 from quant.models import ModelConfig
@@ -43,16 +43,13 @@ class Exchange(JsonData):
 class RankSpeed(JsonData):
     """One case. weight_bytes, peak_rss_bytes: of every rank; threads of `facts` are those of a rank"""
 
-    json_flat: ClassVar[tuple[str, ...]] = ("facts", "figures")
+    json_flat: ClassVar[tuple[str, ...]] = ("facts", "sizes", "figures")
 
     facts: Facts
     tp: int
     pp_stages: int
     cut: str
-    batch: int
-    pp: int
-    tg: int
-    depth: int
+    sizes: SpeedSizes
     figures: SpeedFigures
     exchanges: dict[str, Exchange]
     weight_bytes: list[int]
@@ -83,10 +80,7 @@ def rank_bench(
             tp=layout.tp,
             pp_stages=layout.pp,
             cut=layout.cut,
-            batch=case.batch,
-            pp=case.pp,
-            tg=case.tg,
-            depth=case.depth,
+            sizes=case.sizes,
             figures=figures,
             exchanges=exchanges,
             weight_bytes=weights,

@@ -11,6 +11,16 @@ LEAST = {"pp": 0, "tg": 0, "depth": 0, "batch": 1, "repetitions": 1}
 
 
 @dataclass(frozen=True, slots=True)
+class SpeedSizes(JsonData):
+    """The sizes of a case, as rows of speeds have them."""
+
+    batch: int
+    pp: int
+    tg: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
 class SpeedCase(JsonData):
     """pp: tokens of a prompt; tg: steps of one token each; depth: tokens in the cache before either; batch: sequences.
 
@@ -41,6 +51,10 @@ class SpeedCase(JsonData):
             raise InputError("a budget is for a precision that it cuts short; give a precision, or repetitions alone")
         if self.budget_s is not None and self.budget_s < 0:
             raise InputError(f"budget_s is {self.budget_s}, expected 0 or more seconds")
+
+    @property
+    def sizes(self) -> SpeedSizes:
+        return SpeedSizes(self.batch, self.pp, self.tg, self.depth)
 
     @property
     def longest(self) -> int:

@@ -20,6 +20,7 @@ import numpy as np
 from qbench.calibration.options import GENERATED, HUB, RANDOM
 from qbench.reference.corpus import EOS, documents
 from qbench.runtime.text.tokenizer import Tokenizer
+from qbench.text_file import read_text_file
 from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.source import Source
@@ -136,9 +137,4 @@ def _hub_texts(name: str) -> Iterator[str]:
 
 
 def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the calibration text: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 at byte {error.start}; convert the text to UTF-8") from error
+    return read_text_file(path, "calibration text")

@@ -13,6 +13,7 @@ from qbench.cli.output import compute_option, print_warning, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.cli.run_options import with_run_options
 from qbench.run_options import RunOptions
+from qbench.text_file import read_text_file
 from quant.errors import InputError
 
 
@@ -100,7 +101,7 @@ def command(
         raise InputError(f"serve needs {error.name}: pip install 'qbench-llm[serve]'") from None
     if not is_loopback(host) and not api_key:
         raise InputError(f"--host {host} lets other machines in, so clients need a key; give one with --api-key")
-    template = None if chat_template is None else read_template(chat_template)
+    template = None if chat_template is None else read_text_file(chat_template, "chat template")
     caching = not no_prefix_caching
     store = check_store(kv_store, kv_disk, caching and options.policy == FULL)
     engine = EngineOptions(
@@ -125,13 +126,3 @@ def command(
             )
         except KeyboardInterrupt:
             click.echo("ended", err=True)
-
-
-def read_template(path: Path) -> str:
-    """raises InputError for a file that cannot be read"""
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the chat template: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 at byte {error.start}; convert the template to UTF-8") from error

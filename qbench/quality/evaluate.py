@@ -20,6 +20,7 @@ from qbench.quality.quality_settings import QualitySettings
 from qbench.reference.corpus import heldout_text
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
+from qbench.text_file import read_text_file
 from quant.atomic import atomic_file
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -116,12 +117,7 @@ def read_text(path: str | Path | None, *specs: str | None, kept: Path | None = N
         if any(spec and spec.startswith("ref:") for spec in specs):
             return _heldout_text(kept)
         raise InputError("no text to evaluate on; give a UTF-8 text file with --text")
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the text: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 at byte {error.start}; convert the text to UTF-8") from error
+    return read_text_file(path, "text")
 
 
 def _heldout_text(kept: Path | None) -> str:

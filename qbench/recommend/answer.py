@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qbench.measure.host.commit import CodeVersion
+from qbench.recommend.goal import Goal
 from quant.json_data import JsonData
 
 
@@ -68,14 +69,10 @@ class RelaxedLimit(JsonData):
 class Recommendation(JsonData):
     """The point of least KLD that meets the goal, and the outcome of all others."""
 
-    json_flat: ClassVar[tuple[str, ...]] = ("code",)
+    json_flat: ClassVar[tuple[str, ...]] = ("goal", "code")
 
     model: str
-    memory_bytes: int
-    runtime_bytes: int
-    context: int
-    batch: int
-    tps: float | None
+    goal: Goal
     answer: MeasuredPoint | None
     runners_up: list[RunnerUp]
     others: list[JudgedPoint]

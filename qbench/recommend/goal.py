@@ -1,19 +1,21 @@
 """Limits that a recommendation has to meet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quant.errors import InputError
+from quant.json_data import JsonData
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class Goal(JsonData):
     """Limits; raises InputError for impossible ones."""
 
     memory_bytes: int  # of the whole process: its runtime, weights, KV cache, workspace
+    # Part of the process that every model needs: Python, torch, kernels.
+    runtime_bytes: int = field(default=0, kw_only=True)
     context: int  # tokens that each sequence may reach
     batch: int = 1  # sequences side by side
     tps: float | None = None  # tokens a second of all sequences together, decoding at the end of the context
-    runtime_bytes: int = 0  # part of the process that every model needs: Python, torch, kernels
 
     def __post_init__(self) -> None:
         for name in ("memory_bytes", "context", "batch"):

@@ -82,11 +82,7 @@ def recommend(
     chosen = [verdict for verdict in verdicts if verdict.outcome in ("answer", "runner-up")]
     return Recommendation(
         model=model,
-        memory_bytes=goal.memory_bytes,
-        runtime_bytes=goal.runtime_bytes,
-        context=goal.context,
-        batch=goal.batch,
-        tps=goal.tps,
+        goal=goal,
         answer=described(chosen[0], goal, judge) if chosen else None,
         runners_up=[runner_up(verdict, goal, judge, chosen[0]) for verdict in chosen[1:]],
         others=[plain(verdict, goal) for verdict in verdicts if verdict not in chosen],

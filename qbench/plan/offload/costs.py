@@ -10,8 +10,9 @@ requests in flight. Threads share the cores with the reads, so that their proces
 source   FlexGen, arXiv:2303.06865, section 4.3: the slowest of the overlapped parts is the time of a layer
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from quant.json_data import JsonData
 
@@ -47,15 +48,35 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskRates(JsonData):
+    """Direct reads with several requests in flight.
+
+    latency_s  seconds of a read of one page
+    cpu_s      processor seconds per byte
+    """
+
+    json_keys: ClassVar[Mapping[str, str]] = {
+        "bytes_s": "disk_bytes_s",
+        "latency_s": "disk_latency_s",
+        "cpu_s": "disk_cpu_s",
+    }
+
+    bytes_s: float
+    latency_s: float = 0.0
+    cpu_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Costs:
-    """memory_bytes: for all that is placed; ahead_bytes: of requests in flight, in addition to the largest unit"""
+    """memory_bytes: for all that is placed; ahead_bytes: of requests in flight, in addition to the largest unit.
+
+    disk  its rates; processor seconds are of all cores together
+    """
 
     kinds: tuple[Kind, ...]
     memory_bytes: float
     ahead_bytes: float
-    disk_bytes_s: float
-    disk_latency_s: float = 0.0
-    disk_cpu_s: float = 0.0
+    disk: DiskRates
     experts: Experts | None = None
 
 
@@ -103,8 +124,8 @@ def step_time(costs: Costs, placed: Placed) -> StepTime:
     num_bytes = sum(kind.read_bytes * (kind.count - count) for kind, count in pairs)
     if costs.experts is not None:
         num_bytes += costs.experts.read_bytes * (1 - placed.expert_share)
-    disk, compute = num_bytes / costs.disk_bytes_s, sum(kind.compute_s * kind.count for kind in costs.kinds)
-    read_cpu, latency = costs.disk_cpu_s * num_bytes, costs.disk_latency_s if num_bytes else 0.0
+    disk, compute = num_bytes / costs.disk.bytes_s, sum(kind.compute_s * kind.count for kind in costs.kinds)
+    read_cpu, latency = costs.disk.cpu_s * num_bytes, costs.disk.latency_s if num_bytes else 0.0
     return StepTime(
         disk_s=disk,
         compute_s=compute,

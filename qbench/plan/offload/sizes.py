@@ -63,9 +63,7 @@ class Sizes:
             kinds=(*self._weights(tiers), kv),
             memory_bytes=memory_bytes,
             ahead_bytes=AHEAD_BYTES,
-            disk_bytes_s=tiers.disk_bytes_s,
-            disk_latency_s=tiers.disk_latency_s,
-            disk_cpu_s=tiers.disk_cpu_s / available_cores(),
+            disk=replace(tiers.disk, cpu_s=tiers.disk.cpu_s / available_cores()),
             experts=self._experts(),
         )
 
@@ -88,7 +86,7 @@ class Sizes:
         per_layer = self.kv_bytes / layers
         routed_s = self._routed_share * sum(product_seconds_of(unit, tiers) for unit in experts)
         read_s = per_layer / tiers.ram_bytes_s + routed_s / layers
-        waiting = tiers.disk_latency_s * tiers.disk_bytes_s  # bytes that the disk would read while it begins
+        waiting = tiers.disk.latency_s * tiers.disk.bytes_s  # bytes that the disk would read while it begins
         return Kind("keys and values", layers, per_layer, per_layer + waiting, read_s, needs_ring=False)
 
     def _experts(self) -> Experts | None:

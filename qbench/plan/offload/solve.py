@@ -105,7 +105,7 @@ class _Program:
         all_bytes = sum(kind.read_bytes * kind.count for kind in costs.kinds)
         all_bytes += costs.experts.read_bytes if costs.experts else 0.0
         compute = sum(kind.compute_s * kind.count for kind in costs.kinds)
-        for per_byte, always in ((1 / costs.disk_bytes_s, 0.0), (costs.disk_cpu_s, compute)):
+        for per_byte, always in ((1 / costs.disk.bytes_s, 0.0), (costs.disk.cpu_s, compute)):
             row = {self.time: 1.0} | {k: per_byte * kind.read_bytes for k, kind in enumerate(costs.kinds)}
             if costs.experts:
                 row[self.share] = per_byte * costs.experts.read_bytes

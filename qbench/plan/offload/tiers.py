@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import ClassVar
 
 import numpy as np
 
+from qbench.plan.offload.costs import DiskRates
 from qbench.runtime.offload.direct_file import DirectFile
 from qbench.runtime.offload.region import reserve
 from qbench.runtime.offload.streamer import CHUNK_BYTES, READERS
@@ -30,15 +32,14 @@ SMALL_READS = 64
 class Tiers(JsonData):
     """Measured rates.
 
-    disk_bytes_s     direct reads with several requests in flight; disk_latency_s: of one page
-    disk_cpu_s       processor seconds per byte of those reads, of one core
-    ram_bytes_s      reads by all threads
-    product_s        format -> seconds per byte of packed weight of a product with one batch, by all threads
+    disk         processor seconds of its reads are of one core
+    ram_bytes_s  reads by all threads
+    product_s    format -> seconds per byte of packed weight of a product with one batch, by all threads
     """
 
-    disk_bytes_s: float
-    disk_latency_s: float
-    disk_cpu_s: float
+    json_flat: ClassVar[tuple[str, ...]] = ("disk",)
+
+    disk: DiskRates
     ram_bytes_s: float
     product_s: Mapping[str, float]
 
@@ -47,9 +48,7 @@ def measure_tiers(disk: Path, linears: Iterable[PlacedLinear], batch: int, threa
     """disk: a file to read, or a folder that a file may be written to"""
     bytes_s, cpu_s, latency_s = measure_disk(disk)
     return Tiers(
-        disk_bytes_s=bytes_s,
-        disk_latency_s=latency_s,
-        disk_cpu_s=cpu_s,
+        disk=DiskRates(bytes_s, latency_s, cpu_s),
         ram_bytes_s=importlib.import_module("cpu_kernels").measure_read_bandwidth(threads, PRODUCT_S),
         product_s=product_seconds(linears, batch),
     )

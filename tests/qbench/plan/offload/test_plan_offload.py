@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from qbench.cli.main import cli
 from qbench.plan.offload import OffloadCase, measured_rate, plan_offload
+from qbench.plan.offload.costs import DiskRates
 from qbench.plan.offload.tiers import Tiers, measure_disk
 from quant.errors import InputError
 
@@ -22,7 +23,7 @@ def known_machine(monkeypatch, tmp_path):
 
     def tiers(disk, linears, batch, threads) -> Tiers:
         product = {linear.format: 1e-10 * (1 + batch / 8) for linear in linears}
-        return Tiers(disk_bytes_s=1e9, disk_latency_s=1e-4, disk_cpu_s=1e-10, ram_bytes_s=2e10, product_s=product)
+        return Tiers(DiskRates(1e9, latency_s=1e-4, cpu_s=1e-10), ram_bytes_s=2e10, product_s=product)
 
     monkeypatch.setattr("qbench.plan.offload.plan.measure_tiers", tiers)
 

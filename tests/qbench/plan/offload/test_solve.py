@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from qbench.plan.offload.costs import Costs, Experts, Kind, Placed, memory_of, ring_of, step_time
+from qbench.plan.offload.costs import Costs, DiskRates, Experts, Kind, Placed, memory_of, ring_of, step_time
 from qbench.plan.offload.solve import GAP, least_memory, solve
 
 MB = 1e6
@@ -27,9 +27,7 @@ def random_costs(seed: int, *, with_experts: bool = False) -> Costs:
         kinds=tuple(kinds),
         memory_bytes=rng.uniform(0.2, 1.2) * held,
         ahead_bytes=float(rng.integers(0, 8)) * MB,
-        disk_bytes_s=rng.uniform(0.2, 3) * 1e9,
-        disk_latency_s=rng.uniform(0, 1e-3),
-        disk_cpu_s=rng.uniform(0, 1e-9),
+        disk=DiskRates(rng.uniform(0.2, 3) * 1e9, rng.uniform(0, 1e-3), rng.uniform(0, 1e-9)),
         experts=experts,
     )
 
@@ -56,7 +54,7 @@ def test_no_placement_is_better_than_the_solvers(seed, with_experts):
         assert best is None
         return
     assert memory_of(costs, placed) <= costs.memory_bytes * (1 + GAP)
-    latency = costs.disk_latency_s  # not in the program: a step that reads anything waits for it once
+    latency = costs.disk.latency_s  # not in the program: a step that reads anything waits for it once
     assert best is None or step_time(costs, placed).step_s <= best * (1 + GAP) + latency
 
 
@@ -77,7 +75,7 @@ def test_twenty_hand_set_placements_of_a_large_model(share):
         Kind("head", 1, 432 * MB, 431 * MB, 0.02),
         Kind("kv", 32, 17 * MB, 17.2 * MB, 0.001, needs_ring=False),
     )
-    costs = Costs(kinds, share * sum(kind.held_bytes * kind.count for kind in kinds), 33 * MB, 0.7e9)
+    costs = Costs(kinds, share * sum(kind.held_bytes * kind.count for kind in kinds), 33 * MB, DiskRates(0.7e9))
     placed = solve(costs)
     assert placed is not None and memory_of(costs, placed) <= costs.memory_bytes
     others = [one for one in hand_set(costs) if memory_of(costs, one) <= costs.memory_bytes]
@@ -89,15 +87,15 @@ def test_twenty_hand_set_placements_of_a_large_model(share):
 def test_the_smallest_memory_that_is_named_works_and_less_does_not(seed):
     costs = random_costs(seed)
     least = least_memory(costs)
-    fitting = Costs(costs.kinds, least * (1 + 1e-5), costs.ahead_bytes, costs.disk_bytes_s)
+    fitting = Costs(costs.kinds, least * (1 + 1e-5), costs.ahead_bytes, DiskRates(costs.disk.bytes_s))
     assert solve(fitting) is not None
-    assert solve(Costs(costs.kinds, least * 0.999, costs.ahead_bytes, costs.disk_bytes_s)) is None
+    assert solve(Costs(costs.kinds, least * 0.999, costs.ahead_bytes, DiskRates(costs.disk.bytes_s))) is None
 
 
 def test_terms_of_a_step():
     """By hand: 2 of 3 layers are read, 20 MB at 1 GB/s; compute 3 * 4 ms, and 1 ns per byte on the way."""
     kinds = (Kind("layer", 3, 12 * MB, 10 * MB, 0.004), Kind("kv", 1, 5 * MB, 5 * MB, 0.0, needs_ring=False))
-    costs = Costs(kinds, 100 * MB, 2 * MB, 1e9, disk_latency_s=0.001, disk_cpu_s=1e-9)
+    costs = Costs(kinds, 100 * MB, 2 * MB, DiskRates(1e9, latency_s=0.001, cpu_s=1e-9))
     step = step_time(costs, Placed((1, 1)))
     assert (step.disk_bytes, step.disk_s, step.compute_s) == pytest.approx((20 * MB, 0.02, 0.012))
     assert step.step_s == pytest.approx(max(0.02, 0.012 + 0.02) + 0.001)

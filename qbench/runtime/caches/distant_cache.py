@@ -14,6 +14,7 @@ from qbench.policies.retrieval import BlockState
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.kernel_view import KernelView, LayerView, SinkAngles
+from qbench.runtime.caches.kv_cache import UnrotatedCache
 from qbench.runtime.caches.kv_storage import Far
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.places import PoolPages
@@ -24,7 +25,7 @@ from quant.present import present
 CHUNK_TOKENS = 512  # that share a choice at most, as in the authors' code
 
 
-class DistantCache(RetrievalCache):
+class DistantCache(UnrotatedCache, RetrievalCache):
     """Keys of distant tokens lose their rotation in their pages, so that one rotation of a query meets all of them.
 
     A forward pass moves blocks after it has run. Until the first block is distant, all tokens are at their places in
@@ -94,9 +95,6 @@ class DistantCache(RetrievalCache):
             self._settle(layer, b, end, mass[b, :, :end])
 
     # ---- forward passes in which queries choose
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        raise NotImplementedError("keys that are rotated already; expected rope_attend")
 
     def rope_attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor

@@ -150,3 +150,10 @@ class KVCache(Cache):
         super().truncate(seq_len)
         for places in self.groups:
             places.truncate(before, wanted)
+
+
+class UnrotatedCache(KVCache):
+    """Base of caches that rotate keys themselves, so that queries and keys arrive as they are projected."""
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+        raise NotImplementedError("keys that are rotated already; expected rope_attend")

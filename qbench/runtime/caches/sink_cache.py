@@ -14,7 +14,7 @@ from qbench.runtime.attention.rope import far_rotation, inverse_frequencies, rot
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.attention.sink_attention import sink_attention
 from qbench.runtime.caches.kernel_view import KernelView, LayerView, SinkAngles
-from qbench.runtime.caches.kv_cache import KVCache
+from qbench.runtime.caches.kv_cache import UnrotatedCache
 from qbench.runtime.caches.kv_storage import Far, KVStorage
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.places import Places
@@ -30,7 +30,7 @@ def turns_with_text(config: ModelConfig) -> bool:
     return any(rope.changes_at is not None for rope in ropes)
 
 
-class SinkCache(KVCache):
+class SinkCache(UnrotatedCache):
     """A query sees the last `window` tokens, of a layer with a smaller window fewer, and the first `sinks`.
 
     Positions are those in the cache: with S sinks and a window of N no token stands further from a sink than S + N - 1,
@@ -85,9 +85,6 @@ class SinkCache(KVCache):
     def _sink_angles(self, layer: int) -> SinkAngles:
         near, far = ([x.numpy() for x in angles[self._rope_of[layer]]] for angles in (self._near, self._far))
         return SinkAngles(self.num_sinks, (near[0], near[1]), (far[0], far[1]))
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        raise NotImplementedError("keys that are rotated already; expected rope_attend")
 
     def rope_attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor

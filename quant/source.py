@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from quant.qtensor import QTensor
@@ -78,6 +79,14 @@ class Source(Protocol):
     def fingerprint(self) -> str:
         """sha256 hex of config, tokenizer and weights: equal fingerprints are the same model."""
         ...
+
+
+class LocalSource:
+    """The place of a model in the file system: its path, and `spec` or the path as the name."""
+
+    def __init__(self, path: Path, spec: str | None = None) -> None:
+        self.spec = spec or str(path)
+        self.path = path
 
 
 class SourceView:

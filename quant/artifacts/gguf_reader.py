@@ -16,20 +16,19 @@ from quant.formats import dequantize
 from quant.formats.base import rows_of
 from quant.models import ExpectedTensor, ModelConfig, expected_tensors
 from quant.qtensor import QTensor
-from quant.source import TensorInfo
+from quant.source import LocalSource, TensorInfo
 
 ROPE_FREQS = "rope_freqs.weight"
 
 
-class GGUFSource:
+class GGUFSource(LocalSource):
     """Source over one .gguf file or all of its shards; the whole header is checked when it opens.
 
     raises   InputError, naming the file, for all that is not a whole model of a known architecture
     """
 
     def __init__(self, path: Path, spec: str | None = None) -> None:
-        self.spec = spec or str(path)
-        self.path = path
+        super().__init__(path, spec)
         self.paths = shard_paths(path)  # every file of the model
         header = read_shards(path)
         self.metadata = header.metadata

@@ -2,25 +2,24 @@
 
 from pathlib import Path
 
-from quant.artifacts.file_bytes import combine, sha256_file
-from quant.artifacts.hf_reader import CONFIG, read_stored, stored_info
+from quant.artifacts.hf_reader import CONFIG, folder_fingerprint, read_stored, stored_info
 from quant.artifacts.hf_tokenizer import TOKENIZER, TOKENIZER_CONFIG, read_tokenizer
 from quant.errors import InputError
 from quant.json_file import read_json
 from quant.models.encoder_decoder import HEAD, LEFTOVERS, EncoderDecoderConfig, encoder_decoder_tensors
 from quant.qtensor import QTensor
-from quant.safetensors.folder import read_tensors, weight_files
+from quant.safetensors.folder import read_tensors
+from quant.source import LocalSource
 
 
-class EncoderDecoderSource:
+class EncoderDecoderSource(LocalSource):
     """Source over a directory; config, tokenizer and all headers are checked when it opens.
 
     raises   InputError, naming the file, for all that is not a whole encoder-decoder
     """
 
     def __init__(self, path: Path, spec: str | None = None) -> None:
-        self.spec = spec or str(path)
-        self.path = path
+        super().__init__(path, spec)
         self.config = read_json(path / CONFIG)
         expected = encoder_decoder_tensors(EncoderDecoderConfig.from_hf(self.config, str(path / CONFIG)))
         self._stored = read_tensors(path)
@@ -36,6 +35,4 @@ class EncoderDecoderSource:
         return read_stored(self._stored[name])
 
     def fingerprint(self) -> str:
-        files = [self.path / name for name in (CONFIG, TOKENIZER, TOKENIZER_CONFIG)]
-        files = [file for file in files if file.exists()] + weight_files(self.path)
-        return combine([f"{file.name} {sha256_file(file)}" for file in files])
+        return folder_fingerprint(self.path, [CONFIG, TOKENIZER, TOKENIZER_CONFIG])

@@ -19,20 +19,19 @@ from quant.present import present
 from quant.qtensor import QTensor
 from quant.safetensors.folder import read_tensors, weight_files
 from quant.safetensors.header import StoredTensor
-from quant.source import TensorInfo
+from quant.source import LocalSource, TensorInfo
 
 CONFIG = "config.json"
 
 
-class HFSource:
+class HFSource(LocalSource):
     """Source over a directory; config, tokenizer and all headers are checked when it opens.
 
     raises   InputError, naming the file, for all that is not a whole model of a known architecture
     """
 
     def __init__(self, path: Path, spec: str | None = None) -> None:
-        self.spec = spec or str(path)
-        self.path = path
+        super().__init__(path, spec)
         config_path = path / CONFIG
         self.config = read_json(config_path)
         model = ModelConfig.from_hf(self.config, str(config_path))
@@ -73,9 +72,7 @@ class HFSource:
             CHAT_TEMPLATE,
             *([GENERATION_CONFIG] if self._stop_tokens else []),
         ]
-        files = [self.path / name for name in names]
-        files = [file for file in files if file.exists()] + weight_files(self.path)
-        return combine([f"{file.name} {sha256_file(file)}" for file in files])
+        return folder_fingerprint(self.path, names)
 
     def _file_name(self, name: str) -> str:
         stored = self._expected[name].stored.name
@@ -101,6 +98,13 @@ class HFSource:
         for name, stored in self._stored.items():
             if name not in known and not is_leftover(name, model) and not is_kv_scale(name):
                 raise InputError(f"{stored.path}: tensor {name!r} is none of this architecture's; it would be lost")
+
+
+def folder_fingerprint(folder: Path, names: list[str]) -> str:
+    """sha256 hex of the files of these names that exist, and of the weights."""
+    files = [folder / name for name in names]
+    files = [file for file in files if file.exists()] + weight_files(folder)
+    return combine([f"{file.name} {sha256_file(file)}" for file in files])
 
 
 def stored_info(stored: StoredTensor | None, name: str, shape: tuple[int, ...], folder: Path) -> TensorInfo:

@@ -10,9 +10,10 @@ from quant.formats.half import HALF_MAX
 
 
 class FloatFormat(BlockFormat):
-    """Weights that are rounded one by one, whatever their importance."""
+    """Weights that are rounded one by one, whatever their importance; NaN and inf are kept, except by f16."""
 
     block_size = 1
+    finite_only = False
 
     def quantize_blocks(
         self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
@@ -29,7 +30,6 @@ class F32(FloatFormat):
     gguf_type = 0
     gguf_file_type = 0  # ALL_F32
     block_bytes = 4
-    finite_only = False
 
     def encode(self, weights: np.ndarray) -> np.ndarray:
         return weights.astype("<f4", copy=False).view(np.uint8)
@@ -45,6 +45,7 @@ class F16(FloatFormat):
     gguf_type = 1
     gguf_file_type = 1  # MOSTLY_F16
     block_bytes = 2
+    finite_only = True
 
     def encode(self, weights: np.ndarray) -> np.ndarray:
         absmax = np.abs(weights).max(initial=0)
@@ -69,7 +70,6 @@ class BF16(FloatFormat):
     gguf_type = 30
     gguf_file_type = 32  # MOSTLY_BF16
     block_bytes = 2
-    finite_only = False
 
     def encode(self, weights: np.ndarray) -> np.ndarray:
         bits = weights.view(np.uint32)

@@ -7,7 +7,6 @@ from qbench.cli.bench_lines import milliseconds, test_name, throughput
 from qbench.cli.output import print_result, readable_bytes
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import join
-from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 
@@ -28,8 +27,7 @@ def print_ranks(model: str, cases: Sequence[SpeedCase], options: RunOptions, as_
 
 
 def readable(row: "RankSpeed") -> dict[str, str | None]:
-    facts, figures = row.facts, row.figures
-    layout = RankLayout(row.tp, row.pp_stages, row.cut)
+    facts, figures, layout = row.facts, row.figures, row.layout
     return {
         "model": f"{facts.model}" + (f" as {facts.recipe}" if facts.recipe else ""),
         "ranks": f"{layout.num_ranks} ({layout}), {facts.threads} thread(s) each",

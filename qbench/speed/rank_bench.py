@@ -1,7 +1,7 @@
 """`rank_bench`: the speed of one model on several ranks, and the traffic between them, counted and timed."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.memory import peak_rss_bytes
 from qbench.measure.metrics import Facts, SpeedFigures
 from qbench.progress import Progress
+from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.parallel import RankModel
@@ -40,15 +41,20 @@ class Exchange(JsonData):
 
 
 @dataclass(frozen=True, slots=True)
+class BenchLayout(RankLayout):
+    """A layout in a row whose key `pp` is the number of tokens of a prompt."""
+
+    json_keys: ClassVar[Mapping[str, str]] = {"pp": "pp_stages"}
+
+
+@dataclass(frozen=True, slots=True)
 class RankSpeed(JsonData):
     """One case. weight_bytes, peak_rss_bytes: of every rank; threads of `facts` are those of a rank"""
 
-    json_flat: ClassVar[tuple[str, ...]] = ("facts", "sizes", "figures")
+    json_flat: ClassVar[tuple[str, ...]] = ("facts", "layout", "sizes", "figures")
 
     facts: Facts
-    tp: int
-    pp_stages: int
-    cut: str
+    layout: BenchLayout
     sizes: SpeedSizes
     figures: SpeedFigures
     exchanges: dict[str, Exchange]
@@ -74,17 +80,15 @@ def rank_bench(
         figures, _ = time_model(model, case, threads=subject.threads, progress=progress)
         exchanges = {phase: measure_exchange(model, case, phase) for phase in ("pp", "tg") if getattr(case, phase)}
         about = ranks.tell("memory", json.dumps([model.weight_bytes, peak_rss_bytes()]))
-        weights, peaks = map(list, zip(*map(json.loads, about), strict=True))
+        weights, peaks = zip(*map(json.loads, about), strict=True)
         yield RankSpeed(
             facts=subject.facts(model.impls),
-            tp=layout.tp,
-            pp_stages=layout.pp,
-            cut=layout.cut,
+            layout=BenchLayout(layout.tp, layout.pp, layout.cut),
             sizes=case.sizes,
             figures=figures,
             exchanges=exchanges,
-            weight_bytes=weights,
-            peak_rss_bytes=peaks,
+            weight_bytes=list(weights),
+            peak_rss_bytes=list(peaks),
         )
 
 

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from qbench.kernels.deviation import Deviation
+from quant.json_data import JsonData
 
 OURS = "qbench"
 
@@ -25,6 +26,19 @@ class Contender(Protocol):
     def output(self) -> np.ndarray:
         """What the last call of a run gave."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSizes(JsonData):
+    """The fields of a `Benchmark` that its row has."""
+
+    op: str
+    shape: str
+    tokens: int | None
+    calls: int
+    moved_bytes: int
+    operations: int | None
+    arithmetic: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,11 @@ class Benchmark:
     arithmetic: str
     check: Callable[[np.ndarray], Deviation]
     own_checks: Mapping[str, Callable[[np.ndarray], Deviation]] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> KernelSizes:
+        work = self.calls, self.moved_bytes, self.operations, self.arithmetic
+        return KernelSizes(self.op, self.shape, self.tokens, *work)
 
     @property
     def label(self) -> str:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from statistics import median
+from typing import ClassVar
 
 import numpy as np
 
-from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender
+from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender, KernelSizes
 from qbench.measure.host.clocks import Clock
 from qbench.measure.records.record import json_hash
 from qbench.speed.shares import share_of_rounds
@@ -98,13 +99,9 @@ class KernelFigures(JsonData):
     impls     implementation of ours -> 1; empty if ours has no times
     """
 
-    op: str
-    shape: str
-    tokens: int | None
-    calls: int
-    moved_bytes: int
-    operations: int | None
-    arithmetic: str
+    json_flat: ClassVar[tuple[str, ...]] = ("sizes",)
+
+    sizes: KernelSizes
     least_ms: float | None
     bound_by: str | None
     impls: dict[str, int]
@@ -212,13 +209,7 @@ def summarize(benchmark: Benchmark, found: Mapping[str, Found], machine_peaks: R
             shown = replace(shown, ratio=ratio(ours.seconds, entry.seconds))
         contenders[name] = shown
     return KernelFigures(
-        op=benchmark.op,
-        shape=benchmark.shape,
-        tokens=benchmark.tokens,
-        calls=benchmark.calls,
-        moved_bytes=benchmark.moved_bytes,
-        operations=benchmark.operations,
-        arithmetic=benchmark.arithmetic,
+        sizes=benchmark.sizes,
         least_ms=1e3 * median(least) if least else None,
         bound_by=bound_by,
         impls={} if ours.how is None else {ours.how: 1},

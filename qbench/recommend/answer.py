@@ -67,7 +67,11 @@ class RelaxedLimit(JsonData):
 
 @dataclass(frozen=True, slots=True)
 class Recommendation(JsonData):
-    """The point of least KLD that meets the goal, and the outcome of all others."""
+    """The point of least KLD that meets the goal, and the outcome of all others.
+
+    answer       None if no point meets the goal
+    relaxations  of single limits, for each of which a point exists; empty if there is an answer
+    """
 
     json_flat: ClassVar[tuple[str, ...]] = ("goal", "code")
 

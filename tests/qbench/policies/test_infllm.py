@@ -3,15 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from support import retrieval
 from support.close import assert_close
-from support.retrieval import (
-    assert_a_batch_of_unlike_lengths,
-    assert_it_reads_all,
-    assert_planned_bytes_are_held,
-    config_of,
-    heads,
-    scheme_of,
-)
+from support.retrieval import config_of, heads, scheme_of
 from support.slow_infllm import SlowInfLLM
 
 from qbench.cache_spec import CacheSpec
@@ -149,12 +143,12 @@ def test_a_cache_without_a_mark_goes_back_to_the_same_keys(impl: str) -> None:
 
 @IMPL
 def test_a_short_text_is_that_of_the_full_cache(impl: str) -> None:
-    assert_it_reads_all("llama", TEXT, impl, (60, 1, 1, 8))
+    retrieval.assert_it_reads_all("llama", TEXT, impl, (60, 1, 1, 8))
 
 
 @IMPL
 def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(impl: str) -> None:
-    assert_a_batch_of_unlike_lengths(TEXT, impl)
+    retrieval.assert_a_batch_of_unlike_lengths(TEXT, impl)
 
 
 @IMPL
@@ -164,7 +158,7 @@ def test_planned_bytes_are_those_held(impl: str, kv: str | None) -> None:
     cache = cache_of(config, impl, 2, kv=kv)
     rope = present(Rotations(config)(0, 160)[0])
     memory = CacheMemory(config, scheme_of(kv), impl, CacheSpec(policy=TEXT))
-    room, used = assert_planned_bytes_are_held(
+    room, used = retrieval.assert_planned_bytes_are_held(
         cache, memory, lambda layer, *qkv: cache.rope_attend(layer, *qkv, rope, torch.arange(160))
     )
     assert room <= 2 * used

@@ -3,18 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from support import retrieval
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.caches import attended
 from support.close import assert_close
-from support.retrieval import (
-    assert_a_batch_of_unlike_lengths,
-    assert_it_reads_all,
-    assert_planned_bytes_are_held,
-    config_of,
-    heads,
-    scheme_of,
-)
+from support.retrieval import config_of, heads, scheme_of
 from support.slow_quest import slow_quest
 
 from qbench.cache_spec import CacheSpec
@@ -96,12 +90,12 @@ def test_a_cache_that_goes_back_chooses_the_same_again(impl: str) -> None:
 
 @IMPL
 def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(impl: str) -> None:
-    assert_a_batch_of_unlike_lengths("quest:budget=48,dense=1", impl)
+    retrieval.assert_a_batch_of_unlike_lengths("quest:budget=48,dense=1", impl)
 
 
 @IMPL
 def test_layers_with_a_window_of_their_own_keep_it(impl: str) -> None:
-    assert_it_reads_all("mistral", QUEST, impl, (290, 1, 1, 8))
+    retrieval.assert_it_reads_all("mistral", QUEST, impl, (290, 1, 1, 8))
 
 
 @IMPL
@@ -110,7 +104,7 @@ def test_planned_bytes_are_those_held(impl: str, kv: str | None) -> None:
     config = config_of(head_dim=32)
     cache = cache_of(config, impl, 2, kv=kv)
     memory = CacheMemory(config, scheme_of(kv), impl, CacheSpec(policy=QUEST))
-    room, used = assert_planned_bytes_are_held(
+    room, used = retrieval.assert_planned_bytes_are_held(
         cache, memory, lambda layer, *qkv: cache.attend(layer, *qkv, torch.arange(160))
     )
     assert room < 2 * used

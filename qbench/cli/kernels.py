@@ -10,6 +10,7 @@ from qbench.cli.output import cpu_time_option, json_option, print_json, print_wa
 from qbench.cli.progress import progress_bar
 from qbench.gate.options import suite_file
 from qbench.kernels.benchmark import OURS
+from qbench.kernels.measure import CASE_KEYS
 from qbench.measure.host.busy import busy_share, busy_warning
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_row
@@ -47,8 +48,6 @@ def command(ctx, suite, only, device, tokens, cpu_time, threads, keep, as_json) 
     Contenders take turns; bandwidth and peaks are measured in the same run. Exit status 1 if a kernel of ours is wrong.
     On cuda every kernel is checked before any is timed, all inside ten minutes; --keep is then a folder.
     """
-    from qbench.kernels.measure import CASE_KEYS  # which imports torch
-
     if device == "cuda":
         return on_gpu(ctx, only, keep, as_json)
     asked = ([(only, tokens, ("*",))], (threads or available_cores(),), "cpu" if cpu_time else "wall")

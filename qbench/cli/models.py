@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import click
+from tokenizers import Tokenizer
 
 from qbench.cli.output import json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
@@ -42,8 +43,6 @@ def print_models(as_json: bool) -> None:
 
 def print_skills(spec: str, recipe: str | None, into: str | None, threads: int | None, as_json: bool) -> None:
     """Each skill of a reference model on items it never saw."""
-    from tokenizers import Tokenizer
-
     from qbench.calibration.open_subject import open_subject
     from qbench.reference.measure import report_of
     from qbench.reference.skills import Sizes, render

@@ -10,6 +10,7 @@ import click
 
 from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
+from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import available_cores
 from qbench.rank_layout import CUTS, check_world, find_world
 from qbench.run_options import RunOptions
@@ -63,7 +64,6 @@ def join(model: str, options: RunOptions) -> RunOptions:
     if options.layout.num_ranks == 1:
         return options
     world = check_world(options.layout)
-    from qbench.measure.host.commit import code_version
     from qbench.runtime.parallel import agree, join_ranks
     from qbench.sources import open_source
 

@@ -26,6 +26,8 @@ from cpu_kernels.attention_bound import (
 )
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
+from quant.kv import KV_FORMATS
+from quant.kv.latent_codes import LATENT_CODES
 
 # format -> where the scales of float8 come from
 FORMATS = {"f32": "given", "f16": "given", "bf16": "given", "e4m3": "per_head", "e5m2": "per_head"}
@@ -109,8 +111,6 @@ def kept_residual(name: str, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, 
     """Keys and values as quant's codecs read them, and the scales of the keys that are encoded."""
     import torch
 
-    from quant.kv import KV_FORMATS
-
     fmt = KV_FORMATS[RESIDUAL_FORMATS[name]]
     encoded = fmt.num_encoded(k.shape[2])
     halves = [torch.from_numpy(x).half().float() for x in (k, v)]
@@ -155,8 +155,6 @@ def latent_problem(name: str, q: np.ndarray, latents: np.ndarray) -> Problem:
 def kept_latents(name: str, latents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """As they are kept, and as they are read: [S, 576] float32"""
     import torch
-
-    from quant.kv.latent_codes import LATENT_CODES
 
     x = torch.from_numpy(latents)
     if name in LATENT_CODES:

@@ -9,8 +9,8 @@ from pathlib import Path
 PACKAGES = ("qbench", "quant", "cpu_kernels", "gpu_kernels")
 # Packages that an installation may lack, or that take long to load. cpu_kernels is both: quant runs without it built.
 SLOW = frozenset(
-    "cpu_kernels datasets duckdb fastapi huggingface_hub llama_cpp lm_eval pandas plotly prometheus_client ray rich "
-    "safetensors.torch scipy torch transformers triton uvicorn".split()
+    "cpu_kernels datasets duckdb fastapi gguf huggingface_hub llama_cpp lm_eval numpy pandas plotly prometheus_client "
+    "ray rich safetensors.torch scipy torch torch.distributed transformers triton uvicorn".split()
 )
 
 

@@ -61,8 +61,10 @@ def test_options(name):
     assert not options & set(OLD_OPTIONS)
 
 
-# Options of other programs, of pytest's plugin and of `python -m gpu_kernels.measure`, and click's own.
-OTHER_OPTIONS = {"--kl-divergence", "--qbench-baseline", "--choose", "--help", "--version"}
+# Options of other programs (torchrun among them), of pytest's plugin, of gpu_kernels.measure and click's own,
+# and one that a text explains as an earlier name.
+OTHER_OPTIONS = {"--kl-divergence", "--qbench-baseline", "--choose", "--help", "--version", "--again"}
+OTHER_OPTIONS |= {"--nproc-per-node", "--nnodes", "--rdzv-endpoint"}
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = [*DOCS, *(ROOT / "results").glob("*/README.md"), *(ROOT / "suites").rglob("*.yaml")]
 

@@ -191,7 +191,7 @@ def run(num_hostile: int, num_clients: int, seed: int) -> dict:
     """The row that `main` prints."""
     with server() as (process, url, log):
         expected, memory = answers(url), psutil.Process(process.pid).memory_info
-        asyncio.run(soak(url, max(num_hostile // 5, 20), num_clients, seed, expected))  # until memory is warm
+        asyncio.run(soak(url, max(num_hostile // 5, 200), num_clients, seed, expected))  # until memory is warm
         settled(url)
         before = memory().rss
         found = asyncio.run(soak(url, num_hostile, num_clients, seed + 1, expected))

@@ -20,6 +20,7 @@ WORDS = (
 )  # fmt: skip
 MODELS = ("rand:tiny", "no/such", "", "/dev/null", ".", "ref:lama", "rand:tiny:q4_0")
 SEED, COUNT, FEW = 7, 300, 15
+SHORT = {"bench": ("-p", "8", "-n", "2", "-r", "1")}  # some command lines are good, and begin to measure
 
 
 def odd_command_line(number: int) -> list[str]:
@@ -28,7 +29,7 @@ def odd_command_line(number: int) -> list[str]:
     name = rng.choice([name for name in COMMANDS if name not in SLOW])
     params = importlib.import_module(f"qbench.cli.{name}").command.params
     options = [param for param in params if isinstance(param, click.Option) and param.opts != ["--help"]]
-    words = [name]
+    words = [name, *SHORT.get(name, ())]
     for param in params:
         if isinstance(param, click.Argument):
             words += [rng.choice(MODELS) for _ in range(rng.choice((0, 1, 1, 1, 2)))]

@@ -57,7 +57,7 @@ def check(settings: Settings) -> None:
 
 
 def peak_mebibytes(side: TimedProcess, case: SpeedCase) -> int:
-    """Of the process after a step of the case."""
+    """Peak memory of the process after a step of the case."""
     side.hold([[1] * case.depth], case.longest)
     side.seconds([[1] * STEPS], 1)
     return ceil(side.call("memory", {})["peak_rss_bytes"] / MEBI)

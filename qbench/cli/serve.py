@@ -113,7 +113,7 @@ def command(
             served = open_served(subject, engine, store, template)
         if caching and options.policy != FULL:
             print_warning(
-                f"policy {options.policy}: prompts that begin alike share no pages; each evicts by its own queries"
+                f"policy {options.policy}: equal beginnings of prompts share no pages; each evicts by its own queries"
             )
         try:
             run(

@@ -114,13 +114,18 @@ class Model(DecoderModel[Cache]):
         return self._caches.uncached(*tokens.shape)
 
     def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
+        return self.logits(self._run_layers(self._embedded(step), step, cache, last_only))
+
+    def _embedded(self, step: Step) -> Tensor:
+        """[B, T, K], of a varlen batch [1, N, K]"""
+        # Positions are made only for code that reads them: a decode step in one call does not.
+        return self.embedding(step.tokens, None if self.embedding.positions is None else step.positions)
+
+    def _run_layers(self, x: Tensor, step: Step, cache: Cache, last_only: bool) -> Tensor:
         is_uniform = step.counts is None
         rotations = self.rotations(step.seq_len, step.end) if is_uniform else self.rotations.at(step.positions)
-        # Positions are made only for code that reads them: a decode step in one call does not.
-        learned = None if self.embedding.positions is None else step.positions
-        x = self.embedding(step.tokens, learned)  # [B, T, K], of a varlen batch [1, N, K]
         _, run = self.paths.choose(cache, x.shape[1])
-        return self.logits(run(x, rotations, step, cache, last_only))
+        return run(x, rotations, step, cache, last_only)
 
     def logits(self, x: Tensor) -> Tensor:
         """The head's product with the normed outputs of the last layer: [..., K] -> [..., V]"""

@@ -102,7 +102,7 @@ class CompletionAnswer(Answer):
         return {"index": index, "text": event.text or "", "logprobs": logprobs, "finish_reason": event.finish_reason}
 
     def _one(self, event: Event) -> CompletionLogprobs | None:
-        """Of the token of a chunk, after those of the chunks before it."""
+        """The log probability of the token of a chunk, after those of the chunks before it."""
         stream, start = self._streams.setdefault(event.request_id, (self.texts.stream(), 0))
         text = stream.push(present(event.token))
         self._streams[event.request_id] = stream, start + len(text)

@@ -151,7 +151,7 @@ async def soak(url: str, num_hostile: int, num_clients: int, seed: int, expected
 
 
 def pages(url: str) -> dict[str, float]:
-    """Of the metrics: all pages, free ones, running and waiting requests."""
+    """Metrics: all pages, free ones, running and waiting requests."""
     lines = [line.rsplit(" ", 1) for line in httpx.get(f"{url}/metrics").text.splitlines() if line[0] != "#"]
     return {name: float(value) for name, value in lines if name.startswith("qbench_")}
 

@@ -63,9 +63,9 @@ class DistantCache(UnrotatedCache, RetrievalCache):
         return replace(super().kernel_view(num_tokens), mass=list(mass.numpy()), settle=settle)
 
     def _one_step_view(self) -> KernelView:
-        """Of a decode step in which the only sequence chooses."""
-        end = self.seq_len + 1
-        sizes = present(self._sizes()[0])  # the same in all layers
+        """The view of a decode step in which the only sequence chooses."""
+        end, of_layers = self.seq_len + 1, self._sizes()
+        sizes = present(of_layers[0])  # the same in all layers
         read = sizes.num_read(end)
         mass = torch.empty(len(self.memories), 1, self.mass[0][0].shape[0], read)
         near = present(self._rotations(end - 1, end)[0])
@@ -77,7 +77,7 @@ class DistantCache(UnrotatedCache, RetrievalCache):
                 self._settle(layer, 0, end, mass[layer, 0])
 
         sinks = SinkAngles(sizes.num_far, *angles)
-        return replace(self._choosing_view(1), mass=list(mass.numpy()), sinks=sinks, settle=settle)
+        return replace(self._choosing_view(1, of_layers), mass=list(mass.numpy()), sinks=sinks, settle=settle)
 
     def layer_view(self, layer: int, num_tokens: int) -> LayerView:
         if self.rules[layer].window:

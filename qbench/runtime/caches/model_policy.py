@@ -89,7 +89,7 @@ def policy_for(policy: SomePolicy, config: ModelConfig, scheme: KVScheme | None,
 
 
 def window_rules(config: ModelConfig, window: int | None) -> list[AttentionRule]:
-    """Of each layer, where none sees more than `window` tokens; None: as the model has it.
+    """The attention rule of each layer, none of which sees more than `window` tokens; None: as the model has it.
 
     raises   InputError where no layer has a window
     """

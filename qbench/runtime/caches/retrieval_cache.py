@@ -68,9 +68,9 @@ class RetrievalCache(KVCache):
         end = self.seq_len + 1
         return [self.policy.sizes(layer, end, index.num_blocks) for layer, index in enumerate(indices)]
 
-    def _choosing_view(self, num_tokens: int) -> KernelView:
-        """For `kernel_view` of a decode step; nothing is settled yet"""
-        view, sizes = super().kernel_view(num_tokens), self._sizes()
+    def _choosing_view(self, num_tokens: int, sizes: list[ChoiceSizes | None]) -> KernelView:
+        """For `kernel_view` of a decode step with these `_sizes`; nothing is settled yet"""
+        view = super().kernel_view(num_tokens)
         choices = [
             None if of_layer is None else (its[0].bits, its[0].num_blocks, *astuple(of_layer))
             for of_layer, its in zip(sizes, self.indices, strict=True)
@@ -86,7 +86,7 @@ class RetrievalCache(KVCache):
                     self._summarize(layer, ends)
                     self._count(layer, ends if of_layer is None else np.array([of_layer.num_read(int(ends[0]))]), None)
 
-            return replace(self._choosing_view(num_tokens), settle=settle_choices)
+            return replace(self._choosing_view(num_tokens, sizes), settle=settle_choices)
         view, ends = super().kernel_view(num_tokens), self._new_lens(num_tokens)
 
         def settle() -> None:

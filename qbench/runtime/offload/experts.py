@@ -158,7 +158,7 @@ class StreamedExperts(ExpertFeedForward):
         return y if residual is None else y.add_(residual)
 
     def _some(self, rows: Tensor) -> Tensor:
-        """Of as many tokens as one call of cpu_kernels takes at a time: [M, K] -> [M, K]"""
+        """The output for as many tokens as one call of cpu_kernels takes at a time: [M, K] -> [M, K]"""
         chosen, weights = (choice.numpy() for choice in self.choose(rows))
         y, begin = np.empty(rows.shape, np.float32), 0
         groups = self._store.groups(self._layer, chosen)

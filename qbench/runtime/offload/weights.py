@@ -44,6 +44,7 @@ class StreamedWeights:
         self.experts = experts
         self.placement: Placement | None = None
         self.placement_bytes = 0
+        self._least_bytes = least_bytes(units, region)
         self._names = {unit.name for unit in units}
         self._streamed: frozenset[str] = frozenset()
         self._entered: str | None = None
@@ -55,7 +56,7 @@ class StreamedWeights:
         """Place the units again if there is less memory for weights than before, or much more."""
         self.leave()
         free = self.budget.weight_bytes(cache, step, self.streamer.resident_bytes)
-        least = least_bytes(self.units, self.region)
+        least = self._least_bytes
         if free < least - (MARGIN_BYTES // 2 if self.placement else 0):
             raise InputError(self.budget.too_small(least - free))
         free = max(free, least)
@@ -76,7 +77,7 @@ class StreamedWeights:
 
     @property
     def shares(self) -> Shares:
-        """Of the placement in force."""
+        """Those of the placement in force."""
         placed, held = present(self.placement), self.region.held_bytes
         stored = {unit.name: unit.size_bytes for unit in self.units}
         return Shares(

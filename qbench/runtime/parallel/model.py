@@ -29,12 +29,10 @@ class RankModel(Model):
         ranks.place = f"in forward pass {traffic.num_passes}"
         traffic.num_tokens += step.tokens.numel()
         x = self._entering(step)
-        rotations = self.rotations(step.seq_len, step.end) if step.counts is None else self.rotations.at(step.positions)
-        _, run = self.paths.choose(cache, x.shape[1])
         if self.shard.is_last_stage:
-            x = run(x, rotations, step, cache, last_only)
+            x = self._run_layers(x, step, cache, last_only)
         else:  # the next stage needs every token
-            x = run(x, rotations, replace(step, num_asked=None, asked=None), cache, False)
+            x = self._run_layers(x, replace(step, num_asked=None, asked=None), cache, False)
         wanted = self._leaving(x, step, last_only)
         traffic.num_wanted += wanted.shape[0] * wanted.shape[1]
         return self.logits(wanted)
@@ -42,7 +40,7 @@ class RankModel(Model):
     def _entering(self, step: Step) -> Tensor:
         """[B, T, K] before this rank's first layer"""
         if self.shard.is_first_stage:
-            return self.embedding(step.tokens, None if self.embedding.positions is None else step.positions)
+            return self._embedded(step)
         shape = (*step.tokens.shape, self.config.hidden_size)
         return self.ranks.receive(shape, self.ranks.layout.rank(self.ranks.stage - 1, self.ranks.lane))
 

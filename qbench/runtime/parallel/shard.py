@@ -169,7 +169,7 @@ def _check_heads(source: Source, config: ModelConfig, layout: RankLayout) -> Non
     tp, heads, kv_heads = layout.tp, config.num_heads, config.num_kv_heads
     if config.mla is not None or config.moe is not None or config.attention_rule(0).has_alibi:
         raise InputError(f"--tp does not cut a {config.architecture.name} yet; use --pp, which cuts between its layers")
-    legal = [n for n in range(1, heads + 1) if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
+    legal = lanes_of_heads(config)
     if tp not in legal:
         raise InputError(
             f"--tp {tp} does not divide the {heads} heads and {kv_heads} key-value heads of {source.spec}; "
@@ -195,11 +195,16 @@ def _check_columns(source: Source, config: ModelConfig, layout: RankLayout, shar
 
 def legal_lanes(config: ModelConfig, axis: str, unit: int) -> list[int]:
     """Values of --tp that cut no group of `unit` features on this axis, under cut "sum"."""
-    heads, kv_heads = config.num_heads, config.num_kv_heads
-    fits = [n for n in range(1, heads + 1) if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
+    fits = lanes_of_heads(config)
     if axis == "features":
         return [n for n in fits if config.ffn_size % unit == 0 and config.ffn_size // unit >= n]
-    return [n for n in fits if n == 1 or (heads // n * config.head_dim) % unit == 0]
+    return [n for n in fits if n == 1 or (config.num_heads // n * config.head_dim) % unit == 0]
+
+
+def lanes_of_heads(config: ModelConfig) -> list[int]:
+    """Values of --tp that give every lane as many whole heads."""
+    heads, kv_heads = config.num_heads, config.num_kv_heads
+    return [n for n in range(1, heads + 1) if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
 
 
 def _rows(qtensor: QTensor, rows: slice) -> QTensor:

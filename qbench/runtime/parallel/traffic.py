@@ -12,7 +12,7 @@ FLOAT_BYTES = 4  # every value that ranks exchange is float32
 
 @dataclass(slots=True)
 class Traffic(JsonData):
-    """Of one rank since it loaded its part.
+    """Counts of one rank since it loaded its part.
 
     num_bytes, num_messages  sent to other ranks
     seconds     of sending and of waiting for others

@@ -9,13 +9,13 @@ from qbench.breakeven.question import Question, Settings, question
 from qbench.breakeven.turns import ratios_to_first
 from qbench.breakeven.verdict import OFF, Answer, Point
 from qbench.progress import Progress
+from qbench.runtime.offload.budget import MEBI
 from qbench.sources import open_source
 from qbench.speed.speed_case import SpeedCase
 from qbench.speed.timed_process import TimedProcess, speed_process
 from quant.errors import InputError
 from quant.models import ModelConfig
 
-MEBI = 1 << 20
 SHARES = (0.9, 0.75, 0.6, 0.45)  # of the peak without a limit
 STEPS, DEPTH = 4, 16  # decode steps per round, after so many tokens: the weights decide, not the cache
 NEEDED = "needed"

@@ -100,11 +100,14 @@ def milliseconds(value: float | None) -> str:
 def ratio_lines(result: Metrics) -> dict[str, str]:
     """How many times as fast as the first of several models, for each of the others."""
     found, few = result.ratio or {}, None
-    if not result.launches and any(ratio["low"] is not None for ratio in found.values()):
-        few = told_of_few(num_rounds(samples_of(result)))
-    rounds = len(result.launches) if result.launches else num_rounds(samples_of(result)) if found else 0
-    unit = "launches" if result.launches else "rounds"
-    lines = {f"{phase} ratio": ratio_text(ratio) + decided_by(ratio, rounds, unit) for phase, ratio in found.items()}
+    if not found:
+        return {}
+    if result.launches:
+        count, unit = len(result.launches), "launches"
+    else:
+        count, unit = num_rounds(samples_of(result)), "rounds"
+        few = told_of_few(count) if any(ratio["low"] is not None for ratio in found.values()) else None
+    lines = {f"{phase} ratio": ratio_text(ratio) + decided_by(ratio, count, unit) for phase, ratio in found.items()}
     return lines | ({"few rounds": few} if few else {})
 
 

@@ -40,9 +40,10 @@ def command(
 ) -> None:
     """Weights, KV cache and workspace of MODEL, from its config alone; shape:NAME needs no weights at all."""
     from qbench.plan import CASE_KEYS, PlanCase, compared, measured, plan
-    from qbench.plan.offload import OffloadCase
 
     if goal is not None:
+        from qbench.plan.offload import OffloadCase  # which loads a solver
+
         check_goal(memory, recipe, (cache, policy, prefill_chunk, attention), keep)
         print_offload(model, OffloadCase(memory, ctx, batch, goal, disk, kv), measure, as_json)
         return

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from qbench.cli.bench_lines import milliseconds, test_name, throughput
+from qbench.cli.bench_lines import PHASES, milliseconds, test_name, throughput
 from qbench.cli.output import print_result, readable_bytes
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import join
@@ -12,8 +12,6 @@ from qbench.speed.speed_case import SpeedCase
 
 if TYPE_CHECKING:
     from qbench.speed.rank_bench import RankSpeed
-
-PHASES = ("pp", "tg")
 
 
 def print_ranks(model: str, cases: Sequence[SpeedCase], options: RunOptions, as_json: bool) -> None:

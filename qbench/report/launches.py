@@ -17,8 +17,6 @@ PHASES = ("pp", "tg")
 LAUNCHES = "{}_launches"  # of a phase: how many
 SPREAD, FREEDOM = "{}_launch_spread", "{}_launch_freedom"  # standard deviation of the logarithms, pooled
 LOW, HIGH = "{}_launch_low", "{}_launch_high"  # 95 %
-OF_PHASE = (LAUNCHES, SPREAD, FREEDOM, LOW, HIGH)
-
 
 OF_LAUNCHES = "a speed of one process has no interval; `qbench sweep SUITE --launches 3` measures several"
 
@@ -29,13 +27,9 @@ def joined(record: Record, launches: KeptLaunches) -> Record:
     if metrics.speed is None or metrics.speed.figures is None:
         return record
     figures = metrics.speed.figures
-    speeds = {name: found[name].estimate for name in found}
-    figures = replace(
-        figures,
-        pp_tok_s=speeds["pp_tok_s"].value if "pp_tok_s" in speeds else figures.pp_tok_s,
-        tg_tok_s=speeds["tg_tok_s"].value if "tg_tok_s" in speeds else figures.tg_tok_s,
-        interval={name: speed.interval for name, speed in speeds.items()},
-    )
+    speeds = {name: one.estimate for name, one in found.items()}
+    intervals = {name: speed.interval for name, speed in speeds.items()}
+    figures = replace(figures, interval=intervals, **{name: speed.value for name, speed in speeds.items()})
     return replace(record, metrics=replace(metrics, speed=replace(metrics.speed, figures=figures)))
 
 
@@ -49,9 +43,10 @@ def speed_text(metrics: Metrics, name: str) -> str | None:
 
 
 def with_launches(frame: "pd.DataFrame", paths: Paths) -> "pd.DataFrame":
-    """`frame` of `load_records(paths)` with the mean of the launches as speed, and OF_PHASE; as it is without launches.
+    """`frame` of `load_records(paths)` with the mean of the launches as speed, and five more columns per phase.
 
-    Rows of work that no row measured in several launches keep their speed and have none of OF_PHASE.
+    Without launches it stays as it is. Rows of work that no row measured in several launches keep
+    their speed, and have no value in those columns.
     """
     kept = kept_launches([str(file) for file in record_files(paths)])
     if not kept:

@@ -138,8 +138,8 @@ def short_name(impl: str) -> str:
     return " ".join([head, *inside.removesuffix("]").split(" ", 1)[1:]])
 
 
-def with_range(spread: Spread, digits: int, unit: str = "") -> str:
-    return f"{spread.median:.{digits}f}{unit} [{spread.min:.{digits}f}, {spread.max:.{digits}f}]"
+def with_range(spread: Spread, digits: int) -> str:
+    return f"{spread.median:.{digits}f} [{spread.min:.{digits}f}, {spread.max:.{digits}f}]"
 
 
 def with_interval(ratio: VersusRatio) -> str:

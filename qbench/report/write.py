@@ -73,7 +73,8 @@ def render_attention(records: Records) -> str:
 def render_policies(records: Records) -> str:
     """Tables of KV-cache policies. raises InputError if no row of a sweep has another policy than full"""
     absent = "has a cache policy other than full; run `qbench sweep suites/policies.yaml`, for example"
-    return _tables_of(partial(policies_markdown, launches=_launches(records)), records, absent)
+    launches = _launches(records)
+    return _tables_of(partial(policies_markdown, launches=launches), records, absent, launches)
 
 
 def render_interaction(records: Records) -> str:
@@ -85,20 +86,25 @@ def render_interaction(records: Records) -> str:
     return _tables_of(interaction_markdown, records, absent)
 
 
-def _tables_of(markdown: Callable[[list[Record]], str], records: Records, absent: str) -> str:
-    """raises InputError, naming the records, if there is no table: no measured case `absent`"""
-    text = markdown(_measured(records))
+def _tables_of(
+    markdown: Callable[[list[Record]], str], records: Records, absent: str, launches: KeptLaunches | None = None
+) -> str:
+    """launches: those of the records if they are read already
+
+    raises   InputError, naming the records, if there is no table: no measured case `absent`
+    """
+    text = markdown(_measured(records, launches))
     if not text:
         raise InputError(f"{_names(records)}: no measured case {absent}")
     return text
 
 
-def _measured(records: Records) -> list[Record]:
+def _measured(records: Records, launches: KeptLaunches | None = None) -> list[Record]:
     """The latest row of each case of a sweep that did not fail. raises InputError if no case was measured"""
     found = [row for row in latest_records(records, kinds=(None,)).values() if row.is_ok]
     if not found:
         raise InputError(f"{_names(records)}: no measured case of a sweep")
-    launches = _launches(records)
+    launches = _launches(records) if launches is None else launches
     return [joined(row, launches) for row in found]
 
 

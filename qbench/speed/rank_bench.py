@@ -17,6 +17,7 @@ from qbench.runtime import load_model
 from qbench.runtime.parallel import RankModel
 from qbench.runtime.parallel.traffic import Exchanges, Traffic, expected_traffic
 from qbench.speed.interleaved import random_tokens
+from qbench.speed.rounds import PHASES
 from qbench.speed.speed import time_model
 from qbench.speed.speed_case import SpeedCase, SpeedSizes
 from qbench.speed.speed_worker import TimedModel
@@ -78,7 +79,7 @@ def rank_bench(
     ranks, layout = model.ranks, options.layout
     for case in cases:
         figures, _ = time_model(model, case, threads=subject.threads, progress=progress)
-        exchanges = {phase: measure_exchange(model, case, phase) for phase in ("pp", "tg") if getattr(case, phase)}
+        exchanges = {phase: measure_exchange(model, case, phase) for phase in PHASES if getattr(case, phase)}
         about = ranks.tell("memory", json.dumps([model.weight_bytes, peak_rss_bytes()]))
         weights, peaks = zip(*map(json.loads, about), strict=True)
         yield RankSpeed(

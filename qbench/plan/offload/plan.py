@@ -8,10 +8,12 @@ from qbench.measure.host.machine import available_cores
 from qbench.plan.offload.costs import Costs, Placed, StepTime, ring_of, step_time
 from qbench.plan.offload.sizes import Sizes
 from qbench.plan.offload.solve import least_memory, solve
-from qbench.plan.offload.tiers import Tiers, measure_tiers
+from qbench.plan.offload.tiers import Tiers, measure_rates, product_seconds
+from qbench.plan.plan import planned_context
 from qbench.plan.runtime import runtime_bytes, small_like
 from qbench.run_options import RunOptions
-from qbench.runtime.offload.budget import MARGIN_BYTES
+from qbench.runtime.memory import MemoryPredictor
+from qbench.runtime.offload.budget import MARGIN_BYTES, MEBI
 from qbench.runtime.offload.stream_file import stream_path
 from qbench.runtime.offload.units import streamable_units
 from qbench.sources import open_source
@@ -24,9 +26,6 @@ from quant.present import present
 from quant.source import Source
 
 THROUGHPUT, LATENCY = "throughput", "latency"
-GOALS = (THROUGHPUT, LATENCY)
-MEBI = 1 << 20
-LONGEST = 8192  # context that is planned for unless --ctx says another
 MEASURED_STEPS, MEASURED_ROUNDS = 4, 3
 
 
@@ -35,7 +34,7 @@ class OffloadCase(JsonData):
     """A model within a memory limit.
 
     memory_bytes  limit of the process
-    context       tokens per sequence; None: the model's own, at most LONGEST
+    context       tokens per sequence; None: as `planned_context`
     batch         sequences
     goal          most tokens per second, or the shortest step of the whole batch
     disk          folder on the disk that is measured; None: that of the streamed weights
@@ -91,17 +90,17 @@ def plan_offload(model: str, case: OffloadCase) -> OffloadPlan:
     if case.kv_format is not None:
         source = KVSource(source, case.kv_format)
     config = ModelConfig.of(source)
-    context = case.context or min(LONGEST, config.max_positions)
-    if context > config.max_positions:
-        raise InputError(f"a context of {context} tokens, but {model} holds {config.max_positions}; ask for fewer")
+    context = planned_context(config, case.context, model)
     case = replace(case, context=context)
     units = streamable_units(source, config, "auto")
+    predictor = MemoryPredictor(source)
+    rates = measure_rates(_disk(source, case), case.threads or available_cores())
     base = runtime_bytes(case.threads, small_like(config)) + MARGIN_BYTES
     best: OffloadPlan | None = None
     least = float("inf")
     for together in _splits(case):
-        sizes = Sizes.of(source, units, context, together)
-        tiers = measure_tiers(_disk(source, case), sizes.linears, together, case.threads or available_cores())
+        sizes = Sizes.of(source, predictor, units, context, together)
+        tiers = Tiers(*rates, product_seconds(sizes.linears, together))
         costs, placed = _solved(sizes, tiers, case.memory_bytes - base - sizes.fixed_bytes)
         if placed is None:
             least = min(least, case.memory_bytes + least_memory(costs) - costs.memory_bytes)

@@ -35,8 +35,7 @@ class Sizes:
     chunk: int
 
     @classmethod
-    def of(cls, source: Source, units: list[Unit], context: int, together: int) -> "Sizes":
-        predictor = MemoryPredictor(source)
+    def of(cls, source: Source, predictor: MemoryPredictor, units: list[Unit], context: int, together: int) -> "Sizes":
         config = predictor.config
         packed = sum(linear.size_bytes for unit in units for linear in unit.linears)
         table = 0 if config.tie_word_embeddings else source.tensors[EMBEDDING].size_bytes  # rows are read from the file

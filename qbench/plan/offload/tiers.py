@@ -44,14 +44,11 @@ class Tiers(JsonData):
     product_s: Mapping[str, float]
 
 
-def measure_tiers(disk: Path, linears: Iterable[PlacedLinear], batch: int, threads: int) -> Tiers:
-    """disk: a file to read, or a folder that a file may be written to"""
+def measure_rates(disk: Path, threads: int) -> tuple[DiskRates, float]:
+    """`Tiers.disk` and `Tiers.ram_bytes_s`. disk: a file to read, or a folder that a file may be written to"""
     bytes_s, cpu_s, latency_s = measure_disk(disk)
-    return Tiers(
-        disk=DiskRates(bytes_s, latency_s, cpu_s),
-        ram_bytes_s=importlib.import_module("cpu_kernels").measure_read_bandwidth(threads, PRODUCT_S),
-        product_s=product_seconds(linears, batch),
-    )
+    ram_bytes_s = importlib.import_module("cpu_kernels").measure_read_bandwidth(threads, PRODUCT_S)
+    return DiskRates(bytes_s, latency_s, cpu_s), ram_bytes_s
 
 
 def measure_disk(disk: Path) -> tuple[float, float, float]:

@@ -1,6 +1,6 @@
 // Changes from one record to another, metric by metric, and reasons if something does not compare.
 
-// {cells: [{name, a, b, kind, change, lower, exact, note, floor, verdict}], unlike: [sentence]}
+// {cells: [{name, a, b, kind, change, lower, exact, note, verdict}], unlike: [sentence]}
 // launched: speed -> of either side {speed, error, freedom, count} over its launches, null if they are not known
 function compareRecords(a, b, launched = {}) {
   const ours = a.metrics || {},
@@ -233,9 +233,9 @@ function judge(cells) {
   }));
 }
 
-function verdictOf({ change, kind, lower, floor }, p) {
+function verdictOf({ change, kind, lower }, p) {
   if (p === null) return null;
   const moved = change.value - (kind === "ratio" ? 1 : 0);
-  if (p >= ALPHA || Math.abs(moved) <= (floor ?? 0)) return "same";
+  if (p >= ALPHA || moved === 0) return "same";
   return moved < 0 === lower ? "better" : "worse";
 }

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from qbench.cli.main import cli
 from qbench.plan.offload import OffloadCase, measured_rate, plan_offload
 from qbench.plan.offload.costs import DiskRates
-from qbench.plan.offload.tiers import Tiers, measure_disk
+from qbench.plan.offload.tiers import measure_disk
 from quant.errors import InputError
 
 MEBI = 1 << 20
@@ -21,11 +21,13 @@ def known_machine(monkeypatch, tmp_path):
     monkeypatch.setenv("QBENCH_CACHE", str(tmp_path))
     monkeypatch.setattr("qbench.plan.offload.plan.runtime_bytes", lambda threads, small: BASE)
 
-    def tiers(disk, linears, batch, threads) -> Tiers:
-        product = {linear.format: 1e-10 * (1 + batch / 8) for linear in linears}
-        return Tiers(DiskRates(1e9, latency_s=1e-4, cpu_s=1e-10), ram_bytes_s=2e10, product_s=product)
+    rates = DiskRates(1e9, latency_s=1e-4, cpu_s=1e-10), 2e10
+    monkeypatch.setattr("qbench.plan.offload.plan.measure_rates", lambda disk, threads: rates)
 
-    monkeypatch.setattr("qbench.plan.offload.plan.measure_tiers", tiers)
+    def product_seconds(linears, batch) -> dict[str, float]:
+        return {linear.format: 1e-10 * (1 + batch / 8) for linear in linears}
+
+    monkeypatch.setattr("qbench.plan.offload.plan.product_seconds", product_seconds)
 
 
 def smallest_limit(context: int) -> int:

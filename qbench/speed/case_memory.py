@@ -1,8 +1,10 @@
-"""Whether a speed case fits into this machine's memory, asked before anything of its size is made."""
+"""Whether sequences fit into this machine's memory, asked before anything of their size is made."""
+
+from bisect import bisect_left
 
 from qbench.measure.host.memory import usable_memory_bytes
 from qbench.run_options import RunOptions
-from qbench.runtime.memory import predict_memory
+from qbench.runtime.memory import MemoryPredictor
 from qbench.speed.speed_case import SpeedCase
 from quant.errors import InputError
 from quant.source import Source
@@ -11,16 +13,29 @@ TOKEN_BYTES = 16  # one pointer in a list of token ids, and one id in its tensor
 
 
 def check_case_memory(source: Source, options: RunOptions, case: SpeedCase) -> None:
-    """Refuse a case that needs more memory than the machine has; weights are left out, as they may stay on disk.
+    """As `check_batch_memory`."""
+    check_batch_memory(source, options, case.batch, case.longest)
 
-    raises   InputError
+
+def check_batch_memory(source: Source, options: RunOptions, batch: int, num_tokens: int) -> None:
+    """Refuse a batch that needs more memory than the machine has; weights are left out, as they may stay on disk.
+
+    num_tokens  of one sequence
+    raises      InputError that names the largest batch that fits
     """
-    parts = predict_memory(source, case.longest, case.batch, spec=options.cache_spec, attention=options.attention)
-    kv_bytes = 0 if options.kv_ram is not None else parts.kv_bytes
-    needed = kv_bytes + parts.workspace_bytes + case.batch * case.longest * TOKEN_BYTES
+    predictor = MemoryPredictor(source, spec=options.cache_spec, attention=options.attention)
+
+    def needed(count: int) -> int:
+        parts = predictor.at(num_tokens, count)
+        kv_bytes = 0 if options.kv_ram is not None else parts.kv_bytes
+        return kv_bytes + parts.workspace_bytes + count * num_tokens * TOKEN_BYTES
+
     limit = usable_memory_bytes()
-    if needed > limit:
-        raise InputError(
-            f"batch {case.batch} of {case.longest} tokens needs {needed} bytes for keys, values and activations; "
-            f"this machine has {limit} bytes of memory; ask for a smaller batch or for fewer tokens"
-        )
+    if needed(batch) <= limit:
+        return
+    largest = bisect_left(range(1, batch + 1), True, key=lambda count: needed(count) > limit)
+    advice = f"the largest batch that fits is {largest}" if largest else "ask for fewer tokens"
+    raise InputError(
+        f"batch {batch} of {num_tokens} tokens needs {needed(batch)} bytes for keys, values and activations; "
+        f"this machine has {limit} bytes of memory; {advice}"
+    )

@@ -9,15 +9,18 @@ from pathlib import Path
 from statistics import median
 
 from qbench.cache_spec import FULL
-from qbench.calibration.open_subject import open_subject
+from qbench.calibration.open_subject import open_subject, with_kv_format
 from qbench.measure.host.busy import busy_share
 from qbench.measure.host.clocks import CLOCKS, check_clock
+from qbench.measure.host.memory import usable_memory_bytes
 from qbench.measure.metrics import Facts
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.engine import EngineOptions, StoreOptions, StoreStats, store_opener
 from qbench.runtime.engine.check_source import check_engine_source
+from qbench.sources import open_source
+from qbench.speed.case_memory import check_batch_memory
 from qbench.speed.timed_process import TimedProcess
 from qbench.statistics import spread
 from qbench.throughput.sides import EngineSide, Outcome, StaticSide
@@ -25,6 +28,8 @@ from qbench.throughput.workload import Job, Workload
 from qbench.versus.compare import DEFAULT_KV, check_file, kv_type_of
 from quant.errors import InputError
 from quant.json_data import JsonData
+from quant.models import ModelConfig
+from quant.source import Source
 
 CASE_KEYS = (
     "model",
@@ -133,15 +138,12 @@ def measure_throughput(
     if how.vs is not None:
         check_file(spec)
         options = replace(options, kv_format=options.kv_format or DEFAULT_KV)
+    check_size(with_kv_format(open_source(spec), options.kv_format, options.device), workload, options, how)
     subject = open_subject(spec, options, progress)
     check_clock(how.clock, subject.threads)
     check_engine_source(subject.source, subject.options)
     model = load_model(subject.source, subject.options)
     assert isinstance(model, Model)  # on the CPU
-    if workload.longest > model.config.max_positions:
-        raise InputError(
-            f"requests of up to {workload.longest} tokens, but the model's context holds {model.config.max_positions}"
-        )
     jobs = workload.jobs(model.config.vocab_size)
     opener = store_opener(subject.source, model, options.compute, how.store)
     with _contenders(model, workload, how, spec, subject.threads) as runs:
@@ -164,6 +166,15 @@ def measure_throughput(
         prefill_chunk=options.prefill_chunk,
         kv_store=None if stored is None else stored.store,
     )
+
+
+def check_size(source: Source, workload: Workload, options: RunOptions, how: ThroughputOptions) -> None:
+    """raises InputError for requests beyond the model's context, and for more of them than memory holds"""
+    context = ModelConfig.of(source).max_positions
+    if workload.longest > context:
+        raise InputError(f"requests of up to {workload.longest} tokens, but the model's context holds {context}")
+    workload.check_memory(usable_memory_bytes())
+    check_batch_memory(source, options, how.batch, workload.longest)
 
 
 def limits_of(workload: Workload, how: ThroughputOptions) -> EngineOptions:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from quant.errors import InputError
 
+# Lower bounds: the pointer in a tuple; a Job, its tuple and its entries in lists.
+TOKEN_BYTES, JOB_BYTES = 8, 200
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -39,6 +42,15 @@ class Workload:
     @property
     def longest(self) -> int:
         return self.document + self.prompt[1] + self.new[1]
+
+    def check_memory(self, limit: int) -> None:
+        """raises InputError that names the largest number of requests whose prompts fit into `limit` bytes"""
+        one = JOB_BYTES + TOKEN_BYTES * (self.document + self.prompt[0] + self.new[0])
+        if self.requests * one > limit:
+            raise InputError(
+                f"{self.requests} requests need {self.requests * one} bytes for their tokens alone; this machine has "
+                f"{limit} bytes of memory; at most {limit // one} such requests fit"
+            )
 
     def jobs(self, vocab_size: int) -> list[Job]:
         """Lengths are drawn evenly on a logarithmic scale, as those of real requests: most short, a few long."""

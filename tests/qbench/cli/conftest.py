@@ -20,12 +20,13 @@ class Outcome:
     out: str
     err: str
 
-    def fails_with(self, *parts: str) -> None:
-        """Exit status 2, nothing on stdout, and one line on stderr that holds all `parts`."""
+    def fails_with(self, *parts: str) -> str:
+        """Exit status 2, nothing on stdout, and one line on stderr, returned, that holds all `parts`."""
         assert (self.status, self.out) == (2, ""), self
         assert self.err.count("\n") == 1 and self.err.startswith("qbench: "), self.err
         for part in parts:
             assert part in self.err, self.err
+        return self.err
 
 
 @pytest.fixture

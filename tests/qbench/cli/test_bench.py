@@ -69,7 +69,7 @@ def test_bad_caches(qbench, argv, message):
 def test_a_batch_beyond_memory_is_refused_before_anything_is_made(qbench, models):
     outcome = qbench("bench", *models, *QUICK, "-b", "99999999")
     assert outcome.status == 2 and not outcome.out
-    assert "batch 99999999 of 8 tokens needs" in outcome.err and "ask for a smaller batch" in outcome.err
+    assert "batch 99999999 of 8 tokens needs" in outcome.err and "the largest batch that fits is" in outcome.err
 
 
 def test_several_models_take_turns(qbench):

@@ -2,6 +2,13 @@
 
 import json
 
+import pytest
+
+from qbench.run_options import RunOptions
+from qbench.sources import open_source
+from qbench.speed.case_memory import check_batch_memory
+from quant.errors import InputError
+
 QUICK = ("--requests", "4", "--prompt", "4,8", "--new", "2,6", "--batch", "2", "--rounds", "1", "--threads", "1")
 
 
@@ -40,3 +47,20 @@ def test_what_cannot_be_is_refused(qbench):
     qbench("engine", "ref:llama", "--kv-store", "x", "--policy", "window:64").fails_with("need prefix caching")
     qbench("engine", "ref:llama", *QUICK, "--kv-store", "x", "--kv-disk", "4096").fails_with("give at least")
     qbench("engine", "ref:llama", "--vs", "llama.cpp").fails_with("GGUF file")
+
+
+@pytest.mark.parametrize("model", ["ref:llama", "ref:mla-moe"])
+def test_a_batch_beyond_memory_is_refused_with_the_largest_that_fits(qbench, model):
+    words = ("engine", model, "--requests", "2", "--prompt", "4,8", "--new", "2,6")
+    error = qbench(*words, "--batch", "99999999").fails_with(
+        "batch 99999999 of 14 tokens", "largest batch that fits is"
+    )
+    largest = int(error.split("fits is ")[1].split()[0])
+    source, options = open_source(model), RunOptions()
+    check_batch_memory(source, options, largest, 14)
+    with pytest.raises(InputError):
+        check_batch_memory(source, options, largest + 1, 14)
+
+
+def test_requests_beyond_memory_are_refused(qbench):
+    qbench("engine", "ref:llama", *QUICK, "--requests", "9999999999").fails_with("9999999999 requests", "at most")

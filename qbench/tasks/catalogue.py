@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from qbench.nearest import nearest
+from qbench.tasks.names import unknown_task
+from qbench.tasks.offline import OFFLINE, offline_names
 from qbench.tasks.settings import TaskSettings
 from quant.errors import InputError
 
@@ -16,16 +17,8 @@ if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
     from lm_eval.tasks.manager import TaskDict
 
-HERE = Path(__file__).resolve()
-# Of the checkout, or in an installed package where the wheel puts them (pyproject.toml).
-OFFLINE = next(filter(Path.is_dir, (HERE.parents[i] / "suites" / "tasks" for i in (2, 1))))
 FEWSHOT_SEED = 1234  # lm-eval's own
 ITEMS_SEED = 42  # as RULER's own
-
-
-def offline_names() -> list[str]:
-    """The tasks that need no network and no files but this project's."""
-    return sorted(path.stem for path in OFFLINE.glob("*.yaml"))
 
 
 class Loaded(TypedDict):
@@ -75,8 +68,7 @@ def _find(names: Sequence[str], folders: list[Path], metadata: dict[str, Any]) -
         if all(matches.values()):
             return manager, list(dict.fromkeys(match for found in matches.values() for match in found))
     missing = next(name for name, found in matches.items() if not found)
-    hint = nearest(missing, known, most=3) or f"; without a network there are {', '.join(offline_names())}"
-    raise InputError(f"no task {missing!r}{hint}")
+    raise unknown_task(missing, list(known))
 
 
 def _load(manager: "TaskManager", name: str) -> "TaskDict":

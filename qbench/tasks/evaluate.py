@@ -9,6 +9,7 @@ from qbench.measure.metrics import Metrics
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
+from qbench.tasks.names import check_task_names
 from qbench.tasks.run import run_tasks
 from qbench.tasks.settings import HIDDEN, VISIBLE, TaskSettings
 from quant.errors import InputError
@@ -35,6 +36,7 @@ def evaluate_tasks(
             f"question {VISIBLE} compresses a whole prompt at once, which a prefill chunk of {options.prefill_chunk} "
             f"tokens does before the question is seen; leave the chunk out, or choose question {HIDDEN}"
         )
+    check_task_names(settings)
     if settings.question is None:
         options = replace(options, prefill_chunk=options.cache_spec.for_quality().prefill_chunk)
     subject = open_subject(spec, options, progress)

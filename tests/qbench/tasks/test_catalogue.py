@@ -5,8 +5,8 @@ from unittest.mock import patch
 import pytest
 
 from qbench.sources import open_source
-from qbench.tasks import catalogue
-from qbench.tasks.catalogue import load_tasks, offline_names
+from qbench.tasks.catalogue import load_tasks
+from qbench.tasks.offline import OFFLINE, offline_names
 from qbench.tasks.settings import TaskSettings
 from qbench.tasks.tokenizer_folder import tokenizer_folder
 from quant.errors import InputError
@@ -111,7 +111,7 @@ def test_settings_that_cannot_be_meant(fields, part):
 
 def test_settings_of_json_lists_are_values():
     assert TaskSettings(["a"], include=["b"]) == TaskSettings(("a",), include=("b",))
-    assert catalogue.OFFLINE.is_dir()
+    assert OFFLINE.is_dir()
 
 
 LONG = """

@@ -33,7 +33,7 @@ def check_policy(config: ModelConfig, scheme: KVScheme | None, policy: CachePoli
 
 
 def check_engine_policy(config: ModelConfig, scheme: KVScheme | None, policy: CachePolicy) -> None:
-    """raises InputError if the engine, whose pages have all layers, cannot run the policy"""
+    """raises InputError if the engine cannot run the policy"""
     check_policy(config, scheme, policy)
     if policy.needs_future:
         policy_for(policy, config, scheme)
@@ -41,11 +41,6 @@ def check_engine_policy(config: ModelConfig, scheme: KVScheme | None, policy: Ca
         raise InputError(
             f"policy {policy.name} lets each query choose what it reads, which the engine does not do; "
             "use policy full, or run generate, eval, bench or sweep"
-        )
-    if isinstance(policy, Window) and not all(rule.window for rule in window_rules(config, policy.tokens)):
-        raise InputError(
-            "some layers of this model attend to all tokens, and a page has all layers; give every layer a window, "
-            "as in window:256"
         )
     if isinstance(policy, Sinks) and turns_with_text(config):
         raise InputError("this model's rotations change with the length of the text, which sinks cannot follow")

@@ -169,6 +169,11 @@ class PagedSequence:
         self.seq_len = 0
 
     @property
+    def parts(self) -> "list[PagedSequence]":
+        """Its tokens in each group of layers that has pages of its own"""
+        return [self]
+
+    @property
     def num_slots(self) -> int:
         """Slots in use, those of evicted pages among them."""
         return self.seq_len if self.table is None else self.table.longest

@@ -123,11 +123,13 @@ class PoolPages(Places[Any]):
     """Sequences take their pages from a pool.
 
     sequences   one per sequence of the batch
+    layers      of the model that keep their tokens in the pool's layers; None: the pool's own
     """
 
-    def __init__(self, pool: PagePool, sequences: Sequence[PagedSequence]) -> None:
+    def __init__(self, pool: PagePool, sequences: Sequence[PagedSequence], layers: Sequence[int] | None = None) -> None:
         self.pool, self.sequences = pool, list(sequences)
-        self.layers, self.memories, self.batch = pool.layers, pool.memories, len(sequences)
+        self.layers = pool.layers if layers is None else layers
+        self.memories, self.batch = pool.memories, len(sequences)
 
     @property
     def seq_lens(self) -> np.ndarray:

@@ -8,6 +8,8 @@ from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker, max_chunk_tokens_of
 from qbench.runtime.caches.evictor import slot_table
 from qbench.runtime.caches.head_pages import HeadPages, HeadSequence
+from qbench.runtime.caches.kv_cache import KVCache
+from qbench.runtime.caches.layered_sequence import LayeredSequence, layer_groups
 from qbench.runtime.caches.model_policy import check_engine_policy, policy_for, window_rules
 from qbench.runtime.caches.owned_pages import WindowSequence, window_pages
 from qbench.runtime.caches.pages import PagedSequence, PagePool
@@ -22,7 +24,9 @@ from quant.present import present
 
 
 class PooledCaches:
-    """What an engine asks of the model's policy. Pages of all layers stand and fall together.
+    """What an engine asks of the model's policy.
+
+    A page has all layers, unless a window holds in some of them only, or heads have lengths of their own.
 
     shares_prefixes   whether sequences may share the pages of a common prefix. A policy that evicts cannot: one
                       sequence's queries would decide what another one forgets
@@ -39,6 +43,7 @@ class PooledCaches:
         self.is_scored = not self.policy.position_only
         self.max_chunk_tokens = maker.spec.prefill_chunk
         self.pages_per_row = pages_per_row(self.policy, self.config)
+        self._groups = list[list[int]]()  # layers that keep the same tokens, if a window says so
         self._token_kinds, self._expand = None, maker.expand
         check_engine_policy(maker.config, maker.scheme, self.policy)
         if self.is_scored:
@@ -57,6 +62,7 @@ class PooledCaches:
         self._sinks = policy if isinstance(policy, Sinks) else None
         self.rules = window_rules(config, policy.window if isinstance(policy, Sinks) else policy.tokens)
         self._window = max(rule.window for rule in self.rules)
+        self._groups = layer_groups(config, policy)
         if self._sinks is not None:
             max_chunk_tokens = min(max_chunk_tokens, max_chunk_tokens_of(config, self._sinks))
         self.max_chunk_tokens = min(max_chunk_tokens, self.max_chunk_tokens or max_chunk_tokens)
@@ -67,6 +73,13 @@ class PooledCaches:
             kind = HeadSequence if self.policy.per_head_lengths else PagedSequence
             return kind(self.pool, slot_table(self.config, self.pool.memories))
         if self.shares_prefixes:
+            return PagedSequence(self.pool)
+        parts = [self._part(group) for group in self._groups]
+        return parts[0] if len(parts) == 1 else LayeredSequence(self.pool, parts)
+
+    def _part(self, group: Sequence[int]) -> PagedSequence:
+        """The tokens of one sequence that a group of layers keeps."""
+        if not self.rules[group[0]].window:
             return PagedSequence(self.pool)
         held = window_pages(self._window, 1, self.pool.page_size)
         return WindowSequence(self.pool, self._window, held, self._sinks.sinks if self._sinks else 0)
@@ -83,13 +96,22 @@ class PooledCaches:
             return cache
         if self.shares_prefixes:
             return pooled_cache(self.pool, sequences)
-        if self._sinks is None:
-            cache = pooled_cache(self.pool, sequences)
-        else:
-            places = PoolPages(self.pool, sequences)
-            cache = SinkCache(self.config, places, self._sinks)
-            cache.seq_lens = places.seq_lens
+        cache = self._windowed(sequences)
         cache.rules = self.rules
+        return cache
+
+    def _windowed(self, sequences: Sequence[PagedSequence]) -> Cache:
+        if len(self._groups) > 1:
+            parts = zip(*(sequence.parts for sequence in sequences), strict=True)
+            groups = [PoolPages(self.pool, its, layers) for its, layers in zip(parts, self._groups, strict=True)]
+            cache = KVCache(self.config, *groups)
+            cache.seq_lens = groups[0].seq_lens
+            return cache
+        if self._sinks is None:
+            return pooled_cache(self.pool, sequences)
+        places = PoolPages(self.pool, sequences)
+        cache = SinkCache(self.config, places, self._sinks)
+        cache.seq_lens = places.seq_lens
         return cache
 
     def _places(self, sequences: Sequence[PagedSequence]) -> PoolPages:
@@ -111,9 +133,11 @@ class PooledCaches:
     def most_pages(self, num_prompt: int, num_new: int) -> int:
         """Pages that a sequence takes at most, with a prompt and a text behind it."""
         rows = -(-self._most_slots(num_prompt, num_new) // self.pool.page_size)
+        all_rows = -(-(num_prompt + num_new) // self.pool.page_size)
         if self.policy.per_head_lengths:  # the slots are a mean over heads, each of which fills its last page in part
-            rows = min(rows + 1, -(-(num_prompt + num_new) // self.pool.page_size))
-        return rows * self.pages_per_row
+            rows = min(rows + 1, all_rows)
+        num_far = sum(not self.rules[group[0]].window for group in self._groups)
+        return num_far * all_rows + (self.pages_per_row - num_far) * rows
 
     def _most_slots(self, num_prompt: int, num_new: int) -> int:
         total = num_prompt + num_new
@@ -144,16 +168,20 @@ def page_pool(maker: CacheMaker, num_pages: int, page_size: int) -> PagePool:
     """
     config, scheme, impl = maker.config, maker.scheme, maker.impl
     policy = maker.spec.make_policy()
-    if not policy.per_head_lengths or config.mla is not None:
-        return PagePool(config, scheme, num_pages, page_size, impl=impl)
-    if scheme is not None and scheme.k_scale is not None:
+    per_row, by_head = pages_per_row(policy, config), policy.per_head_lengths and config.mla is None
+    if per_row > 1 and scheme is not None and scheme.k_scale is not None:
+        sharing = "heads" if by_head else "layers"
         raise InputError(
-            f"{scheme.format.name} has scales of its own in each layer and head, but heads share their pages under "
+            f"{scheme.format.name} has scales of its own in each layer and head, but {sharing} share their pages under "
             f"policy {policy.name}; choose a format with a scale per token"
         )
-    num_pages *= pages_per_row(policy, config)
-    return PagePool(of_head(config, scheme, 0)[0], scheme, num_pages, page_size, impl=impl, layers=[0])
+    num_pages *= per_row
+    if by_head:
+        return PagePool(of_head(config, scheme, 0)[0], scheme, num_pages, page_size, impl=impl, layers=[0])
+    layers = range(config.num_layers // per_row)
+    return PagePool(config, scheme, num_pages, page_size, impl=impl, layers=layers)
 
 
 def pages_per_row(policy: CachePolicy, config: ModelConfig) -> int:
-    return config.num_layers * config.num_kv_heads if policy.per_head_lengths else 1
+    by_head = policy.per_head_lengths and config.mla is None
+    return config.num_layers * config.num_kv_heads if by_head else len(layer_groups(config, policy))

@@ -30,7 +30,8 @@ from quant.present import present
 class EngineStats:
     """Requests and pages now; the rest since the engine was made.
 
-    num_pages        that all layers share; if KV heads have lengths of their own, a page is one head's in one layer
+    num_pages        that all layers share; if KV heads have lengths of their own, a page is one head's in one layer; if
+                     only some layers have a window, a page is one of several layers that keep the same tokens
     free_pages       that a request can have at once: those that are only kept for prefixes to come are among them
     computed_tokens  that went through the model
     swap_pages       that are out of the pool now; swapped_out, swapped_in: that were copied there and back

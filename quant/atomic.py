@@ -5,7 +5,7 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quant.errors import InputError
@@ -60,10 +60,10 @@ def temporary_path(path: Path, replaces: Callable[[Path], bool], needed_bytes: i
     raises   InputError as `atomic_file`, and for every OSError of the block
     """
     check_target(path, replaces, needed_bytes)
-    folder, number = path.parent, f"{platform.node()}-{os.getpid()}"
-    temp = path.with_name(f".{path.name}.tmp-{number}")
-    _remove_leftovers(path)
+    folder, prefix = path.parent, f".{path.name}.tmp-{platform.node()}-"
+    temp = folder / f"{prefix}{os.getpid()}"
     try:
+        _remove_leftovers(folder, prefix)
         yield temp
         fsync(folder)
     except OSError as error:
@@ -72,32 +72,31 @@ def temporary_path(path: Path, replaces: Callable[[Path], bool], needed_bytes: i
         _remove(temp)
 
 
-def _remove_leftovers(path: Path) -> None:
-    """Remove the temporary files of `path` whose process was killed; those of other machines stay."""
-    prefix = f".{path.name}.tmp-{platform.node()}-"
-    for found in path.parent.iterdir():
+def _remove_leftovers(folder: Path, prefix: str) -> None:
+    """Remove the temporary files whose process was killed; those of other machines stay."""
+    for found in folder.iterdir():
         number = found.name.removeprefix(prefix)
-        if found.name.startswith(prefix) and number.isdigit() and not _is_other_process(int(number)):
+        if found.name.startswith(prefix) and number.isdecimal() and not _is_other_process(int(number)):
             _remove(found)
 
 
 def _is_other_process(number: int) -> bool:
-    if number == os.getpid():
-        return False
     try:
         os.kill(number, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
     except PermissionError:
         return True
-    return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return number != os.getpid()
 
 
 def _remove(temp: Path) -> None:
+    """Remove a file or a directory if there is one; what belongs to another user stays."""
     if temp.is_dir():
         shutil.rmtree(temp, ignore_errors=True)
     else:
-        temp.unlink(missing_ok=True)
+        with suppress(OSError):
+            temp.unlink()
 
 
 def check_target(path: Path, replaces: Callable[[Path], bool], needed_bytes: int = 0) -> None:

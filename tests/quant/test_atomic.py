@@ -163,8 +163,34 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path, make):
     assert names(tmp_path) == sorted([*stay, "out"])
 
 
-def test_two_threads_do_not_take_each_others_file(tmp_path):
-    with atomic_file(tmp_path / "one") as one, atomic_file(tmp_path / "two") as two:
-        one.write_text("1")
-        two.write_text("2")
-    assert (tmp_path / "one").read_text() == "1" and (tmp_path / "two").read_text() == "2"
+@pytest.fixture
+def left_by_another_user(tmp_path, monkeypatch):
+    """Leaves half a file of a process; in a folder like /tmp only its user may remove it, but root may: so faked."""
+
+    def refuses(path, missing_ok=False):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    def leave(number):
+        left = tmp_path / f".out.tmp-{platform.node()}-{number}"
+        left.write_text("half")
+        monkeypatch.setattr(Path, "unlink", refuses)
+        return left
+
+    return leave
+
+
+def test_a_leftover_of_another_user_stays(tmp_path, left_by_another_user):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = left_by_another_user(gone.pid)
+    with atomic_file(tmp_path / "out") as temp:
+        temp.write_text("whole")
+    assert names(tmp_path) == sorted([left.name, "out"]) and left.read_text() == "half"
+
+
+def test_a_leftover_of_another_user_with_the_own_number_is_one_line(tmp_path, left_by_another_user):
+    left = left_by_another_user(os.getpid())
+    with pytest.raises(InputError, match="permission denied"), atomic_file(tmp_path / "out") as temp:
+        assert temp == left
+        raise PermissionError(errno.EACCES, "Permission denied")  # as opening that file for writing does
+    assert names(tmp_path) == [left.name]

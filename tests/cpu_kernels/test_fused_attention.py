@@ -183,3 +183,72 @@ def test_bad_layers(call, error, message):
     arguments = (np.ones((4, HIDDEN), np.float32), *rotation(0, 4), layer.table, np.array([4]), SCALE)
     with pytest.raises(error, match=message):
         call(whole, layer.stores[0], *arguments)
+
+
+ROWS = np.zeros((1, 4, NUM_KV_HEADS * HEAD_DIM), np.uint16)
+CHOICE = (ROWS, 4, 2, 1, 1, 5)  # 2 of the pages 1 to 4, those before and those from page 5 on
+HUGE = 2**62
+
+
+def choose_pages(choice=CHOICE, tokens=1, sequences=1, ends=None, kv_format="f32", **options):
+    """One layer over a sequence of 7 pages"""
+    layer, net, weight = Layer(1), Net(0), np.ones(HIDDEN, np.float32)
+    whole = DecoderLayer(*layer.groups, *net.groups, weight, weight, EPS, HEAD_DIM)
+    store = KVStore(kv_format, 8 * sequences, 32, NUM_KV_HEADS, HEAD_DIM)
+    table = np.arange(8 * sequences, dtype=np.int32).reshape(sequences, 8)
+    x, rope = np.ones((sequences * tokens, HIDDEN), np.float32), rotation(0, tokens)
+    ends = np.full(sequences, 200) if ends is None else ends
+    return run_layers([whole], [store], x, *rope, table, [ends], SCALE, choices=[choice], **options)
+
+
+def test_a_choice_of_all_blocks_changes_no_bit():
+    assert_close(choose_pages((ROWS, 4, 4, 1, 1, 5)), choose_pages(None))
+
+
+@pytest.mark.parametrize(
+    "choice, options, error, message",
+    [
+        ((ROWS.astype(np.int32), *CHOICE[1:]), {}, TypeError, r"choices: got int32 \[1, 4, 64\]"),
+        ((ROWS[:, :, :32].copy(), *CHOICE[1:]), {}, ValueError, r"choices: got rows uint16 \[1, 4, 32\], expected"),
+        ((ROWS[:, ::2], *CHOICE[1:]), {}, ValueError, r"choices: .*expected contiguous uint16 \[A, room, C\]"),
+        (CHOICE, {"tokens": 2}, ValueError, "choices: got 2 tokens of 1 sequences, expected 1 of 1"),
+        (CHOICE, {"sequences": 2}, ValueError, "choices: got 2 tokens of 2 sequences, expected 1 of 1"),
+        (
+            CHOICE,
+            {"kv_format": "kivi4", "ends": np.array([20])},
+            ValueError,
+            "in a store that keeps each token by itself",
+        ),
+        (CHOICE, {"ends": np.array([[200, 199]])}, ValueError, "choices: got ends or pages for each of 2 heads"),
+        (CHOICE, {"window": 5}, ValueError, r"choices: got a window of 5, expected 0"),
+        ((ROWS, 5, 2, 1, 1, 6), {}, ValueError, "choices: got 2 of 5 blocks .* in 7 pages and 4 rows"),
+        ((ROWS, 0, 0, 1, 1, 5), {}, ValueError, "choices: got 0 of 0 blocks"),
+        ((ROWS, 4, 5, 1, 1, 5), {}, ValueError, "choices: got 5 of 4 blocks"),
+        ((ROWS, 4, 2, -1, 1, 5), {}, ValueError, "pages after -1 and before page 5"),
+        ((ROWS, 4, 2, 2, 1, 5), {}, ValueError, "pages after 2 and before page 5"),
+        ((ROWS, 4, 2, 1, HUGE, 5), {}, ValueError, f"blocks of {HUGE} pages"),
+        ((ROWS, 4, 2, 1, 1, 7), {}, ValueError, "before page 7, .* in 7 pages"),
+        (CHOICE[:5], {}, TypeError, r"choices: expected \(rows, num_rows, count, init_pages"),
+    ],
+    ids=[
+        "dtype",
+        "columns",
+        "strides",
+        "tokens",
+        "sequences",
+        "residual",
+        "ends of heads",
+        "window",
+        "rows",
+        "no rows",
+        "count",
+        "negative",
+        "overlap",
+        "overflow",
+        "no recent page",
+        "too few entries",
+    ],
+)
+def test_bad_choices(choice, options, error, message):
+    with pytest.raises(error, match=message):
+        choose_pages(choice, **options)

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "attention/workspace.h"
+
 namespace qk::fused {
 namespace {
 
@@ -33,7 +35,7 @@ attention::Sequences chosen_pages(const BlockChoice& choice, const attention::Se
     blocks::score(choice.rows, vectors.data(), 1, scores.data(), *choice.impl);
     blocks::best(scores.data(), 1, choices, limit, &limit, &count, count, best.data());
 
-    const int64_t used = (sequences.ends[0] + sequences.page_size - 1) / sequences.page_size;
+    const int64_t used = attention::ceil_div(sequences.ends[0], sequences.page_size);
     const int64_t pages = choice.num_far_pages() + used - choice.first_page;
     const int32_t* const from = sequences.table;
     table.resize(static_cast<size_t>(choices * pages));

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "attention/workspace.h"
 #include "fused/attention/arguments.h"
 #include "fused/bindings.h"
 #include "fused/group/linear_group.h"
@@ -96,11 +97,41 @@ std::function<void(size_t)> with_lock(const std::optional<nb::callable>& before_
     };
 }
 
+// A choice is made for one query over pages that are all checked and that the heads of its sequence share.
+void require_one_query(const attention::Store& store, const attention::Sequences& sequences, int64_t num_tokens,
+                       int64_t window) {
+    if (num_tokens != 1 || sequences.count != 1 || store.ring())
+        throw std::invalid_argument("choices: got " + std::to_string(num_tokens) + " tokens of " +
+                                    std::to_string(sequences.count) +
+                                    " sequences, expected 1 of 1, in a store that keeps each token by itself");
+    if (sequences.end_heads || sequences.table_heads)
+        throw std::invalid_argument("choices: got ends or pages for each of " + std::to_string(store.num_heads()) +
+                                    " heads, expected those that all heads of a sequence share");
+    if (window)
+        throw std::invalid_argument("choices: got a window of " + std::to_string(window) + ", expected 0 (none)");
+}
+
+void require_blocks(const BlockChoice& choice, int64_t used) {
+    const int64_t num_rows = choice.rows.num_rows;
+    const auto is_count = [used](int64_t value, int64_t least) { return value >= least && value <= used; };
+    // Numbers that are no larger than the pages of a sequence, so that their product does not overflow.
+    if (!is_count(num_rows, 1) || num_rows > choice.rows.room || choice.count < 1 || choice.count > num_rows ||
+        !is_count(choice.init_pages, 0) || !is_count(choice.block_pages, 1) ||
+        choice.init_pages + num_rows * choice.block_pages > choice.first_page || choice.first_page >= used)
+        throw std::invalid_argument("choices: got " + std::to_string(choice.count) + " of " + std::to_string(num_rows) +
+                                    " blocks of " + std::to_string(choice.block_pages) + " pages after " +
+                                    std::to_string(choice.init_pages) + " and before page " +
+                                    std::to_string(choice.first_page) + ", expected blocks that lie between them, in " +
+                                    std::to_string(used) + " pages and " + std::to_string(choice.rows.room) + " rows");
+}
+
 // rows [A, room, C] uint16, num_rows, count, init_pages, block_pages, first_page; checked against a layer's store.
 BlockChoice choice_of(nb::handle given, const attention::Store& store, const attention::Sequences& sequences,
-                      int64_t num_tokens) {
-    const auto [rows, num_rows, count, init_pages, block_pages, first_page] =
-        nb::cast<std::tuple<Array, int64_t, int64_t, int64_t, int64_t, int64_t>>(given);
+                      int64_t num_tokens, int64_t window) {
+    std::tuple<Array, int64_t, int64_t, int64_t, int64_t, int64_t> parts;
+    if (!nb::try_cast(given, parts))
+        throw nb::type_error("choices: expected (rows, num_rows, count, init_pages, block_pages, first_page)");
+    const auto& [rows, num_rows, count, init_pages, block_pages, first_page] = parts;
     attention::require_cube(rows, "choices", nb::dtype<uint16_t>(), "uint16 [A, room, C]", {-1, -1, -1});
     const auto heads = static_cast<int64_t>(rows.shape(0)), room = static_cast<int64_t>(rows.shape(1)),
                size = static_cast<int64_t>(rows.shape(2));
@@ -110,25 +141,16 @@ BlockChoice choice_of(nb::handle given, const attention::Store& store, const att
         throw std::invalid_argument("choices: got rows " + describe(rows) + ", expected [" + std::to_string(kv_heads) +
                                     ", room, " + std::to_string(2 * head_dim) + "] or [1, room, " +
                                     std::to_string(kv_heads * head_dim) + "]");
-    if (num_tokens != 1 || sequences.count != 1 || store.ring())
-        throw std::invalid_argument("choices: got " + std::to_string(num_tokens) + " tokens of " +
-                                    std::to_string(sequences.count) +
-                                    " sequences, expected 1 of 1, in a store that keeps each token by itself");
-    const int64_t used = (sequences.ends[0] + sequences.page_size - 1) / sequences.page_size;
-    if (num_rows < 1 || num_rows > room || count < 1 || count > num_rows || init_pages < 0 || block_pages < 1 ||
-        init_pages + num_rows * block_pages > first_page || first_page >= used)
-        throw std::invalid_argument("choices: got " + std::to_string(count) + " of " + std::to_string(num_rows) +
-                                    " blocks of " + std::to_string(block_pages) + " pages after " +
-                                    std::to_string(init_pages) + " and before page " + std::to_string(first_page) +
-                                    ", expected blocks that lie between them, in " + std::to_string(used) + " pages");
-    const auto& impl = choose("block_scores", blocks::table(), std::nullopt);
-    return {{static_cast<const uint16_t*>(rows.data()), heads, room, num_rows, size},
-            has_bounds,
-            count,
-            init_pages,
-            block_pages,
-            first_page,
-            &impl};
+    require_one_query(store, sequences, num_tokens, window);
+    const BlockChoice choice{{static_cast<const uint16_t*>(rows.data()), heads, room, num_rows, size},
+                             has_bounds,
+                             count,
+                             init_pages,
+                             block_pages,
+                             first_page,
+                             &choose("block_scores", blocks::table(), std::nullopt)};
+    require_blocks(choice, attention::ceil_div(sequences.ends[0], sequences.page_size));
+    return choice;
 }
 
 nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector<nb::object>& stores, const Array& x,
@@ -168,7 +190,7 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
         attention::Sequences read = layer.sequences;
         int64_t end = 0;
         if (!all_choices[i].is_none()) {
-            layer.choice = choice_of(all_choices[i], *layer.store, layer.sequences, count);
+            layer.choice = choice_of(all_choices[i], *layer.store, layer.sequences, count, window);
             end = layer.choice->end_of(read.ends[0], read.page_size);
             read.ends = &end;
         }

@@ -91,7 +91,7 @@ def _is_other_process(number: int) -> bool:
 
 
 def _remove(temp: Path) -> None:
-    """Remove a file or a directory if there is one; what belongs to another user stays."""
+    """Remove a file or a directory, if it exists and this user may."""
     if temp.is_dir():
         shutil.rmtree(temp, ignore_errors=True)
     else:

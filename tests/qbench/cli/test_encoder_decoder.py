@@ -2,10 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from support.encoder_decoders import small_t5, t5_weights, write_t5
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from quant.artifacts.hf_encoder_decoder import EncoderDecoderSource
 from quant.artifacts.tokenizer_json import load_tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -64,6 +67,41 @@ def test_what_does_not_know_encoder_decoders_says_so(qbench, t5, argv):
     before = set(t5.iterdir())
     qbench(*(word.format(t5) for word in argv)).fails_with("T5ForConditionalGeneration is an encoder-decoder")
     assert set(t5.iterdir()) == before
+
+
+POLICY_COMMANDS = {
+    "eval": ("eval", "{}", "--text", "{}/config.json"),
+    "bench": ("bench", "{}"),
+    "generate": ("generate", "{}", "--prompt", "ab"),
+    "engine": ("engine", "{}"),
+    "serve": ("serve", "{}"),
+}
+
+
+@pytest.mark.parametrize("policy", ["h2o:budget=16", "quest:budget=16"])
+@pytest.mark.parametrize("command", POLICY_COMMANDS)
+def test_policies_are_refused_before_any_weight_is_read(qbench, t5, command, policy, monkeypatch):
+    monkeypatch.setattr(EncoderDecoderSource, "read", lambda *_: pytest.fail("a weight was read"))
+    argv = [word.format(t5) for word in POLICY_COMMANDS[command]]
+    qbench(*argv, "--policy", policy).fails_with(f"{t5}", "is an encoder-decoder")
+
+
+def test_a_sweep_refuses_policies(qbench, t5):
+    suite = t5 / "sweep.yaml"
+    suite.write_text(
+        f"name: s\nmodels: [{t5}]\nrecipes: [bf16]\npolicies: ['h2o:budget=16']\nbench: {{pp: 8, tg: 2}}\n"
+    )
+    qbench("sweep", suite, "-o", t5 / "run").fails_with("is an encoder-decoder")
+    assert not (t5 / "run").exists()
+
+
+@pytest.mark.parametrize("command", POLICY_COMMANDS)
+def test_an_encoder_decoder_of_an_unknown_family(qbench, tmp_path, command):
+    config = {"architectures": ["BartForConditionalGeneration"], "is_encoder_decoder": True, "d_model": 64}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file({"shared": np.zeros(1, np.float32)}, tmp_path / "model.safetensors")
+    argv = [word.format(tmp_path) for word in POLICY_COMMANDS[command]]
+    qbench(*argv, "--policy", "h2o:budget=16").fails_with("architecture 'BartForConditionalGeneration' is unknown")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import click
 
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes
+from quant.artifacts.file_size import file_bytes
 from quant.sizes import size_summary
 
 
@@ -26,6 +27,9 @@ def command(model: str, as_json: bool) -> None:
     inspected["bits_per_weight"] = f"{inspected['bits_per_weight']:.4f} (" + (
         ", ".join(f"{part} {bits:.4f}" for part, bits in parts.items() if bits is not None) + ")"
     )
+    files, bits = inspected.pop("file_bytes"), inspected.pop("file_bits_per_weight")
+    if files is not None:
+        inspected["files"] = f"{readable_bytes(files)}, {bits:.4f} bits per weight with headers and tokenizer"
     print_pairs(inspected)
 
 
@@ -48,10 +52,12 @@ def describe(spec: str) -> dict:
     from qbench.sources import open_source
 
     source = open_source(spec)
-    tokenizer = source.tokenizer
+    tokenizer, size, files = source.tokenizer, size_summary(source.tensors), file_bytes(source)
     return {
         "model": spec,
-        **size_summary(source.tensors).to_json(),
+        **size.to_json(),
+        "file_bytes": files,
+        "file_bits_per_weight": None if files is None else 8 * files / size.num_weights,
         "config": {key: source.config.get(key) for key in CONFIG_KEYS},
         "tokenizer": None if tokenizer is None else f"bos {tokenizer.bos_token_id}, eos {tokenizer.eos_token_id}",
         "tensors": [

@@ -1,5 +1,6 @@
 """Outputs appear whole or not at all: a temporary name in the same folder, fsync, then one rename."""
 
+import ctypes
 import errno
 import os
 import platform
@@ -9,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quant.errors import InputError
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux: fcntl.h, stdio.h
 
 
 @contextmanager
@@ -31,7 +34,8 @@ def atomic_file(
 def atomic_dir(path: Path, *, replaces: Callable[[Path], bool], needed_bytes: int = 0) -> Iterator[Path]:
     """As `atomic_file` for a directory; the yielded one exists and is empty.
 
-    A directory cannot be replaced in one rename, so an old one steps aside first and comes back on failure.
+    The old and the new one change places in one step. If the file system cannot do that, the old one steps aside first
+    and comes back on failure, or in the next run after a kill.
     """
     with temporary_path(path, replaces, needed_bytes) as temp:
         temp.mkdir()
@@ -39,18 +43,34 @@ def atomic_dir(path: Path, *, replaces: Callable[[Path], bool], needed_bytes: in
         for file in sorted(temp.iterdir()):
             fsync(file)
         fsync(temp)
-        aside = path.with_name(f".{path.name}.old-{os.getpid()}")
-        had_old = path.exists()
-        if had_old:
-            os.rename(path, aside)
-        try:
+        if not path.exists():
             os.rename(temp, path)
-        except OSError:
-            if had_old:
-                os.rename(aside, path)
-            raise
-        if had_old:
-            shutil.rmtree(aside)
+        elif not _exchange(temp, path):
+            _replace_in_two_steps(temp, path)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; False if this system cannot. raises OSError for other failures"""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # Linux with glibc 2.28 or musl 1.2
+    if call is None:
+        return False
+    if call(AT_FDCWD, os.fsencode(one.absolute()), AT_FDCWD, os.fsencode(other.absolute()), RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number))
+
+
+def _replace_in_two_steps(temp: Path, path: Path) -> None:
+    aside = path.with_name(f".{path.name}.old-{platform.node()}-{os.getpid()}")
+    os.rename(path, aside)
+    try:
+        os.rename(temp, path)
+    except OSError:
+        os.rename(aside, path)
+        raise
+    shutil.rmtree(aside)
 
 
 @contextmanager
@@ -60,10 +80,10 @@ def temporary_path(path: Path, replaces: Callable[[Path], bool], needed_bytes: i
     raises   InputError as `atomic_file`, and for every OSError of the block
     """
     check_target(path, replaces, needed_bytes)
-    folder, prefix = path.parent, f".{path.name}.tmp-{platform.node()}-"
-    temp = folder / f"{prefix}{os.getpid()}"
+    folder = path.parent
+    temp = folder / f".{path.name}.tmp-{platform.node()}-{os.getpid()}"
     try:
-        _remove_leftovers(folder, prefix)
+        _remove_leftovers(path)
         yield temp
         fsync(folder)
     except OSError as error:
@@ -72,12 +92,22 @@ def temporary_path(path: Path, replaces: Callable[[Path], bool], needed_bytes: i
         _remove(temp)
 
 
-def _remove_leftovers(folder: Path, prefix: str) -> None:
-    """Remove the temporary files whose process was killed; those of other machines stay."""
-    for found in folder.iterdir():
-        number = found.name.removeprefix(prefix)
-        if found.name.startswith(prefix) and number.isdecimal() and not _is_other_process(int(number)):
-            _remove(found)
+def _remove_leftovers(path: Path) -> None:
+    """Remove the temporary files of `path` whose process was killed; those of other machines stay.
+
+    A directory that had stepped aside for one that never came gets its name back.
+    """
+    for kind in ("tmp", "old"):
+        prefix = f".{path.name}.{kind}-{platform.node()}-"
+        for found in path.parent.iterdir():
+            number = found.name.removeprefix(prefix)
+            if not found.name.startswith(prefix) or not number.isdecimal() or _is_other_process(int(number)):
+                continue
+            if kind == "old" and not path.exists():
+                with suppress(OSError):  # another user's, in a folder of all
+                    os.rename(found, path)
+            else:
+                _remove(found)
 
 
 def _is_other_process(number: int) -> bool:

@@ -30,8 +30,8 @@ def atomic_shards(path: Path, count: int, *, needed_bytes: int = 0) -> Iterator[
         for temp in temps:
             fsync(temp)
         for file in old:
-            manifest_path(file).unlink(missing_ok=True)
             file.unlink()
+            manifest_path(file).unlink(missing_ok=True)  # later: a set that opens has its manifest
         fsync(path.parent)
         for temp, final in zip(temps[1:], finals[1:], strict=True):
             os.replace(temp, final)

@@ -1,7 +1,7 @@
 """Writes a Source as one GGUF file, or as shards, that llama.cpp loads, a tensor at a time."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -28,6 +28,8 @@ from quant.models import ModelConfig, expected_tensors
 from quant.present import present
 from quant.source import Source
 
+Seal = Callable[[Path, TensorHashes], None]
+
 _ADD = {
     bool: gguf.GGUFWriter.add_bool,
     int: gguf.GGUFWriter.add_uint32,
@@ -45,6 +47,7 @@ def write_gguf(
     metadata: Mapping[str, Written] | None = None,
     progress: Progress | None = None,
     max_shard_bytes: int | None = None,
+    seal: Seal | None = None,
 ) -> TensorHashes:
     """Writes `path` whole or not at all; returns the sha256 of each tensor under its canonical name.
 
@@ -52,6 +55,7 @@ def write_gguf(
     name              general.name
     metadata          more keys, see `gguf_general`; they go before those that follow from the model
     max_shard_bytes   of tensors in a file: the files are then NAME-00001-of-0000N.gguf, as gguf-split makes them
+    seal              called with the first file, whole under its temporary name, and the hashes
     raises            InputError where GGUF has no type for a format or no word for the tokenizer, or `path` cannot be
                       written
     """
@@ -66,6 +70,8 @@ def write_gguf(
         with atomic_file(path, replaces=is_gguf, needed_bytes=needed_bytes) as temp:
             _write_file(temp, config, metadata, {}, entries, arrays)
             next(arrays, None)  # the last tensor's progress is told when another is asked for
+            if seal is not None:
+                seal(temp, hashes)
     else:
         counts = shard_sizes([entry.padded_bytes for entry in entries], max_shard_bytes)
         with atomic_shards(path, len(counts), needed_bytes=needed_bytes) as temps:
@@ -73,6 +79,8 @@ def write_gguf(
                 split = {"split.no": number, "split.count": len(counts), "split.tensors.count": len(entries)}
                 _write_file(temp, config, {} if number else metadata, split, shard, arrays)
             next(arrays, None)
+            if seal is not None:
+                seal(temps[0], hashes)
     return hashes
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from quant.artifacts.gguf_shards import first_shard
+from quant.artifacts.next_manifest import settle
 from quant.artifacts.tensor_hash import TensorHashes
-from quant.atomic import atomic_file
 from quant.calibrated import Calibration, ExpertTokens, TextCalibration
 from quant.errors import InputError
 from quant.json_data import JsonData, JsonRow
@@ -34,6 +34,12 @@ def manifest_path(artifact: Path) -> Path:
     if artifact.suffix != ".gguf":
         return artifact / MANIFEST
     return artifact.with_name(f"{first_shard(artifact).name}.{MANIFEST}")
+
+
+def current_manifest(artifact: Path) -> Path:
+    """As `manifest_path`, after a run that was killed before its manifest got its name."""
+    path = manifest_path(artifact)
+    return settle(first_shard(artifact), path) if artifact.suffix == ".gguf" else path
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +138,13 @@ def build_manifest(
     )
 
 
-def write_manifest(path: Path, manifest: Manifest) -> None:
-    with atomic_file(path) as temp:
-        text = json.dumps(manifest.to_json(), indent=1, default=str)  # YAML reads some words as dates
-        temp.write_text(text + "\n")
+def manifest_text(manifest: Manifest) -> str:
+    return json.dumps(manifest.to_json(), indent=1, default=str) + "\n"  # YAML reads some words as dates
 
 
 def read_manifest(artifact: Path) -> Manifest | None:
     """The manifest of an artifact, or None if it has none. raises InputError if it is damaged"""
-    path = manifest_path(artifact)
+    path = current_manifest(artifact)
     if not path.is_file():
         return None
     document = read_json(path)

@@ -7,9 +7,11 @@ from quant.artifacts import gguf_writer, hf_writer
 from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_general import general_metadata
 from quant.artifacts.gguf_shards import shards_named
-from quant.artifacts.manifest import MANIFEST, ManifestSource, build_manifest, manifest_path, write_manifest
+from quant.artifacts.manifest import MANIFEST, ManifestSource, build_manifest, manifest_path, manifest_text
+from quant.artifacts.next_manifest import settle, write_next
 from quant.artifacts.output import choose_output, is_artifact_dir
 from quant.artifacts.progress import Progress
+from quant.artifacts.tensor_hash import TensorHashes
 from quant.atomic import atomic_dir
 from quant.job import Output
 from quant.quantize import QuantizedSource
@@ -21,7 +23,7 @@ from quant.stage import Stage
 def write_artifact(model: QuantizedSource, progress: Progress | None = None) -> Path:
     """Writes the model to its job's output; returns the path of the artifact, which for shards is the first.
 
-    The manifest is written last: an artifact that has one is whole.
+    A GGUF file's manifest is written before the file gets its name, so none is without its own: `next_manifest`.
     progress   called with bytes done, bytes in all, tensor name
     raises     InputError, and leaves nothing half-written
     """
@@ -66,18 +68,28 @@ def _write_gguf(source: Source, output: Output, origin: _Origin, progress: Progr
     source = F32Vectors(source)
     entry = origin.entry()  # before the output is written, which may be the source's own file
     calibration = None if origin.stage is None else origin.stage.key.calibration
-    hashes = gguf_writer.write_gguf(
+
+    def seal(temp: Path, hashes: TensorHashes) -> None:
+        manifest = build_manifest(source, entry, hashes, origin.recipe, "gguf", origin.stage)
+        write_next(temp, manifest_path(_written(output, temp)), manifest_text(manifest))
+
+    gguf_writer.write_gguf(
         source,
         output.path,
         name=_model_name(origin.source.spec),
         metadata=general_metadata(origin.source, origin.recipe, calibration),
         progress=progress,
         max_shard_bytes=output.max_shard_bytes,
+        seal=seal,
     )
     written = output.path if output.max_shard_bytes is None else shards_named(output.path)[0]
-    manifest_path(written).unlink(missing_ok=True)  # an old one describes the file that is gone
-    write_manifest(manifest_path(written), build_manifest(source, entry, hashes, origin.recipe, "gguf", origin.stage))
+    settle(written, manifest_path(written))
     return written
+
+
+def _written(output: Output, temp: Path) -> Path:
+    """The name that a temporary file will get; shards have their own name already, in another folder."""
+    return output.path if output.max_shard_bytes is None else output.path.with_name(temp.name)
 
 
 def _write_hf(source: Source, output: Output, origin: _Origin, progress: Progress | None) -> Path:
@@ -87,7 +99,7 @@ def _write_hf(source: Source, output: Output, origin: _Origin, progress: Progres
     with atomic_dir(output.path, replaces=is_artifact_dir, needed_bytes=needed_bytes) as folder:
         hashes = hf_writer.write_hf(source, folder, packing=packing, progress=progress)
         manifest = build_manifest(source, origin.entry(), hashes, origin.recipe, "hf", origin.stage)
-        write_manifest(folder / MANIFEST, manifest)
+        (folder / MANIFEST).write_text(manifest_text(manifest))
     return output.path
 
 

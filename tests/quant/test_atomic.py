@@ -126,10 +126,52 @@ def test_directory_comes_back_when_the_rename_fails(tmp_path, monkeypatch):
             raise OSError(errno.EIO, "Input/output error")
         rename(source, target)
 
+    monkeypatch.setattr(atomic, "_exchange", lambda one, other: False)
     monkeypatch.setattr(atomic.os, "rename", fails_for_temp)
     with pytest.raises(InputError, match="Input/output error"), atomic_dir(out, replaces=lambda path: True) as temp:
         (temp / "mark").write_text("new")
     assert (out / "mark").read_text() == "old" and names(tmp_path) == ["out"]
+
+
+def replace_and_die(out, at, can_exchange):
+    """In a process of its own that ends without a cleanup before its `at`-th rename, exchange or removal."""
+    child = os.fork()
+    if child == 0:
+        calls = iter(range(1, at + 1))
+
+        def counted(call):
+            return lambda *args, **more: os._exit(9) if next(calls, at) == at else call(*args, **more)
+
+        atomic._exchange = counted(atomic._exchange) if can_exchange else lambda one, other: False
+        atomic.os.rename, atomic.shutil.rmtree = counted(os.rename), counted(atomic.shutil.rmtree)
+        with atomic_dir(out, replaces=Path.is_dir) as temp:
+            (temp / "mark").write_text("new")
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="exchanges names as Linux does")
+@pytest.mark.parametrize("at, found", [(1, "old"), (2, "new"), (3, "new")])
+def test_a_directory_that_is_replaced_is_never_gone(tmp_path, at, found):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mark").write_text("old")
+    assert replace_and_die(out, at, can_exchange=True) == (9 if at < 3 else 0)
+    assert (out / "mark").read_text() == found
+    with atomic_dir(out, replaces=Path.is_dir) as temp:
+        (temp / "mark").write_text("newest")
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("at, found", [(1, "old"), (2, "old"), (3, "new")])
+def test_a_directory_that_stepped_aside_comes_back_in_the_next_run(tmp_path, at, found):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mark").write_text("old")
+    assert replace_and_die(out, at, can_exchange=False) == 9
+    with pytest.raises(RuntimeError), atomic_dir(out, replaces=Path.is_dir):
+        raise RuntimeError
+    assert (out / "mark").read_text() == found and names(tmp_path) == ["out"]
 
 
 def test_directory_failure_leaves_nothing(tmp_path):

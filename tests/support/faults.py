@@ -21,6 +21,8 @@ from pathlib import Path
 
 from support.sample_records import make_record
 
+from quant.artifacts import read_manifest
+
 SOURCE = Path(__file__).with_name("faults.c")
 CALIBRATED = ("--samples", "2", "--seq-len", "64")
 # One recipe per method and container.
@@ -107,8 +109,11 @@ def digests(folder: Path) -> dict[str, str]:
 def whole_or_absent(out: Path, golden: Path) -> str | None:
     """A file under its own name is whole; others are temporary, and their names begin with a dot.
 
-    A GGUF file and its manifest are two files, so a kill between their renames leaves the model alone.
+    A GGUF model that is there has its own manifest, which gets its name now if the kill came before that.
     """
+    for model in out.glob("*.gguf"):
+        if read_manifest(model) is None:
+            return f"{model.name} has no manifest"
     found = {name: digest for name, digest in digests(out).items() if not name.startswith(".")}
     wrong = sorted(found.items() - digests(golden).items())
     is_part = (out / "model").is_dir() and found != digests(golden)

@@ -21,6 +21,15 @@ int64_t fp32_chains(int64_t repeats) {
                               [&](__m512 sum) { return _mm512_fmadd_ps(sum, a, b); });
 }
 
+int64_t int16_chains(int64_t repeats) {
+    __m512i a = _mm512_set1_epi16(3);
+    const __m512i b = _mm512_set1_epi16(5);
+    return run_chains<chains>(_mm512_setzero_si512(), repeats, 32 * 2, [&](__m512i sum) {
+        asm volatile("" : "+v"(a));
+        return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
+    });
+}
+
 }  // namespace qk::roofline::avx512
 
 #include "simd/close.h"

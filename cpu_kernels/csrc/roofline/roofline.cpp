@@ -24,12 +24,13 @@ constexpr Impl<PeakKernel> int8_impls[] = {
     {Isa::scalar, bit(Isa::scalar), {scalar::int8_chains}},
 };
 
-// Without VNNI a product of words is two instructions for twice the numbers of one of fp32: as fast.
 constexpr Impl<PeakKernel> int16_impls[] = {
 #if QK_X86_KERNELS
     {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), {avx512_vnni::int16_chains}},
+    {Isa::avx512, bit(Isa::avx512), {avx512::int16_chains}},
+    {Isa::avx2, bit(Isa::avx2), {avx2::int16_chains}},
 #endif
-    QK_IMPLS(QK_KERNEL, fp32_chains),
+    {Isa::scalar, bit(Isa::scalar), {scalar::fp32_chains}},
 };
 
 constexpr Impl<PeakKernel> bf16_impls[] = {

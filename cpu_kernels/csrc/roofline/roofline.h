@@ -29,7 +29,7 @@ std::span<const Impl<PeakKernel>> fp32_table();
 // Each returns the best of several runs within so many seconds, the peaks within about 0.3, and throws
 // std::invalid_argument on bad `threads`.
 double read_bandwidth(int64_t threads, double seconds);  // bytes/s of a buffer far larger than the caches
-double int8_peak(int64_t threads);       // operations/s
+double int8_peak(int64_t threads);       // operations/s; on AVX2 those of sums in 16 bits, the fastest there are
 double int16_peak(int64_t threads);      // operations/s
 double bf16_peak(int64_t threads);       // operations/s; without such products those of fp32, which run instead
 double fp32_peak(int64_t threads);       // operations/s
@@ -43,7 +43,9 @@ double fp32_peak(int64_t threads);       // operations/s
 QK_DECLARE(scalar)
 QK_DECLARE(avx2)
 #undef QK_DECLARE
+namespace avx2 { int64_t int16_chains(int64_t repeats); }
 namespace avx512 {
+int64_t int16_chains(int64_t repeats);
 uint64_t read(const uint8_t* data, int64_t size);
 int64_t fp32_chains(int64_t repeats);
 }  // namespace avx512

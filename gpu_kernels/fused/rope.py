@@ -11,8 +11,12 @@ s // page_size, and slot -1 takes nothing: the padding of a batch.
 source  Su et al. 2021, arXiv:2104.09864, eq. 34; halves as in GPT-NeoX, interleaved as in GPT-J
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
+
+Index = tuple[Tensor, ...]
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 NO_SLOT = -1
@@ -50,7 +54,37 @@ def cache_rows(cache: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
     return taken // cache.shape[1], taken % cache.shape[1]
 
 
-def check_rotation(op: str, positions: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, num_tokens: int) -> None:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Indices of the numbers that a cache takes.
+
+    rows    of the new [T, G, ...]
+    places  in the cache [num_pages, page_size, G, ...]
+    """
+
+    rows: Index
+    places: Index
+
+
+def written_rows(cache: Tensor, slots: Tensor) -> Written:
+    """slots [T], or [T, G] if each head has its own"""
+    if slots.dim() == 1:
+        return Written((slots >= 0,), cache_rows(cache, slots))
+    token, head = (slots >= 0).nonzero(as_tuple=True)
+    taken = slots[token, head].long()
+    return Written((token, head), (taken // cache.shape[1], taken % cache.shape[1], head))
+
+
+def check_rotation(
+    op: str,
+    positions: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    slots: Tensor,
+    num_tokens: int,
+    num_heads: int | None = None,
+) -> None:
+    """num_heads: slots may be [T, num_heads], too"""
     for name, tensor, dtypes in (
         ("positions", positions, (torch.int32, torch.int64)),
         ("slots", slots, (torch.int32, torch.int64)),
@@ -60,7 +94,8 @@ def check_rotation(op: str, positions: Tensor, cos: Tensor, sin: Tensor, slots: 
         if tensor.dtype not in dtypes:
             raise TypeError(f"{op}: got {name} {tensor.dtype}, expected {' or '.join(map(str, dtypes))}")
     for name, tensor in (("positions", positions), ("slots", slots)):
-        if list(tensor.shape) != [num_tokens]:
+        of_heads = name == "slots" and num_heads is not None and list(tensor.shape) == [num_tokens, num_heads]
+        if list(tensor.shape) != [num_tokens] and not of_heads:
             raise ValueError(f"{op}: got {name} {list(tensor.shape)}, expected [{num_tokens}]")
     if cos.dim() != 2 or cos.shape != sin.shape or not cos.is_contiguous() or not sin.is_contiguous():
         raise ValueError(f"{op}: got cos {list(cos.shape)} and sin {list(sin.shape)}, expected [P, R / 2] alike, dense")

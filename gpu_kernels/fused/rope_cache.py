@@ -1,7 +1,7 @@
 """Queries and keys rotated, keys and values written to their pages (in FP8 where the cache is), in one launch.
 
 query'[t]       = rotate(query[t])                                                    rope.py
-key_cache[s]    = rotate(key[t]), value_cache[s] = value[t]                           s = slots[t]
+key_cache[s]    = rotate(key[t]), value_cache[s] = value[t]                           s = slots[t], or slots[t, h]
 in FP8          = (rotate(key[t]) / key_scale[h]) as e4m3, saturated; values alike    real = scale * code
 """
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gpu_kernels.dispatch import implementation
-from gpu_kernels.fused.rope import cache_rows, check_heads, check_rotation, rotate_ref
+from gpu_kernels.fused.rope import check_heads, check_rotation, rotate_ref, written_rows
 
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448.0
@@ -26,7 +26,8 @@ class Operands:
     query, key, value  [T, H, D], [T, G, D], [T, G, E] float16, bfloat16 or float32, the last axis dense
     key_cache          [num_pages, page_size, G, D] of the key's type or FP8 e4m3, dense last axis; value_cache alike
     positions          [T] int32 or int64, rows of cos and sin
-    slots              [T] int32 or int64: where each token goes, -1: nowhere; no two alike
+    slots              [T] int32 or int64: where each token goes, -1: nowhere; no two alike. [T, G]: where it goes in
+                       each head of keys and values; no two alike in one head
     cos, sin           [P, R / 2] float32, R <= D
     key_scale          [G] or [1] float32 where the cache is FP8; value_scale alike
     raises             TypeError, ValueError (shapes, strides, scales), NotImplementedError (sizes)
@@ -47,7 +48,7 @@ class Operands:
 
     def __post_init__(self) -> None:
         op, query, key, value, cos = "rope_cache", self.query, self.key, self.value, self.cos
-        check_rotation(op, self.positions, cos, self.sin, self.slots, len(query))
+        check_rotation(op, self.positions, cos, self.sin, self.slots, len(query), key.shape[1])
         for name, tensor in (("query", query), ("key", key), ("value", value)):
             check_heads(op, name, tensor, len(query), query.device)
         if key.shape[2] != query.shape[2] or value.shape[1] != key.shape[1] or not key.shape[1]:
@@ -76,6 +77,11 @@ class Operands:
             if scale is not None and (scale.dtype != torch.float32 or list(scale.shape) not in ([1], [new.shape[1]])):
                 got = f"{name}_scale {scale.dtype} {list(scale.shape)}"
                 raise ValueError(f"{op}: got {got}, expected float32 [1] or [{new.shape[1]}]")
+
+    @property
+    def has_head_slots(self) -> bool:
+        """Whether each head of keys and values has a slot of its own."""
+        return self.slots.dim() == 2
 
     def written(self) -> Iterator[tuple[str, Tensor, Tensor, Tensor | None]]:
         """("key" or "value", the new heads, their cache, its scale)"""
@@ -120,8 +126,8 @@ def rope_cache_reference(operands: Operands, rotated: Tensor) -> None:
     heads = operands.query, operands.key, operands.value
     turned, *exact = rope_cache_ref(*heads, *angles, interleaved=operands.interleaved)
     rotated.copy_(turned)
-    taken = operands.slots >= 0
     for (_, _, cache, scale), new in zip(operands.written(), exact, strict=True):
         if scale is not None:
             new = (new / scale.double()[:, None]).clamp(-FP8_MAX, FP8_MAX)
-        cache[cache_rows(cache, operands.slots)] = new[taken].float().to(cache.dtype)
+        written = written_rows(cache, operands.slots)
+        cache[written.places] = new[written.rows].float().to(cache.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpu_kernels.fused.rope import rotation_error
+from gpu_kernels.fused.rope import rotation_error, written_rows
 from gpu_kernels.fused.rope_cache import FP8, FP8_MAX, Operands, rope_cache, rope_cache_ref
 from gpu_kernels.fused.rope_cache_triton import launches
 from gpu_kernels.launch import Launch
@@ -31,10 +31,12 @@ class Sizes:
     fp8: bool = False
     interleaved: bool = False
     scales: int = 1  # 1: per tensor, G: per head
+    head_slots: bool = False
 
     def __str__(self) -> str:
         heads = f"T={self.T} H={self.H} G={self.G} D={self.D} E={self.E} R={self.R}"
         forms = {"fp8 cache": self.fp8, "per head": self.fp8 and self.scales > 1, "interleaved": self.interleaved}
+        forms |= {"slots per head": self.head_slots}
         return " ".join([heads, dtype_name(self.dtype), *(form for form, holds in forms.items() if holds)])
 
 
@@ -46,6 +48,8 @@ ODD = [
     Sizes(5, 18, 17, 16, 16, 16, fp8=True, scales=17),
     Sizes(3, 4, 2, 24, 8, 6, interleaved=True),
     Sizes(3, 4, 2, 24, 8, 24, interleaved=True, fp8=True),
+    Sizes(5, 18, 17, 16, 16, 16, head_slots=True),
+    Sizes(3, 8, 2, 64, 64, 64, fp8=True, scales=2, head_slots=True),
 ]
 
 
@@ -81,9 +85,13 @@ def _operands(sizes: Sizes, device: str) -> dict[str, Any]:
     T, G, last = sizes.T, sizes.G, sizes.D + sizes.E
     both = draw.normal(T, G, last, dtype=sizes.dtype)
     num_pages = T // PAGE_SIZE + 2
-    slots = torch.randperm(num_pages * PAGE_SIZE, generator=torch.Generator().manual_seed(0))[:T].to(device)
+    order = torch.Generator().manual_seed(0)
+    rows = [torch.randperm(num_pages * PAGE_SIZE, generator=order)[:T] for _ in range(G if sizes.head_slots else 1)]
+    slots = (torch.stack(rows, dim=1) if sizes.head_slots else rows[0]).to(device)  # [T, G] or [T]
     if T > 1 and device != "meta":
         slots[T // 2] = -1
+    if sizes.head_slots and device != "meta":
+        slots[0, 0] = -1  # of one head alone
     cache_dtype = FP8 if sizes.fp8 else sizes.dtype
     pages = [torch.full((num_pages, PAGE_SIZE, G, size), SENTINEL, device=device) for size in (sizes.D, sizes.E)]
     frequencies = 10000.0 ** -(torch.arange(0, sizes.R, 2, device=device) / sizes.R)
@@ -116,14 +124,13 @@ def _reference(interleaved: bool, **o: Any) -> list[tuple[Tensor, Tensor]]:
     found = [(query, rotation_error(o["query"], *angles, interleaved))]
     key_error = rotation_error(o["key"], *angles, interleaved)
     for name, new, error in (("key", key, key_error), ("value", value, torch.zeros_like(value))):
-        cache, scale, taken = o[f"{name}_cache"], o[f"{name}_scale"], o["slots"] >= 0
+        cache, scale, written = o[f"{name}_cache"], o[f"{name}_scale"], written_rows(o[f"{name}_cache"], o["slots"])
         if scale is not None:
             # The quotient rounds once more.
             scale = scale.double()[:, None]
             new, error = (new / scale).clamp(-FP8_MAX, FP8_MAX), error / scale + 2**-24 * (new / scale).abs()
-        where = o["slots"][taken] // PAGE_SIZE, o["slots"][taken] % PAGE_SIZE
         expected, bound = cache.double(), torch.zeros(cache.shape, dtype=torch.float64, device=cache.device)
-        expected[where], bound[where] = new[taken], error[taken]
+        expected[written.places], bound[written.places] = new[written.rows], error[written.rows]
         found.append((expected, bound))
     return found
 

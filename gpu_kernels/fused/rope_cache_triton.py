@@ -2,7 +2,7 @@
 
 Split    one program a token and a block of heads, first those of the query, then those of key and value together.
 Program  reads its heads once, and the token's row of cos and sin, which all of its programs find in the L1 or L2.
-Edges    a token without a slot is rotated and not written.
+Edges    a token without a slot is rotated and not written. All heads of a token take one slot, or each takes its own.
 """
 
 import torch
@@ -66,6 +66,7 @@ def launches(operands: Operands, rotated: Tensor, arch: int) -> list[Launch]:
         "stride_vs": _scale_stride(operands.value_scale),
         "stride_p": operands.positions.stride(0),
         "stride_s": operands.slots.stride(0),
+        "stride_sh": operands.slots.stride(1) if operands.has_head_slots else 0,
         "D": D,
         "E": E,
         "HALF": half,
@@ -152,6 +153,7 @@ def rope_cache_kernel(
     stride_vs,
     stride_p,
     stride_s,
+    stride_sh,
     # tile shape
     D: tl.constexpr,
     E: tl.constexpr,
@@ -184,11 +186,10 @@ def rope_cache_kernel(
             b_rest = tl.load(p_x[:, None] + o_rest[None, :], mask=m_h[:, None] & m_rest, other=0.0)
             tl.store(p_y[:, None] + o_rest[None, :], b_rest, mask=m_h[:, None] & m_rest)  # [HEADS, BLOCK_REST]
     else:
-        slot = tl.load(slots_ptr + i_t * stride_s).to(tl.int64)
-        i_page, i_place = slot // page_size, slot % page_size
-        o_g = (i_block - num_query_blocks) * HEADS + tl.arange(0, HEADS)
-        m_g = o_g < tl.where(slot >= 0, num_heads, 0)
-        o_g = o_g.to(tl.int64)
+        o_g = ((i_block - num_query_blocks) * HEADS + tl.arange(0, HEADS)).to(tl.int64)
+        b_slot = tl.load(slots_ptr + i_t * stride_s + o_g * stride_sh, mask=o_g < num_heads, other=-1).to(tl.int64)
+        m_g = b_slot >= 0
+        o_page, o_place = b_slot // page_size, b_slot % page_size  # [HEADS]
         b_key_scale, b_value_scale = tl.zeros((HEADS, 1), dtype=tl.float32), tl.zeros((HEADS, 1), dtype=tl.float32)
         if key_scale_ptr is not None:
             b_key_scale = tl.load(key_scale_ptr + o_g * stride_ks, mask=m_g, other=1.0)[:, None]
@@ -196,7 +197,7 @@ def rope_cache_kernel(
             b_value_scale = tl.load(value_scale_ptr + o_g * stride_vs, mask=m_g, other=1.0)[:, None]
 
         p_k = key_ptr + i_t * stride_kt + o_g * stride_kh
-        p_kc = key_cache_ptr + i_page * stride_kcp + i_place * stride_kct + o_g * stride_kch
+        p_kc = key_cache_ptr + o_page * stride_kcp + o_place * stride_kct + o_g * stride_kch
         b_first, b_second, o_first, o_second = rotate_pairs(p_k, p_cos, p_sin, m_g, HALF, BLOCK_HALF, INTERLEAVED)
         m_pairs = m_g[:, None] & m_pair
         store_cached(p_kc[:, None] + o_first[None, :], b_first, b_key_scale, m_pairs, HAS_CONVERSION)
@@ -208,6 +209,6 @@ def rope_cache_kernel(
         o_e = tl.arange(0, BLOCK_E)
         m_e = m_g[:, None] & (o_e < E)[None, :]
         p_v = value_ptr + i_t * stride_vt + o_g * stride_vh
-        p_vc = value_cache_ptr + i_page * stride_vcp + i_place * stride_vct + o_g * stride_vch
+        p_vc = value_cache_ptr + o_page * stride_vcp + o_place * stride_vct + o_g * stride_vch
         b_value = tl.load(p_v[:, None] + o_e[None, :], mask=m_e, other=0.0).to(tl.float32)  # [HEADS, BLOCK_E]
         store_cached(p_vc[:, None] + o_e[None, :], b_value, b_value_scale, m_e, HAS_CONVERSION)

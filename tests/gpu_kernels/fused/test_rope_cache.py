@@ -101,6 +101,11 @@ REFUSED = {
     "float positions": (lambda o: dict(positions=o["positions"].float()), TypeError, "got positions torch.float32"),
     "half cos": (lambda o: dict(cos=o["cos"].half()), TypeError, "got cos torch.float16"),
     "slots of another T": (lambda o: dict(slots=o["slots"][:2]), ValueError, r"got slots \[2\], expected \[3\]"),
+    "slots of other heads": (
+        lambda o: dict(slots=o["slots"][:, None].expand(3, 3)),
+        ValueError,
+        r"got slots \[3, 3\], expected \[3\]",
+    ),
     "key of another D": (lambda o: dict(key=o["key"][..., :23]), ValueError, r"expected \[T, H, D\], \[T, G, D\] and"),
     "wide cos": (
         lambda o: dict(cos=torch.zeros(6, 13), sin=torch.zeros(6, 13)),

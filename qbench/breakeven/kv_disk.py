@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qbench.breakeven.first_layers import FirstLayers
 from qbench.breakeven.prefill import SIZES, prompt_of
 from qbench.breakeven.question import Question, Settings, question
 from qbench.breakeven.verdict import Answer, Point
@@ -17,6 +16,7 @@ from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.engine import Engine, EngineOptions, Request, StoreOptions, store_opener
 from qbench.runtime.tiers.aligned import drop_from_page_cache
 from qbench.runtime.tiers.block_store import BlockStore
+from qbench.sources.first_layers import FirstLayers
 from qbench.statistics import speed_ratio
 from quant.errors import InputError
 from quant.kv import KV_FORMATS

@@ -37,6 +37,21 @@ class Described(JsonData):
     facts: Facts
 
 
+@dataclass(frozen=True, slots=True)
+class StreamedPass(JsonData):
+    """Seconds of one forward pass of a model within a memory limit.
+
+    compute_s   without the waits for weights
+    disk_s      during which the disk reads
+    """
+
+    step_s: float
+    compute_s: float
+    wait_s: float
+    disk_s: float
+    disk_bytes: int
+
+
 class TimedModel:
     """A model and a cache that holds some tokens: passes over others after them, timed again and again."""
 
@@ -76,6 +91,22 @@ class TimedModel:
             self.run(some, self.cache)
         self.wait()
         return self.clock() - start
+
+    def streamed_passes(self, tokens: list[list[int]]) -> list[StreamedPass]:
+        """Each forward pass over one of these tokens of each sequence, after those that are held.
+
+        tokens   [B, T] of the batch that is held; of a model within a memory limit
+        """
+        self.cache.truncate(self.depth)
+        streamer = self.model.weights.streamer
+        found = []
+        for one in torch.tensor(tokens).split(1, dim=1):
+            start, before = self.clock(), streamer.times
+            self.run(one, self.cache)
+            seconds, after = self.clock() - start, streamer.times
+            wait, disk = after.waited_s - before.waited_s, after.busy_s - before.busy_s
+            found.append(StreamedPass(seconds, seconds - wait, wait, disk, after.read_bytes - before.read_bytes))
+        return found
 
 
 class TimedSubject(TimedModel):

@@ -1,11 +1,13 @@
 """The time of a decode step under a placement: one formula, which the solver minimizes and tests evaluate.
 
     disk     = bytes that are read from it / its bandwidth
-    compute  = products of all weights + reads of all keys and values
-    step     = max(disk, compute + processor time of the reads) + latency of a read, if there is any
+    compute  = all layers and the head, as if all weights were in memory
+    experts  = bytes of routed experts that are read / the bandwidth
+    step     = max(disk, compute + processor time of the reads) + experts
 
 The reads of the next layers overlap the computation of this one, in memory for the largest streamed unit and the
 requests in flight. Threads share the cores with the reads, so that their processor time counts as computation.
+`pipeline` predicts the time of the placement that is chosen, whose overlap is not whole.
 
 source   FlexGen, arXiv:2303.06865, section 4.3: the slowest of the overlapped parts is the time of a layer
 """
@@ -88,19 +90,6 @@ class Placed:
     expert_share: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class StepTime(JsonData):
-    """Seconds of a step and its parts; overlap_s: computation during which the disk reads"""
-
-    disk_s: float
-    compute_s: float
-    read_cpu_s: float
-    latency_s: float
-    overlap_s: float
-    step_s: float
-    disk_bytes: float
-
-
 def memory_of(costs: Costs, placed: Placed) -> float:
     """Bytes that a placement takes."""
     held = sum(kind.held_bytes * count for kind, count in zip(costs.kinds, placed.counts, strict=True))
@@ -119,19 +108,19 @@ def ring_of(costs: Costs, counts: Sequence[int]) -> float:
     return max(streamed) + costs.ahead_bytes if streamed else 0.0
 
 
-def step_time(costs: Costs, placed: Placed) -> StepTime:
-    pairs = list(zip(costs.kinds, placed.counts, strict=True))
-    num_bytes = sum(kind.read_bytes * (kind.count - count) for kind, count in pairs)
-    if costs.experts is not None:
-        num_bytes += costs.experts.read_bytes * (1 - placed.expert_share)
-    disk, compute = num_bytes / costs.disk.bytes_s, sum(kind.compute_s * kind.count for kind in costs.kinds)
-    read_cpu, latency = costs.disk.cpu_s * num_bytes, costs.disk.latency_s if num_bytes else 0.0
-    return StepTime(
-        disk_s=disk,
-        compute_s=compute,
-        read_cpu_s=read_cpu,
-        latency_s=latency,
-        overlap_s=min(disk, compute + read_cpu),
-        step_s=max(disk, compute + read_cpu) + latency,
-        disk_bytes=num_bytes,
-    )
+def step_seconds(costs: Costs, placed: Placed) -> float:
+    """Seconds of a step, which the solver makes small. Routed experts are read when they are chosen: no overlap."""
+    read, routed = read_bytes(costs, placed), expert_bytes(costs, placed)
+    compute = sum(kind.compute_s * kind.count for kind in costs.kinds)
+    busy = compute + costs.disk.cpu_s * read
+    return max(read / costs.disk.bytes_s, busy) + routed / costs.disk.bytes_s
+
+
+def read_bytes(costs: Costs, placed: Placed) -> float:
+    """From the disk per step, without experts."""
+    return sum(kind.read_bytes * (kind.count - count) for kind, count in zip(costs.kinds, placed.counts, strict=True))
+
+
+def expert_bytes(costs: Costs, placed: Placed) -> float:
+    """Of routed experts, from the disk per step."""
+    return 0.0 if costs.experts is None else costs.experts.read_bytes * (1 - placed.expert_share)

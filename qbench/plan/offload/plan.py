@@ -2,21 +2,26 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from statistics import median
 
 from qbench.measure.host.machine import available_cores
-from qbench.plan.offload.costs import Costs, Placed, StepTime, ring_of, step_time
+from qbench.plan.offload.costs import Costs, Placed, ring_of
+from qbench.plan.offload.layer_times import LayerTimes
+from qbench.plan.offload.pipeline import StepTime, pipeline_time
 from qbench.plan.offload.sizes import Sizes
 from qbench.plan.offload.solve import least_memory, solve
-from qbench.plan.offload.tiers import Tiers, measure_rates, product_seconds
+from qbench.plan.offload.tiers import Tiers, measure_disk, product_seconds
 from qbench.plan.plan import planned_context
 from qbench.plan.runtime import runtime_bytes, small_like
 from qbench.run_options import RunOptions
 from qbench.runtime.memory import MemoryPredictor
 from qbench.runtime.offload.budget import MARGIN_BYTES, MEBI
+from qbench.runtime.offload.placement import split_experts
 from qbench.runtime.offload.stream_file import stream_path
 from qbench.runtime.offload.units import streamable_units
 from qbench.sources import open_source
+from qbench.speed.speed_worker import StreamedPass
 from qbench.speed.timed_process import speed_process
 from quant.errors import InputError
 from quant.json_data import JsonData
@@ -26,7 +31,7 @@ from quant.present import present
 from quant.source import Source
 
 THROUGHPUT, LATENCY = "throughput", "latency"
-MEASURED_STEPS, MEASURED_ROUNDS = 4, 3
+MEASURED_STEPS, MEASURED_ROUNDS = 6, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class OffloadPlan(JsonData):
     kv_ram_bytes     of keys and values in memory, kv_disk_bytes: on the disk
     expert_share     of the routed experts that stay in memory; None for a model without
     step             seconds of a step by part
-    measured_tok_s, ratio   if it was run: the rate, and predicted over measured
+    measured         the same of a run; measured_tok_s, ratio: its rate, and predicted over measured
     """
 
     model: str
@@ -77,6 +82,7 @@ class OffloadPlan(JsonData):
     expert_share: float | None
     step: StepTime
     predicted_tok_s: float
+    measured: StepTime | None = None
     measured_tok_s: float | None = None
     ratio: float | None = None
 
@@ -94,13 +100,15 @@ def plan_offload(model: str, case: OffloadCase) -> OffloadPlan:
     case = replace(case, context=context)
     units = streamable_units(source, config, "auto")
     predictor = MemoryPredictor(source)
-    rates = measure_rates(_disk(source, case), case.threads or available_cores())
+    disk = measure_disk(_disk(source, case), split_experts(units)[0])
+    layer_times = LayerTimes(source, units, case.threads or available_cores())
     base = runtime_bytes(case.threads, small_like(config)) + MARGIN_BYTES
     best: OffloadPlan | None = None
     least = float("inf")
     for together in _splits(case):
         sizes = Sizes.of(source, predictor, units, context, together)
-        tiers = Tiers(*rates, product_seconds(sizes.linears, together))
+        product_s = product_seconds(sizes.linears, together)
+        tiers = Tiers(disk, product_s, layer_times.overheads(together, context, product_s))
         costs, placed = _solved(sizes, tiers, case.memory_bytes - base - sizes.fixed_bytes)
         if placed is None:
             least = min(least, case.memory_bytes + least_memory(costs) - costs.memory_bytes)
@@ -154,7 +162,7 @@ def _plan(
     model: str, case: OffloadCase, tiers: Tiers, costs: Costs, placed: Placed, sizes: Sizes, base: int
 ) -> OffloadPlan:
     *weights, (kv, num_kv) = zip(costs.kinds, placed.counts, strict=True)
-    step = step_time(costs, placed)
+    step = pipeline_time(*sizes.stages(tiers, costs, placed), costs.disk)
     per_layer = sizes.kv_bytes / kv.count
     return OffloadPlan(
         model=model,
@@ -175,24 +183,30 @@ def _plan(
     )
 
 
-def measured_rate(planned: OffloadPlan) -> float:
-    """Tokens per second of a fresh process under the limit, which holds the context before it decodes.
+def measured_plan(planned: OffloadPlan) -> OffloadPlan:
+    """The plan with the time of a step of a fresh process under the limit, which holds the context before it decodes.
 
     raises   InputError with the process's last words if it dies
     """
     case, together, context = planned.case, planned.together, present(planned.case.context)
-    kv_ram = int(planned.kv_ram_bytes) if planned.kv_disk_bytes else None
     options = RunOptions(
         kv_format=case.kv_format,
         threads=case.threads,
         memory_bytes=case.memory_bytes,
-        kv_ram=kv_ram,
+        kv_ram=int(planned.kv_ram_bytes) if planned.kv_disk_bytes else None,
         prefill_chunk=planned.prefill_chunk,
     )
-    depth = max(0, context - MEASURED_STEPS)
+    steps, rng = min(MEASURED_STEPS, context), Random(0)
     with speed_process(planned.model, options) as process:
-        process.hold([[1] * depth for _ in range(together)], context)
-        tokens = [[1] * MEASURED_STEPS for _ in range(together)]
-        process.seconds(tokens, 1)  # reads the weights that stay
-        taken = [process.seconds(tokens, 1) for _ in range(MEASURED_ROUNDS)]
-    return together * MEASURED_STEPS / median(taken)
+        tokens = [[rng.randrange(process.vocab_size) for _ in range(context)] for _ in range(together)]
+        process.hold([row[: context - steps] for row in tokens], context)
+        last = {"tokens": [row[context - steps :] for row in tokens]}
+        process.call("streamed_passes", last)  # reads the weights that stay
+        passes = [
+            StreamedPass.from_json(one)
+            for _ in range(MEASURED_ROUNDS)
+            for one in process.call("streamed_passes", last)[1:]  # the ring was full before the first
+        ]
+    measured = StepTime(*(median(getattr(one, name) for one in passes) for name in StepTime.__dataclass_fields__))
+    rate = together / measured.step_s
+    return replace(planned, measured=measured, measured_tok_s=rate, ratio=planned.predicted_tok_s / rate)

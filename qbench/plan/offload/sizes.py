@@ -1,15 +1,17 @@
 """Sizes of a model at a context and a batch, and the costs that the solver gets of them."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from qbench.measure.host.machine import available_cores
-from qbench.plan.offload.costs import Costs, Experts, Kind
-from qbench.plan.offload.tiers import Tiers
+from qbench.plan.offload.costs import Costs, DiskRates, Experts, Kind, Placed, expert_bytes
+from qbench.plan.offload.pipeline import Stage
+from qbench.plan.offload.tiers import Tiers, seconds_of
 from qbench.runtime.memory import MemoryPredictor
-from qbench.runtime.offload.placement import AHEAD_BYTES, split_experts
-from qbench.runtime.offload.region import held_size
+from qbench.runtime.offload.placement import AHEAD_BYTES, place, split_experts
+from qbench.runtime.offload.region import Region, held_size
 from qbench.runtime.offload.units import HEAD_UNIT, PlacedLinear, Unit
 from quant.models import EMBEDDING, ModelConfig
 from quant.present import present
@@ -62,31 +64,63 @@ class Sizes:
             kinds=(*self._weights(tiers), kv),
             memory_bytes=memory_bytes,
             ahead_bytes=AHEAD_BYTES,
-            disk=replace(tiers.disk, cpu_s=tiers.disk.cpu_s / available_cores()),
+            disk=of_all_cores(tiers.disk),
             experts=self._experts(),
         )
+
+    def stages(self, tiers: Tiers, costs: Costs, placed: Placed) -> tuple[list[Stage], float]:
+        """Layers and head of a step, placed as the runtime places them, and the bytes of the ring."""
+        always, experts = self._always_and_experts
+        *_, (kv, num_kv) = zip(costs.kinds, placed.counts, strict=True)
+        weights_bytes = costs.memory_bytes - kv.held_bytes * num_kv
+        num_chosen = present(self.config.moe).num_experts_per_token if experts else 1
+        found = place(self.units, Region(list(self.units)), int(weights_bytes), num_chosen)
+        streamed = set(found.streamed)
+        seconds = self._seconds(tiers)
+
+        def stage(unit: Unit | None, compute_s: float, blocked_s: float) -> Stage:
+            if unit is None or unit.name not in streamed:
+                return Stage(0, 0, compute_s, blocked_s)
+            return Stage(unit.size_bytes, held_size(unit), compute_s, blocked_s)
+
+        of_layer = {unit.layer: unit for unit in always}
+        routing = {unit.layer for unit in experts}
+        share = found.expert_bytes / sum(map(held_size, experts)) if experts else 1.0
+        routed_s = expert_bytes(costs, replace(placed, expert_share=share)) / costs.disk.bytes_s
+        spilled_s = kv.read_bytes * (kv.count - num_kv) / kv.count / costs.disk.bytes_s
+        stages = []
+        for layer in range(self.config.num_layers):
+            unit = of_layer.get(layer)
+            routed = routed_s / len(routing) + costs.disk.latency_s if layer in routing and share < 1 else 0.0
+            stages.append(stage(unit, seconds(unit) if unit else tiers.overheads.layer_s, routed + spilled_s))
+        head = of_layer[None]
+        return [*stages, stage(head, seconds(head), 0.0)], found.ring_bytes
+
+    def _seconds(self, tiers: Tiers) -> Callable[[Unit], float]:
+        """Of computation with a unit: its products, and the rest of its layer or of the step."""
+
+        def seconds(unit: Unit) -> float:
+            rest = tiers.overheads.other_s if unit.name == HEAD_UNIT else tiers.overheads.layer_s
+            return max(0.0, seconds_of(unit, tiers.product_s) + rest)
+
+        return seconds
 
     def _weights(self, tiers: Tiers) -> list[Kind]:
         """Equal units that every step reads are one kind."""
         always, _ = self._always_and_experts
-        kinds = Counter(
-            (held_size(unit), unit.size_bytes, product_seconds_of(unit, tiers), unit.name == HEAD_UNIT)
-            for unit in always
-        )
+        seconds = self._seconds(tiers)
+        kinds = Counter((held_size(unit), unit.size_bytes, seconds(unit), unit.name == HEAD_UNIT) for unit in always)
         return [
             Kind("head" if is_head else "layer", count, held, read, compute)
             for (held, read, compute, is_head), count in kinds.items()
         ]
 
     def _kv(self, tiers: Tiers) -> Kind:
-        """Keys and values, a layer's at a time; the products of routed experts count here, too."""
-        _, experts = self._always_and_experts
+        """Keys and values, a layer's at a time; attention to them is in the rest of a layer."""
         layers = self.config.num_layers
         per_layer = self.kv_bytes / layers
-        routed_s = self._routed_share * sum(product_seconds_of(unit, tiers) for unit in experts)
-        read_s = per_layer / tiers.ram_bytes_s + routed_s / layers
         waiting = tiers.disk.latency_s * tiers.disk.bytes_s  # bytes that the disk would read while it begins
-        return Kind("keys and values", layers, per_layer, per_layer + waiting, read_s, needs_ring=False)
+        return Kind("keys and values", layers, per_layer, per_layer + waiting, 0.0, needs_ring=False)
 
     def _experts(self) -> Experts | None:
         _, experts = self._always_and_experts
@@ -103,6 +137,6 @@ class Sizes:
         return 0.0 if moe is None else 1 - (1 - moe.num_experts_per_token / moe.num_experts) ** self.together
 
 
-def product_seconds_of(unit: Unit, tiers: Tiers) -> float:
-    """Seconds of the unit's products with all threads."""
-    return sum(tiers.product_s[linear.format] * linear.size_bytes for linear in unit.linears)
+def of_all_cores(disk: DiskRates) -> DiskRates:
+    """With the processor seconds of all cores together."""
+    return replace(disk, cpu_s=disk.cpu_s / available_cores())

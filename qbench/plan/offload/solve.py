@@ -7,8 +7,8 @@ experts in memory; r, the bytes of the ring; t, the seconds of a step.
     such that   sum_k held_k n_k + E + r <= memory          E >= e * held experts, E >= their least
                 r >= (held_k + ahead) s_k                   for kinds that pass through the ring
                 n_k >= count_k (1 - s_k)
-                t >= bytes / bandwidth                      bytes = sum_k read_k (count_k - n_k) + read (1 - e)
-                t >= compute + processor seconds * bytes
+                t >= bytes / bandwidth + experts            bytes = sum_k read_k (count_k - n_k)
+                t >= compute + processor seconds * bytes + experts        experts = their read (1 - e) / bandwidth
 
 Equal units are one integer and not many binaries: placements that differ by names alone would all be tried.
 """
@@ -101,15 +101,15 @@ class _Program:
 
     def _times(self) -> Iterator[Row]:
         """t - (seconds per byte) * bytes >= seconds in any case, of the disk and of the processor"""
-        costs = self.costs
-        all_bytes = sum(kind.read_bytes * kind.count for kind in costs.kinds)
-        all_bytes += costs.experts.read_bytes if costs.experts else 0.0
+        costs, experts = self.costs, self.costs.experts
+        read = sum(kind.read_bytes * kind.count for kind in costs.kinds)
         compute = sum(kind.compute_s * kind.count for kind in costs.kinds)
+        routed_s = experts.read_bytes / costs.disk.bytes_s if experts else 0.0
         for per_byte, always in ((1 / costs.disk.bytes_s, 0.0), (costs.disk.cpu_s, compute)):
             row = {self.time: 1.0} | {k: per_byte * kind.read_bytes for k, kind in enumerate(costs.kinds)}
-            if costs.experts:
-                row[self.share] = per_byte * costs.experts.read_bytes
-            yield self._row(row), always + per_byte * all_bytes, np.inf
+            if experts:
+                row[self.share] = routed_s
+            yield self._row(row), always + per_byte * read + routed_s, np.inf
 
 
 def _whole(costs: Costs, placed: Placed) -> Placed:

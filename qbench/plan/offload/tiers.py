@@ -1,10 +1,10 @@
-"""The tiers of this machine as a decode step meets them: the disk, the memory, and products of packed weights."""
+"""The tiers of this machine as a decode step meets them: the disk, products of packed weights, and the rest."""
 
 import importlib
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -13,81 +13,91 @@ from typing import ClassVar
 import numpy as np
 
 from qbench.plan.offload.costs import DiskRates
+from qbench.plan.offload.stream_rates import starts_within, stream_rates
 from qbench.runtime.offload.direct_file import DirectFile
 from qbench.runtime.offload.region import reserve
-from qbench.runtime.offload.streamer import CHUNK_BYTES, READERS
-from qbench.runtime.offload.units import PAGE, PlacedLinear
+from qbench.runtime.offload.streamer import CHUNK_BYTES
+from qbench.runtime.offload.units import PAGE, PlacedLinear, Unit, round_up
 from quant.atomic import check_target
 from quant.errors import InputError
 from quant.json_data import JsonData
 
 PROBE_BYTES = 512 << 20  # of a file to read, before the model has its own
-ROUNDS = 3
 WEIGHT_BYTES = 128 << 20  # of the weights that products are timed with: more than a last-level cache
 PRODUCT_S = 0.3  # of each timing
 SMALL_READS = 64
 
 
 @dataclass(frozen=True, slots=True)
+class Overheads(JsonData):
+    """Seconds per step at a batch and a context.
+
+    layer_s   of a layer beyond its products
+    other_s   of everything else beyond the head's product
+    """
+
+    layer_s: float
+    other_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tiers(JsonData):
     """Measured rates.
 
-    disk         processor seconds of its reads are of one core
-    ram_bytes_s  reads by all threads
-    product_s    format -> seconds per byte of packed weight of a product with one batch, by all threads
+    disk       as the streamer reads; processor seconds are of one core
+    product_s  format -> seconds per byte of packed weight of a product with one batch, by all threads
+    overheads  of a step
     """
 
     json_flat: ClassVar[tuple[str, ...]] = ("disk",)
 
     disk: DiskRates
-    ram_bytes_s: float
     product_s: Mapping[str, float]
+    overheads: Overheads
 
 
-def measure_rates(disk: Path, threads: int) -> tuple[DiskRates, float]:
-    """`Tiers.disk` and `Tiers.ram_bytes_s`. disk: a file to read, or a folder that a file may be written to"""
-    bytes_s, cpu_s, latency_s = measure_disk(disk)
-    ram_bytes_s = importlib.import_module("cpu_kernels").measure_read_bandwidth(threads, PRODUCT_S)
-    return DiskRates(bytes_s, latency_s, cpu_s), ram_bytes_s
+def measure_disk(disk: Path, units: Sequence[Unit]) -> DiskRates:
+    """Rates of the streamer, and seconds of a small read; medians of several rounds.
 
-
-def measure_disk(disk: Path) -> tuple[float, float, float]:
-    """Bytes per second, processor seconds per byte, and seconds of a small read; medians of several rounds.
-
+    disk     a file to read, or a folder that a file may be written to
+    units    that every forward pass reads
     raises   InputError for a folder that cannot be written to, and a disk without room for the probe
     """
     if disk.is_file():
-        return _read_rates(disk)
-    check_target(disk / "probe", lambda _: False, PROBE_BYTES)
+        return _read_rates(disk, units)
+    size = max(PROBE_BYTES, *(round_up(unit.size_bytes, CHUNK_BYTES) for unit in units))
+    check_target(disk / "probe", lambda _: False, size)
     with tempfile.NamedTemporaryFile(dir=disk, prefix=".qbench-probe-") as file:
         block = np.random.default_rng(0).bytes(CHUNK_BYTES)
         try:
-            for _ in range(PROBE_BYTES // CHUNK_BYTES):
+            for _ in range(size // CHUNK_BYTES):
                 file.write(block)
             file.flush()
             os.fsync(file.fileno())
         except OSError as error:
-            raise InputError(f"{disk}: cannot write a file of {PROBE_BYTES} bytes: {error.strerror}") from error
-        return _read_rates(Path(file.name))
+            raise InputError(f"{disk}: cannot write a file of {size} bytes: {error.strerror}") from error
+        return _read_rates(Path(file.name), units)
 
 
-def _read_rates(path: Path) -> tuple[float, float, float]:
-    file, size = DirectFile(path), path.stat().st_size
-    most = min(size // PAGE * PAGE, 2 * PROBE_BYTES)
-    spans = [(start, min(CHUNK_BYTES, most - start)) for start in range(0, most, CHUNK_BYTES)]
-    rates, cpu = [], []
-    for _ in range(ROUNDS):
-        before = time.process_time()
-        rates.append(file.bandwidth(spans, READERS))
-        cpu.append((time.process_time() - before) / most)
-    places = np.random.default_rng(0).integers(0, max(1, most // PAGE), SMALL_READS) * PAGE
+def _read_rates(path: Path, units: Sequence[Unit]) -> DiskRates:
+    bytes_s, cpu_s = stream_rates(path, units, starts_within(units, path.stat().st_size))
+    return DiskRates(bytes_s, _latency(path), cpu_s)
+
+
+def _latency(path: Path) -> float:
+    file, num_pages = DirectFile(path), path.stat().st_size // PAGE
     memory, first = reserve(PAGE)
     page, waits = memoryview(memory)[first : first + PAGE], []
-    for place in places.tolist():
+    for place in np.random.default_rng(0).integers(0, max(1, num_pages), SMALL_READS) * PAGE:
         begin = time.perf_counter()
-        file.read_into(page, place)
+        file.read_into(page, int(place))
         waits.append(time.perf_counter() - begin)
-    return median(rates), median(cpu), median(waits)
+    return median(waits)
+
+
+def seconds_of(unit: Unit, product_s: Mapping[str, float]) -> float:
+    """Of the unit's products."""
+    return sum(product_s[linear.format] * linear.size_bytes for linear in unit.linears)
 
 
 def product_seconds(linears: Iterable[PlacedLinear], batch: int) -> dict[str, float]:

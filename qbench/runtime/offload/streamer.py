@@ -1,6 +1,7 @@
 """Streamer: reader threads that bring units into their region, some to stay and the others in turn."""
 
 import threading
+import time
 import zlib
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,20 @@ from quant.errors import InputError
 
 READERS = 4  # requests in flight: with 4 of 8 MiB a virtual disk reads as fast as with more
 CHUNK_BYTES = 8 << 20  # of one request, which waits until so much memory is free
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTimes:
+    """Of a streamer since it was made.
+
+    read_bytes  from the file
+    waited_s    that computation waited for weights
+    busy_s      with at least one read in flight
+    """
+
+    read_bytes: int
+    waited_s: float
+    busy_s: float
 
 
 @dataclass(slots=True)
@@ -28,6 +43,7 @@ class Streamer:
     A unit is read in chunks, and a chunk as soon as that much memory is free: so memory for the largest unit and some
     chunks keeps the disk busy.
 
+    crcs         unit -> CRC-32; a unit without one is not checked
     read_bytes   from the file since it was made
     """
 
@@ -54,6 +70,8 @@ class Streamer:
         self._error: Exception | None = None
         self._is_closed = False
         self.read_bytes = 0
+        self._waited_s = self._busy_s = 0.0
+        self._busy_since = 0.0
         for _ in range(READERS):
             threading.Thread(target=self._read, daemon=True, name="weights").start()
 
@@ -85,10 +103,18 @@ class Streamer:
         with self._changed:
             if name not in self._resident and name not in self._coming:
                 self._ask(name)
+            begin = time.perf_counter()
             self._changed.wait_for(lambda: name in self._resident or self._error is not None)
+            self._waited_s += time.perf_counter() - begin
             if self._error is not None:
                 raise self._error
         self._check(name)
+
+    @property
+    def times(self) -> ReadTimes:
+        with self._changed:
+            running = time.perf_counter() - self._busy_since if self._in_flight else 0.0
+            return ReadTimes(self.read_bytes, self._waited_s, self._busy_s + running)
 
     def done(self, name: str) -> None:
         """A unit of the order was computed with: its memory is for the next."""
@@ -201,6 +227,8 @@ class Streamer:
                     self._changed.wait()
                 if chunk is None:
                     return
+                if not self._in_flight:
+                    self._busy_since = time.perf_counter()
                 self._in_flight += 1
             name, start, end = chunk
             error = None
@@ -211,6 +239,8 @@ class Streamer:
                 error = failure
             with self._changed:
                 self._in_flight -= 1
+                if not self._in_flight:
+                    self._busy_s += time.perf_counter() - self._busy_since
                 self.read_bytes += end - start
                 self._error = self._error or error
                 if (coming := self._coming.get(name)) is not None:
@@ -222,7 +252,7 @@ class Streamer:
 
     def _check(self, name: str) -> None:
         """The CRC of a unit when it is read for the first time."""
-        if name in self._checked:
+        if name in self._checked or name not in self._crcs:
             return
         size = self._units[name].size_bytes
         if zlib.crc32(self._region.view(name).data[:size]) != self._crcs[name]:

@@ -7,13 +7,28 @@ import pytest
 from click.testing import CliRunner
 
 from qbench.cli.main import cli
-from qbench.plan.offload import OffloadCase, measured_rate, plan_offload
+from qbench.plan.offload import OffloadCase, measured_plan, plan_offload
 from qbench.plan.offload.costs import DiskRates
-from qbench.plan.offload.tiers import measure_disk
+from qbench.plan.offload.layer_times import LayerTimes
+from qbench.plan.offload.stream_rates import starts_within
+from qbench.plan.offload.tiers import Overheads, measure_disk, seconds_of
+from qbench.runtime.offload.units import Unit, streamable_units
+from qbench.sources import open_source
 from quant.errors import InputError
+from quant.models import ModelConfig
 
 MEBI = 1 << 20
 BASE = 200 * MEBI  # of a process in these tests, on every machine
+
+
+class KnownTimes:
+    """Overheads of every model."""
+
+    def __init__(self, source, units, threads) -> None:
+        pass
+
+    def overheads(self, batch, context, product_s) -> Overheads:
+        return Overheads(1e-4, 1e-3)
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +36,9 @@ def known_machine(monkeypatch, tmp_path):
     monkeypatch.setenv("QBENCH_CACHE", str(tmp_path))
     monkeypatch.setattr("qbench.plan.offload.plan.runtime_bytes", lambda threads, small: BASE)
 
-    rates = DiskRates(1e9, latency_s=1e-4, cpu_s=1e-10), 2e10
-    monkeypatch.setattr("qbench.plan.offload.plan.measure_rates", lambda disk, threads: rates)
+    rates = DiskRates(1e9, latency_s=1e-4, cpu_s=1e-10)
+    monkeypatch.setattr("qbench.plan.offload.plan.measure_disk", lambda disk, units: rates)
+    monkeypatch.setattr("qbench.plan.offload.plan.LayerTimes", KnownTimes)
 
     def product_seconds(linears, batch) -> dict[str, float]:
         return {linear.format: 1e-10 * (1 + batch / 8) for linear in linears}
@@ -72,7 +88,10 @@ def test_a_limit_that_is_too_small_names_one_that_works():
 
 def test_the_plan_can_be_run():
     plan = plan_offload("rand:tiny", OffloadCase(1 << 30, context=16, batch=2))
-    assert measured_rate(plan) > 0
+    run = measured_plan(plan)
+    assert run.measured.step_s == pytest.approx(run.measured.compute_s + run.measured.wait_s, rel=0.5)
+    assert run.measured_tok_s == 2 / run.measured.step_s and run.ratio == plan.predicted_tok_s / run.measured_tok_s
+    assert run.measured.disk_bytes == 0  # all weights fit
 
 
 def test_the_command_prints_one_object():
@@ -95,12 +114,44 @@ def test_options_that_do_not_go_together(options, message):
     assert done.exit_code == 2 and message in done.output
 
 
+def of_tiny() -> tuple:
+    source = open_source("rand:tiny")
+    return source, streamable_units(source, ModelConfig.of(source), "auto")
+
+
 def test_rates_of_a_disk_are_measured(tmp_path, monkeypatch):
     monkeypatch.setattr("qbench.plan.offload.tiers.PROBE_BYTES", 16 << 20)
-    rates = measure_disk(tmp_path)
-    assert all(rate > 0 for rate in rates[::2]) and not list(tmp_path.iterdir())
+    rates = measure_disk(tmp_path, of_tiny()[1])
+    assert rates.bytes_s > 0 and rates.latency_s > 0 and not list(tmp_path.iterdir())
+
+
+def test_units_have_places_in_a_file_that_is_shorter_than_all():
+    units = [Unit(name, (), size) for name, size in (("a", 8192), ("b", 4096), ("c", 8192))]
+    assert starts_within(units, 16384) == {"a": 0, "b": 8192, "c": 0}
+    assert starts_within(units, 1 << 20) == {"a": 0, "b": 8192, "c": 12288}
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
-        measure_disk(tmp_path / "none")
+        measure_disk(tmp_path / "none", of_tiny()[1])
+
+
+@pytest.mark.parametrize("context", [8, 600], ids=["short", "beyond the timed context"])
+def test_products_and_overheads_add_up_to_the_steps_that_were_timed(context, monkeypatch):
+    """Two layers take 5 and 8 ms at every context, so that attention costs nothing more per token."""
+    source, units = of_tiny()
+    times = LayerTimes(source, units, 1)
+    monkeypatch.setattr(times, "_seconds", lambda batch, context: (0.005, 0.008))
+    product_s = {linear.format: 1e-9 for unit in units for linear in unit.linears}
+    found = times.overheads(1, context, product_s)
+    layers = [seconds_of(unit, product_s) for unit in units if unit.layer is not None]
+    head = sum(seconds_of(unit, product_s) for unit in units if unit.layer is None)
+    assert times.counts == (1, 2)
+    assert layers[1] + found.layer_s == pytest.approx(0.003)
+    assert sum(layers) + 2 * found.layer_s + head + found.other_s == pytest.approx(0.008)
+
+
+def test_layers_are_timed():
+    source, units = of_tiny()
+    few, many = LayerTimes(source, units, 1)._seconds(2, 8)
+    assert few > 0 and many > 0

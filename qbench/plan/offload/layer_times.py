@@ -1,0 +1,105 @@
+"""`LayerTimes`: the cost of a layer beyond its products, and of a step beyond its layers, from runs of a few layers.
+
+Products of packed weights are timed alone. Norms, attention, Python and the head are in no product, so the first layers
+of the model run in memory, with two numbers of layers. The difference is the time of a layer, and the remainder that of
+a step.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from math import ceil
+from random import Random
+from statistics import median
+
+import torch
+
+from qbench.plan.offload.tiers import WEIGHT_BYTES, Overheads, seconds_of
+from qbench.run_options import RunOptions
+from qbench.runtime import load_model
+from qbench.runtime.layers.paths import AUTO, LayerPaths
+from qbench.runtime.model import Model
+from qbench.runtime.offload.units import HEAD_UNIT, Unit
+from qbench.sources.first_layers import FirstLayers
+from quant.models import ModelConfig
+from quant.source import Source
+
+TIMED_CONTEXT = 512  # tokens: a longer prompt would take longer than the plan; attention is linear beyond it
+PROMPT_TOKENS = 256  # per forward pass
+ROUNDS = 15
+
+
+class LayerTimes:
+    """Two models of the first layers, timed at any batch and context.
+
+    units   of the whole model
+    """
+
+    def __init__(self, source: Source, units: Sequence[Unit], threads: int | None) -> None:
+        config = ModelConfig.of(source)
+        self.units, self.counts = units, counts_of(config, units)
+        options = RunOptions(threads=threads)
+        self.models = [_layers(FirstLayers(source, count), options) for count in self.counts]
+        self.vocab_size = config.vocab_size
+
+    def overheads(self, batch: int, context: int, product_s: Mapping[str, float]) -> Overheads:
+        """product_s: seconds per byte of a product with this batch, by format"""
+        timed = min(context, TIMED_CONTEXT)
+        few, many = self._seconds(batch, timed)
+        if context > timed:  # the same again at a quarter of the tokens gives the seconds per token
+            shorter = self._seconds(batch, timed // 4)
+            scale = (context - timed) / (timed - timed // 4)
+            few, many = (now + scale * max(0.0, now - then) for now, then in zip((few, many), shorter, strict=True))
+        layers, (some, all_) = self.counts[1] - self.counts[0], self.counts
+        of_layer = (many - few) / layers if layers else 0.0
+        between = self._products(some, all_, product_s)
+        layer_s = of_layer - between / layers if layers else 0.0
+        head = sum(seconds_of(unit, product_s) for unit in self.units if unit.name == HEAD_UNIT)
+        return Overheads(layer_s, many - self._products(0, all_, product_s) - all_ * layer_s - head)
+
+    def _products(self, first: int, end: int, product_s: Mapping[str, float]) -> float:
+        units = [unit for unit in self.units if unit.layer is not None and first <= unit.layer < end]
+        return sum(seconds_of(unit, product_s) for unit in units if unit.expert is None)
+
+    def _seconds(self, batch: int, context: int) -> tuple[float, float]:
+        """Medians of a step of both models, in turns."""
+        rng = Random(0)
+        tokens = torch.tensor([[rng.randrange(self.vocab_size) for _ in range(context)] for _ in range(batch)])
+        caches = []
+        for model in self.models:
+            cache = model.new_cache(batch, context)
+            for part in tokens[:, :-1].split(max(1, PROMPT_TOKENS // batch), dim=1):
+                model(part, cache, last_only=True)
+            cache.mark()
+            caches.append(cache)
+        taken: list[list[float]] = [[], []]
+        for _ in range(ROUNDS):
+            for model, cache, seconds in zip(self.models, caches, taken, strict=True):
+                cache.truncate(context - 1)
+                start = time.perf_counter()
+                model(tokens[:, -1:], cache, last_only=True)
+                seconds.append(time.perf_counter() - start)
+        return median(taken[0]), median(taken[1])
+
+
+def counts_of(config: ModelConfig, units: Sequence[Unit]) -> tuple[int, int]:
+    """Two numbers of layers, more weights apart than a cache holds if the model has so many; the first alone of one."""
+    layer_bytes = sum(unit.size_bytes for unit in units if unit.layer is not None) / config.num_layers
+    kinds = [config.layer_kind(layer) for layer in range(config.num_layers)]
+    usual = kinds.index(kinds[-1])  # dense layers before those with experts
+    step = max(1, min(config.num_layers // 2, ceil(WEIGHT_BYTES / 2 / layer_bytes)))
+    few = min(max(step, usual), config.num_layers)
+    return few, min(config.num_layers, few + step)
+
+
+def _layers(source: Source, options: RunOptions) -> Model:
+    """A model whose layers run by the code that runs layers which come and go."""
+    model = load_model(source, options)
+    assert isinstance(model, Model)
+    for block in model.blocks:
+        block.before = _stay
+    model.paths = LayerPaths(model.blocks, model.config, AUTO)
+    return model
+
+
+def _stay() -> None:
+    """The weights are there already."""

@@ -68,3 +68,30 @@ def test_bad_arguments(method):
     readonly.flags.writeable = False
     with pytest.raises(TypeError, match="out: expected a writable uint8 array"):
         store.read_page(0, readonly)
+
+
+def test_pages_at_once_are_those_one_by_one():
+    store, other = filled(("int8", "given"), 4, seed=0), filled(("int8", "given"), 4, seed=1)
+    pages, data = np.array([3, 0], dtype=np.int32), np.zeros((2, store.page_bytes + 7), dtype=np.uint8)
+    store.read_pages(pages, data)
+    one = np.zeros(store.page_bytes, dtype=np.uint8)
+    for page, row in zip(pages.tolist(), data, strict=True):
+        store.read_page(page, one)
+        assert (row[:-7] == one).all() and (row[-7:] == 0).all()
+    kept = held(other, 0)
+    other.write_pages(np.array([1, 2], dtype=np.int32), data)
+    assert np.array_equal(held(other, 1), held(store, 3)) and np.array_equal(held(other, 2), held(store, 0))
+    assert np.array_equal(held(other, 0), kept)
+
+
+@pytest.mark.parametrize("method", ["read_pages", "write_pages"])
+def test_bad_pages_at_once(method):
+    store = filled(("f16", "given"), 2, seed=0)
+    pages, rows = np.array([0, 1], dtype=np.int32), np.zeros((2, store.page_bytes), np.uint8)
+    for which, data, message in (
+        (np.array([0, 2], dtype=np.int32), rows, "page: got 2, expected 0 to 1"),
+        (pages, rows[:1], "expected uint8 .2, "),
+        (pages, rows[:, 1:].copy(), "expected uint8 .2, "),
+    ):
+        with pytest.raises(ValueError, match=message):
+            getattr(store, method)(which, data)

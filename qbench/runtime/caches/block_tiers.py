@@ -1,126 +1,161 @@
 """`BlockTiers`: blocks of many layers in the pages of one storage, and on a disk if the pages do not suffice."""
 
-from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
 from qbench.runtime.caches.kv_storage import KVStorage
+from qbench.runtime.caches.past import EVICTED
 from qbench.runtime.tiers.spill_file import SpillFile
 from quant.errors import InputError
 
-Block = tuple[int, int]  # layer, number of the block in the layer
+NO_BLOCKS = np.empty(0, dtype=np.int64)
 
 
 class BlockTiers:
-    """Pinned blocks stay in memory; of the others the least recently used one makes room.
+    """Pinned blocks stay in memory; of the others the one with the lowest rank makes room.
 
-    A thread of its own moves blocks, in the order in which they are asked for.
+    A thread of its own moves blocks, in the order in which they are asked for. Block n of layer l has the place
+    l * num_blocks + n on the disk, so that neighbours are read at once.
 
     storage      whose pages are the memory
+    table        [layers, num_blocks] int32: page of each block, EVICTED if it is not in memory
+    rank         [layers, num_blocks] float64: the number of its last use, or what `rank` was set to
+    ranks_uses   whether a use sets the rank: least recently used blocks make room
+    num_asked    blocks that were asked for by `pin` or `prefetch`
     num_loaded   blocks that came from the disk
     num_waited   blocks among them that were not there yet when they were needed
     num_spilled  blocks that were written to the disk
     """
 
-    def __init__(self, storage: KVStorage, spill: SpillFile) -> None:
-        self.storage, self.spill = storage, spill
-        self.num_loaded = self.num_waited = self.num_spilled = 0
-        self._pages: OrderedDict[Block, int] = OrderedDict()  # least recently used first
-        self._free = list(range(storage.num_pages))[::-1]
-        self._pins: Counter[Block] = Counter()
-        self._changed: set[Block] = set()  # since they were written to the disk
-        self._slots: dict[Block, int] = {}  # on the disk
-        self._moves: dict[Block, Future[None]] = {}  # that are on their way to memory
+    def __init__(
+        self, storage: KVStorage, num_layers: int, num_blocks: int, spill: SpillFile, *, ranks_uses: bool = True
+    ) -> None:
+        self.storage, self.spill, self.num_blocks, self.ranks_uses = storage, spill, num_blocks, ranks_uses
+        self.num_asked = self.num_loaded = self.num_waited = self.num_spilled = 0
+        shape = (num_layers, num_blocks)
+        self.table = np.full(shape, EVICTED, dtype=np.int32)
+        self.rank = np.zeros(shape)
+        # The same by the number of a block in all layers.
+        self._page, self._rank = self.table.reshape(-1), self.rank.reshape(-1)
+        self._pins = np.zeros(self._page.size, dtype=np.int32)
+        self._changed = np.zeros(self._page.size, dtype=bool)  # since they were written to the disk
+        self._on_disk = np.zeros(self._page.size, dtype=bool)
+        self._job = np.zeros(self._page.size, dtype=np.int64)  # number of the last one that moved the block
+        self._owner = np.full(storage.num_pages, -1)  # block of each page
+        self._num_jobs, self._clock = 0, 0
+        self._jobs: deque[tuple[int, int, Future[None]]] = deque()  # number, blocks that it loads
         self._mover = ThreadPoolExecutor(1, thread_name_prefix="kv-mover")
-        self._data = np.empty(storage.page_bytes, dtype=np.uint8)
 
-    def pin(self, blocks: Sequence[Block]) -> np.ndarray:
-        """Pages of the blocks, [n] int32, which stay until `unpin`; a block that is nowhere gets a page.
+    def pin(self, layer: int, blocks: np.ndarray) -> np.ndarray:
+        """Pages of a layer's blocks [n], which stay until `unpin`: [n] int32. A block that is nowhere gets a page.
 
         raises   InputError if more blocks are pinned than there are pages
         """
-        for block in blocks:
-            self._pins[block] += 1
-        self.prefetch(blocks)
-        for block in blocks:
-            if block not in self._pages:
-                self._bring(block)
-        for block in blocks:
-            if (move := self._moves.pop(block, None)) is not None:
-                self.num_waited += not move.done()
-                move.result()
-            self._pages.move_to_end(block)
-        return np.array([self._pages[block] for block in blocks], dtype=np.int32)
+        ids = layer * self.num_blocks + blocks
+        self._pins[ids] += 1
+        self._bring(ids)
+        self._wait(int(self._job[ids].max(initial=0)))
+        return self._page[ids]
 
-    def unpin(self, blocks: Sequence[Block]) -> None:
-        for block in blocks:
-            self._pins[block] -= 1
-            if self._pins[block] <= 0:
-                del self._pins[block]
+    def unpin(self, layer: int, blocks: np.ndarray) -> None:
+        self._pins[layer * self.num_blocks + blocks] -= 1
 
-    def prefetch(self, blocks: Sequence[Block]) -> None:
+    def prefetch(self, layer: int, blocks: np.ndarray) -> None:
         """Begin to load the blocks that are on the disk, as far as there are pages that are not pinned."""
-        kept = set(blocks)
-        for block in blocks:
-            if block in self._pages:
-                self._pages.move_to_end(block)
-            elif block in self._slots:
-                if not self._free and self._victim(kept) is None:
-                    return
-                self._bring(block, kept)
+        ids = layer * self.num_blocks + blocks
+        ids = ids[(self._page[ids] != EVICTED) | self._on_disk[ids]]
+        away = self._page[ids] == EVICTED
+        ids = ids[~away | (away.cumsum() <= self._num_free(ids))]
+        self._bring(ids)
 
-    def change(self, blocks: Sequence[Block]) -> None:
+    def change(self, layer: int, blocks: np.ndarray) -> None:
         """These pinned blocks are about to be written to."""
-        self._changed.update(blocks)
+        self._changed[layer * self.num_blocks + blocks] = True
+
+    def store(self, layer: int, blocks: np.ndarray) -> None:
+        """Begin to write these blocks in memory to the disk, so that they can make room at once later."""
+        ids = layer * self.num_blocks + blocks
+        self._submit(ids, self._page[ids], NO_BLOCKS, NO_BLOCKS)
 
     def forget(self) -> None:
         """Drop all blocks."""
-        for move in self._moves.values():
-            move.result()
-        for block in self._slots.values():
-            self.spill.release(block)
-        self._free = list(range(self.storage.num_pages))[::-1]
-        for held in (self._pages, self._pins, self._changed, self._slots, self._moves):
-            held.clear()
+        self._wait(self._num_jobs)
+        self._page[:], self._owner[:] = EVICTED, -1
+        for held in (self._pins, self._changed, self._on_disk, self._rank):
+            held[:] = 0
 
-    def _bring(self, block: Block, kept: set[Block] | None = None) -> None:
-        spilling = None if self._free else self._spill(self._victim(kept or set()))
-        page = self._pages[block] = self._free.pop()
-        if block in self._slots:
-            self.num_loaded += 1
-            self._moves[block] = self._mover.submit(self._load, page, self._slots[block])
-        elif spilling is not None:
-            spilling.result()  # the page is written to next
+    def _bring(self, ids: np.ndarray) -> None:
+        if self.ranks_uses:
+            self._clock += 1
+            self._rank[ids] = self._clock
+        away = ids[self._page[ids] == EVICTED]
+        self.num_asked += len(ids)
+        if not len(away):
+            return
+        pages, spilled, spilled_pages = self._make_room(len(away), ids)
+        self._page[away], self._owner[pages] = pages, away
+        stored = self._on_disk[away]
+        self.num_loaded += int(stored.sum())
+        self._submit(spilled, spilled_pages, away[stored], pages[stored])
+        if not stored.all():
+            self._wait(self._num_jobs)  # pages are written to next
 
-    def _victim(self, kept: set[Block]) -> Block | None:
-        return next((block for block in self._pages if not self._pins[block] and block not in kept), None)
-
-    def _spill(self, block: Block | None) -> Future[None] | None:
-        """Free the page of a block."""
-        if block is None:
+    def _make_room(self, count: int, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Pages for `count` blocks; blocks that have to be written to the disk before, and their pages."""
+        free = np.flatnonzero(self._owner < 0)[:count]
+        if len(free) == count:
+            return free, NO_BLOCKS, NO_BLOCKS
+        candidates = self._victims(kept)
+        if len(free) + len(candidates) < count:
             raise InputError(f"all {self.storage.num_pages} blocks of the KV cache's memory are in use; raise --kv-ram")
-        page, move = self._pages.pop(block), self._moves.pop(block, None)
-        if move is not None:
-            move.result()
-        self._free.append(page)
-        if block not in self._changed and block in self._slots:
-            return None
-        self._changed.discard(block)
-        if block not in self._slots:
-            slot = self.spill.allocate()
-            if slot is None:
-                raise InputError(
-                    f"the {self.spill.num_slots} blocks of the KV cache's disk are in use; raise --kv-disk"
-                )
-            self._slots[block] = slot
-        self.num_spilled += 1
-        return self._mover.submit(self._store, page, self._slots[block])
+        order = self._rank[candidates].argsort(kind="stable")[: count - len(free)]
+        victims = candidates[order]
+        pages = self._page[victims]
+        self._page[victims] = EVICTED
+        must = self._changed[victims] | ~self._on_disk[victims]
+        return np.concatenate((free, pages)), victims[must], pages[must]
 
-    def _store(self, page: int, slot: int) -> None:
-        self.storage.dump_page(page, self._data)
-        self.spill.write(slot, self._data)
+    def _victims(self, kept: np.ndarray) -> np.ndarray:
+        """Blocks in memory that may make room"""
+        owners = self._owner[self._owner >= 0]
+        return owners[(self._pins[owners] == 0) & ~np.isin(owners, kept)]
 
-    def _load(self, page: int, slot: int) -> None:
-        self.storage.fill_page(page, self.spill.read(slot))
+    def _num_free(self, kept: np.ndarray) -> int:
+        return int((self._owner < 0).sum()) + len(self._victims(kept))
+
+    def _submit(self, spilled: np.ndarray, spilled_pages: np.ndarray, loaded: np.ndarray, pages: np.ndarray) -> None:
+        if len(spilled) and spilled.max() >= self.spill.num_slots:
+            raise InputError(f"the KV cache's disk has room for {self.spill.num_slots} blocks; raise --kv-disk")
+        self._changed[spilled], self._on_disk[spilled] = False, True
+        self.num_spilled += len(spilled)
+        self._num_jobs += 1
+        self._job[spilled] = self._job[loaded] = self._num_jobs
+        job = self._mover.submit(self._move, spilled, spilled_pages, loaded, pages)
+        self._jobs.append((self._num_jobs, len(loaded), job))
+
+    def _wait(self, number: int) -> None:
+        """For all jobs up to this one."""
+        while self._jobs and self._jobs[0][0] <= number:
+            _, num_blocks, job = self._jobs.popleft()
+            self.num_waited += 0 if job.done() else num_blocks
+            job.result()
+
+    def _move(self, spilled: np.ndarray, spilled_pages: np.ndarray, loaded: np.ndarray, pages: np.ndarray) -> None:
+        for first, which in self._runs(spilled, spilled_pages):
+            self.storage.dump_pages(which, self.spill.buffer(len(which)))
+            self.spill.write_run(first, len(which))
+        for first, which in self._runs(loaded, pages):
+            self.storage.fill_pages(which, self.spill.read_run(first, len(which)))
+
+    def _runs(self, slots: np.ndarray, pages: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """First slot and pages of each run of neighbours, no longer than the file's buffer"""
+        if not len(slots):
+            return []
+        order = slots.argsort()
+        slots, pages = slots[order], pages[order].astype(np.int32)
+        within = np.arange(len(slots))
+        start = np.maximum.accumulate(np.where(np.diff(slots, prepend=slots[0] - 2) != 1, within, 0))
+        firsts = np.flatnonzero((within - start) % self.spill.run_slots == 0)
+        return [(int(slots[first]), part) for first, part in zip(firsts, np.split(pages, firsts[1:]), strict=True)]

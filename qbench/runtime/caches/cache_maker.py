@@ -147,7 +147,7 @@ class CacheMaker:
         capacity = min(capacity, config.max_positions)
         num_pages = num_tier_pages(one.page_bytes, config.num_layers, capacity, ram_bytes, disk_bytes)
         storage = make_storage(config, scheme, 0, num_pages, TIER_TOKENS, **how)
-        cache = KVCache(config, tiered_places(storage, config.num_layers, disk_bytes))
+        cache = KVCache(config, tiered_places(storage, config.num_layers, capacity, disk_bytes))
         cache.max_held = capacity
         return cache
 

@@ -109,6 +109,12 @@ class KernelStorage(KVStorage):
     def fill_page(self, page: int, data: np.ndarray) -> None:
         self.store.write_page(page, data)
 
+    def dump_pages(self, pages: np.ndarray, out: np.ndarray) -> None:
+        self.store.read_pages(pages, out)
+
+    def fill_pages(self, pages: np.ndarray, data: np.ndarray) -> None:
+        self.store.write_pages(pages, data)
+
     def append(self, k: Tensor, v: Tensor, past: Past, slots: Tensor | None = None) -> None:
         places = None if slots is None else slots.numpy()
         self.store.append(k.numpy(), v.numpy(), past.block_table, past.ends, past.cu_seqlens, slots=places)

@@ -90,6 +90,16 @@ class PageMemory(ABC):
         """Restore the bytes from `dump_page` into a page. Another thread may use other pages meanwhile."""
         raise NotImplementedError(f"pages of {type(self).__name__} do not leave it")
 
+    def dump_pages(self, pages: np.ndarray, out: np.ndarray) -> None:
+        """`dump_page` of pages [n] int32 to the rows of out [n, page_bytes or more] uint8."""
+        for page, row in zip(pages.tolist(), out, strict=True):
+            self.dump_page(page, row[: self.page_bytes])
+
+    def fill_pages(self, pages: np.ndarray, data: np.ndarray) -> None:
+        """`fill_page` of pages [n] int32 from the rows of data."""
+        for page, row in zip(pages.tolist(), data, strict=True):
+            self.fill_page(page, row[: self.page_bytes])
+
     def save(self) -> object:
         """A copy of everything, for `load`."""
         return self.page_size, [self.save_page(page) for page in range(self.num_pages)]

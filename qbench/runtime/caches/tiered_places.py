@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qbench.runtime.caches.block_tiers import Block, BlockTiers
+from qbench.runtime.caches.block_tiers import BlockTiers
 from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.places import Places
 from qbench.runtime.tiers.aligned import padded
@@ -33,9 +33,8 @@ class TieredPlaces(Places[KVStorage]):
     def __init__(self, storage: KVStorage, num_layers: int, tiers: BlockTiers) -> None:
         self.memories, self.layers, self.batch, self.tiers = [storage] * num_layers, range(num_layers), 1, tiers
         self.block_table = np.zeros((1, 1), dtype=np.int32)
-        self._pinned: dict[int, list[Block]] = {}
+        self._pinned: dict[int, np.ndarray] = {}
         self._num_held = 0
-        self._num_blocks = 0  # of a layer
 
     @property
     def size_bytes(self) -> int:
@@ -46,17 +45,17 @@ class TieredPlaces(Places[KVStorage]):
 
     def reserve(self, layer: int, num_slots: int) -> None:
         size = self.page_size
-        self._num_blocks = num_blocks = -(-num_slots // size)
+        num_blocks = -(-num_slots // size)
         num_stay = self._num_staying(num_blocks)
         for other in [each for each in self._pinned if each >= num_stay or each == layer]:
-            self.tiers.unpin(self._pinned.pop(other))
-        blocks = self._blocks(layer)
-        pages = self.tiers.pin(blocks)
+            self.tiers.unpin(other, self._pinned.pop(other))
+        blocks = np.arange(num_blocks)
+        pages = self.tiers.pin(layer, blocks)
         self._pinned[layer] = blocks
-        self.tiers.change(blocks[self._num_held // size :])
+        self.tiers.change(layer, blocks[self._num_held // size :])
         self.block_table = pages[None]
         if num_stay < len(self.layers):
-            self.tiers.prefetch(self._blocks(layer + 1 if num_stay <= layer + 1 < len(self.layers) else num_stay))
+            self.tiers.prefetch(layer + 1 if num_stay <= layer + 1 < len(self.layers) else num_stay, blocks)
 
     def advance(self, seq_lens: np.ndarray) -> None:
         self._num_held = int(seq_lens[0])
@@ -74,9 +73,6 @@ class TieredPlaces(Places[KVStorage]):
         if num_pages >= num_blocks * len(self.layers):
             return len(self.layers)
         return max(0, num_pages // num_blocks - 2)
-
-    def _blocks(self, layer: int) -> list[Block]:
-        return [(layer, index) for index in range(self._num_blocks)]
 
 
 def num_tier_pages(page_bytes: int, num_layers: int, capacity: int, ram_bytes: int, disk_bytes: int) -> int:
@@ -100,6 +96,10 @@ def num_tier_pages(page_bytes: int, num_layers: int, capacity: int, ram_bytes: i
     return num_pages
 
 
-def tiered_places(storage: KVStorage, num_layers: int, disk_bytes: int, folder: Path | None = None) -> TieredPlaces:
-    tiers = BlockTiers(storage, SpillFile(folder, storage.page_bytes, disk_bytes))
+def tiered_places(
+    storage: KVStorage, num_layers: int, capacity: int, disk_bytes: int, folder: Path | None = None
+) -> TieredPlaces:
+    """capacity: tokens of the sequence, at most"""
+    num_blocks = -(-capacity // storage.page_size)
+    tiers = BlockTiers(storage, num_layers, num_blocks, SpillFile(folder, storage.page_bytes, disk_bytes))
     return TieredPlaces(storage, num_layers, tiers)

@@ -9,6 +9,8 @@ import numpy as np
 from qbench.runtime.tiers.aligned import aligned_buffer, padded, read_at
 from quant.errors import InputError
 
+RUN_BYTES = 1 << 20  # at once: larger reads gain little bandwidth on today's disks
+
 
 class SpillFile:
     """A file without a name, which the system removes when the process ends, however it ends.
@@ -18,6 +20,7 @@ class SpillFile:
 
     folder      None: that of temporary files
     slot_bytes  of each slot
+    run_slots   neighbours that are read or written at once, at most
     max_bytes   of all slots
     raises      InputError for a folder that takes no file
     """
@@ -27,7 +30,8 @@ class SpillFile:
         self.slot_bytes, self.max_bytes = slot_bytes, max_bytes
         self.num_slots = max_bytes // padded(slot_bytes)
         self._stride, self._num_used, self._free = padded(slot_bytes), 0, []
-        self._buffer = aligned_buffer(self._stride)
+        self.run_slots = max(1, RUN_BYTES // self._stride)
+        self._buffer = aligned_buffer(self.run_slots * self._stride)
         try:
             self._descriptor = _unnamed(where)
         except OSError as error:
@@ -48,16 +52,29 @@ class SpillFile:
     def write(self, slot: int, data: np.ndarray) -> None:
         """data [slot_bytes] uint8; raises OSError for a full disk"""
         self._buffer[: self.slot_bytes] = data
-        done = 0
-        while done < self._stride:
-            done += os.pwritev(self._descriptor, [self._buffer[done:].data], slot * self._stride + done)
+        self.write_run(slot, 1)
 
     def read(self, slot: int) -> np.ndarray:
         """[slot_bytes] uint8, which the next call overwrites"""
-        count = read_at(self._descriptor, self._buffer, slot * self._stride)
-        if count != self._stride:
-            raise OSError(f"read {count} bytes of slot {slot}, expected {self._stride}")
-        return self._buffer[: self.slot_bytes]
+        return self.read_run(slot, 1)[0, : self.slot_bytes]
+
+    def buffer(self, count: int) -> np.ndarray:
+        """[count, slot_bytes or more] uint8 for `write_run`; count is at most run_slots"""
+        return self._buffer[: count * self._stride].reshape(count, self._stride)
+
+    def write_run(self, first: int, count: int) -> None:
+        """Write `buffer` to this slot and those after it; raises OSError for a full disk"""
+        done, start, size = 0, first * self._stride, count * self._stride
+        while done < size:
+            done += os.pwritev(self._descriptor, [self._buffer[done:size].data], start + done)
+
+    def read_run(self, first: int, count: int) -> np.ndarray:
+        """`buffer` with the bytes of this slot and those after it, which the next call overwrites"""
+        size = count * self._stride
+        done = read_at(self._descriptor, self._buffer[:size], first * self._stride)
+        if done != size:
+            raise OSError(f"read {done} bytes of slots {first} to {first + count - 1}, expected {size}")
+        return self.buffer(count)
 
     def close(self) -> None:
         os.close(self._descriptor)

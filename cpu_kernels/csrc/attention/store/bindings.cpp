@@ -177,6 +177,22 @@ public:
         store_.write_page(page, static_cast<const std::byte*>(data.data()));
     }
 
+    void read_pages(const Array& pages, nb::handle out) const {
+        Output array;
+        if (!nb::try_cast(out, array)) throw nb::type_error("out: expected a writable uint8 array");
+        const int32_t* const which = require_page_rows(pages, array, "out");
+        nb::gil_scoped_release release;
+        for (size_t i = 0; i < pages.shape(0); i++)
+            store_.read_page(which[i], static_cast<std::byte*>(array.data()) + i * array.shape(1));
+    }
+
+    void write_pages(const Array& pages, const Array& data) {
+        const int32_t* const which = require_page_rows(pages, data, "data");
+        nb::gil_scoped_release release;
+        for (size_t i = 0; i < pages.shape(0); i++)
+            store_.write_page(which[i], static_cast<const std::byte*>(data.data()) + i * data.shape(1));
+    }
+
     Sequences sequences_of(const Array& table, const Array& ends, int64_t batch, int64_t tokens, int64_t window,
                            const OptionalArray& cu_seqlens, int64_t sinks = 0) const {
         const Sequences sequences = checked_sequences(table, ends, batch, tokens, window, store_.num_pages(),
@@ -211,6 +227,20 @@ private:
         require_vector(array, name, nb::dtype<uint8_t>(), expected);
         if (array.shape(0) != store_.page_bytes())
             throw std::invalid_argument(std::string(name) + ": got " + describe(array) + ", expected " + expected);
+    }
+
+    // pages [n] int32, and a contiguous uint8 array with a row of page_bytes or more for each
+    template <class AnyArray>
+    const int32_t* require_page_rows(const Array& pages, const AnyArray& rows, const char* name) const {
+        require_vector(pages, "pages", nb::dtype<int32_t>(), "int32 [n]");
+        const std::string expected =
+            "uint8 [" + std::to_string(pages.shape(0)) + ", " + std::to_string(store_.page_bytes()) + " or more]";
+        require_matrix(rows, name, nb::dtype<uint8_t>(), expected);
+        if (rows.shape(0) != pages.shape(0) || rows.shape(1) < store_.page_bytes())
+            throw std::invalid_argument(std::string(name) + ": got " + describe(rows) + ", expected " + expected);
+        const auto* which = static_cast<const int32_t*>(pages.data());
+        for (size_t i = 0; i < pages.shape(0); i++) require_page(which[i]);
+        return which;
     }
 
     // Queries, whose they are, and the sinks that they meet.
@@ -450,6 +480,11 @@ void bind_store(nb::module_& m) {
              "All that a page holds, into uint8 [page_bytes].\n\nraises  ValueError, TypeError")
         .def("write_page", &BoundStore::write_page, "page"_a, "data"_a,
              "What read_page read, of any page of any store of the same sizes.\n\nraises  ValueError, TypeError")
+        .def("read_pages", &BoundStore::read_pages, "pages"_a, "out"_a,
+             "As read_page, of pages int32 [n] into the rows of uint8 [n, page_bytes or more].\n\n"
+             "raises  ValueError, TypeError")
+        .def("write_pages", &BoundStore::write_pages, "pages"_a, "data"_a,
+             "What read_pages read, into pages int32 [n].\n\nraises  ValueError, TypeError")
         .def_prop_ro("page_size", &BoundStore::page_size)
         .def_prop_ro("page_bytes", &BoundStore::page_bytes, "Bytes of a page, scales included.")
         .def_prop_ro("format", &BoundStore::format)

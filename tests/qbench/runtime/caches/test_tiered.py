@@ -98,30 +98,37 @@ def test_a_spill_file_keeps_its_slots(tmp_path):
 def test_blocks_move_like_their_textbook_model(tmp_path):
     """Random pins, changes and prefetches; the bytes of each pinned block are those that were last written to it."""
     storage = KernelStorage(load("f32").config, None, 0, 5, 16)
-    tiers = BlockTiers(storage, SpillFile(tmp_path, storage.page_bytes, 1 << 20))
+    tiers = BlockTiers(storage, 4, 6, SpillFile(tmp_path, storage.page_bytes, 1 << 20))
     draw = np.random.default_rng(0)
     written: dict[tuple[int, int], np.ndarray] = {}
     out = np.empty(storage.page_bytes, dtype=np.uint8)
     for _ in range(400):
-        blocks = [(int(layer), int(number)) for layer, number in draw.integers(0, 4, (draw.integers(1, 5), 2))]
-        blocks = list(dict.fromkeys(blocks))
+        layer, blocks = int(draw.integers(4)), np.sort(draw.choice(6, draw.integers(1, 5), replace=False))
         if draw.random() < 0.3:
-            tiers.prefetch(blocks)
+            tiers.prefetch(layer, blocks)
             continue
-        pages = tiers.pin(blocks)
+        pages = tiers.pin(layer, blocks)
         assert len(set(pages.tolist())) == len(blocks)
-        for block, page in zip(blocks, pages.tolist(), strict=True):
+        for block, page in zip([(layer, number) for number in blocks.tolist()], pages.tolist(), strict=True):
             if block in written:
                 storage.dump_page(page, out)
                 assert (out == written[block]).all()
             if block not in written or draw.random() < 0.3:
-                tiers.change([block])
+                tiers.change(layer, np.array([block[1]]))
                 written[block] = draw.integers(0, 256, storage.page_bytes, dtype=np.uint8)
                 storage.fill_page(page, written[block])
-        tiers.unpin(blocks)
+        tiers.unpin(layer, blocks)
     assert tiers.num_loaded > 100 and tiers.num_spilled < tiers.num_loaded
     with pytest.raises(InputError, match="raise --kv-ram"):
-        tiers.pin([(9, number) for number in range(6)])
+        tiers.pin(3, np.arange(6))
+
+
+def test_neighbours_on_the_disk_are_read_at_once(tmp_path):
+    spill = SpillFile(tmp_path, 5000, 1 << 20)
+    spill.run_slots = 3
+    tiers = BlockTiers(KernelStorage(load("f32").config, None, 0, 5, 16), 4, 6, spill)
+    runs = tiers._runs(np.array([7, 2, 3, 4, 5, 11, 8]), np.arange(7))
+    assert [(first, pages.tolist()) for first, pages in runs] == [(2, [1, 2, 3]), (5, [4]), (7, [0, 6]), (11, [5])]
 
 
 @pytest.mark.parametrize(

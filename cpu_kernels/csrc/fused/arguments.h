@@ -69,6 +69,11 @@ private:
     std::vector<nb::object> entries_;
 };
 
+inline bool is_array(nb::handle argument) {
+    Array array;
+    return nb::try_cast(argument, array);
+}
+
 inline bool is_vector(nb::handle argument) {
     Array array;
     return nb::try_cast(argument, array) && array.ndim() == 1;

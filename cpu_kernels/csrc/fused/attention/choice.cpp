@@ -1,6 +1,8 @@
 #include "fused/attention/choice.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "attention/workspace.h"
 
@@ -21,11 +23,19 @@ void put_vectors(const BlockChoice& choice, const float* query, int64_t heads, i
     }
 }
 
+// Throws unless `count` entries of a block table name pages that there are.
+void require_pages(const int32_t* table, int64_t count, int64_t num_pages) {
+    for (int64_t i = 0; i < count; i++)
+        if (table[i] < 0 || table[i] >= num_pages)
+            throw std::invalid_argument("block_table: got page " + std::to_string(table[i]) +
+                                        " in a block that was chosen, expected 0 to " + std::to_string(num_pages - 1));
+}
+
 }  // namespace
 
 attention::Sequences chosen_pages(const BlockChoice& choice, const attention::Sequences& sequences, const float* query,
-                                  int64_t heads, int64_t kv_heads, int64_t head_dim, std::vector<int32_t>& table,
-                                  int64_t& end) {
+                                  int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t num_pages,
+                                  std::vector<int32_t>& table, int64_t& end) {
     thread_local std::vector<float> vectors, scores;
     thread_local std::vector<int64_t> best;
     const int64_t choices = choice.rows.heads, limit = choice.rows.num_rows, count = choice.count;
@@ -35,15 +45,19 @@ attention::Sequences chosen_pages(const BlockChoice& choice, const attention::Se
     blocks::score(choice.rows, vectors.data(), 1, scores.data(), *choice.impl);
     blocks::best(scores.data(), 1, choices, limit, &limit, &count, count, best.data());
 
+    if (choice.on_choice) choice.on_choice(best.data());
+
     const int64_t used = attention::ceil_div(sequences.ends[0], sequences.page_size);
     const int64_t pages = choice.num_far_pages() + used - choice.first_page;
     const int32_t* const from = sequences.table;
     table.resize(static_cast<size_t>(choices * pages));
     for (int64_t a = 0; a < choices; a++) {
         int32_t* to = std::copy_n(from, choice.init_pages, table.data() + a * pages);
-        for (int64_t i = 0; i < count; i++)
-            to = std::copy_n(from + choice.init_pages + best[a * count + i] * choice.block_pages, choice.block_pages,
-                             to);
+        for (int64_t i = 0; i < count; i++) {
+            const int32_t* const pages_of = from + choice.init_pages + best[a * count + i] * choice.block_pages;
+            require_pages(pages_of, choice.block_pages, num_pages);
+            to = std::copy_n(pages_of, choice.block_pages, to);
+        }
         std::copy(from + choice.first_page, from + used, to);
     }
     end = choice.end_of(sequences.ends[0], sequences.page_size);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "attention/attention.h"
@@ -16,15 +17,18 @@ struct BlockChoice {
     int64_t count;
     int64_t init_pages, block_pages, first_page;
     const Impl<blocks::Kernels>* impl;
+    // Called with the best blocks [heads of rows, count] before the table is read, to bring their pages; may be empty.
+    std::function<void(const int64_t*)> on_choice;
 
     // Tokens that are read, of `end` in all.
     int64_t end_of(int64_t end, int64_t page_size) const { return end - (first_page - num_far_pages()) * page_size; }
     int64_t num_far_pages() const { return init_pages + count * block_pages; }
 };
 
-// The pages of one sequence that a query [heads, head_dim] reads, in the memory of `table` and `end`.
+// The pages of one sequence that a query [heads, head_dim] reads, in the memory of `table` and `end`. num_pages: of the
+// store, of which the pages of chosen blocks have to be.
 attention::Sequences chosen_pages(const BlockChoice& choice, const attention::Sequences& sequences, const float* query,
-                                  int64_t heads, int64_t kv_heads, int64_t head_dim, std::vector<int32_t>& table,
-                                  int64_t& end);
+                                  int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t num_pages,
+                                  std::vector<int32_t>& table, int64_t& end);
 
 }  // namespace qk::fused

@@ -74,8 +74,9 @@ void attention_step(const AttentionStep& step, const Rows& residual, float* out,
         int64_t end = 0;
         attention::append(*step.store, step.sequences, q_heads, k_heads, v_heads, step.rotation, turned_heads,
                           *choices.attention, step.slots);
-        const attention::Sequences chosen = chosen_pages(*step.choice, step.sequences, far_size ? far : turned,
-                                                         q_size / head_dim, kv_size / head_dim, head_dim, table, end);
+        const attention::Sequences chosen =
+            chosen_pages(*step.choice, step.sequences, far_size ? far : turned, q_size / head_dim, kv_size / head_dim,
+                         head_dim, step.store->num_pages(), table, end);
         step.store->last_isa =
             attention::attend(*step.store, chosen, attention::read_only(turned_heads), out_heads, step.softmax_scale,
                               step.window, *choices.attention, sinks, step.observed);

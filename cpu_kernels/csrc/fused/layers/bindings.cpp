@@ -6,10 +6,12 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "attention/workspace.h"
@@ -97,7 +99,9 @@ std::function<void(size_t)> with_lock(const std::optional<nb::callable>& before_
     };
 }
 
-// A choice is made for one query over pages that are all checked and that the heads of its sequence share.
+using GivenChoice = std::tuple<Array, int64_t, int64_t, int64_t, int64_t, int64_t>;
+
+// A choice is made for one query over pages that the heads of its sequence share.
 void require_one_query(const attention::Store& store, const attention::Sequences& sequences, int64_t num_tokens,
                        int64_t window) {
     if (num_tokens != 1 || sequences.count != 1 || store.ring())
@@ -125,10 +129,32 @@ void require_blocks(const BlockChoice& choice, int64_t used) {
                                     std::to_string(used) + " pages and " + std::to_string(choice.rows.room) + " rows");
 }
 
+// Calls with the number of the layer and its best blocks [heads, count] int64, for a thread that does not hold the GIL.
+std::function<void(const int64_t*)> with_lock(const std::optional<nb::callable>& on_choice, size_t layer,
+                                              const BlockChoice& choice) {
+    if (!on_choice) return {};
+    return [&call = *on_choice, layer, heads = choice.rows.heads, count = choice.count](const int64_t* best) {
+        nb::gil_scoped_acquire acquire;
+        const size_t shape[] = {static_cast<size_t>(heads), static_cast<size_t>(count)};
+        call(layer, nb::ndarray<nb::numpy, const int64_t>(best, 2, shape, nb::handle()));
+    };
+}
+
+// Window and sinks that leave out the blocks among which a sequence chooses; of arguments that are checked later.
+std::pair<int64_t, int64_t> seen_of(nb::handle given, const Array& ends, int64_t page_size) {
+    GivenChoice choice;
+    if (!nb::try_cast(given, choice)) return {0, 0};
+    const int64_t init_pages = std::get<3>(choice), first_page = std::get<5>(choice);
+    const bool has_end = ends.dtype() == nb::dtype<int64_t>() && ends.ndim() == 1 && ends.shape(0) > 0;
+    const int64_t end = has_end ? static_cast<const int64_t*>(ends.data())[0] : 0;
+    const auto tokens = [&](int64_t pages) { return std::clamp<int64_t>(pages, 0, end / page_size) * page_size; };
+    return {std::max<int64_t>(1, end - tokens(first_page)), tokens(init_pages)};
+}
+
 // rows [A, room, C] uint16, num_rows, count, init_pages, block_pages, first_page; checked against a layer's store.
 BlockChoice choice_of(nb::handle given, const attention::Store& store, const attention::Sequences& sequences,
                       int64_t num_tokens, int64_t window) {
-    std::tuple<Array, int64_t, int64_t, int64_t, int64_t, int64_t> parts;
+    GivenChoice parts;
     if (!nb::try_cast(given, parts))
         throw nb::type_error("choices: expected (rows, num_rows, count, init_pages, block_pages, first_page)");
     const auto& [rows, num_rows, count, init_pages, block_pages, first_page] = parts;
@@ -154,18 +180,19 @@ BlockChoice choice_of(nb::handle given, const attention::Store& store, const att
 }
 
 nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector<nb::object>& stores, const Array& x,
-               const Array& cos, const Array& sin, const Array& table, nb::handle ends, float softmax_scale,
+               const Array& cos, const Array& sin, nb::handle tables, nb::handle ends, float softmax_scale,
                int64_t window, bool last_only, const std::optional<Array>& cu_seqlens, nb::handle slots,
                nb::handle mass, int64_t mass_queries, int64_t sinks, const std::optional<Array>& sink_cos,
                const std::optional<Array>& sink_sin, const std::optional<nb::callable>& before_layer,
-               nb::handle choices) {
+               nb::handle choices, const std::optional<nb::callable>& on_choice) {
     if (layers.empty() || layers.size() != stores.size())
         throw std::invalid_argument("layers, stores: got " + std::to_string(layers.size()) + " and " +
                                     std::to_string(stores.size()) + ", expected as many of both, 1 or more");
     for (size_t i = 0; i < layers.size(); i++)
         if (!layers[i])
             throw nb::type_error(("layer " + std::to_string(i) + ": got None, expected DecoderLayer").c_str());
-    const PerLayer all_ends(ends, "ends", layers.size(), is_vector(ends));
+    const PerLayer all_tables(tables, "block_table", layers.size(), is_array(tables)),
+        all_ends(ends, "ends", layers.size(), is_vector(ends));
     const PerLayer all_slots(slots, "slots", layers.size(), false), all_mass(mass, "mass", layers.size(), false),
         all_choices(choices, "choices", layers.size(), false);
     const Array first_ends = all_ends.required(0);
@@ -179,8 +206,12 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
             throw std::invalid_argument("layers: got widths of " + std::to_string(layers[0]->row_size()) + " and " +
                                         std::to_string(layers[i]->row_size()) + ", expected one");
         Layer layer = layers[i]->layer(stores[i], count, num_sequences);
-        layer.sequences =
-            attention::sequences_of(stores[i], table, all_ends.required(i), batch, tokens, window, cu_seqlens, sinks);
+        const nb::handle choice = all_choices[i];
+        // Of a sequence that chooses, only the pages before and after its blocks have to be there yet.
+        const auto [seen, first] = choice.is_none() ? std::pair{window, sinks}
+                                                    : seen_of(choice, all_ends.required(i), layer.store->page_size());
+        layer.sequences = attention::sequences_of(stores[i], all_tables.required(i), all_ends.required(i), batch,
+                                                  tokens, seen, cu_seqlens, first);
         if (i > 0 && layer.sequences.page_size != chain[0].sequences.page_size)
             throw std::invalid_argument("stores: got pages of " + std::to_string(chain[0].sequences.page_size) +
                                         " tokens and of " + std::to_string(layer.sequences.page_size) +
@@ -189,8 +220,9 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
             layer.slots = attention::slots_of(*its_slots, *layer.store, layer.sequences, tokens);
         attention::Sequences read = layer.sequences;
         int64_t end = 0;
-        if (!all_choices[i].is_none()) {
-            layer.choice = choice_of(all_choices[i], *layer.store, layer.sequences, count, window);
+        if (!choice.is_none()) {
+            layer.choice = choice_of(choice, *layer.store, layer.sequences, count, window);
+            layer.choice->on_choice = with_lock(on_choice, i, *layer.choice);
             end = layer.choice->end_of(read.ends[0], read.page_size);
             read.ends = &end;
         }
@@ -229,9 +261,10 @@ void bind_layers(nb::module_& m) {
           "softmax_scale"_a, "window"_a = 0, "last_only"_a = false, "cu_seqlens"_a = nb::none(),
           "slots"_a.none() = nb::none(), "mass"_a.none() = nb::none(), "mass_queries"_a = 0, "sinks"_a = 0,
           "sink_cos"_a = nb::none(), "sink_sin"_a = nb::none(), "before_layer"_a = nb::none(),
-          "choices"_a.none() = nb::none(),
+          "choices"_a.none() = nb::none(), "on_choice"_a = nb::none(),
           "x through every DecoderLayer, each with its KVStore; all stores are of one page size.\n\n"
           "x        [B * T, K] float32, each row contiguous; the other arguments as for attention_step\n"
+          "block_table    int32 [B, pages] for all layers, or a list of one for each\n"
           "ends     int64 [B] for all layers, or one for each: an array [layers, B], or a list of [B] or [B, G]\n"
           "slots    int64 [layers, B, G], or a list of an array [B, G] or None for each layer; None: no layer has any\n"
           "mass     a list of a float32 [B, G, S] or None for each layer, as attend of the store writes it\n"
@@ -239,6 +272,8 @@ void bind_layers(nb::module_& m) {
           "choices  a list of a tuple or None for each layer, for one new token of one sequence, that reads only some "
           "blocks:\n         rows uint16 [A, room, C] as score_blocks takes them, num_rows, count, init_pages, "
           "block_pages, first_page\n"
+          "on_choice      called with the number of a layer that chooses and its best blocks int64 [A, count], valid "
+          "during\n         the call, which brings their pages into the block table of the layer\n"
           "returns  float32, as many rows as x; with last_only [B, K], of each sequence's last token\n"
           "raises   ValueError (shape, strides, ends, pages), TypeError (dtype)");
 }

@@ -21,7 +21,7 @@ class BlockTiers:
 
     storage      whose pages are the memory
     table        [layers, num_blocks] int32: page of each block, EVICTED if it is not in memory
-    rank         [layers, num_blocks] float64: the number of its last use, or what `rank` was set to
+    rank         [layers, num_blocks] float64: number of its last use, or a number that the owner sets
     ranks_uses   whether a use sets the rank: least recently used blocks make room
     num_asked    blocks that were asked for by `pin` or `prefetch`
     num_loaded   blocks that came from the disk

@@ -81,18 +81,23 @@ class LlmInt8Format(ActivationFormat):
         return QTensor(self.name, cut.shape, parts, {"outlier_features": known[inside] - np.int32(columns.start)})
 
     def input_absmax(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:
-        inliers = x.copy()
-        inliers[:, shared.get("outlier_features", NO_FEATURES)] = 0
-        return np.abs(split_outliers(inliers)[1]).max(axis=1, keepdims=True, initial=0)
+        _, inliers = _split(x, shared)
+        return np.abs(inliers).max(axis=1, keepdims=True, initial=0)
 
     def fake_quantize_input(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:
-        known = shared.get("outlier_features", NO_FEATURES)
-        inliers = x.copy()
-        inliers[:, known] = 0
-        outlier, inliers = split_outliers(inliers)
-        outlier[known] = True
+        outlier, inliers = _split(x, shared)
         q, absmax = absmax_codes(inliers)
         return np.where(outlier, x, q.astype(np.float32) * absmax[:, None] * PER_CODE)
+
+
+def _split(x: np.ndarray, shared: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """`split_outliers`, with the features that calibration found among the outliers and 0 among the inliers."""
+    known = shared.get("outlier_features", NO_FEATURES)
+    rest = x.copy()
+    rest[:, known] = 0
+    outlier, inliers = split_outliers(rest)
+    outlier[known] = True
+    return outlier, inliers
 
 
 def split_outliers(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

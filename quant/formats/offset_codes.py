@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from quant.formats.bits import Packing
+from quant.formats.half import HALF_MAX
 from quant.formats.levels import WholeLevels
 from quant.formats.linear_fit import Search, even_targets
 from quant.formats.one_scale import OneScaleFormat
@@ -22,6 +23,7 @@ class OffsetCodesFormat(OneScaleFormat):
             "fast": Search(even_targets(-half, 2, 9)),
             "best": Search(even_targets(-half, 3, 25), num_refits=1),
         }
+        cls.largest_weight = cls.levels.reach * HALF_MAX
         super().__init_subclass__(**options)
 
     def read_codes(self, data: np.ndarray) -> np.ndarray:

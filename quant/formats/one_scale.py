@@ -1,12 +1,12 @@
 """Blocks of 32 whole-number codes under one float16 scale and nothing else: what Q4_0, Q5_0 and Q8_0 have in common."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from quant.formats.grid import CodesLastFormat, Grid
-from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes
+from quant.formats.half import half_bytes, half_from_bytes
 from quant.formats.levels import WholeLevels
 from quant.formats.linear_fit import Search, fit_blocks
 from quant.formats.signed_max import codes_of_signed_max
@@ -22,11 +22,6 @@ class OneScaleFormat(CodesLastFormat):
     block_size = 32
     levels: ClassVar[WholeLevels]
     searches: ClassVar[Mapping[str, Search]]
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if hasattr(cls, "levels"):  # OffsetCodesFormat leaves them to its formats
-            cls.largest_weight = cls.levels.reach * HALF_MAX
 
     def round_blocks(self, blocks: np.ndarray) -> np.ndarray:
         """blocks [B, 32] float32 -> uint8 [B, block_bytes], identical to ggml's reference"""

@@ -24,6 +24,7 @@ class Q8_0(OneScaleFormat):
     gguf_file_type = 7  # MOSTLY_Q8_0
     block_bytes = 34
     levels = WholeLevels(-127, 127)
+    largest_weight = levels.reach * HALF_MAX
     searches = SEARCHES
 
     def round_blocks(self, blocks: np.ndarray) -> np.ndarray:

@@ -55,48 +55,46 @@ def _renamed(rows: tuple[TensorRow, ...], names: dict[str, str], *, transposed: 
     return tuple(map(renamed, rows))
 
 
-def _names(
-    root: str, layers: str, begin: dict[str, str], *, norms: tuple[str, str], output: str, mlp: tuple[str, str]
-) -> dict[str, str]:
-    """Module here -> module in a checkpoint, under `root`.
+_MODULES = ("input_layernorm", "post_attention_layernorm", "self_attn.o_proj", "mlp.fc1", "mlp.fc2")
 
-    layers  name of the list of layers
-    begin   weight outside the layers -> its module
-    norms   before attention and before the feed-forward part of a layer
-    output  of attention; mlp: into and out of the feed-forward part
+
+def _names(root: str, layer: str, begin: dict[str, str], modules: tuple[str, ...]) -> dict[str, str]:
+    """Module here -> module in a checkpoint.
+
+    begin    weight outside the layers -> its module under `root`
+    modules  `_MODULES` under `layer`
     """
-    modules = ("input_layernorm", "post_attention_layernorm", "self_attn.o_proj", "mlp.fc1", "mlp.fc2")
-    theirs = (f"{root}.{layers}.{{}}.{name}" for name in (*norms, output, *mlp))
     outside = {name.removesuffix(".weight"): f"{root}.{its}" for name, its in begin.items()}
-    return outside | {f"{LAYER}.{ours}": its for ours, its in zip(modules, theirs, strict=True)}
+    inside = {f"{LAYER}.{ours}": f"{layer}.{its}" for ours, its in zip(_MODULES, modules, strict=True)}
+    return outside | inside
 
 
 _GPT2_LAYER = "transformer.h.{}"
 _GPT2_NAMES = _names(
     "transformer",
-    "h",
+    _GPT2_LAYER,
     {EMBEDDING: "wte", POSITIONS: "wpe", FINAL_NORM: "ln_f"},
-    norms=("ln_1", "ln_2"),
-    output="attn.c_proj",
-    mlp=("mlp.c_fc", "mlp.c_proj"),
+    ("ln_1", "ln_2", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"),
 )
 _BLOOM_LAYER = "transformer.h.{}"
 _BLOOM_NAMES = _names(
     "transformer",
-    "h",
+    _BLOOM_LAYER,
     {EMBEDDING: "word_embeddings", EMBEDDING_NORM: "word_embeddings_layernorm", FINAL_NORM: "ln_f"},
-    norms=("input_layernorm", "post_attention_layernorm"),
-    output="self_attention.dense",
-    mlp=("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
+    (
+        "input_layernorm",
+        "post_attention_layernorm",
+        "self_attention.dense",
+        "mlp.dense_h_to_4h",
+        "mlp.dense_4h_to_h",
+    ),
 )
 _OPT_LAYER = "model.decoder.layers.{}"
 _OPT_NAMES = _names(
     "model.decoder",
-    "layers",
+    _OPT_LAYER,
     {EMBEDDING: "embed_tokens", POSITIONS: "embed_positions", FINAL_NORM: "final_layer_norm"},
-    norms=("self_attn_layer_norm", "final_layer_norm"),
-    output="self_attn.out_proj",
-    mlp=("fc1", "fc2"),
+    ("self_attn_layer_norm", "final_layer_norm", "self_attn.out_proj", "fc1", "fc2"),
 ) | {f"{LAYER}.self_attn.{name}_proj": f"{_OPT_LAYER}.self_attn.{name}_proj" for name in "qkv"}
 
 GPT2 = Architecture(

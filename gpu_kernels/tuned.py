@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from gpu_kernels.chosen import chosen
-from gpu_kernels.launch import Launch, architecture
+from gpu_kernels.launch import Launch, architecture, run_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,5 +31,4 @@ class Tuned:
         device = first.device
         arch = architecture(self.op, first, self.kernel)
         config = config or chosen(self.op, *self.row_of(operands, arch), device)
-        for launch in self.launches(operands, first, *others, config, arch):
-            launch.run(device)
+        run_all(self.launches(operands, first, *others, config, arch), device)

@@ -123,14 +123,19 @@ def _add_codes(measured: Measured, codes: Codes | None, weight: np.ndarray) -> N
     if not codes.signed:
         bad |= (codes.scale < 0) | (~used & (codes.level != 0))
     measured.num_bad_scales += int(bad.sum())
-    _add_scales(measured, np.abs(codes.scale[weight != 0]))
+    _add_scales(measured, _magnitudes(codes.scale[weight != 0]))
+
+
+def _magnitudes(values: np.ndarray) -> np.ndarray:
+    """Those that are finite and not 0, in one dimension"""
+    magnitude = np.abs(values)
+    return magnitude[np.isfinite(magnitude) & (magnitude > 0)]
 
 
 def _add_floats(measured: Measured, weight: np.ndarray) -> None:
     """Magnitudes of plain floats: as scales, and the two at either end."""
-    magnitude = np.abs(weight)
-    _add_scales(measured, magnitude)
-    known = magnitude[np.isfinite(magnitude) & (magnitude > 0)]
+    known = _magnitudes(weight)
+    _add_scales(measured, known)
     ends = min(2, known.size)
     if ends:
         high = np.partition(known, known.size - ends)[known.size - ends :].tolist()
@@ -140,8 +145,7 @@ def _add_floats(measured: Measured, weight: np.ndarray) -> None:
 
 
 def _add_scales(measured: Measured, scale: np.ndarray) -> None:
-    """scale: magnitudes, any shape"""
-    scale = scale[np.isfinite(scale) & (scale > 0)]
+    """scale [n], of `_magnitudes`"""
     if not scale.size:
         return
     measured.scale_min = min(measured.scale_min, float(scale.min()))

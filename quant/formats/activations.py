@@ -31,15 +31,14 @@ class ActivationFormat(IntegerFormat):
         return shape[0] * (shape[1] + 4)
 
     def take_columns(self, qtensor: QTensor, columns: slice) -> QTensor:
-        parts = {**qtensor.parts, "weight": np.ascontiguousarray(qtensor.parts["weight"][:, columns])}
-        shape = (qtensor.shape[0], columns.stop - columns.start)
-        return QTensor(self.name, shape, parts, qtensor.shared)
+        return self._with_weight(qtensor, np.ascontiguousarray(qtensor.parts["weight"][:, columns]))
 
     def add_zero_column(self, qtensor: QTensor) -> QTensor:
         """The matrix [N, K + 1]: a last input feature that adds nothing, so its input may set the scale of a token."""
-        weight = np.pad(qtensor.parts["weight"], ((0, 0), (0, 1)))
-        shape = (qtensor.shape[0], qtensor.shape[1] + 1)
-        return QTensor(self.name, shape, {**qtensor.parts, "weight": weight}, qtensor.shared)
+        return self._with_weight(qtensor, np.pad(qtensor.parts["weight"], ((0, 0), (0, 1))))
+
+    def _with_weight(self, qtensor: QTensor, weight: np.ndarray) -> QTensor:
+        return QTensor(self.name, weight.shape, {**qtensor.parts, "weight": weight}, qtensor.shared)
 
     @abstractmethod
     def input_absmax(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:

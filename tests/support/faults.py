@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -55,12 +55,16 @@ class Fault:
 class Scenario:
     """command  in a folder that `prepare` filled; writes below `out` there
     holds    says which promise `out` breaks after a fault, None if none, given the `out` of a run without one
+    found    contents of `out`: the same after a fault and another run as after a run without a fault
+    resumes  added to the command of the run after a fault
     """
 
     name: str
     command: tuple[str, ...]
     prepare: Callable[[Path], None]
     holds: Callable[[Path, Path], str | None]
+    found: Callable[[Path], object]
+    resumes: tuple[str, ...] = ()
 
 
 @cache
@@ -144,43 +148,7 @@ def quantizing(name: str) -> Scenario:
     recipe, *more = RECIPES[name]
     target = "out/model.gguf" if "gguf" in name or name == "imatrix" else "out/model"
     command = ("quantize", "ref:llama", "--recipe", recipe, "-o", target, "--threads", "1", *more)
-    return Scenario(f"quantize {name}", command, nothing, whole_or_absent)
-
-
-KEEPING = Scenario("report --keep", ("report", "rows.jsonl", "--keep", "out/kept.jsonl"), kept_rows, rows_or_none)
-SCENARIOS = (*map(quantizing, RECIPES), KEEPING)
-
-
-def outcome(scenario: Scenario, golden: Path, parent: Path, fault: Fault) -> str | None:
-    """The promise that is broken by the fault and a run after it, None if none is.
-
-    After a kill or a full disk nothing under the artifact's own name is half there; a run without the fault then ends
-    in the same bytes as one that met none, and leaves nothing else.
-    """
-    folder = Path(tempfile.mkdtemp(dir=parent))
-    (folder / "out").mkdir()
-    scenario.prepare(folder)
-    done, _ = run(scenario, folder, fault)
-    if fault.action == "kill":
-        if done.returncode not in (0, -signal.SIGKILL):
-            return f"status {done.returncode}: {done.stderr[-300:]}"
-    elif fault.action == "short":
-        if done.returncode != 0:
-            return f"status {done.returncode}: {done.stderr[-300:]}"
-    elif done.returncode not in (0, 2) or "Traceback" in done.stderr:
-        return f"status {done.returncode}: {done.stderr[-300:]}"
-    elif done.returncode == 2 and not done.stderr.strip().splitlines()[-1].startswith("qbench: "):
-        return f"no reason is given: {done.stderr[-300:]}"
-    if (broken := scenario.holds(folder / "out", golden)) is not None:
-        return broken
-    resumed = Scenario(scenario.name, (*scenario.command, "--resume"), nothing, scenario.holds)
-    again, _ = run(resumed if "quantize" in scenario.name else scenario, folder)
-    if again.returncode != 0:
-        return f"the run after it: status {again.returncode}: {again.stderr[-300:]}"
-    found = lines(folder / "out") if scenario is KEEPING else digests(folder / "out")
-    expected = lines(golden) if scenario is KEEPING else digests(golden)
-    shutil.rmtree(folder)
-    return None if found == expected else f"the run after it ends in something else: {found} instead of {expected}"
+    return Scenario(f"quantize {name}", command, nothing, whole_or_absent, digests, ("--resume",))
 
 
 def lines(out: Path) -> list[bytes]:
@@ -194,6 +162,43 @@ def lines(out: Path) -> list[bytes]:
                 continue
             found.append(line)
     return found
+
+
+KEEPING = Scenario(
+    "report --keep", ("report", "rows.jsonl", "--keep", "out/kept.jsonl"), kept_rows, rows_or_none, lines
+)
+SCENARIOS = (*map(quantizing, RECIPES), KEEPING)
+
+
+def outcome(scenario: Scenario, golden: Path, parent: Path, fault: Fault) -> str | None:
+    """The promise that is broken by the fault and a run after it, None if none is.
+
+    After a kill or a full disk nothing under the artifact's own name is half there; a run without the fault then ends
+    in the same bytes as one that met none, and leaves nothing else.
+    """
+    folder = prepared(scenario, Path(tempfile.mkdtemp(dir=parent)), "faulty")
+    done, _ = run(scenario, folder, fault)
+    broken = wrong_end(fault, done) or scenario.holds(folder / "out", golden)
+    if broken is not None:
+        return broken
+    again, _ = run(replace(scenario, command=(*scenario.command, *scenario.resumes)), folder)
+    if again.returncode != 0:
+        return f"the run after it: status {again.returncode}: {again.stderr[-300:]}"
+    found, expected = scenario.found(folder / "out"), scenario.found(golden)
+    shutil.rmtree(folder)
+    return None if found == expected else f"the run after it ends in something else: {found} instead of {expected}"
+
+
+# How a command may end; after an error of the disk also with a reason.
+STATUSES = {"kill": (0, -signal.SIGKILL), "short": (0,)}
+
+
+def wrong_end(fault: Fault, done: subprocess.CompletedProcess) -> str | None:
+    if done.returncode not in STATUSES.get(fault.action, (0, 2)) or "Traceback" in done.stderr:
+        return f"status {done.returncode}: {done.stderr[-300:]}"
+    if done.returncode == 2 and not done.stderr.strip().splitlines()[-1].startswith("qbench: "):
+        return f"no reason is given: {done.stderr[-300:]}"
+    return None
 
 
 def faults(rng: random.Random, num_calls: int, count: int) -> list[Fault]:

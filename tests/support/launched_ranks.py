@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+WAIT_S = 90.0
+
 
 @dataclass
 class Ended:
@@ -23,14 +25,14 @@ def free_port() -> int:
         return one.getsockname()[1]
 
 
-def start_ranks(commands: Sequence[Sequence[str]], **environment: str) -> list[subprocess.Popen]:
+def start_ranks(commands: Sequence[Sequence[str]]) -> list[subprocess.Popen]:
     """One process per command line of `python -m qbench`; they are all on this host."""
     size, port = str(len(commands)), str(free_port())
     common = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     return [
         subprocess.Popen(
             [sys.executable, "-m", "qbench", *command],
-            env={**os.environ, **common, "OMP_NUM_THREADS": "1", "RANK": str(rank), **environment},
+            env={**os.environ, **common, "OMP_NUM_THREADS": "1", "RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -39,10 +41,10 @@ def start_ranks(commands: Sequence[Sequence[str]], **environment: str) -> list[s
     ]
 
 
-def wait_for(processes: Sequence[subprocess.Popen], timeout_s: float = 90.0) -> list[Ended]:
+def wait_for(processes: Sequence[subprocess.Popen]) -> list[Ended]:
     """The ends of all; those that do not end in time are killed, and the test fails."""
     try:
-        outputs = [process.communicate(timeout=timeout_s) for process in processes]
+        outputs = [process.communicate(timeout=WAIT_S) for process in processes]
     finally:
         for process in processes:
             process.kill()

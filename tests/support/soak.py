@@ -20,6 +20,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+from support.metrics import metrics_of
 
 NORMAL = {"model": "ref:llama", "temperature": 0, "max_tokens": 8}
 PROMPTS = [f"Once upon a time there was {count} of them" for count in range(20)]
@@ -150,16 +151,10 @@ async def soak(url: str, num_hostile: int, num_clients: int, seed: int, expected
     return found
 
 
-def pages(url: str) -> dict[str, float]:
-    """Metrics: all pages, free ones, running and waiting requests."""
-    lines = [line.rsplit(" ", 1) for line in httpx.get(f"{url}/metrics").text.splitlines() if line[0] != "#"]
-    return {name: float(value) for name, value in lines if name.startswith("qbench_")}
-
-
 def settled(url: str) -> dict[str, float]:
     """The metrics once no request runs or waits."""
     for _ in range(600):
-        found = pages(url)
+        found = metrics_of(url)
         if found["qbench_requests_running"] == found["qbench_requests_queued"] == 0:
             return found
         time.sleep(0.1)
@@ -211,6 +206,16 @@ def run(num_hostile: int, num_clients: int, seed: int) -> dict:
         }
 
 
+def broken_rules(row: dict) -> dict:
+    """Those parts of the row of a run that must not be; a slow stop is none, as it depends on the machine."""
+    broken = {name: row[name] for name in FAULTS if row[name]}
+    if row["memory_growth"] > MOST_GROWTH:
+        broken["memory_growth"] = row["memory_growth"]
+    if 500 in row["statuses"]:
+        broken["statuses"] = row["statuses"]
+    return broken
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hostile", type=int, default=10_000)
@@ -219,8 +224,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     row = run(options.hostile, options.clients, options.seed)
     print(json.dumps(row))
-    is_good = row["memory_growth"] <= MOST_GROWTH and row["stop_s"] <= MOST_STOP_S and 500 not in row["statuses"]
-    return 0 if is_good and not any(row[name] for name in FAULTS) else 1
+    return 1 if broken_rules(row) or row["stop_s"] > MOST_STOP_S else 0
 
 
 if __name__ == "__main__":

@@ -9,8 +9,12 @@ import torch
 from torch import Tensor
 
 from qbench.rank_layout import RankLayout
+from qbench.run_options import RunOptions
+from qbench.runtime.parallel.load import load_ranked
+from qbench.runtime.parallel.model import RankModel
 from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.traffic import Traffic
+from quant.source import Source
 
 Result = TypeVar("Result")
 WAIT_S = 60.0
@@ -39,6 +43,13 @@ class ThreadRanks(Ranks):
             self.mail[self.rank, rank].put(value)
         told = {rank: self.mail[rank, self.rank].get(timeout=WAIT_S) for rank in others}
         return [value if rank == self.rank else told[rank] for rank in range(self.layout.num_ranks)]
+
+
+def model_on(ranks: Ranks, source: Source, impl: str = "auto", path: str = "auto") -> RankModel:
+    """The part of the model that this rank runs, with one thread."""
+    layout = ranks.layout
+    options = RunOptions(threads=1, tp=layout.tp, pp=layout.pp, cut=layout.cut)
+    return load_ranked(source, options, impl, path, ranks)
 
 
 def run_ranks(layout: RankLayout, work: Callable[[Ranks], Result]) -> list[Result]:

@@ -4,12 +4,12 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 
-import httpx
 import openai
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.byte_tokenizer import BOS, byte_tokenizer
+from support.metrics import metrics_of
 
 from qbench.measure.subject import Subject
 from qbench.run_options import RunOptions
@@ -48,8 +48,7 @@ class Running:
         return self.served.metrics.stats
 
     def metrics(self) -> dict[str, float]:
-        lines = httpx.get(f"{self.url}/metrics").text.splitlines()
-        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+        return metrics_of(self.url)
 
     def ended(self, by: str) -> int:
         return int(self.metrics().get(f'qbench_requests_total{{ended_by="{by}"}}', 0))

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+from support.offloading import offloaded_model, own_streams
 
-from qbench.run_options import RunOptions
-from qbench.runtime import load_model
 from qbench.sources import open_source
 from qbench.speed.disk import DiskProbe, disk_work, offload_of
 
@@ -16,17 +15,14 @@ WORK = {"tg_bytes": {"linears": 5.0, "norms_and_biases": 1.0, "kv": 2.0}, "tg_op
 
 def one_step(weight_bytes: int) -> Any:
     """ref:llama after a forward pass with so many bytes for weights."""
-    model: Any = load_model(open_source("ref:llama"), RunOptions(memory_bytes=1 << 40))
-    model.weights.budget.weight_bytes = lambda *_: weight_bytes
+    model: Any = offloaded_model(open_source("ref:llama"), weight_bytes)
     model(torch.tensor([[1]]), model.new_cache(1, 4))
     return model
 
 
 @pytest.fixture(autouse=True)
 def own_stream(tmp_path, monkeypatch):
-    monkeypatch.setenv("QBENCH_CACHE", str(tmp_path))
-    for module in ("budget", "weights"):
-        monkeypatch.setattr(f"qbench.runtime.offload.{module}.MARGIN_BYTES", 0)
+    own_streams(tmp_path, monkeypatch)
 
 
 def test_a_step_that_reads_is_bound_by_the_bytes_that_it_reads(monkeypatch):

@@ -1,11 +1,9 @@
 """Traffic of a phase, counted on all ranks."""
 
 import pytest
-from support.thread_ranks import run_ranks
+from support.thread_ranks import model_on, run_ranks
 
 from qbench.rank_layout import GATHER, RankLayout
-from qbench.run_options import RunOptions
-from qbench.runtime.parallel.load import load_ranked
 from qbench.sources import open_source
 from qbench.speed.rank_bench import measure_exchange
 from qbench.speed.speed_case import SpeedCase
@@ -30,8 +28,7 @@ HIDDEN, FFN, NUM_LAYERS, VOCABULARY = 256, 512, 2, 512  # of rand:tiny
 )
 def test_a_decoded_token_sends_the_formulas_bytes(layout, values, messages):
     def work(ranks):
-        options = RunOptions(threads=1, tp=layout.tp, pp=layout.pp, cut=layout.cut)
-        return measure_exchange(load_ranked(open_source("rand:tiny"), options, "auto", "auto", ranks), CASE, "tg")
+        return measure_exchange(model_on(ranks, open_source("rand:tiny")), CASE, "tg")
 
     for found in run_ranks(layout, work):
         assert (found.bytes_per_token, found.messages_per_pass) == (4 * values, messages)

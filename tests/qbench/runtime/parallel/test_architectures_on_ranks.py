@@ -4,12 +4,11 @@ import pytest
 import torch
 from support.architectures import KINDS, random_weights, small_config
 from support.array_source import ArraySource
-from support.thread_ranks import run_ranks
+from support.thread_ranks import model_on, run_ranks
 
 from qbench.rank_layout import GATHER, RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.parallel.load import load_ranked
 from quant.errors import InputError
 
 TOKENS = torch.randint(160, (2, 40), generator=torch.Generator().manual_seed(1))
@@ -17,8 +16,7 @@ UNCUT = {"mixtral", "qwen3moe", "deepseek2", "deepseek3", "bloom"}  # experts, l
 
 
 def on_ranks(source, layout, impl="auto") -> torch.Tensor:
-    options = RunOptions(threads=1, tp=layout.tp, pp=layout.pp, cut=layout.cut)
-    first, *others = run_ranks(layout, lambda ranks: load_ranked(source, options, impl, "auto", ranks)(TOKENS))
+    first, *others = run_ranks(layout, lambda ranks: model_on(ranks, source, impl)(TOKENS))
     assert all(torch.equal(first, other) for other in others)
     return first
 

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from support.thread_ranks import ThreadRanks, run_ranks
+from support.thread_ranks import ThreadRanks, model_on, run_ranks
 
 from qbench.calibration.open_subject import open_subject
 from qbench.rank_layout import GATHER, RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.parallel.load import load_ranked
 from qbench.runtime.parallel.traffic import expected_traffic
 from quant.errors import InputError
 
@@ -40,10 +39,9 @@ def logits(model) -> torch.Tensor:
     return torch.cat([*rows, model(tokens, last_only=True)[:, 0]])
 
 
-def on_ranks(source, layout, impl="auto", path="auto") -> Several:
+def on_ranks(source, layout, impl="auto") -> Several:
     def work(ranks):
-        options = RunOptions(threads=1, tp=layout.tp, pp=layout.pp, cut=layout.cut)
-        model = load_ranked(source, options, impl, path, ranks)
+        model = model_on(ranks, source, impl)
         found = logits(model)
         hidden = model.config.hidden_size
         formula = expected_traffic(layout, ranks.rank, ranks.traffic, exchanges=model.exchanges, hidden_size=hidden)

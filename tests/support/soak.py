@@ -207,7 +207,7 @@ def run(num_hostile: int, num_clients: int, seed: int) -> dict:
 
 
 def broken_rules(row: dict) -> dict:
-    """Those parts of the row of a run that must not be; a slow stop is none, as it depends on the machine."""
+    """Parts of the row of a run that break a rule. A slow stop depends on the machine and is judged by `main`."""
     broken = {name: row[name] for name in FAULTS if row[name]}
     if row["memory_growth"] > MOST_GROWTH:
         broken["memory_growth"] = row["memory_growth"]

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from qbench.cli.finite_range import FiniteRange
+from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import json_option, print_json
 from qbench.cli.percentage import Percentage
 from qbench.gate.comment import markdown, plain
@@ -23,7 +24,7 @@ def _gates(name: str, text: str):
 @click.option("--baseline", help="Baseline: a file or folder of records, or a git commit.")
 @click.option(
     "--save",
-    type=click.Path(),
+    type=KeepPath(),
     help="Append the measurements to this file or folder as a baseline, and compare nothing.",
 )
 @_gates("--report", "Show this gate, but never fail because of it.")
@@ -34,7 +35,7 @@ def _gates(name: str, text: str):
     "--any-machine", is_flag=True, help="Accept records of another machine for gates that depend little on the machine."
 )
 @click.option("--comment", type=click.Path(dir_okay=False), help="Write Markdown for a pull request into this file.")
-@click.option("--keep", type=click.Path(), help="Append the findings with raw samples to this file or folder.")
+@click.option("--keep", type=KeepPath(), help="Append the findings with raw samples to this file or folder.")
 @click.option("-o", "--output", type=click.Path(), default="runs/gate", show_default=True, help="Folder of the run.")
 @json_option
 def command(suite, baseline, save, report, skip, see, budget, any_machine, comment, keep, output, as_json) -> None:

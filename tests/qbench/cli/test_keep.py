@@ -28,6 +28,13 @@ def test_a_tree_with_changes_is_refused_before_anything_is_measured(qbench, tmp_
     assert not kept.exists()
 
 
+@pytest.mark.parametrize("option", [("--baseline", "HEAD", "--keep"), ("--save",)], ids=["keep", "save"])
+def test_a_gate_keeps_nothing_of_a_tree_with_changes(qbench, tmp_path, monkeypatch, option):
+    monkeypatch.setattr(keep_path, "code_version", lambda: replace(code_version(), commit="f" * 40, dirty=True))
+    qbench("gate", "--suite", "ci", *option, tmp_path / "kept.jsonl").fails_with("a tree with changes", "commit them")
+    assert not list(tmp_path.iterdir())
+
+
 def test_rows_of_such_a_tree_are_refused_whole(qbench, tmp_path):
     rows = [make_record("bf16"), make_record("q8_0") | {"dirty": True}]
     records, kept = write_records(tmp_path / "run.jsonl", rows), tmp_path / "kept.jsonl"

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from qbench.compare.kept_launches import kept_launches
 from qbench.measure.case import Case
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
@@ -13,6 +14,7 @@ from qbench.measure.records.record import Record, read_records
 from qbench.recommend.candidates import Candidate
 from qbench.recommend.goal import Goal
 from qbench.recommend.search import Measured
+from qbench.report.launches import joined
 from qbench.speed.speed_case import SpeedCase
 from qbench.store import latest_records
 from qbench.sweep.case_runner import Outcome
@@ -73,7 +75,9 @@ class Judge:
         self.bench = SpeedCase(pp=0, tg=steps, depth=goal.context - steps, repetitions=REPETITIONS)
         folders = [path for path in (*known, folder) if path.is_dir() and any(path.rglob("*.jsonl"))]
         rows = latest_records(folders, [None]).values() if folders else ()
-        self.rows: list[tuple[Case, Metrics]] = list(filter(None, map(_counted, rows)))
+        launches = kept_launches([str(folder) for folder in folders]) if folders else {}
+        counted = (_counted(joined(row, launches)) for row in rows if row.is_ok)
+        self.rows: list[tuple[Case, Metrics]] = list(filter(None, counted))
 
     def close(self) -> None:
         self.executor.runner.close()

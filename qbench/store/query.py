@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from qbench.measure.records.record_files import record_files
 from qbench.store.columns import KERNEL_COLUMNS, VERSUS_COLUMNS, WHOLE_COLUMNS
+from qbench.store.launches import join_launches
 from qbench.store.load import Paths, create_latest, create_results
 from qbench.store.scan import scan
 from quant.errors import InputError
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 # Tables that can be queried, and the meaning of a row.
 TABLES = {
-    "results": "the latest measurement of each case of a sweep",
+    "results": "the latest measurement of each case of a sweep, with the mean speed of its launches",
     "kernels": "the latest of each kernel, shape and number of tokens (`qbench kernels --keep`)",
     "versus": "the latest of each file beside llama.cpp (`qbench bench --vs --keep`)",
     "records": "every row as it was written, as JSON: metrics->>'$.kld.mean'",
@@ -101,6 +102,7 @@ def _create(con: "DuckDBPyConnection", table: str, files: Sequence[Path]) -> Non
     """Make one of TABLES."""
     if table == "results":
         create_results(con, table, files)
+        join_launches(con, table, files)
     elif table == "records":
         _create_records(con, table, files)
     else:

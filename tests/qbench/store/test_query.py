@@ -3,9 +3,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from support.measured_twice import RECIPES, measured, second
 from support.sample_records import make_record, sweep_records, write_records
 
 import qbench
+from qbench.report.launches import with_launches
 from qbench.store import load_records, query, schema
 from quant.errors import InputError
 
@@ -26,10 +28,27 @@ def test_results_are_the_rows_of_the_table(records):
 
 def test_every_column_of_the_table_can_be_named(records):
     listed = [row[1] for row in schema(records).rows if row[0] == "results"]
-    assert listed == list(load_records(records)) and {row[0] for row in schema(records).rows} == {
+    assert listed == [*load_records(records), "launches"] and {row[0] for row in schema(records).rows} == {
         *("results", "kernels", "versus", "records")
     }
     query("select {} from results".format(", ".join(f'"{name}"' for name in listed)), records)
+
+
+def test_speeds_are_the_mean_of_all_launches(tmp_path):
+    failed = second(measured(RECIPES[2]), 9.0) | {"status": "failed", "metrics": None}
+    other_code = second(measured(RECIPES[3]), 9.0, code="other")
+    rows = [*map(measured, RECIPES), second(measured(RECIPES[0]), 4.0), failed, other_code]
+    third = second(measured(RECIPES[0]), 2.0)
+    rows.append(third | {"key": "third", "case": third["case"] | {"launch": 3}})
+    records = write_records(tmp_path / "r.jsonl", rows)
+    found = query("select recipe, pp_tok_s / 5000, tg_tok_s / 400, launches from results", records).rows
+    assert dict((row[0], row[1:]) for row in found) == {
+        RECIPES[0]: (pytest.approx(2.0), pytest.approx(2.0), 3),
+        **dict.fromkeys(RECIPES[1:], (1.0, 1.0, 1)),
+    }
+    expected = with_launches(load_records(records), records)
+    of_first = query(f"select pp_tok_s from results where recipe = '{RECIPES[0]}'", records).rows[0][0]
+    assert of_first == pytest.approx(expected.set_index("recipe").pp_tok_s[RECIPES[0]])
 
 
 def test_records_are_every_row_once_with_all_that_it_holds(tmp_path):

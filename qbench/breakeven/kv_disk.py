@@ -17,7 +17,7 @@ from qbench.runtime.engine import Engine, EngineOptions, Request, StoreOptions, 
 from qbench.runtime.tiers.aligned import drop_from_page_cache
 from qbench.runtime.tiers.block_store import BlockStore
 from qbench.sources.first_layers import FirstLayers
-from qbench.statistics import speed_ratio
+from qbench.statistics.speed import speed_ratio
 from quant.errors import InputError
 from quant.kv import KV_FORMATS
 from quant.kv_names import FLOAT32

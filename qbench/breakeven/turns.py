@@ -9,8 +9,8 @@ import torch
 from qbench.speed.interleaved import Side, interleave
 from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
-from qbench.statistics import speed_ratio
 from qbench.statistics.estimate import Estimate
+from qbench.statistics.speed import speed_ratio
 
 
 class PatternTurn(TimedModel):

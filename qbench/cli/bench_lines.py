@@ -9,7 +9,6 @@ from qbench.cli.prefill_lines import prefill_lines
 from qbench.measure.metrics import Energy, Facts, Metrics, Samples, SpeedFigures
 from qbench.measure.offload import Offload
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics, VersusRatio
-from qbench.statistics.autocorrelation import told_of_few
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.power import needed_samples
 from quant.present import present
@@ -105,6 +104,8 @@ def ratio_lines(result: Metrics) -> dict[str, str]:
     if result.launches:
         count, unit = len(result.launches), "launches"
     else:
+        from qbench.statistics.autocorrelation import told_of_few  # imports numpy
+
         count, unit = num_rounds(samples_of(result)), "rounds"
         few = told_of_few(count) if any(ratio["low"] is not None for ratio in found.values()) else None
     lines = {f"{phase} ratio": ratio_text(ratio) + decided_by(ratio, count, unit) for phase, ratio in found.items()}

@@ -13,9 +13,6 @@ from qbench.cli.output import json_option, print_json, print_warning, threads_op
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_compare import compare_ranks
 from qbench.cli.rank_options import rank_options
-from qbench.compare.floor_table import make_floor_grid
-from qbench.compare.json_row import json_row
-from qbench.compare.table import make_grid
 from qbench.compute import FAST, PRECISIONS
 from qbench.run_options import RunOptions
 
@@ -78,6 +75,8 @@ def split(recipes: str | None) -> list[str | None]:
 
 def print_rows(found, long: bool) -> None:
     """One object a comparison, and the noise floor's record if it was measured."""
+    from qbench.compare.json_row import json_row  # imports numpy
+
     for comparison in found.comparisons:
         print_json(json_row(comparison).to_json())
     for floor in found.noise_floors:
@@ -86,6 +85,9 @@ def print_rows(found, long: bool) -> None:
 
 def print_tables(found, long: bool) -> None:
     """Ruled on a terminal, Markdown elsewhere."""
+    from qbench.compare.floor_table import make_floor_grid  # imports numpy
+    from qbench.compare.table import make_grid
+
     grids = [make_grid(found.comparisons, long=long)] if found.comparisons else []
     grids += map(make_floor_grid, found.noise_floors)
     for grid in grids:

@@ -3,7 +3,6 @@
 import click
 
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes
-from quant.artifacts.file_size import file_bytes
 from quant.sizes import size_summary
 
 
@@ -50,6 +49,7 @@ CONFIG_KEYS = (
 def describe(spec: str) -> dict:
     """Size, true bits per weight by part, config, tokenizer, and one row per tensor."""
     from qbench.sources import open_source
+    from quant.artifacts.file_size import file_bytes  # imports numpy and gguf
 
     source = open_source(spec)
     tokenizer, size, files = source.tokenizer, size_summary(source.tensors), file_bytes(source)

@@ -9,12 +9,8 @@ from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import cpu_time_option, json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.gate.options import suite_file
-from qbench.kernels.benchmark import OURS
-from qbench.kernels.measure import CASE_KEYS
 from qbench.measure.host.busy import busy_share, busy_warning
 from qbench.measure.host.machine import available_cores
-from qbench.measure.records.kept_row import keep_row
-from qbench.report.speeds import percent
 
 MOST_TOKENS = 2**20  # of a call: at K = 8192 they are 32 GiB of float32
 
@@ -50,6 +46,10 @@ def command(ctx, suite, only, device, tokens, cpu_time, threads, keep, as_json) 
     """
     if device == "cuda":
         return on_gpu(ctx, only, keep, as_json)
+    from qbench.kernels.benchmark import OURS  # imports numpy
+    from qbench.kernels.measure import CASE_KEYS
+    from qbench.measure.records.kept_row import keep_row
+
     asked = ([(only, tokens, ("*",))], (threads or available_cores(),), "cpu" if cpu_time else "wall")
     cases, counts, clock = asked if suite is None else of_suite(ctx, suite)
     busy, any_wrong = busy_share(), False
@@ -126,6 +126,8 @@ def rate(entry: dict, bound_by: str) -> str:
 
 
 def contender(name: str, entry: dict, row: dict) -> str:
+    from qbench.report.speeds import percent  # imports numpy
+
     if "ms" not in entry:
         return f"{name} " + (f"n/a ({entry['absent']})" if "absent" in entry else f"WRONG ({entry['wrong']})")
     if "ratio" in entry:

@@ -11,11 +11,7 @@ from qbench.cli.calibration import calibration_options
 from qbench.cli.output import json_option, print_json, readable_bytes, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.measure.host.machine import available_cores
-from quant.calibration.coverage import few_tokens_warning
 from quant.errors import InputError
-from quant.methods.remarks import remark_lines
-from quant.recipes import get_recipe
-from quant.sizes import size_summary
 
 if TYPE_CHECKING:  # loaded when the command runs, not for its help
     from quant.job import QuantizationJob
@@ -42,6 +38,7 @@ def command(model, recipe_name, output, max_shard_size, best, resume, dry_run, c
     from qbench.sources import open_source
     from quant.artifacts import make_artifact_job
     from quant.artifacts.output import default_output
+    from quant.recipes import get_recipe  # imports the families of models
 
     source, recipe = open_source(model), get_recipe(recipe_name)
     recipe = recipe.with_options(effort="best") if best else recipe
@@ -104,6 +101,9 @@ def print_written(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> N
     from qbench.runtime import set_threads
     from qbench.sources import open_source
     from quant.artifacts import read_manifest
+    from quant.calibration.coverage import few_tokens_warning
+    from quant.methods.remarks import remark_lines  # imports torch
+    from quant.sizes import size_summary
 
     model, recipe = job.source.spec, job.recipe.name
     threads = how.threads or available_cores()

@@ -7,18 +7,6 @@ import click
 from qbench.cli.keep_path import require_clean_rows
 from qbench.cli.output import format_option
 from qbench.measure.records.record import keep_records
-from qbench.report import (
-    load_records,
-    render_attention,
-    render_caches,
-    render_interaction,
-    render_policies,
-    render_report,
-    replace_between_markers,
-    write_page,
-    write_report,
-)
-from qbench.report.picture import write_pictures
 
 FORMS = ("md", "csv", "json", "html")
 
@@ -60,6 +48,19 @@ def command(
 
     The page of --html and -o is one file that needs no network: filters, scatter plots, comparisons.
     """
+    from qbench.report import (  # imports numpy
+        load_records,
+        render_attention,
+        render_caches,
+        render_interaction,
+        render_policies,
+        render_report,
+        replace_between_markers,
+        write_page,
+        write_report,
+    )
+    from qbench.report.picture import write_pictures
+
     asked = {
         "--cache-table": render_caches if cache_table else None,
         "--policies": render_policies if policies else None,

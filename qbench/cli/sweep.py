@@ -13,7 +13,6 @@ from qbench.cli.sweep_forecast import print_forecast
 from qbench.gate.options import suite_file
 from qbench.measure.host.machine import machine
 from qbench.measure.launch import MAX_LAUNCHES
-from qbench.report import write_report
 from qbench.sweep.forecast.time_left import TimeLeft
 from qbench.sweep.interrupt import gentle_interrupt
 from qbench.sweep.suite.rules import parse_only
@@ -113,6 +112,8 @@ def time_left(records: Path) -> Callable:
 
 def print_result(result, folder: Path, as_json: bool) -> None:
     """The table on stdout, every form of it next to the records, and the path of the page."""
+    from qbench.report import write_report  # imports numpy
+
     if not result.records.exists():
         return
     report = write_report(result.records, folder)

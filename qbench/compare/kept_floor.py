@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from qbench.measure.records.kinds import NOISE_FLOOR, FloorCase, FloorMetrics
 from qbench.measure.records.record import Record
-from qbench.statistics import Floors
+from qbench.statistics.cell import Floors
 from qbench.store import latest_records
 
 

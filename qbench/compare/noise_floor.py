@@ -27,7 +27,9 @@ from qbench.quality.protocols.forward import Model
 from qbench.quality.quality import Reference, measure_quality
 from qbench.run_options import RunOptions
 from qbench.runtime.load import load_model, set_threads
-from qbench.statistics import Estimate, block_mean, perplexity_ratio
+from qbench.statistics.estimate import Estimate
+from qbench.statistics.paired import perplexity_ratio
+from qbench.statistics.studentized import block_mean
 from quant.present import present
 
 METRICS = ("perplexity", "kld")  # that have a floor, see qbench.statistics.with_floors

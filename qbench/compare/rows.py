@@ -9,7 +9,7 @@ from qbench.compare.kept_launches import KeptLaunches, kept_launches
 from qbench.compare.pairs import Pairs, pair_rows
 from qbench.compare.side import Rows, named_keys, parse_side, select
 from qbench.measure.records.record import Record
-from qbench.statistics import with_floors
+from qbench.statistics.cell import with_floors
 from quant.errors import InputError
 
 

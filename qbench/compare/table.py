@@ -10,7 +10,7 @@ from qbench.markdown_grid import markdown_grid
 from qbench.measure.case import Case, SpeedWork
 from qbench.measure.records.record import Record
 from qbench.phrases import count
-from qbench.statistics import Cell
+from qbench.statistics.cell import Cell
 from qbench.statistics.power import POWER
 
 # Keys of a case that distinguish rows for a reader, in this order.

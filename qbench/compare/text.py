@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from qbench.compare.comparison import ONE_LAUNCH
-from qbench.statistics import Cell, Estimate
+from qbench.statistics.cell import Cell
+from qbench.statistics.estimate import Estimate
 
 MISSING = "n/a"
 BYTES = ("size_bytes", "kv_bytes_per_token")

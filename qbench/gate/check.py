@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from qbench.statistics import Estimate, holm
+from qbench.statistics.estimate import Estimate
+from qbench.statistics.holm import holm
 from quant.json_data import JsonData
 from quant.present import present
 

@@ -11,7 +11,7 @@ from qbench.measure.records.kinds import GATE_TEST, GateTestCase
 from qbench.measure.records.record import Record, append_record, read_records
 from qbench.measure.records.record_files import kept_file, record_files
 from qbench.sources import open_source
-from qbench.statistics import Floors
+from qbench.statistics.cell import Floors
 from quant.errors import InputError
 
 

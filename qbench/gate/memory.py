@@ -8,7 +8,7 @@ import numpy as np
 from qbench.gate.check import Check
 from qbench.gate.pairing import Pair
 from qbench.measure.metrics import Metrics
-from qbench.statistics import Estimate
+from qbench.statistics.estimate import Estimate
 from qbench.statistics.student import student_estimate
 from quant.present import present
 

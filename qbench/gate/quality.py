@@ -6,7 +6,8 @@ from qbench.compare.comparison import collect, require_alike
 from qbench.gate.check import Check
 from qbench.gate.pairing import Pair
 from qbench.measure.metrics import Metrics
-from qbench.statistics import Cell, Estimate, Floors, with_floors
+from qbench.statistics.cell import Cell, Floors, with_floors
+from qbench.statistics.estimate import Estimate
 from quant.errors import InputError
 
 # Of a comparison's metrics, what speaks for others too: same_top follows the KLD, with more noise.

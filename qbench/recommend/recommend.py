@@ -19,7 +19,7 @@ from qbench.recommend.relax import Relaxation, relaxations
 from qbench.recommend.search import GAIN, Verdict, search
 from qbench.sources import open_source
 from qbench.sources.rand import PREFIX as RANDOM
-from qbench.statistics import kld_difference
+from qbench.statistics.paired import kld_difference
 from qbench.sweep.suite.suite import EvalSettings
 from qbench.sweep.suite.suite_names import check_kv_format, check_model, check_recipe
 from qbench.sweep.sweep import OnEvent, exclusive

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from qbench.cache_spec import FULL
 from qbench.measure.records.record import Record
 from qbench.report.policy_rows import PolicyRow, policy_rows, setting
-from qbench.statistics import Estimate, Together, holm, kld_excess
+from qbench.statistics.estimate import Estimate
+from qbench.statistics.holm import holm
+from qbench.statistics.paired import Together, kld_excess
 from quant.present import present
 
 # recipe, KV format, policy; None: as stored, f32

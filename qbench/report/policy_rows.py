@@ -11,7 +11,9 @@ from qbench.measure.case import Case
 from qbench.measure.metrics import Metrics, Quality, SpeedFigures, TaskResult
 from qbench.measure.records.record import Record
 from qbench.report.pareto import pareto_front
-from qbench.statistics import Estimate, holm, kld_difference
+from qbench.statistics.estimate import Estimate
+from qbench.statistics.holm import holm
+from qbench.statistics.paired import kld_difference
 
 
 def split_policy(text: str) -> tuple[str, str]:

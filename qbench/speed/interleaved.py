@@ -12,7 +12,7 @@ from qbench.progress import Progress
 from qbench.speed.median_interval import median_interval
 from qbench.speed.rounds import PHASES, Rounds, Samples, Side
 from qbench.speed.speed_case import MOST_ROUNDS, SpeedCase
-from qbench.statistics import speed_ratio
+from qbench.statistics.speed import speed_ratio
 
 SEED = 20240217
 # Threads of an OpenMP region wait for the next one at full speed, some milliseconds, and ours for less: neither may do

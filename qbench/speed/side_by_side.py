@@ -26,7 +26,7 @@ from qbench.speed.shares import fits_in_cache, roofline
 from qbench.speed.speed import speed_statistics
 from qbench.speed.speed_case import SpeedCase
 from qbench.speed.timed_process import TimedProcess, speed_process
-from qbench.statistics import speed_ratio
+from qbench.statistics.speed import speed_ratio
 from qbench.threads import check_threads
 from quant.errors import InputError
 from quant.models import ModelConfig

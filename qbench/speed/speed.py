@@ -16,7 +16,7 @@ from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
 from qbench.speed.spent import energy
 from qbench.speed.steady import outliers
-from qbench.statistics import spread
+from qbench.statistics.spread import spread
 from quant.present import present
 
 

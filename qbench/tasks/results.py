@@ -12,7 +12,7 @@ import numpy as np
 from qbench.compute import FAST
 from qbench.measure.metrics import TaskResult
 from qbench.measure.records.migrate import protocol_identity
-from qbench.statistics import share_interval
+from qbench.statistics.proportion import share_interval
 
 # The figure that a task is known by, where it has several: the first of these, else the first that it lists.
 MAIN_METRICS = ("acc", "exact_match", "word_perplexity")

@@ -27,7 +27,8 @@ from qbench.speed.shares import phase_shares
 from qbench.speed.speed import speed_statistics
 from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
-from qbench.statistics import speed_ratio, spread
+from qbench.statistics.speed import speed_ratio
+from qbench.statistics.spread import spread
 from qbench.versus.llama_cpp import LlamaCppProcess
 from quant.errors import InputError
 from quant.json_data import JsonData

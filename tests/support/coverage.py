@@ -6,8 +6,11 @@ from itertools import accumulate
 import numpy as np
 from support.window_values import window_values
 
-from qbench.statistics import Estimate, accuracy_difference, block_mean, speed_ratio
 from qbench.statistics.autocorrelation import ENOUGH
+from qbench.statistics.estimate import Estimate
+from qbench.statistics.flips import accuracy_difference
+from qbench.statistics.speed import speed_ratio
+from qbench.statistics.studentized import block_mean
 
 SEED = 20240217
 VALUES = window_values()

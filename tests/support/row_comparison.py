@@ -6,7 +6,7 @@ from typing import Any
 from qbench.compare import comparison
 from qbench.compare.comparison import Comparison
 from qbench.measure.records.record import Record
-from qbench.statistics import Floors
+from qbench.statistics.cell import Floors
 
 
 def compare_rows(a: Mapping[str, Any], b: Mapping[str, Any], floors: Floors | None = None) -> Comparison:

@@ -19,7 +19,7 @@ from qbench.measure.records.kept_kinds import (
     VersusCase,
     VersusMetrics,
 )
-from qbench.statistics import Estimate
+from qbench.statistics.estimate import Estimate
 from quant.json_data import JsonData, JsonRow
 
 AGAIN = "again"  # of the rows of further launches, see `qbench.sweep.launches`

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from qbench.measure.metrics import Quality
 from qbench.quality.protocols.scoring import Scoring
-from qbench.statistics import block_mean
+from qbench.statistics.studentized import block_mean
 
 ROWS = 1024  # rows of logits in float64 at a time: 1024 x 128k words are 1 GB, the most that a pass adds
 LARGEST_LOG = 700.0  # exp of it is about 1e304; a "word" of thousands of letters can have more

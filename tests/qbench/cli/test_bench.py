@@ -9,7 +9,7 @@ from support.close import assert_close
 from qbench.cli.bench import how_long
 from qbench.cli.bench_lines import decided_by, energy_line, outliers_of, ratio_lines, readable
 from qbench.measure.metrics import Energy, Metrics, Samples, Speed
-from qbench.statistics import Estimate
+from qbench.statistics.estimate import Estimate
 from qbench.statistics.power import needed_samples
 
 QUICK = ("-p", "8", "-n", "2", "-r", "1", "--threads", "1")

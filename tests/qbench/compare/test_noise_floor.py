@@ -10,7 +10,7 @@ from qbench.compare.measured import Measuring
 from qbench.compare.noise_floor import farthest, measure_noise_floors
 from qbench.compare.task_floor import measure_task_floors
 from qbench.measure.records.record import Record
-from qbench.statistics import Estimate
+from qbench.statistics.estimate import Estimate
 
 
 def documents(records) -> list[dict]:

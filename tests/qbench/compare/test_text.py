@@ -1,8 +1,8 @@
 import pytest
 
 from qbench.compare import text
-from qbench.statistics import Cell, Estimate
-from qbench.statistics.cell import Flips
+from qbench.statistics.cell import Cell, Flips
+from qbench.statistics.estimate import Estimate
 
 
 def cell(metric="perplexity", kind="ratio", estimate=None, **more):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qbench.gate.check import ALPHA, POWER, Check, judge, sees_slowdown
-from qbench.statistics import Estimate
+from qbench.statistics.estimate import Estimate
 from qbench.statistics.student import student_mean
 
 

@@ -1,7 +1,7 @@
 from qbench.gate.check import Check, judge
 from qbench.gate.comment import figure, markdown, plain
 from qbench.gate.result import GateAbout, GateResult
-from qbench.statistics import Estimate
+from qbench.statistics.estimate import Estimate
 
 ABOUT = GateAbout("suites/ci.yaml", "commit main", ("a" * 40, False), ("b" * 40, True), "a4dab71faf5c", 12.0)
 WORSE = Check(

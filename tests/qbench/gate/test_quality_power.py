@@ -9,7 +9,7 @@ from qbench.gate.check import POWER, Check, judge
 from qbench.gate.pairing import Pair
 from qbench.gate.quality import quality_checks
 from qbench.measure.records.record import Record
-from qbench.statistics import Estimate
+from qbench.statistics.estimate import Estimate
 
 # Of ref:llama on 24 windows, as `qbench compare ref:llama --noise-floor --windows 24` measures it; a higher one would
 # make the losses below larger, and easier to find.

@@ -11,13 +11,15 @@ from support.measured_records import blocks_of, measured_record
 from support.row_comparison import compare_rows
 from support.sample_records import SWEEP, write_records
 
-from qbench import statistics
 from qbench.measure.metrics import Blocks
 from qbench.report import write_page
 from qbench.report.pareto import pareto_front
+from qbench.statistics.estimate import Estimate
+from qbench.statistics.flips import accuracy_difference
 from qbench.statistics.holm import holm
 from qbench.statistics.launches import launch_ratio, launched_ratio, launched_speeds
-from qbench.statistics.studentized import RESAMPLES
+from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
+from qbench.statistics.studentized import RESAMPLES, block_mean
 from qbench.sweep.suite.cases import make_cases, select_points
 from qbench.sweep.suite.load_suite import build_suite
 
@@ -41,7 +43,7 @@ def page(tmp_path_factory):
         watched.close()
 
 
-def assert_same_estimate(found: dict, expected: statistics.Estimate, end: float = INTEGRAL_ERROR) -> None:
+def assert_same_estimate(found: dict, expected: Estimate, end: float = INTEGRAL_ERROR) -> None:
     """end   how far the ends may lie apart, in standard errors"""
     assert found["value"] == pytest.approx(expected.value, rel=1e-9)
     if expected.low is None:
@@ -59,9 +61,9 @@ def assert_same_estimate(found: dict, expected: statistics.Estimate, end: float 
 def test_paired_blocks(page, a, b):
     blocks = [blocks_of(a), blocks_of(b)]
     for what, paired in (
-        ("nll", statistics.perplexity_ratio),
-        ("kld", statistics.kld_difference),
-        ("same_top", statistics.same_top_difference),
+        ("nll", perplexity_ratio),
+        ("kld", kld_difference),
+        ("same_top", same_top_difference),
     ):
         change = "asRatio(pairedBlocks(a, b, what))" if what == "nll" else "pairedBlocks(a, b, what)"
         found = page.evaluate(f"([a, b, what]) => {change}", [*blocks, what])
@@ -75,12 +77,12 @@ def test_blocks_of_unlike_lengths_and_blocks_that_do_not_pair(page):
         {"unit": "document", "tokens": tokens, "kld": (rng.gamma(1, 0.01, 40) * tokens).tolist()} for _ in range(2)
     ]
     found = page.evaluate("([a, b]) => pairedBlocks(a, b, 'kld')", sides)
-    assert_same_estimate(found, statistics.kld_difference(*map(Blocks.from_json, sides)), END_ERROR)
+    assert_same_estimate(found, kld_difference(*map(Blocks.from_json, sides)), END_ERROR)
     assert page.evaluate("([a, b]) => pairedBlocks(a, b, 'nll')", sides) is None
     sides[1]["tokens"] = tokens[::-1]
     assert page.evaluate("([a, b]) => pairedBlocks(a, b, 'kld')", sides) is None
     alone = {"unit": "window", "tokens": [100], "kld": [1.5]}
-    expected = statistics.kld_difference(*map(Blocks.from_json, (alone, alone)))
+    expected = kld_difference(*map(Blocks.from_json, (alone, alone)))
     assert_same_estimate(page.evaluate("a => pairedBlocks(a, a, 'kld')", alone), expected)
 
 
@@ -89,7 +91,7 @@ def test_blocks_of_unlike_lengths_and_blocks_that_do_not_pair(page):
     [("0110", "1110"), ("1" * 30, "0" * 12 + "1" * 18), ("01" * 700, "0111" * 350), ("0", "0"), ("10", "01")],
 )
 def test_accuracy(page, a, b):
-    found, expected = page.evaluate("([a, b]) => accuracyChange(a, b)", [a, b]), statistics.accuracy_difference(a, b)
+    found, expected = page.evaluate("([a, b]) => accuracyChange(a, b)", [a, b]), accuracy_difference(a, b)
     assert_same_estimate(found, expected["difference"])
     assert (found["lost"], found["gained"]) == (expected["right_to_wrong"], expected["wrong_to_right"])
 
@@ -172,7 +174,7 @@ def test_equal_samples_are_no_certainty(page, size):
     for value in (0.1, 3.0, 0.0):
         sums, tokens = (value * np.arange(1, size + 1)).tolist(), list(range(1, size + 1))
         found = page.evaluate("([sums, tokens]) => blockMean(sums, tokens)", [sums, tokens])
-        assert_same_estimate(found, statistics.block_mean(sums, tokens))
+        assert_same_estimate(found, block_mean(sums, tokens))
         launches = [[[1000 * (1 + value)]] * size, [[1000.0]] * size]
         found = page.evaluate("([a, b]) => launchRatio(a, b)", launches)
         assert_same_estimate(found, launch_ratio(*launches))

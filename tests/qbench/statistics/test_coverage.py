@@ -18,8 +18,8 @@ from support.coverage import (
     share_held,
 )
 
-from qbench.statistics import Estimate
 from qbench.statistics.autocorrelation import ENOUGH, SELDOM, told_of_few
+from qbench.statistics.estimate import Estimate
 
 RUNS = 2000
 

@@ -2,8 +2,7 @@ import pytest
 from scipy import stats
 from support.close import assert_close
 
-from qbench.statistics import accuracy_difference
-from qbench.statistics.flips import mcnemar_p_value
+from qbench.statistics.flips import accuracy_difference, mcnemar_p_value
 from quant.errors import InputError
 
 

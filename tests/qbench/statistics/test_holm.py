@@ -1,6 +1,6 @@
 from support.close import assert_close
 
-from qbench.statistics import holm
+from qbench.statistics.holm import holm
 
 
 def test_by_hand():

@@ -6,7 +6,7 @@ from support.blocks import blocks as block_document
 from support.close import assert_close
 
 from qbench.measure.metrics import Blocks
-from qbench.statistics import kld_difference, perplexity_ratio, same_top_difference
+from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
 from quant.errors import InputError
 
 

@@ -1,8 +1,9 @@
 import numpy as np
 from support.close import assert_close
 
-from qbench.statistics import Estimate, accuracy_difference, detectable_difference, detectable_flips, detectable_ratio
-from qbench.statistics.power import POWER, needed_samples
+from qbench.statistics.estimate import Estimate
+from qbench.statistics.flips import accuracy_difference
+from qbench.statistics.power import POWER, detectable_difference, detectable_flips, detectable_ratio, needed_samples
 from qbench.statistics.student import student_mean
 
 

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 from support.close import assert_close
 
-from qbench.statistics import speed_ratio
+from qbench.statistics.speed import speed_ratio
 from quant.errors import InputError
 
 

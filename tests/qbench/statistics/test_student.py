@@ -3,9 +3,10 @@ import pytest
 from scipy import stats
 from support.close import assert_close
 
-from qbench.statistics import block_mean, speed_ratio
 from qbench.statistics.estimate import Estimate
+from qbench.statistics.speed import speed_ratio
 from qbench.statistics.student import student_mean, student_shift
+from qbench.statistics.studentized import block_mean
 
 
 def test_equals_scipy():

@@ -3,8 +3,7 @@ import pytest
 from scipy import stats
 from support.close import assert_close
 
-from qbench.statistics import block_mean, token_mean
-from qbench.statistics.studentized import RESAMPLES
+from qbench.statistics.studentized import RESAMPLES, block_mean, token_mean
 
 
 def blocks_of(num_blocks: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 import pytest
 
-from qbench.statistics import Estimate, verdict
+from qbench.statistics.estimate import Estimate
+from qbench.statistics.verdict import verdict
 
 
 @pytest.mark.parametrize(

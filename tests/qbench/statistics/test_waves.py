@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.coverage import SEED
 
-from qbench.statistics import speed_ratio
+from qbench.statistics.speed import speed_ratio
 from qbench.statistics.waves import wave_error
 
 RUNS, NOISE, LOSS = 1000, 0.02, 0.05

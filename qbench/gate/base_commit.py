@@ -1,4 +1,4 @@
-"""A commit of this checkout, built beside it and kept by its hash, so that both can be measured in turn."""
+"""A commit of this checkout, built next to it and kept by its hash, so that both can be measured in turn."""
 
 import fcntl
 import importlib
@@ -17,7 +17,7 @@ from qbench.measure.host.commit import ROOT
 from quant.errors import InputError
 from quant.present import present
 
-# What the extension is compiled from.
+# Sources of the extension.
 NATIVE = ("cpu_kernels/csrc", "CMakeLists.txt")
 BUILD_TOOLS = ("scikit_build_core", "nanobind")
 
@@ -28,12 +28,12 @@ class Tree:
 
     name: str  # of the commit, or "this tree"
     python: Path
-    folder: Path  # where it keeps what it measures
-    code: str | None = None  # hash of what measures, where earlier rows of the folder may be of other code
+    folder: Path  # holds its measurements
+    code: str | None = None  # hash of the measuring code, if earlier rows of the folder may be of other code
 
     @property
     def env(self) -> dict[str, str]:
-        """PYTHONSAFEPATH: a `qbench` in the working directory is not what is imported; children inherit it."""
+        """PYTHONSAFEPATH: Python does not import a `qbench` in the working directory; children inherit this."""
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         return kept | {"PYTHONSAFEPATH": "1"}
 
@@ -46,7 +46,7 @@ def base_tree(ref: str, cache: Path, say=lambda line: None) -> Tree:
     """The tree of a commit, built unless `cache` holds it.
 
     ref      anything that git resolves to a commit of this checkout
-    raises   InputError where this is no checkout, git knows no such commit, or it cannot be built
+    raises   InputError if this is no checkout, git knows no such commit, or it cannot be built
     """
     commit = resolve(ref)
     folder = cache / commit[:16]

@@ -35,7 +35,7 @@ print(json.dumps([name for name in json.load(sys.stdin) if is_unknown(name)]))
 def known_suite(tree: Tree, suite: Path) -> Path:
     """The suite itself, or a file in the tree's folder without the recipes that the tree does not know.
 
-    raises   InputError where it knows none of them
+    raises   InputError if it knows no recipe of the suite
     """
     loaded = load_suite(suite.resolve())
     unknown = unknown_recipes(tree, loaded.recipes)
@@ -51,21 +51,22 @@ def known_suite(tree: Tree, suite: Path) -> Path:
 
 
 def unknown_recipes(tree: Tree, recipes: Sequence[str]) -> list[str]:
-    """Those that the tree's own code refuses; none where it cannot be asked, as its sweep then tells what is wrong."""
+    """Recipes that the tree's own code refuses; empty if it cannot be asked, as its sweep then reports the error."""
     command = [str(tree.python), "-c", ASK]
     done = subprocess.run(command, input=json.dumps(recipes), env=tree.env, capture_output=True, text=True)
     return json.loads(done.stdout) if done.returncode == 0 else []
 
 
 def with_recipes(suite: Suite, recipes: tuple[str, ...]) -> Suite:
-    """Of those recipes alone, without the rules that then match nothing."""
+    """The suite with those recipes alone, without the rules that then match nothing."""
     fewer = replace(suite, recipes=recipes)
     points = list(grid(fewer))
     return replace(fewer, exclude=tuple(rule for rule in suite.exclude if any(map(rule.matches, points))))
 
 
 def document_of(suite: Suite) -> dict[str, Any]:
-    """What `build_suite` makes the suite of; in any folder, where its files were found from the root."""
+    """The document that `build_suite` makes the suite from; valid in any folder, since its files are named from the
+    root."""
     given = {field.name: getattr(suite, field.name) for field in fields(suite)}
     return {
         field.name: _plain(field.name, given[field.name])

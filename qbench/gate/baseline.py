@@ -1,4 +1,4 @@
-"""A baseline as a file: the suite's rows, and beside each the launches that its peak of memory is judged by."""
+"""A baseline as a file: the suite's rows, and next to each the launches that decide on its peak of memory."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ class Written:
 
 
 def write_baseline(suite: Path, target: Path, folder: Path) -> Written:
-    """Measure the suite with this tree and append its rows to `target`, a file or a folder of one file a machine.
+    """Measure the suite with this tree and append its rows to `target`, a file or a folder of one file per machine.
 
     raises   InputError where a case fails, since a gate would compare nothing with it
     """

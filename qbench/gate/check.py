@@ -11,8 +11,8 @@ from quant.present import present
 
 ALPHA = 0.05  # of gates over unchanged code, the share that may be red
 POWER = 0.9  # with which a loss of `detectable` is found
-# Of alpha. A change of quality touches few checks, which would else have to hold among all of speed's, whose chance has
-# nothing to do with it: unchanged quality is the same bit by bit.
+# Share of alpha. A change of quality touches few checks. Without a share of its own it would compete with all checks of
+# speed, whose chance has nothing to do with it: unchanged quality is the same bit by bit.
 SHARES = {"quality": 0.4, "memory": 0.1, "speed": 0.5}
 MANY = 10_000  # degrees of freedom at which t is normal to four digits
 
@@ -34,11 +34,11 @@ class Check(JsonData):
     loss: Estimate
     is_exact: bool = False  # no chance is in it, as in the bytes of weights: it needs no test
     freedom: int | None = None  # degrees of freedom of the loss's error; None: many
-    floor: float = 0.0  # a loss up to this is what the same model shows against itself
+    floor: float = 0.0  # the same model shows a loss up to this against itself
     is_gate: bool = True  # False: shown, and never red
     adjusted_p: float | None = None  # one-sided, Holm's over every check of the gate
     detectable: float | None = None  # the least loss that is found with POWER
-    verdict: str = ""  # "worse", "same", "better"; "untold" where there is no interval to judge by
+    verdict: str = ""  # "worse", "same", "better"; "untold" if there is no interval to judge by
 
 
 def judge(checks: Sequence[Check], alpha: float = ALPHA) -> list[Check]:
@@ -59,7 +59,7 @@ def judge(checks: Sequence[Check], alpha: float = ALPHA) -> list[Check]:
 
 
 def sees_slowdown(judged: Sequence[Check]) -> float:
-    """The slowdown that every check of speed would find; infinite where one has too few samples to tell of any."""
+    """The slowdown that every check of speed would find; infinite if a check has too few samples to find any."""
     found = [check.detectable for check in judged if check.gate == "speed"]
     return max((math.inf if least is None else least for least in found), default=math.inf)
 
@@ -72,13 +72,13 @@ def is_tested(check: Check) -> bool:
 
 
 def one_sided(loss: Estimate) -> float:
-    """p value of a loss of at least this where there is none; its two-sided one counts gains too."""
+    """p value of a loss of at least this if there is no true loss; the two-sided p value counts gains too."""
     half = present(loss.p_value) / 2
     return half if loss.value > 0 else 1 - half
 
 
 def _judged(check: Check, adjusted_p: float | None, step: float, alpha: float) -> Check:
-    """step: what Holm asks of the smallest p value of its gate, so of any"""
+    """step: limit that Holm sets for the smallest p value of the gate, so for any"""
     least = detectable_loss(check, step)
     return replace(check, adjusted_p=adjusted_p, detectable=least, verdict=_verdict(check, adjusted_p, step, alpha))
 
@@ -92,7 +92,7 @@ def _verdict(check: Check, adjusted_p: float | None, step: float, alpha: float) 
     sure = one_sided(loss) if adjusted_p is None else adjusted_p
     if sure < alpha and loss.low > 0 and loss.value > check.floor:
         return "worse"
-    is_sure_gain = 1 - one_sided(loss) < step  # a gain is told, and decides nothing
+    is_sure_gain = 1 - one_sided(loss) < step  # a gain is reported, and decides nothing
     return "better" if is_sure_gain and loss.high < 0 and loss.value < -check.floor else "same"
 
 

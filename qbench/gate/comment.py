@@ -1,4 +1,4 @@
-"""What the gate found, as Markdown for a pull request: what moved first, then all that was looked at."""
+"""The gate's findings as Markdown for a pull request: changes first, then all checks."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,8 @@ NONE = "n/a"
 
 
 def markdown(result: GateResult) -> str:
-    """Red or green and why, the checks that moved, and below a fold all checks with what each could have found."""
+    """Red or green and why, the checks that moved, and below a fold all checks, each with the smallest loss that it
+    could have found."""
     changed = [check for check in result.checks if check.is_gate and check.verdict in ("worse", "better")]
     parts = [f"## qbench gate: {'RED' if result.is_red else 'green'}", sentence(result)]
     parts += [f"**{case} no longer runs**: {error}" for case, error in result.failed.items()]

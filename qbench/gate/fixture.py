@@ -34,7 +34,7 @@ from quant.sizes import size_summary
 class QbenchGate:
     """One test's gates. Each call measures, keeps or compares; AssertionError names each surely worse figure.
 
-    A limit is passed unless the figure lies beyond it for sure; where that is open, the test goes on with a warning.
+    A limit is passed unless the figure exceeds it for sure; if that is open, the test goes on with a warning.
 
     baseline   file or folder of rows that an earlier run saved; None: limits alone
     save       append to it instead of comparing
@@ -102,10 +102,10 @@ class QbenchGate:
         min_tg_tok_s: float | None = None,
         threads: int = 1,
     ) -> dict[str, float]:
-        """Tokens a second, median of fresh processes; below a limit for sure where each of them is.
+        """Tokens per second, median of fresh processes; below a limit for sure if each of them is.
 
-        No baseline is asked: what another hour measured says nothing of a few per cent. `qbench gate` against a commit
-        does.
+        No baseline is read: measurements of another hour cannot decide on a few per cent. `qbench gate` against a
+        commit does.
         """
         launches = alone(model, SpeedCase(pp=pp, tg=tg, repetitions=ROUNDS), threads)
         found = {}

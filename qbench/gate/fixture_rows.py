@@ -24,7 +24,7 @@ def case_of_test(
     context: int | None = None,
     threads: int | None = None,
 ) -> GateTestCase:
-    """What defines a test: its gate, its settings and the model's name, not where the model lies in this run."""
+    """Definition of a test: its gate, its settings and the model's name, not the model's path in this run."""
     shown = name or (Path(model).name if Path(model).exists() else str(model))
     fingerprint = open_source(str(model)).fingerprint()
     return GateTestCase(GATE_TEST, gate, shown, str(model), fingerprint, quality, context, threads)
@@ -32,7 +32,7 @@ def case_of_test(
 
 @dataclass(frozen=True, slots=True)
 class FixtureRows:
-    """path   a file or a folder of one file a machine"""
+    """path   a file or a folder of one file per machine"""
 
     path: Path
 
@@ -45,7 +45,7 @@ class FixtureRows:
                 append_record(file, floor)
 
     def like(self, record: Record) -> Record:
-        """The latest row of the same test. raises InputError for none of this machine"""
+        """The latest row of the same test. raises InputError if this machine has no such row"""
         test = test_of(record)
         rows = [row for file in record_files(self.path) for row in read_records(file)]
         alike = [row for row in rows if isinstance(row.case, GateTestCase) and _same(row.case) == _same(test)]

@@ -1,4 +1,4 @@
-"""Noise floors of the models that a gate compares: from records, else measured once and kept beside the run."""
+"""Noise floors of the models that a gate compares: from records, else measured once and kept next to the run."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ def floors_of(pairs: Iterable[Pair], paths: Iterable[Path], folder: Path) -> Flo
     """Each model's under each of its protocols.
 
     paths    records that may hold some
-    folder   of the run, where those that are missing are kept
+    folder   of the run; keeps the missing ones
     """
     kept = folder / FILE
     known = _known(paths, kept)

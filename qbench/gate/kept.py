@@ -1,4 +1,4 @@
-"""A gate as a record: what it found, and every sample that it judged by."""
+"""A gate as a record: its findings, and every sample behind them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from qbench.measure.records.record_files import kept_file
 
 
 def keep_gate(target: Path, result: GateResult) -> None:
-    """Append one row to `target`, a file or a folder of one file a machine."""
+    """Append one row to `target`, a file or a folder of one file per machine."""
     about, found = result.about, result.report()
     case = GateCase(GATE, about.suite, about.baseline, about.baseline_commit)
     metrics = GateMetrics(

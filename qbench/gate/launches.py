@@ -17,8 +17,8 @@ from qbench.speed.timed_process import WORKER_FILE, TimedProcess, speed_process
 from quant.errors import InputError
 from quant.present import present
 
-# Of a launch, after the warm-up. Starting two processes takes seconds and a round a fraction of one, while the median
-# of 20 samples scatters by less than the launches do among themselves.
+# Rounds of a launch, after the warm-up. Starting two processes takes seconds and a round a fraction of one, while the
+# median of 20 samples scatters by less than the launches do among themselves.
 ROUNDS = 20
 
 # The newest module that the worker imports of the packages that it times.
@@ -29,7 +29,7 @@ Launches = dict[str, list[Launch]]  # name of the case -> its launches
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is launched of one case: the artifact that each tree made itself, the base's first.
+    """The launched artifacts of one case: the one that each tree made itself, the base's first.
 
     options  how the artifact runs; they name the number of threads
     """
@@ -42,7 +42,7 @@ class Subject:
 
     @property
     def clock(self) -> str:
-        """Of one thread the processor's time, which others' work changes least."""
+        """Processor time for one thread, since others' work changes it least; else wall time."""
         return "cpu" if self.options.threads == 1 else "wall"
 
     @property
@@ -61,7 +61,7 @@ def launch_all(
     """Launches of every subject in turn, so that a slow hour of the machine is not one subject's.
 
     groups     of subjects that share their processes, one after the other; which is first takes turns
-    enough     stops where it says so, asked after each turn from `least` on
+    enough     True stops; called after each turn from `least` on
     budget_s   no further turn begins after it
     """
     found: Launches = {subject.name: [] for group in groups for subject in group}
@@ -121,7 +121,7 @@ def _process(subject: Subject, tree: Tree, artifact: Path) -> TimedProcess:
         str(artifact),
         subject.options,
         clock=subject.clock,
-        # This tree's own worker times both sides: what times is the same, only what is timed differs.
+        # This tree's own worker times both sides: the timer is the same, only the timed code differs.
         command=(str(tree.python), "-P", WORKER_FILE),
         env=tree.env | ({"QBENCH_ISA": subject.isa} if subject.isa else {}),
     )

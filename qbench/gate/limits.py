@@ -1,4 +1,4 @@
-"""Limits of a figure: passed unless it lies beyond for sure; where that is open, a warning."""
+"""Limits of a figure: passed unless it is exceeded for sure; if that is open, a warning."""
 
 import warnings
 from collections.abc import Sequence

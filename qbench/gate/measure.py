@@ -19,10 +19,10 @@ def this_tree(folder: Path) -> Tree:
 
 
 def measure_suite(tree: Tree, suite: Path) -> list[Record]:
-    """The row of each case by `qbench sweep SUITE`; what its folder holds of the same code is not run again.
+    """The row of each case by `qbench sweep SUITE`; rows of the same code in its folder are not measured again.
 
-    What the sweep tells goes to stderr as it comes.
-    raises   InputError where the tree cannot run the suite at all
+    Messages of the sweep go to stderr as they come.
+    raises   InputError if the tree cannot run the suite at all
     """
     folder = tree.folder / suite.stem
     command = [str(tree.python), "-m", "qbench.cli.main", "sweep", str(suite.resolve()), "-o", str(folder), "--json"]

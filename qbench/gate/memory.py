@@ -12,10 +12,10 @@ from qbench.statistics.estimate import Estimate
 from qbench.statistics.student import student_estimate
 from quant.present import present
 
-# How far the peaks of one code may lie apart in processes of other hours: how much of a library's file the system maps
-# around a fault (64 KiB of it at most) depends on what it has cached. torch's libraries have hundreds of such places.
+# Largest difference of peaks of one code in processes of other hours: the part of a library's file that the system maps
+# around a fault (64 KiB at most) depends on its cache. torch's libraries have hundreds of such places.
 OTHER_HOURS = 2 << 20
-# Of processes in turn: what some more lines of Python take is no matter, and can be told apart by 200 KB.
+# The same for processes in turn. A few more lines of Python do not matter; 200 KB can already be seen.
 IN_TURN = 1 << 20
 
 HELD = "weights held"
@@ -27,16 +27,16 @@ EXACT: dict[str, Callable[[Metrics], float | None]] = {
 
 
 def exact_checks(pair: Pair) -> list[Check]:
-    """What follows from formats and shapes alone: one byte more is a byte more.
+    """Checks of sizes that follow from formats and shapes alone: one byte more is a byte more.
 
-    What is held follows from the kernels that a machine has as well, so it is not compared with another machine's.
+    Held bytes also follow from the kernels of a machine, so they are not compared with another machine's.
     """
     metrics = [metric for metric in EXACT if not (pair.is_elsewhere and metric == HELD)]
     return [_exact_check(pair, metric) for metric in metrics]
 
 
 def stored_check(pair: Pair) -> Check:
-    """Of the bytes of weights alone."""
+    """Check of the bytes of weights alone."""
     return _exact_check(pair, "weights stored")
 
 
@@ -49,10 +49,10 @@ def peak_checks(peaks: Mapping[str, tuple[Sequence[int], Sequence[int]]], floor_
     """The most memory that a process held, of several processes of each case and side.
 
     The tolerance is theirs: processes of one case and side differ by pages that chance maps, which is the same for all
-    cases, so that all of them tell how far that reaches.
+    cases, so that all of them together show how far that reaches.
 
     peaks         name of a case -> the baseline's, this tree's
-    floor_bytes   a difference up to this is none
+    floor_bytes   a difference up to this counts as no difference
     """
     sides = {case: [np.asarray(side, dtype=np.float64) for side in both] for case, both in peaks.items()}
     freedom = sum(len(side) - 1 for both in sides.values() for side in both)
@@ -70,5 +70,5 @@ def peak_checks(peaks: Mapping[str, tuple[Sequence[int], Sequence[int]]], floor_
 
 
 def _share(old: float, new: float) -> float:
-    """Of the old: how much more. Something where there was nothing is all of it."""
+    """Growth as a share of the old; 1 if there was nothing before."""
     return (new - old) / old if old else float(new > 0)

@@ -1,4 +1,4 @@
-"""Which record of the baseline each case is compared with, and what is no baseline at all."""
+"""The record of the baseline that each case is compared with, and refusals of files that are no baseline."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from qbench.measure.records.record import Record, read_records
 from qbench.measure.records.record_files import record_files
 from quant.errors import InputError
 
-# What makes two cases the same test. What they are *of*, the model's bytes or a recipe's, may have changed: that is
-# then what is tested; and text and windows are told apart by the protocol.
+# Axes that make two cases the same test. The bytes of the model or of a recipe may have changed: then that change is
+# tested. The protocol distinguishes texts and windows.
 SAME = ("model", "recipe", "kv_format", "cache", "policy", "prefill", "compute", "isa", "device", "threads", "batch")
 SAME_WORK = ("pp", "tg", "depth")
-# Of a machine: what its id is a hash of, so what tells two of them apart.
+# Fields of a machine that its id is a hash of, so they distinguish two machines.
 HARDWARE = ("cpu", "flags", "features", "cores", "memory_gib", "architecture")
 
 CaseIdentity = tuple[str | int | None, ...]  # the values of SAME, then those of SAME_WORK
@@ -48,8 +48,8 @@ def pair_cases(
 ) -> list[Pair]:
     """The cases of `now`, each with the baseline's latest row of this machine.
 
-    where         what the baseline is, for messages
-    any_machine   take a row of another machine where there is none of this one
+    where         the baseline's name, for messages
+    any_machine   take a row of another machine if this one has no row
     may_lack      leave out cases that the baseline has no row of, see `lacking`
     raises        InputError for cases that the baseline lacks, or has of another machine only
     """
@@ -76,7 +76,7 @@ def lacking(now: Iterable[Record], baseline: Iterable[Record]) -> list[str]:
 
 
 def _nearest(case: Case, past: Iterable[CaseIdentity]) -> str:
-    """ " (has threads 2, not 1)": of the same model and recipe, what the last row there was measured with instead."""
+    """ " (has threads 2, not 1)": settings in which the last row of the same model and recipe differs."""
     key, axes = _identity(case), SAME + SAME_WORK
     alike = [other for other in past if other[:2] == key[:2]]
     if not alike:
@@ -86,7 +86,7 @@ def _nearest(case: Case, past: Iterable[CaseIdentity]) -> str:
 
 
 def read_baseline(path: Path) -> list[Record]:
-    """The rows of a file, or of every .jsonl file of a folder. raises InputError for none"""
+    """The rows of a file, or of every .jsonl file of a folder. raises InputError if there is no row"""
     records = [record for file in record_files(path) for record in read_records(file) if is_measured(record)]
     if not records:
         raise InputError(f"{path} holds no measured rows; `qbench sweep` and `qbench report --keep` write some")
@@ -94,7 +94,7 @@ def read_baseline(path: Path) -> list[Record]:
 
 
 def is_measured(record: Record) -> bool:
-    """A case of a sweep, and none that failed: records of other kinds may lie beside."""
+    """Whether it is a case of a sweep that did not fail: the file may hold records of other kinds."""
     return record.is_ok and record.case.kind is None
 
 
@@ -107,7 +107,7 @@ def by_case(records: Iterable[Record]) -> dict[CaseIdentity, list[Record]]:
 
 
 def names_of(cases: Sequence[Case]) -> list[str]:
-    """ "ref:llama q4_k_m", and what tells it from others of that model and recipe: "ref:llama q4_k_m, threads 2" """
+    """ "ref:llama q4_k_m", or "ref:llama q4_k_m, threads 2" if others have that model and recipe."""
     keys, axes = list(map(_identity, cases)), SAME + SAME_WORK
     names = []
     for key in keys:
@@ -123,7 +123,7 @@ def _identity(case: Case) -> CaseIdentity:
 
 
 def difference(theirs: Machine, ours: Machine) -> str:
-    """ "cores 4 there, 2 here; ...", the ids where all that is told of both is the same"""
+    """ "cores 4 there, 2 here; ...", the ids if all known fields of both are the same"""
     unlike = [name for name in HARDWARE if getattr(theirs, name) != getattr(ours, name)] or ["id"]
     return "; ".join(
         f"{name} {_shown(getattr(theirs, name))} there, {_shown(getattr(ours, name))} here" for name in unlike

@@ -10,16 +10,17 @@ from qbench.statistics.cell import Cell, Floors, with_floors
 from qbench.statistics.estimate import Estimate
 from quant.errors import InputError
 
-# Of a comparison's metrics, what speaks for others too: same_top follows the KLD, with more noise.
+# Metrics of a comparison that no check uses: same_top follows the KLD, with more noise; other gates judge the rest.
 LEFT = ("same_top", "size_bytes", "kv_bytes_per_token", "pp_tok_s", "tg_tok_s")
 UNITS = {"perplexity": "", "kld": "nats"}  # by the kind of metric; of a task's items right or wrong it is "share"
 
 
 def quality_checks(pair: Pair, floors: Floors) -> list[Check]:
-    """Perplexity, KLD and tasks of one case; [] where it evaluates none.
+    """Perplexity, KLD and tasks of one case; [] if it evaluates nothing.
 
     floors   protocol hash -> "perplexity" or "kld" -> the loss that the same model shows against itself
-    raises   InputError for rows of unlike protocols or items, and where the baseline lacks what pairs with this run
+    raises   InputError for rows of unlike protocols or items, and if the baseline lacks the figures that pair with this
+             run
     """
     before, now = pair.baseline.figures, pair.now.figures
     _require_alike(pair.name, before, now)

@@ -1,4 +1,4 @@
-"""What a gate comes to."""
+"""The result of a gate."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ Commit = tuple[str | None, bool | None]  # (hash, whether the tree was changed)
 
 @dataclass(frozen=True, slots=True)
 class GateAbout(JsonData):
-    """What was compared with what, where, and how long it took."""
+    """The two sides of the comparison, the machine, and the time that it took."""
 
     suite: str
     baseline: str
@@ -39,9 +39,9 @@ class GateReport(JsonData):
 @dataclass(frozen=True, slots=True)
 class GateResult:
     """checks        with their verdicts
-    failed        case -> why it no longer runs, where the baseline has it
-    not_checked   what was left out, each with its reason
-    launches      name of a case -> what each launch of it took
+    failed        case -> why it no longer runs, if the baseline has it
+    not_checked   cases that were left out, each with its reason
+    launches      name of a case -> times of each of its launches
     """
 
     checks: Sequence[Check]

@@ -30,7 +30,7 @@ def run_gate(options: GateOptions, say: Say = lambda line: None) -> GateResult:
 
 
 class _Gate:
-    """One run: what is compared, and what is left out on the way."""
+    """One run: the compared cases, and those left out on the way."""
 
     def __init__(self, options: GateOptions, say: Say) -> None:
         self.options, self.say, self.start = options, say, time.monotonic()
@@ -75,7 +75,7 @@ class _Gate:
         return f"{name}: new, {self.where} has none" if error is None else f"{name}: it failed in {self.where}: {error}"
 
     def still_checks(self, pairs: Sequence[Pair]) -> list[Check]:
-        """Of what the sweeps measured: quality, and the bytes that follow from formats and shapes."""
+        """Checks of the sweeps' rows: quality, and the bytes that follow from formats and shapes."""
         quality = []
         if "quality" not in self.options.skip:
             paths = [] if self.base is not None else [Path(self.options.baseline)]
@@ -85,7 +85,7 @@ class _Gate:
         return self.wanted([*quality, *memory])
 
     def timed_checks(self, pairs: Sequence[Pair], others: Sequence[Check]) -> tuple[list[Check], Launches]:
-        """Of launches: the peak of memory, and speed."""
+        """Checks of launches: the peak of memory, and speed."""
         pairs = [pair for pair in pairs if pair.now.model_case.speed]
         if not pairs or {"memory", "speed"} <= self.options.skip:
             return [], {}
@@ -138,11 +138,11 @@ class _Gate:
 
 
 def why_not_beside(pair: Pair) -> str | None:
-    """Why processes of now say nothing beside the baseline's: None where they do."""
+    """Reason why processes of now cannot be compared with the baseline's; None if they can."""
     if pair.is_elsewhere:
         return f"is of another machine: {pair.elsewhere}"
     before, now = (row.versions or {} for row in (pair.baseline, pair.now))
-    others = [name for name in now if name != "qbench"]  # its own version is what is under test
+    others = [name for name in now if name != "qbench"]  # its own version is under test
     unlike = [f"{name} {before.get(name)}, not {now[name]}" for name in others if before.get(name) != now[name]]
     if unlike:
         return "ran with " + ", ".join(unlike)

@@ -16,17 +16,17 @@ FLOOR = 0.025
 
 
 def slowdown(launches: Sequence[Launch], phase: str) -> Estimate:
-    """How much more time than the base, 0.05 is 5 %, with an interval from what differs between launches.
+    """How much more time than the base, 0.05 is 5 %, with an interval from the differences between launches.
 
-    Two processes of the same code differ for as long as they live (where their memory lies), so that more rounds do
-    not make them more alike: a launch counts as one sample.
+    Two processes of the same code differ for as long as they live (by the addresses of their memory), so that more
+    rounds do not make them more similar: a launch counts as one sample.
     source   Kalibera & Jones 2013, "Rigorous benchmarking in reasonable time", section 5 (levels of repetition)
     """
     return as_loss(student_mean(np.array([log_ratio(*launch.seconds[phase]) for launch in launches])))
 
 
 def as_loss(of_logs: Estimate) -> Estimate:
-    """Of the logarithm of a ratio of times: how much more."""
+    """The loss that a logarithm of a ratio of times means."""
     ratio = math.exp(of_logs.value)
     if of_logs.interval is None or of_logs.error is None:
         return Estimate(ratio - 1)
@@ -35,14 +35,14 @@ def as_loss(of_logs: Estimate) -> Estimate:
 
 
 def log_ratio(base: Sequence[float], now: Sequence[float]) -> float:
-    """Of one launch, the median: a round's two samples follow one another, so that what slows a round slows both."""
+    """Median of one launch: a round's two samples follow one another, so that a slow moment slows both."""
     return median(math.log(second / first) for first, second in zip(base, now, strict=True))
 
 
 def in_turn_checks(case: str, launches: Sequence[Launch], tokens: Mapping[str, int]) -> list[Check]:
     """One check a phase, of launches of both sides.
 
-    tokens   phase -> how many a sample processes, for the tokens a second that people read
+    tokens   phase -> how many a sample processes, for the tokens per second that people read
     """
     checks = []
     for phase, count in tokens.items():
@@ -55,7 +55,7 @@ def in_turn_checks(case: str, launches: Sequence[Launch], tokens: Mapping[str, i
 def apart_checks(
     case: str, baseline: Sequence[Launch], now: Sequence[Launch], tokens: Mapping[str, int]
 ) -> list[Check]:
-    """The same of launches that were not in turn, as a report: what changed on the machine between is in it too."""
+    """The same for launches that were not in turn, as a report: it includes changes of the machine in between."""
     checks = []
     for phase, count in tokens.items():
         sides = [[launch.seconds[phase][0] for launch in side] for side in (baseline, now)]
@@ -67,5 +67,5 @@ def apart_checks(
 
 
 def typical(seconds: Sequence[Sequence[float]]) -> float:
-    """Of launches, each with its rounds."""
+    """Median over launches of each launch's median round."""
     return float(median(median(rounds) for rounds in seconds))

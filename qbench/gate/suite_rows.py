@@ -8,7 +8,7 @@ from qbench.measure.records.record import Record, case_key
 from qbench.sweep.suite.cases import make_cases, select_points
 from qbench.sweep.suite.load_suite import load_suite
 
-OF_WHAT = ("fingerprint", "recipe_sha256")  # in a case, what it is of: another commit may have another
+OF_WHAT = ("fingerprint", "recipe_sha256")  # keys of a case that another commit may change
 
 
 def suite_cases(suite: Path) -> list[Case]:
@@ -18,9 +18,10 @@ def suite_cases(suite: Path) -> list[Case]:
 
 
 def rows_of(cases: Sequence[Case], rows: Sequence[Record]) -> list[Record]:
-    """Of each case its last row, in the order of the cases; cases without any are left out.
+    """The last row of each case, in the order of the cases; cases without any are left out.
 
-    A row has the case's own key or, where another commit tells a case in other words, agrees in all that both tell.
+    A row has the case's own key or, if another commit describes a case by other keys, agrees in all keys that both
+    have.
     """
     by_key = [_last([row for row in rows if row.key == case_key(case)]) for case in cases]
     found = [row or _last_alike(case, rows) for row, case in zip(by_key, cases, strict=True)]

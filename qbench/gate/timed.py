@@ -20,7 +20,7 @@ from qbench.sweep.suite.suite_names import AUTO
 from quant.present import present
 
 LEAST = 8  # launches before the first look at how far they scatter: from fewer that is a guess
-ALONE = 3  # launches of one tree, beside those that a baseline's records hold: peaks of memory scatter little
+ALONE = 3  # launches of one tree, next to those that a baseline's records hold: peaks of memory scatter little
 
 Say = Callable[[str], None]
 
@@ -53,7 +53,7 @@ def checks_in_turn(subjects: Sequence[Subject], launches: Launches) -> list[Chec
 
 
 def alone(pairs: Sequence[Pair], this: Tree, suite: Path) -> tuple[list[Check], Launches]:
-    """This tree's launches, beside those that the baseline's rows hold, as a report.
+    """This tree's launches, next to those that the baseline's rows hold, as a report.
 
     Speed, because the machine does other things now than then. Peaks, because they include Python's packages, and the
     environment of the baseline may have others.

@@ -30,7 +30,7 @@ from quant.present import present
 STAMP = "made.json"
 ISA = "QBENCH_ISA"
 
-OnStage = Callable[[str, tuple[int, int, str] | None], None]  # ("measure", (done, total, what is being done))
+OnStage = Callable[[str, tuple[int, int, str] | None], None]  # ("measure", (done, total, activity))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +63,15 @@ class Stamp(JsonRow):
 class CaseRunner:
     """Cases of one folder.
 
-    artifacts   folder of what is kept, one folder an artifact
-    temporary   folder on the same file system, of what may be lost at any moment
+    artifacts   folder of kept files, one folder per artifact
+    temporary   folder on the same file system, for files that may be lost at any moment
     worker      command that runs jobs, see `qbench.sweep.worker`
     """
 
     def __init__(self, artifacts: Path, temporary: Path, worker: Sequence[str] = WORKER) -> None:
         self.artifacts, self.temporary, self.worker = artifacts, temporary, Worker(worker)
         self.launch = 1  # number of the last case's
-        self.references: dict[tuple[str, QualityCase], JobFailed | None] = {}  # what has been run, and how it failed
+        self.references: dict[tuple[str, QualityCase], JobFailed | None] = {}  # those that ran, and how they failed
         self.peaks: dict[str, MachinePeaks] = {}  # `_place` -> of the machine, from the newest row
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class CaseRunner:
         return folder / made.file, made
 
     def folder(self, case: Case) -> Path:
-        """Where the artifact of the case's model and recipe lies."""
+        """Folder of the artifact of the case's model and recipe."""
         return self.artifacts / re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{case.model}-{case.recipe}").strip("_")
 
     def made(self, case: Case) -> MadeArtifact | None:
@@ -199,7 +199,7 @@ class CaseRunner:
 
 
 def _place(case: Case) -> str:
-    """Where it runs: the machine's peaks hold there."""
+    """Instruction set and device of a case, which the machine's peaks depend on."""
     return f"{case.isa} {case.device}"
 
 

@@ -10,7 +10,7 @@ from qbench.sweep.case_runner import CaseRunner, Outcome
 from qbench.sweep.job_runner import WORKER
 
 Numbered = tuple[int, Case]
-# (number of the case, "reference" | "quantize" | "measure", (done, total, what is being done))
+# (number of the case, "reference" | "quantize" | "measure", (done, total, activity))
 OnStage = Callable[[int, str, tuple[int, int, str] | None], None]
 
 
@@ -22,10 +22,10 @@ class Executor(Protocol):
         ...
 
     def run(self, cases: Iterator[Numbered], on_stage: OnStage) -> Iterable[tuple[int, Outcome]]:
-        """Measures what `cases` gives, and gives (number, outcome) back as each ends, in any order.
+        """Measures the cases of the iterator, and gives (number, outcome) back as each ends, in any order.
 
         The next case is taken when there is a place for it and not before: the sweep ends the iterator to stop early,
-        and what was taken by then is brought to its end.
+        and the cases taken by then are brought to their end.
         """
         ...
 
@@ -33,7 +33,7 @@ class Executor(Protocol):
 class LocalExecutor:
     """One case after another on this machine, in worker processes.
 
-    folder   of the run: artifacts are kept in `artifacts`, `tmp` is there for what is not
+    folder   of the run: artifacts are kept in `artifacts`, `tmp` holds files that are not kept
     """
 
     def __init__(self, folder: Path, worker: tuple[str, ...] = WORKER) -> None:

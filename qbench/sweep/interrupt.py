@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish: the first one lets what runs come to its end, a second one does not."""
+"""Ctrl-C as a wish: the first one lets the running case end, a second one does not."""
 
 import signal
 import threading
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 def gentle_interrupt(on_first: Callable[[], None]) -> Iterator[Callable[[], bool]]:
     """Yields a function that says whether SIGINT came. The first one calls on_first, the next is as it always was.
 
-    Outside the main thread, where no signal arrives, nothing changes.
+    Nothing changes outside the main thread, since signals do not arrive there.
     """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""The parent's side of a worker: send a job, follow its progress, return its result or raise what ended it."""
+"""The parent's side of a worker: send a job, follow its progress, return its result or raise its error."""
 
 import json
 import os
@@ -22,7 +22,7 @@ class JobFailed(RuntimeError):
 
 
 class Worker:
-    """Runs one job after another, each in a fresh process. Started with the first job, and anew where it died.
+    """Runs one job after another, each in a fresh process. Started with the first job, and again after it died.
 
     command   that speaks as `qbench.sweep.worker` does
     """
@@ -48,8 +48,8 @@ class Worker:
     ) -> Mapping[str, Any]:
         """The job's result, as JSON.
 
-        log           file that takes what the job prints
-        environment   what is different in the environment of the job's process; None takes a name out
+        log           file that takes the job's output
+        environment   changes to the environment of the job's process; None takes a name out
         raises        JobFailed with the job's own message, or with the signal or status that its process died of
         """
         process = self._started(log)
@@ -78,7 +78,7 @@ class Worker:
     def close(self) -> None:
         """Lets the worker end. It holds no unfinished job."""
         if self.process is not None:
-            with suppress(BrokenPipeError):  # it is gone, and what was sent last with it
+            with suppress(BrokenPipeError):  # it is gone, and the last message with it
                 present(self.process.stdin).close()
             present(self.process.stdout).close()
             self.process.wait()

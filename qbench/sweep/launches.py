@@ -19,5 +19,6 @@ def further_launches(selected: Sequence[Selected], cases: Sequence[Case], launch
 
 
 def _launch(case: Case, number: int) -> Case:
-    """number: of the launch; the second has none in its case, as in records from before there were more than two"""
+    """number: of the launch; the case of the second does not name it, as in records from before there were more than
+    two"""
     return replace(case, kind=AGAIN, of=case_key(case), launch=number if number > 2 else None, quality=None, tasks=None)

@@ -1,4 +1,4 @@
-"""How long a model's forward passes take here, found by a few short ones; for models of which no record tells it."""
+"""How long a model's forward passes take here, found by a few short ones; for models without a record."""
 
 import time
 from typing import Any
@@ -26,7 +26,7 @@ STEPS = 4
 
 class ReadBefore(SourceView):
     """`source`, its tensors in memory: a case loads an artifact that was just written, so that the system holds it, and
-    reads no random numbers made anew."""
+    makes no random numbers again."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)

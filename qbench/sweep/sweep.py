@@ -1,6 +1,6 @@
 """`run_sweep`: every case of a suite measured once and recorded, whenever and however often it is started.
 
-Everything unfinished lies in `out_dir/tmp`, which a new run clears; artifacts move to `artifacts/` in one rename and
+Everything unfinished is in `out_dir/tmp`, which a new run clears; artifacts move to `artifacts/` in one rename and
 rows to `records.jsonl` in one write. So a sweep may be killed at any moment and started again.
 """
 
@@ -31,11 +31,11 @@ from quant.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which cases of a suite a run measures, and in what order.
+    """The cases of a suite that a run measures, and their order.
 
-    only      points that one of these rules matches; none: all
+    only      points that one of these rules matches; (): all
     shuffle   seed of their order; None: as the suite lists them
-    fresh     measure again what the folder holds already
+    fresh     measure cases again that the folder already holds
     limit     measure so many cases at most; None: all
     budget_s  begin no case after so many seconds of this run; None: however long it takes
     launches  processes that measure each speed, see `qbench.sweep.launches`; None: as the suite says
@@ -51,7 +51,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class SweepEvent:
-    """What a sweep is doing, for whoever shows it."""
+    """The current activity of a sweep, for a display."""
 
     kind: str  # "begin" once, then of each case "skipped", or "start", "progress" and "done" or "failed"
     index: int  # of the case, from 0
@@ -87,13 +87,13 @@ def run_sweep(
     stop: Callable[[], bool] = lambda: False,
     is_held: bool = False,
 ) -> SweepResult:
-    """Measure what `out_dir/records.jsonl` does not hold yet.
+    """Measure the cases that `out_dir/records.jsonl` does not hold yet.
 
     A case counts as measured when a row has the same case and code, and the executor's machine; an edited text or
     recipe file makes another case. A case that fails is recorded with its error, and tried again by the next run.
 
-    executor   makes of the folder what the cases run in
-    stop       asked before each case; True ends the run once what runs has ended
+    executor   called with the folder, gives the place in which cases run
+    stop       asked before each case; True ends the run once the running cases have ended
     is_held    the caller has made the folder its own by `exclusive`, for several sweeps with one executor
     raises     InputError if a model cannot be opened, nothing is selected, out_dir cannot be written, or another sweep
                runs there; only the last two leave the folder behind

@@ -1,10 +1,10 @@
 """`python -m qbench.sweep.worker`: runs jobs, each in a process that this one forks, its packages loaded.
 
 A process for each job makes the peak of its memory its own, and a crash one row's error; forking it saves the seconds
-that torch takes to load. What this process loads is the code of all its jobs, and what they say of it in their rows.
+that torch takes to load. All its jobs run the code that this process loads, and name it in their rows.
 
 in    {"job": {"name", "arguments"}, "log": path, "environment": {name: text or null}} as a line for each job
-out   {"progress": [done, total, what]}*, then {"result": {...}} or {"error": "one line"},
+out   {"progress": [done, total, activity]}*, then {"result": {...}} or {"error": "one line"},
       then {"ended": status, "seconds": that its process took}
 """
 
@@ -55,14 +55,14 @@ def serve(jobs: Mapping[str, Job]) -> int:
 
 
 def run(jobs: Mapping[str, Job], job: JobRequest, channel: int) -> int:
-    """returns 0 for a result, 1 for an error that was told"""
+    """returns 0 for a result, 1 for an error that was reported"""
     try:
         result = jobs[job.name](**job.arguments, progress=lambda *state: tell(channel, WorkerMessage(progress=state)))
     except (InputError, NotImplementedError, RuntimeError, OSError, MemoryError) as error:
         tell(channel, WorkerMessage(error=" ".join(str(error).split()) or type(error).__name__))
         return 1
     except BaseException:
-        sys.stdout.flush()  # what it printed comes before the traceback, whose last line the parent tells
+        sys.stdout.flush()  # its output comes before the traceback, whose last line the parent reports
         raise
     tell(channel, WorkerMessage(result=plain(result)))
     return 0
@@ -73,13 +73,13 @@ def tell(channel: int, message: WorkerMessage) -> None:
 
 
 def leave_finalizers() -> None:
-    """To the parent what it registered: a child would take torch's operators out one by one at its end."""
+    """Leave the parent's finalizers to the parent: a child would remove torch's operators one by one at its end."""
     for finalizer in list(weakref.finalize._registry):  # pyright: ignore[reportAttributeAccessIssue]  # of CPython, not public
         finalizer.atexit = False
 
 
 def leave(status: int) -> NoReturn:
-    """Ends a child as Python would, but for taking its modules apart one by one: with torch's that is half a second."""
+    """Ends a child as Python would, except that modules stay: to free torch's takes half a second."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -87,7 +87,7 @@ def leave(status: int) -> NoReturn:
 
 
 def redirect(log: str) -> None:
-    """What this process prints goes into a file that begins anew; it reads nothing."""
+    """The output of this process goes into a new file; it reads nothing."""
     sys.stdout.flush()
     written, nothing = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), os.open(os.devnull, os.O_RDONLY)
     for opened, descriptor in ((nothing, 0), (written, 1), (written, 2)):

@@ -1,1 +1,1 @@
-"""What a sweep will take: from past records, or from a probe."""
+"""Forecast of a sweep's cost: from past records, or from a probe."""

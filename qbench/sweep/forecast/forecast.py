@@ -1,4 +1,4 @@
-"""What a sweep will take, before it runs: time, memory and disk, case by case."""
+"""Forecast of a sweep before it runs: time, memory and disk, case by case."""
 
 import shutil
 import tempfile
@@ -48,7 +48,7 @@ OnProbe = Callable[[int, int, str], None]
 class CaseForecast:
     """seconds          None: nothing like it was measured, and the probe failed or the case has tasks, whose texts no
                      probe reads
-    basis            "done", "measured", "alike", "probed", "unknown", or "unfit" for one that will fail
+    basis            "done", "measured", `"alike"`, "probed", "unknown", or "unfit" for one that will fail
     reason           why it will
     artifact_bytes   written for this case, 0 where the artifact is there or another case makes it
     """
@@ -63,9 +63,9 @@ class CaseForecast:
 
 @dataclass(frozen=True, slots=True)
 class SweepForecast:
-    """The cases in their order, and what this machine has for them.
+    """The cases in their order, and the resources of this machine.
 
-    temporary_bytes   of logits that lie beside the artifacts while it runs
+    temporary_bytes   of logits that are stored next to the artifacts while it runs
     """
 
     cases: list[CaseForecast]
@@ -79,7 +79,7 @@ class SweepForecast:
 
     @property
     def seconds(self) -> float:
-        """Of what is to be measured; cases that nothing tells of are left out."""
+        """Seconds of the cases to measure; cases without any basis are left out."""
         return sum(case.seconds or 0.0 for case in self.cases)
 
     @property
@@ -98,10 +98,10 @@ def forecast_sweep(
     kept: Path,
     on_probe: OnProbe | None = None,
 ) -> SweepForecast:
-    """What `run_sweep` would do with the same arguments; nothing is written.
+    """The work that `run_sweep` would do with the same arguments; nothing is written.
 
-    kept       folder of kept records, which tell how long cases take on this machine, as those of the run do
-    on_probe   hears of the short runs of models that no record tells of
+    kept       folder of kept records, which show how long cases take on this machine, as those of the run do
+    on_probe   called for the short runs of models that have no record
     raises     as `run_sweep` before it makes its folder
     """
     selected, cases = selected_cases(suite, selection)
@@ -120,7 +120,7 @@ def forecast_sweep(
 
 
 def read_past(machines: set[str], records: Path, kept: Path) -> Past:
-    """Of a run's own rows, and of those kept from others before."""
+    """The rows of the run itself, and those kept from earlier runs."""
     past = Past(machines)
     places = [place for place in (records, kept) if place.is_file() or any(place.rglob("*.jsonl"))]
     for file in record_files(places):
@@ -129,7 +129,7 @@ def read_past(machines: set[str], records: Path, kept: Path) -> Past:
 
 
 def probe_unknown(cases: Sequence[Case], past: Past, on_probe: OnProbe | None) -> dict[str, ModelProbe]:
-    """A probe of each model that has a case without any record like it; none of one whose probe fails."""
+    """A probe of each model that has a case without any record like it; a model whose probe fails is left out."""
     probes = {}
     unknown = dict.fromkeys(case.model for case in cases if not case.tasks and past.measuring(case) is None)
     for model in unknown:
@@ -148,7 +148,7 @@ def probe_unknown(cases: Sequence[Case], past: Past, on_probe: OnProbe | None) -
                 request = JobRequest(job.name, job.to_json())
                 probes[model] = job.answer(run_job(request, Path(folder) / "log", progress=progress))
             except JobFailed:
-                continue  # its cases are told as unknown; the sweep's rows will say why
+                continue  # its cases are shown as unknown; the sweep's rows will say why
     return probes
 
 
@@ -227,7 +227,7 @@ class _Forecaster:
         return sum(len(window.tokens) for scoring in self.eval_scorings(case) for window in scoring.windows)
 
     def eval_scorings(self, case: Case) -> list[Scoring]:
-        """What the case's protocols score, made once for each model."""
+        """The tokens that the case's protocols score, made once for each model."""
         if case.model not in self.scorings:
             settings, source = present(case.quality), self.source(case.model)
             text = read_text(settings.text, case.model)
@@ -238,7 +238,7 @@ class _Forecaster:
         return PlannedSource(make_job(self.source(model), get_recipe(recipe)))
 
     def _predictor(self, model: str, recipe: str | None, spec: CacheSpec | None = None) -> MemoryPredictor:
-        """Of the model as the recipe leaves it, or of the reference that it is compared with."""
+        """Predictor of the model as the recipe leaves it, or of the reference that it is compared with."""
         if recipe is None:
             return MemoryPredictor(self.source(model), impl="reference")
         return MemoryPredictor(self.planned_source(model, recipe), spec=spec or DEFAULT_CACHE)
@@ -249,7 +249,7 @@ class _Forecaster:
         return own if chosen is None else own.with_scheme(foreseen_scheme(self.source(case.model), chosen))
 
     def peak_rss_bytes(self, case: Case) -> int:
-        """As measured before, else what the runtime is predicted to hold, on top of what an empty worker does."""
+        """The measured peak, else the predicted bytes of the runtime plus those of an empty worker."""
         known, predictor = self.past.peak_rss_bytes(case), self.predictor_of(case)
         parts = [known or 0]
         if case.tasks and not known:

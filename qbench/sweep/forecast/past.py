@@ -1,4 +1,4 @@
-"""What rows that are there tell of cases: how long such ones take on this machine, and how much memory."""
+"""Time and memory of cases on this machine, estimated from existing rows."""
 
 import json
 import statistics
@@ -14,14 +14,14 @@ from quant.json_data import plain
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """seconds    of measuring a case, and how near the rows are that it was read from: "measured", "alike" """
+    """seconds    of measuring a case, and how close its rows are: "measured" or `"alike"`"""
 
     seconds: float
     basis: str
 
 
 class Past:
-    """The rows of some machines, by what they have in common with a case."""
+    """The rows of some machines, by the keys that they share with a case."""
 
     def __init__(self, machines: Collection[str]) -> None:
         self.machines = machines
@@ -56,7 +56,8 @@ class Past:
             self.peak[name] = max(self.peak.get(name, 0), peak)
 
     def measuring(self, case: Case) -> Known | None:
-        """Of the case itself, else of the same model and recipe, else of the same model, all measured in this way."""
+        """Seconds of the case itself, else of the same model and recipe, else of the same model, all measured in this
+        way."""
         for name, basis in ((case_key(case), "measured"), *((name, "alike") for name in _likenesses(case))):
             if self.seconds.get(name):
                 return Known(statistics.median(self.seconds[name]), basis)

@@ -25,7 +25,7 @@ class TimeLeft:
         self.estimate()
 
     def estimate(self) -> None:
-        """Seconds of all cases that are left, as the mean of this run where nothing like a case is known, or None."""
+        """Seconds of all cases that are left, as the mean of this run if nothing like a case is known, or None."""
         known = [self.past.measuring(case) for case in self.cases.values()]
         sure = [one.seconds for one in known if one]
         mean = statistics.fmean(self.done or sure) if self.done or sure else None
@@ -35,5 +35,5 @@ class TimeLeft:
             self.of_all += sum(self.past.quantizing(case) or 0.0 for case in artifacts.values())
 
     def seconds(self, elapsed: float) -> float | None:
-        """What is left when the case that runs has run for `elapsed` seconds."""
+        """Seconds left when the running case has run for `elapsed` seconds."""
         return None if self.of_all is None else max(0.0, self.of_all - elapsed)

@@ -1,4 +1,4 @@
-"""A Ray cluster as a sweep needs it: which nodes are there, a case sent to one of them, and what came of it."""
+"""A Ray cluster as a sweep needs it: its nodes, a case sent to one of them, and the outcome."""
 
 import logging
 import os
@@ -32,7 +32,7 @@ class Cluster:
 
     def __init__(self, address: str) -> None:
         self.held = ExitStack()
-        # Ray prints there what its daemons tell; stdout is for the sweep's results.
+        # Ray prints its daemons' messages on stdout, which is for the sweep's results.
         self.held.enter_context(redirect_stdout(sys.stderr))
         self.ray = _connected(address)
         self.folder = os.getcwd()
@@ -65,7 +65,7 @@ class Cluster:
             self.nodes[name] = Node(name, address, *room, who)
 
     def reaches(self, node: Node, path: str) -> bool:
-        """Whether the node has what a case names by this path."""
+        """Whether the node has the file that a case names by this path."""
         if (node.name, path) not in self.reached:
             answer = self._send(ray_node.has, node.name, path, self.folder, num_cpus=0)
             try:
@@ -94,7 +94,7 @@ class Cluster:
         )
 
     def outcome(self, reference: Any) -> Outcome:
-        """Of a case that has ended. raises Lost"""
+        """Outcome of a case that has ended. raises Lost"""
         try:
             return self.ray.get(reference)
         except self.ray.exceptions.RayTaskError as error:  # raised by the case's own code
@@ -120,7 +120,7 @@ class Cluster:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         there = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-        # Where a case is lost it is placed anew, maybe elsewhere, so Ray is not to try by itself.
+        # A lost case is placed again, maybe elsewhere, so Ray must not retry by itself.
         task = self.ray.remote(function).options(max_retries=0, scheduling_strategy=there, **room)
         return task.remote(*arguments)
 
@@ -141,7 +141,7 @@ def _connected(address: str) -> Any:
 
 
 def _require_listener(address: str) -> None:
-    """Ray itself tries for many minutes. raises InputError where nobody listens at "HOST:PORT" """
+    """Ray itself tries for many minutes. raises InputError if nobody listens at "HOST:PORT" """
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise InputError(f"--ray {address}: expected HOST:PORT of a cluster's head, or {AUTO}")

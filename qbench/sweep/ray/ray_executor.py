@@ -1,7 +1,7 @@
 """`RayExecutor`: the cases of a sweep on the nodes of a Ray cluster. The driver places them, and it alone writes.
 
 A case whose speed is measured has a node to itself; others share one, as far as its processors, GPUs and memory go. A
-case whose node or worker is lost is measured again, on another node where there is one.
+case whose node or worker is lost is measured again, on another node if there is one.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ class RayExecutor:
             self.cluster.leave()
 
     def measure(self, cases: Iterator[Numbered], on_stage: OnStage) -> Iterator[tuple[int, Outcome]]:
-        """The outcomes of all cases, placed as nodes have room; the nodes are looked for anew each turn."""
+        """The outcomes of all cases, placed as nodes have room; the list of nodes is read again each turn."""
         is_over = False
         while self.waiting or self.running or not is_over:
             self.cluster.look()
@@ -66,7 +66,7 @@ class RayExecutor:
         return list(self.cluster.nodes.values())
 
     def place(self, on_stage: OnStage) -> Iterator[tuple[int, Outcome]]:
-        """Start what waits, in order, as far as there are places; what no node can take at all ends here.
+        """Start waiting cases in order, as far as there are places; a case that no node can take at all ends here.
 
         raises   InputError where the cluster has no node any more
         """
@@ -82,14 +82,14 @@ class RayExecutor:
             if not able:
                 yield first.number, Outcome(error=why)
                 continue
-            # Elsewhere than where it was lost; then where others run, so that whole nodes stay free.
+            # First nodes that have not lost it, then nodes that run other cases, so that whole nodes stay free.
             node = min(free, key=lambda node: (first.lost.count(node.name), -len(node.slots)))
             on_stage(first.number, "measure", (0, 0, f"on {node.address}"))
             placed = Placed(first, node, node.take_slot(first.demand))
             self.running[self.cluster.start(placed, self.sweep, self.worker)] = placed
 
     def able(self, waiting: Waiting) -> tuple[list[Node], str]:
-        """The nodes that could take it if nothing else ran there, or why none could."""
+        """The nodes that could take it if nothing else ran there, or why no node could."""
         large = [node for node in self.nodes() if node.can_hold(waiting.demand)]
         if not large:
             most = ", ".join(node.room for node in self.nodes())
@@ -119,7 +119,7 @@ class RayExecutor:
 
 
 def paths_of(case: Case) -> list[str]:
-    """What the case names by its path, which a node must reach."""
+    """Paths that the case names, which a node must reach."""
     texts = [section.text for section in (case.quality, case.calibration) if section and section.text]
     files = [case.recipe] if case.recipe and case.recipe_sha256 else []
     files += [text for text in texts if is_file_spec(text)]

@@ -1,4 +1,4 @@
-"""What runs on the nodes of a Ray cluster: a case, and what the driver asks before it places one."""
+"""Code that runs on the nodes of a Ray cluster: a case, and the driver's questions before it places one."""
 
 import fcntl
 import os
@@ -18,15 +18,15 @@ LOCK_S = 30.0
 
 
 def has(path: str, folder: str) -> bool:
-    """Whether this node has what lies at `path`, which begins from `folder` where it is relative."""
+    """Whether this node has a file at `path`, which begins from `folder` if it is relative."""
     return (Path(folder) / Path(path).expanduser()).exists()
 
 
 def run_case(case: Case, slot: str, folder: str, worker: Sequence[str]) -> Outcome:
-    """What came of the case, measured by this node.
+    """The outcome of the case, measured by this node.
 
     slot      which folder of this node's temporary one it may use: no two cases have the same at a time
-    folder    the working directory of the driver, which relative paths of a case begin from, where it is here too
+    folder    the working directory of the driver, which relative paths of a case begin from, if it exists here too
     """
     if Path(folder).is_dir():
         os.chdir(folder)
@@ -40,7 +40,7 @@ def run_case(case: Case, slot: str, folder: str, worker: Sequence[str]) -> Outco
 
 @contextmanager
 def own_folder(slot: str) -> Iterator[Path]:
-    """The slot's folder: artifacts and the reference's logits are those of the cases before, what is half made is gone.
+    """The slot's folder: artifacts and the reference's logits of earlier cases are kept, unfinished files are removed.
 
     raises   InputError where another process keeps it
     """
@@ -61,12 +61,12 @@ def own_folder(slot: str) -> Iterator[Path]:
 
 
 def sweeps_folder() -> Path:
-    """Where this user's sweeps keep their files on this node."""
+    """Folder in which this user's sweeps keep their files on this node."""
     return Path(tempfile.gettempdir()) / f"qbench-ray-{os.getuid()}"
 
 
 def clean(sweep: str) -> None:
-    """Remove what the cases of a sweep left on this node."""
+    """Remove the files that the cases of a sweep left on this node."""
     shutil.rmtree(sweeps_folder() / sweep, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""Where a case fits: what it takes, what a node has, and what runs there."""
+"""Nodes that a case fits on: its demand, a node's resources, and the cases that run there."""
 
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,7 +16,7 @@ PROCESS_BYTES = 2**30  # Python, torch and its libraries take a third of it; the
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a case takes of a node: the whole of it where its speed is measured."""
+    """The demand of a case on a node: the whole node if speed is measured."""
 
     cpus: int
     gpus: int
@@ -35,7 +35,7 @@ class Node:
     name     Ray's id
     memory   bytes
     origin   of the rows that it measures
-    slots    what runs there, each under a number of its own
+    slots    running cases, each under a number of its own
     """
 
     name: str
@@ -56,11 +56,11 @@ class Node:
         return self.fits(Demand(1, 0, 0, whole=False))
 
     def can_hold(self, demand: Demand) -> bool:
-        """Whether it fits where nothing else runs."""
+        """Whether it fits on the node if nothing else runs."""
         return demand.cpus <= self.cpus and demand.gpus <= self.gpus and demand.memory <= self.memory
 
     def fits(self, demand: Demand) -> bool:
-        """Whether it fits beside what runs there now."""
+        """Whether it fits next to the cases that run there now."""
         others = list(self.slots.values())
         if others and (demand.whole or any(one.whole for one in others)):
             return False

@@ -53,7 +53,7 @@ class Axis:
     key     in the suite's file, a list or one value
     kind    of the values
     least   of numbers
-    words   that stand for a number which the machine knows
+    words   that mean a number which the machine knows
     """
 
     name: str

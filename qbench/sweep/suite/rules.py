@@ -58,9 +58,9 @@ def _patterns(key: str, value: Any, where: str) -> tuple[str, ...]:
 
 
 def parse_only(text: str) -> Rule:
-    """ "recipe=q4_k_m,model=ref:*" as the rule that both hold; values that may be one or another stand as a|b.
+    """ "recipe=q4_k_m,model=ref:*" as the rule that both hold; alternatives are written as a|b.
 
-    raises   InputError for an axis that is none, or a part without "="
+    raises   InputError for an unknown axis, or a part without "="
     """
     parts = {}
     for part in text.split(","):

@@ -33,7 +33,7 @@ def check_known(what: str, name: str, known: Sequence[str]) -> None:
 
 
 def check_model(model: str) -> None:
-    """A name is looked up; what a path or hf: names is known when it is opened."""
+    """A name is looked up; a path or hf: is checked when it is opened."""
     if model.startswith(REF):
         weights_dir(model.removeprefix(REF))
     elif model.startswith(RAND):

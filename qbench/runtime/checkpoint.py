@@ -1,4 +1,4 @@
-"""The tensors a config implies, checked against what a source has before any byte is read."""
+"""The tensors a config implies, checked against a source's tensors before any byte is read."""
 
 from collections.abc import Mapping
 

@@ -27,7 +27,7 @@ class DecoderModel(ABC, Generic[SomeCache]):
     """Logits of token ids, one forward pass after another over a cache.
 
     impls         linear name -> the implementation that runs
-    kernels       what runs beside the linears, where that is told
+    kernels       implementations of ops other than linears, if the layers name them
     weight_bytes  memory that the weights hold
     kv            the format of its keys and values; None: floats
     cache_spec    layout and policy of caches for which no other is given
@@ -94,11 +94,11 @@ class DecoderModel(ABC, Generic[SomeCache]):
         last_only  only the logits of each sequence's last token: a prefill needs no others
         num_valid  [B]: of row b the first num_valid[b] columns are tokens and the rest is padding, which is neither
                    kept nor seen; None: all T. Padding on the left: `Cache.pad_left`
-        cache_position  [T], or [B, T] of each sequence: where the tokens stand; what the cache held from the first of
-                   them on is forgotten, as a draft that is not taken. None: behind what it holds
+        cache_position  [T], or [B, T] of each sequence: positions of the tokens; tokens that the cache held from the
+                        first of them on are forgotten, such as a draft that is not taken. None: after the held ones
         returns    [B, T, V] float32, NaN at padding, or [B, 1, V] with last_only
-        raises     InputError for an id outside the vocabulary, more tokens than the context holds, or positions that
-                   do not follow each other or what is held
+        raises     InputError for an id outside the vocabulary, more tokens than the context holds, or positions that do
+                   not follow each other or the held ones
         """
         if tokens.ndim != 2 or not tokens.numel():
             raise InputError(f"tokens of shape {list(tokens.shape)}, expected [batch, at least 1 token]")

@@ -35,7 +35,7 @@ def kv_bytes_per_token(config: ModelConfig, scheme: KVScheme | None = None, mode
 
 
 class CacheMemory:
-    """What a model's cache takes.
+    """Memory of a model's cache.
 
     spec      layout and policy
     bytes_per_token  of all layers; with a residual, of a token that is encoded
@@ -106,7 +106,9 @@ class CacheMemory:
         return num_layers * policy.index_bytes(context, config.num_kv_heads, config.head_dim)
 
     def tokens_per_forward(self, context: int, prefill: int | None) -> int:
-        """Of a sequence, at most, where a prompt is given in parts of `prefill` tokens; None: all at once."""
+        """Most tokens of a sequence per forward pass, if a prompt is given in parts of `prefill` tokens; None: all at
+        once.
+        """
         if self.spec.layout == NONE:
             return context
         at_once = (prefill, self.spec.prefill_chunk, None if self.window is None else self.tokens_at_once)
@@ -137,7 +139,7 @@ class CacheMemory:
 
 
 def _heads_bytes(config: ModelConfig, scheme: KVScheme | None, *, in_stores: bool) -> float:
-    """Of every kv head's own key and value; in_stores: of cpu_kernels, that want values as wide as keys"""
+    """Bytes of every KV head's own key and value; in_stores: of cpu_kernels, whose values are as wide as keys"""
     value_dim = config.head_dim if in_stores else config.value_dim
     if scheme is None:
         return config.num_layers * config.num_kv_heads * (config.head_dim + value_dim) * FLOAT_BYTES

@@ -88,7 +88,8 @@ class _Loader:
     def model(self, kv: KVScheme | None, options: RunOptions, path: str) -> Model:
         kinds = partial(token_kinds, self.source.tokenizer)
         caches = CacheMaker(self.config, kv, self.impl, options.cache_spec, kinds, options.attention)
-        # The largest tensors first: what reading and packing them takes is free again before the layers need memory.
+        # The largest tensors first: the memory for reading and packing them is free again before the layers need
+        # memory.
         embedding, head = self.tied() if self.config.tie_word_embeddings else self.untied()
         blocks = [self.builder.block(layer) for layer in range(self.config.num_layers)]
         norm = self.builder.norm(FINAL_NORM)

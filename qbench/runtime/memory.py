@@ -18,9 +18,9 @@ from quant.models import ModelConfig
 from quant.present import present
 from quant.source import Source
 
-# Of activations that torch allocates one by one: glibc maps blocks of 32 MiB and more by themselves and keeps freed
-# smaller ones, between which blocks of other sizes leave gaps. Heap over live bytes, of ref:mla-moe's prefills when all
-# sequences passed at once: of the small ones 1.44 to 1.64 from process to process.
+# Gaps between activations that torch allocates one by one: glibc maps blocks of 32 MiB and more by themselves and keeps
+# freed smaller ones, between which blocks of other sizes leave gaps. Heap over live bytes, of ref:mla-moe's prefills
+# when all sequences passed at once: of the small ones 1.44 to 1.64 from process to process.
 SMALL_BLOCK_GAPS, LARGE_BLOCK_GAPS = 1.55, 1.25
 
 
@@ -55,12 +55,12 @@ def predict_memory(
     spec: CacheSpec = DEFAULT_CACHE,
     attention: str | None = None,
 ) -> MemoryParts:
-    """What `MemoryPredictor.at` says of one context and batch."""
+    """The prediction of `MemoryPredictor.at` for one context and batch."""
     return MemoryPredictor(source, impl=impl, spec=spec, attention=attention).at(context, batch)
 
 
 class MemoryPredictor:
-    """What a model takes at any context and batch; its tensors are looked at once.
+    """Memory of a model at any context and batch; its tensors are read once.
 
     spec     layout and policy of its cache
     attention  the code that computes it, one of qbench.attention_choice; None: the best that the model can have
@@ -77,7 +77,7 @@ class MemoryPredictor:
         self._keep_in(KVScheme.of(source.config, self.config, source.spec))
 
     def with_scheme(self, scheme: KVScheme | None) -> "MemoryPredictor":
-        """Of the same weights, with keys and values in another format; None: float32."""
+        """A predictor of the same weights, with keys and values in another format; None: float32."""
         other = copy(self)
         other._keep_in(scheme)
         return other

@@ -70,7 +70,7 @@ class Model(DecoderModel[Cache]):
         """An empty cache; keys and values are float32 where the model names no format for them.
 
         spec     layout, policy and prefill chunk; None: the model's own
-        mode     of latent attention, one of MODES; None: as MODE_VARIABLE says, else what is measured to be fastest
+        mode     of latent attention, one of MODES; None: as MODE_VARIABLE says, else the fastest one by measurements
         raises   InputError for an unknown mode, impossible sizes, and a policy or a mode that the model cannot have
         """
         return self._caches.new(spec, batch, capacity, mode)

@@ -29,7 +29,7 @@ class StreamedDecoder:
     """`quant.calibration.decoder.Decoder` of a config: holds no weights, builds layers from those it is handed.
 
     impl  "reference": float32 throughout; "bf16": products of bfloat16-rounded inputs and weights, the rest in float32;
-          "auto": what `load_model` would run
+          "auto": the implementations of `load_model`
     """
 
     def __init__(self, config: ModelConfig, *, impl: str = "reference") -> None:
@@ -48,7 +48,7 @@ class StreamedDecoder:
 
 
 class StreamedLayer:
-    """One decoder layer; without an observer it runs what inference runs, and nothing else."""
+    """One decoder layer; without an observer it runs the same code as inference, and nothing else."""
 
     def __init__(self, config: ModelConfig, index: int, tensors: Mapping[str, QTensor], impl: str) -> None:
         self.config = config
@@ -161,7 +161,7 @@ class _LastInput:
 
 
 class Tap(threading.local):
-    """Where a layer's linears find the observer of the call that runs, one a thread."""
+    """Holds the observer of the running call for a layer's linears, one per thread."""
 
     observer: Observer | None = None
     skipped: Role | None = None  # whose product nobody reads in this call
@@ -178,7 +178,7 @@ class Tap(threading.local):
 class ObservedLinears(FusedLinears):
     """FusedLinears that show their input before they multiply.
 
-    hidden_size   of the only output where that may be skipped: of the products that end in the residual
+    hidden_size   size of the only output that may be skipped: of the products that end in the residual
     row_size      of their input
     """
 

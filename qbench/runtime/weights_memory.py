@@ -1,4 +1,4 @@
-"""Bytes of weights as the runtime holds them, whatever the format of keys and values beside them."""
+"""Bytes of weights as the runtime holds them, whatever the KV format."""
 
 import math
 from collections import Counter
@@ -13,7 +13,7 @@ from quant.source import Source
 
 
 class WeightsMemory:
-    """What a model's weights take; its tensors are looked at once.
+    """Memory of a model's weights; its tensors are read once.
 
     by_format      format -> bytes as stored
     held_bytes     after load: an untied embedding as stored, linears as their implementation holds them
@@ -46,7 +46,7 @@ class WeightsMemory:
 
     def latent_heads_bytes(self, *, in_kernels: bool) -> int:
         """The up-projections of latent attention as they meet queries and outputs of a cache that keeps latents,
-        beside those that make keys and values
+        in addition to those that make keys and values
         """
         up, beside = present(self._latent_formats)
         name = heads_format(up, beside, self.impl) if in_kernels else None
@@ -54,6 +54,6 @@ class WeightsMemory:
 
 
 def _latent_formats(source: Source) -> tuple[str, str]:
-    """Of the projection up from latents, and of the one that follows its values"""
+    """Formats of the projection up from latents, and of the one that follows its values"""
     up, beside = (source.tensors[f"model.layers.0.self_attn.{name}_proj.weight"].format for name in ("kv_b", "o"))
     return up, beside

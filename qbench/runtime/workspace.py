@@ -63,7 +63,7 @@ def torch_attention_bytes(config: ModelConfig, num_tokens: int, num_keys: int, a
 
 
 def _tokens_in_turn(num_tokens: int, batch: int) -> int:
-    """Of the largest turn that LatentAttention takes."""
+    """Tokens of the largest turn that LatentAttention takes."""
     turns = -(-batch // max(1, LATENT_TOKENS // num_tokens))
     return -(-batch // turns) * num_tokens
 
@@ -172,8 +172,9 @@ def _attention(config: ModelConfig) -> int:
 
 
 def _latent_turn(config: ModelConfig) -> int:
-    """Floats a token of a turn: what x is projected to, and q where that is another; what latents are projected to;
-    queries as joined, keys, what is attended as wide as those, and values padded to that"""
+    """Floats a token of a turn: the projection of x, and q if that is another; the projection of latents; joined
+    queries, keys, outputs as wide as those, and values padded to that
+    """
     mla = present(config.mla)
     queries = (mla.q_lora_rank or 0) + config.q_size
     widened = 4 if mla.v_head_dim < mla.qk_head_dim else 3

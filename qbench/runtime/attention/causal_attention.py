@@ -12,7 +12,7 @@ from quant.models import AttentionRule
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, rule: AttentionRule) -> Tensor:
-    """softmax(scale q k^T) v, where the queries are the last T of S tokens and see none after themselves.
+    """softmax(scale q k^T) v, for queries of the last T of S tokens; no query sees a later token.
 
     The rule may hide keys, and change the scores before the softmax.
 

@@ -1,4 +1,4 @@
-"""What each mode of latent attention costs: counts from sizes and lengths, times from a fit to measurements."""
+"""Cost of each mode of latent attention: counts from sizes and lengths, times from a fit to measurements."""
 
 from dataclasses import dataclass
 
@@ -20,21 +20,22 @@ class PlanCosts:
     scored: float
 
 
-# Of a thread of a 2-core AVX-512 VNNI machine and bfloat16 weights, as `qbench mla --fit FILE` has them of what
+# For a thread of a 2-core AVX-512 VNNI machine and bfloat16 weights. `qbench mla --fit FILE` gives them from the rows
+# that
 #     qbench mla MODEL --kv kv-f16 --mode elided --mode compressed --cpu-time --threads 1 --keep FILE --batch 1 ...
-# kept of ref:mla-moe (--ctx 0,128,512 --tokens 8 to 512, --ctx 896 --tokens 8 to 128), rand:deepseek-v2-lite (--ctx
-# 0,512,2048 --tokens 32,64,128,192,256) and rand:deepseek-v3 (--ctx 512,1024 --tokens 64,128,192). What they pick there
-# takes at most 1.16 times as long as the faster mode, of the first two 1.03 times. Where modes cross depends on ratios
-# alone; new tokens, measured and by these costs:
+# keeps for ref:mla-moe (--ctx 0,128,512 --tokens 8 to 512, --ctx 896 --tokens 8 to 128), rand:deepseek-v2-lite (--ctx
+# 0,512,2048 --tokens 32,64,128,192,256) and rand:deepseek-v3 (--ctx 512,1024 --tokens 64,128,192). The mode that they
+# pick there takes at most 1.16 times as long as the faster one, 1.03 times for the first two. Where modes cross depends
+# on ratios alone; new tokens, measured and by these costs:
 #
 #     tokens held      ref:mla-moe      deepseek-v2-lite      deepseek-v3
-#     512              none, none       117, 105              167, 104
-#     896 to 2048      none, none       136, 126              167, 117
+#     512              -, -             117, 105              167, 104
+#     896 to 2048      -, -             136, 126              167, 117
 COSTS = PlanCosts(absorbed=0.0377, paired=0.0323, calls=225700, made=0.0101, moved=3.045, scored=0.0469)
 
 
 def elided_terms(sizes: MlaConfig, num_heads: int, held: int, new: int, window: int = 0) -> dict[str, int]:
-    """Of `new` tokens of a sequence that holds `held`, by absorbed attention in cpu_kernels.
+    """Terms of `new` tokens of a sequence that holds `held`, by absorbed attention in cpu_kernels.
 
     absorbed   multiply-adds of each head's W_UK with queries, and of W_UV with sums
     paired     multiply-adds of queries and rows: scores of whole registers of heads, sums of whole tiles
@@ -48,9 +49,9 @@ def elided_terms(sizes: MlaConfig, num_heads: int, held: int, new: int, window: 
 
 
 def compressed_terms(sizes: MlaConfig, num_heads: int, held: int, new: int, window: int = 0) -> dict[str, int]:
-    """The same by keys and values that are made anew, in torch.
+    """The same by keys and values that are made again, in torch.
 
-    calls    1: what is there however few tokens there are
+    calls    1: the cost that does not depend on the number of tokens
     made     multiply-adds that make keys and values
     moved    numbers of keys and values as they are put side by side
     scored   multiply-adds of queries with keys and of weights with values, hidden ones too, values as wide as keys

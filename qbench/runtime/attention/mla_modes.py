@@ -1,13 +1,14 @@
-"""The ways to attend by multi-head latent attention, equal but for rounding: what a cache keeps, and what is formed.
+"""The ways to attend by multi-head latent attention, equal except for rounding. They differ in the contents of the
+cache and in the products that are formed.
 
     score of head h    q_h^T W_UK,h c + q_rope,h^T k_rope           c the latent of one token, k_rope its rotated key
     output of head h   W_UV,h (sum of weights c) = sum of weights (W_UV,h c)
 
     decompressed   the cache keeps every head's key W_UK c and value W_UV c: plain multi-head attention
-    compressed     the cache keeps c and k_rope; keys and values of all tokens are made anew at each step
+    compressed     the cache keeps c and k_rope; keys and values of all tokens are made again at each step
     absorbed       as compressed, but W_UK joins the query and W_UV the output, so that no token's c is ever projected;
-                   the parts of a query and of a row stand side by side, and a score is one product
-    elided         as absorbed, but the parts lie where they were made: a score is the sum of two products
+                   the parts of a query and of a row are side by side, and a score is one product
+    elided         as absorbed, but the parts stay in place: a score is the sum of two products
     materialised   as elided, and W_UK is multiplied into the projection of queries and W_UV into that of outputs ahead
 
 source   DeepSeek-V2, arXiv:2405.04434, section 2.1
@@ -62,16 +63,18 @@ def choose_mode_in_torch(sizes: MlaConfig, new: int) -> MlaMode:
 
     A pair of a query and a token costs absorbed attention 2 H (2 R + D_rope) operations and plain attention
     2 H (D_nope + D_rope + V); making one token's keys and values costs 2 H R (D_nope + V), which all queries share. So
-    for new > R (D_nope + V) / (2 R - D_nope - V), 171 of DeepSeek-V2's sizes, they are made anew.
+    for new > R (D_nope + V) / (2 R - D_nope - V), 171 for DeepSeek-V2's sizes, they are made again.
     """
     made = sizes.qk_nope_head_dim + sizes.v_head_dim
-    extra = 2 * sizes.kv_lora_rank - made  # of one pair, what is absorbed costs more
+    extra = 2 * sizes.kv_lora_rank - made  # per pair, the additional cost of absorbed attention
     return MODES[ELIDED if new * extra <= sizes.kv_lora_rank * made else COMPRESSED]
 
 
 @lru_cache(256)
 def choose_mode(sizes: MlaConfig, num_heads: int, held: int, new: int, window: int = 0) -> MlaMode:
-    """The fastest way of cpu_kernels for `new` tokens of a sequence that holds `held`, by what forward passes cost."""
+    """The fastest way of cpu_kernels for `new` tokens of a sequence that holds `held`, by the cost of forward
+    passes.
+    """
     if new == 1:
         return MODES[ELIDED]
     few, many = (

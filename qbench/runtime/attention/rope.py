@@ -31,7 +31,7 @@ def rotation(inverse_frequency: Tensor, positions: Tensor, scale: float = 1.0) -
 
 
 def far_rotation(inverse_frequency: Tensor, positions: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
-    """`rotation` of positions so large that float32 would not tell their angles apart."""
+    """`rotation` of positions so large that float32 would not distinguish their angles."""
     angles = torch.outer(positions.double(), inverse_frequency.double()).remainder(2 * math.pi)
     return _turns(angles.float(), scale)
 
@@ -66,7 +66,7 @@ class RotationTable:
         """cos, sin [end or more, D]"""
         cos, sin = self._angles  # read once: another thread may put longer ones in their place
         if end > len(cos):
-            # doubling: each angle is computed twice on average, not once a token
+            # doubling: each angle is computed twice on average, not once per token
             cos, sin = self._angles = rotation(self.inverse_frequency, torch.arange(max(end, 2 * len(cos))), self.scale)
         return cos, sin
 

@@ -1,4 +1,6 @@
-"""The rotations of a model's layers: none, one for all, or one for those with a window and one for the others."""
+"""The rotations of a model's layers: no rotation, one for all, or one for those with a window and one for the
+others.
+"""
 
 from torch import Tensor
 
@@ -13,8 +15,8 @@ class Rotations:
     """`RotationTable` of each RoPE that the config has, in the order that `Block.rope` counts them.
 
     call     start, end of the positions -> a Rotation each
-    raises   InputError for a text that grows past the length at which its RoPE changes: what is cached was turned
-             by the frequencies of shorter ones
+    raises   InputError for a text that grows past the length at which its RoPE changes: cached keys were rotated by the
+             frequencies of shorter texts
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -25,7 +27,10 @@ class Rotations:
         return [None if table is None else table.of(start, end)(start, end) for table in self.tables]
 
     def at(self, positions: Tensor) -> list[Rotation]:
-        """Of tokens of several sequences: positions [N] int64. raises  InputError past the length of a change, too"""
+        """A Rotation per layer kind for tokens of several sequences: positions [N] int64. raises  InputError past the
+        length of a change,
+        too
+        """
         return [None if table is None else table.of_many(positions).at(positions) for table in self.tables]
 
 

@@ -1,6 +1,6 @@
 """Causal attention by rules that torch's own has no words for: capped scores, and scores that fall with the distance.
 
-In float32, some queries at a time: the scores of all queries never stand in memory together.
+In float32, some queries at a time: the scores of all queries are never in memory together.
 """
 
 import torch
@@ -37,7 +37,7 @@ def ruled_attention(q: Tensor, k: Tensor, v: Tensor, rule: AttentionRule) -> Ten
 
 
 def alibi_slopes(num_heads: int) -> Tensor:
-    """What each head's scores lose a token of distance: [H] float32.
+    """Amount that each head's scores lose per token of distance: [H] float32.
 
     A geometric series from 2**(-8 / n) for n heads, a power of two; those beyond it take every other term of the
     series for 2 n.

@@ -17,7 +17,7 @@ def sink_attention(
     rule: AttentionRule,
     mass: Tensor | None = None,
 ) -> Tensor:
-    """Softmax of the rule's scores, times v; each query sees the sinks beside its window.
+    """Softmax of the rule's scores, times v; each query sees the sinks and its window.
 
     near, far  [B, H, T, D] float32: the queries of the last T places, rotated for the window and for the sinks
     k, v       [B, G, S, D] float32, k rotated

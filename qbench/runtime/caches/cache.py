@@ -18,7 +18,9 @@ from quant.kv import KVScheme
 
 
 class Cache(Sequences):
-    """The contract between a model and whatever holds its past: `attend` once a layer between `begin` and `advance`."""
+    """The contract between a model and whatever holds its past: `attend` once per layer between `begin` and
+    `advance`.
+    """
 
     one_width: bool = True  # whether keys and values are as wide as each other
     latents: Latents | None = None  # rows that all heads share; None: every KV head has its own keys and values

@@ -43,7 +43,7 @@ from quant.kv import KVScheme
 from quant.models import ModelConfig
 
 # Tokens that a window cache takes at once: enough to fill the tiles of any product many times over, and little memory
-# beside a usual window of 4096.
+# compared with a usual window of 4096.
 MAX_CHUNK_TOKENS = 256
 
 

@@ -151,7 +151,7 @@ class _Side:
         return {name: part[:, :, : self._entries(name, num_tokens)] for name, part in self.parts.items()}
 
     def _entries(self, name: str, num_tokens: int) -> int:
-        """Entries along a part's token axis: one a token for codes, one a group of tokens for what they share."""
+        """Entries along a part's token axis: one per token for codes, one per group of tokens for shared numbers."""
         return num_tokens if name == "codes" else num_tokens // self.codec.token_group
 
     def _store(self, parts: dict[str, Tensor], num_tokens: int) -> None:

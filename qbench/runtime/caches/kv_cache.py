@@ -41,7 +41,7 @@ class KVCache(Cache):
 
     @property
     def places(self) -> Places[KVStorage]:
-        """Of the first group, which has all layers if it is the only one."""
+        """Places of the first group, which has all layers if it is the only one."""
         return self.groups[0]
 
     @property

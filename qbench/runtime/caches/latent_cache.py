@@ -40,7 +40,7 @@ class LatentRows(HoldsNothing):
 class LatentCache(Cache):
     """Rows that are kept. In torch, or as one call of cpu_kernels that reads each row once and as it is stored.
 
-    The call takes every new token as a sequence of its own, that lies where its sequence lies and ends with that token.
+    The call takes every new token as a sequence of its own that has its sequence's pages and ends with that token.
 
     latents      with the mode that is always taken, or None: whichever is measured to be fastest
     block_table  [M, pages] int32, ends [M] int64: of the M tokens of the forward pass

@@ -1,4 +1,4 @@
-"""What a cache of a model with latent attention keeps: one row for all heads, or every head's keys and values."""
+"""Contents of the cache of a model with latent attention: one row for all heads, or every head's keys and values."""
 
 import os
 
@@ -9,7 +9,7 @@ from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.present import present
 
-MODE_VARIABLE = "QBENCH_MLA_MODE"  # the mode of every cache that is not told one
+MODE_VARIABLE = "QBENCH_MLA_MODE"  # the mode of every cache that is not given one
 
 
 def chosen_latents(
@@ -17,9 +17,10 @@ def chosen_latents(
 ) -> tuple[str | None, LatentFormat | None]:
     """The mode that is asked for, None for the fastest, and the format of rows, None for keys and values of heads.
 
-    impl     of the model. "exact": where no mode is asked for it is the same for any number of tokens, as the fastest
+    impl     of the model. "exact": if no mode is given, it is the same for any number of tokens, as the fastest
              depends on how many come at once, and each mode rounds its own way
-    raises   InputError for an unknown mode, one of latents in a format that keeps none, and any for other attention
+    raises   InputError for an unknown mode, a mode of latents in a format without latents, and any mode for other
+             attention
     """
     if config.mla is None:
         if mode is not None:

@@ -76,7 +76,7 @@ class LatentView:
         return fmt.decode(fmt.encode(self._seen(rows, span), rank), rank)
 
     def _seen(self, rows: Tensor, span: Span) -> Tensor:
-        """Of the rows of all tokens those that any new one sees: no token before the first one's window."""
+        """The rows that any new token sees: no row before the window of the first one."""
         window = self.rule.window
         return rows[:, -(window + span.count - 1) :] if window else rows
 

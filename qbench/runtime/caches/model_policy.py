@@ -84,9 +84,9 @@ def policy_for(policy: SomePolicy, config: ModelConfig, scheme: KVScheme | None,
 
 
 def window_rules(config: ModelConfig, window: int | None) -> list[AttentionRule]:
-    """The attention rule of each layer, none of which sees more than `window` tokens; None: as the model has it.
+    """The attention rule of each layer, with a window of at most `window` tokens; None: as the model has it.
 
-    raises   InputError where no layer has a window
+    raises   InputError if no layer has a window
     """
     rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
     if window is not None:

@@ -6,7 +6,7 @@ from quant.errors import InputError
 
 
 class GrowingSequence(PagedSequence):
-    """Takes new pages into the pool where none is free."""
+    """Takes new pages into the pool if no page is free."""
 
     def reserve(self, num_tokens: int) -> None:
         while True:
@@ -103,5 +103,7 @@ class WindowSequence(PagedSequence):
 
 
 def window_pages(window: int, max_chunk_tokens: int, page_size: int) -> int:
-    """Pages that hold what `max_chunk_tokens` new tokens see: window - 1 before them, beginning anywhere in a page."""
+    """Pages that hold the tokens that `max_chunk_tokens` new tokens see: window - 1 before them, beginning anywhere in
+    a page.
+    """
     return -(-(window - 1 + max_chunk_tokens) // page_size) + 1

@@ -24,12 +24,12 @@ class PagePool:
     A page is written to only by its one holder: who shares it and wants to write copies it before.
 
     scheme   format of keys and values; None: float32
-    impl     "auto": in cpu_kernels' stores where those hold the format; "reference": in torch
+    impl     "auto": in cpu_kernels' stores if those hold the format; "reference": in torch
     mode     of latent attention, None: as `chosen_latents` has it
     layers   that the pages hold; None: all
     memories one per layer
     raises   InputError for impossible sizes, or a format that encodes several tokens together: a token would be read as
-             it came until its group is full, so that results would tell where forward passes end
+             it came until its group is full, so that results would depend on where forward passes end
     source   Kwon et al. 2023, arXiv:2309.06180, section 4
     """
 
@@ -83,7 +83,7 @@ class PagePool:
         return self._references[page]
 
     def allocate(self) -> int:
-        """A free page, held once; raises OutOfPages where there is none."""
+        """A free page, held once; raises OutOfPages if no page is free."""
         if not self._free:
             raise OutOfPages(f"all {self.num_pages} pages are held")
         page = self._free.pop()
@@ -96,7 +96,7 @@ class PagePool:
         self._references[page] += 1
 
     def release(self, page: int) -> None:
-        """One fewer holds the page; it is free where that was the last."""
+        """Remove one reference to the page; it is free if that was the last."""
         self._check_held(page)
         self._references[page] -= 1
         if not self._references[page]:

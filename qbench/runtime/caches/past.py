@@ -1,4 +1,4 @@
-"""`Past`: where the tokens of the sequences of a forward pass lie in the pages of a storage."""
+"""`Past`: the slots of the sequences of a forward pass in the pages of a storage."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

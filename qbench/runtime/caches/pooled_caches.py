@@ -24,12 +24,12 @@ from quant.present import present
 
 
 class PooledCaches:
-    """What an engine asks of the model's policy.
+    """Properties of the model's policy that an engine asks for.
 
     A page has all layers, unless a window holds in some of them only, or heads have lengths of their own.
 
     shares_prefixes   whether sequences may share the pages of a common prefix. A policy that evicts cannot: one
-                      sequence's queries would decide what another one forgets
+                      sequence's queries would decide on the evictions of another one
     is_scored         whether evictions depend on attention or keys, so that results depend on where forward passes end
     max_chunk_tokens  most tokens that a sequence may get at once; None: any number
     pages_per_row     pages that hold as many tokens as one page has slots, in all layers and heads

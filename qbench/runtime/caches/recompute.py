@@ -1,4 +1,4 @@
-"""RecomputeCache: no keys and values at all, every forward pass computes them anew for all tokens."""
+"""RecomputeCache: no keys and values at all, every forward pass computes them again for all tokens."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from quant.models import ModelConfig
 
 
 class RecomputeCache(HoldsNothing):
-    """Keeps the tokens themselves, so that a step costs what a prompt of all of them does: what caches save.
+    """Keeps the tokens themselves, so that a step costs as much as a prompt of all of them. Caches save that cost.
 
     how   the cache of one forward pass over whole sequences: as NoCache
     """

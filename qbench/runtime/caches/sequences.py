@@ -1,4 +1,4 @@
-"""Sequences: what every cache counts, whatever it keeps of the tokens and wherever that lies."""
+"""Sequences: the counts of tokens that every cache has, whatever it stores."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class CacheConfig(Protocol):
 
 
 class Sequences(ABC):
-    """The tokens that a batch of sequences holds: how many, where the next stand, and what is forgotten.
+    """Token bookkeeping for a batch of sequences: lengths, next positions, truncation.
 
     A forward pass calls `begin`, then `advance`. If sequences differ in the tokens that they hold or get, the batch is
     varlen: [1, N] tokens, one sequence's after another's, and `cu_seqlens` says whose they are. Each sequence's result
@@ -77,7 +77,7 @@ class Sequences(ABC):
         """The first columns of each row of the tokens that come next are padding: nothing sees them or counts them.
 
         num_columns  [B]
-        raises       InputError where there are tokens already
+        raises       InputError if there are tokens already
         """
         num_columns = np.asarray(num_columns, dtype=np.int64)
         if self.seq_len or num_columns.shape != (self.batch,) or num_columns.min() < 0:
@@ -110,7 +110,7 @@ class Sequences(ABC):
         return varlen_step(tokens, self.next_position(self.seq_lens), end - first, self._num_left)
 
     def next_position(self, seq_lens: Any) -> Any:
-        """Of the token that follows `seq_lens` others, an int or [B] int64."""
+        """Position of the token that follows `seq_lens` others, an int or [B] int64."""
         return seq_lens
 
     def _valid(
@@ -138,7 +138,7 @@ class Sequences(ABC):
         tokens: Tensor,
         num_valid: Sequence[int] | np.ndarray | None = None,
     ) -> None:
-        """The tokens that come next stand at these positions: what was held from there on is forgotten.
+        """Set the positions of the next tokens: held tokens from there on are forgotten.
 
         positions  [T], or [B, T] of each sequence; those of padding are not looked at
         raises     InputError for positions that do not follow each other, or would leave tokens out before them

@@ -1,4 +1,4 @@
-"""`SinkCache`: a window, and the first tokens of the text beside it, at the positions that they have in the cache."""
+"""`SinkCache`: a window, and the first tokens of the text, at the positions that they have in the cache."""
 
 import sys
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def turns_with_text(config: ModelConfig) -> bool:
 class SinkCache(UnrotatedCache):
     """A query sees the last `window` tokens, of a layer with a smaller window fewer, and the first `sinks`.
 
-    Positions are those in the cache: with S sinks and a window of N no token stands further from a sink than S + N - 1,
+    Positions are those in the cache: with S sinks and a window of N no token is further from a sink than S + N - 1,
     however long the text is, so that it may be longer than the model's context.
 
     A token in the window is as far from a query in the text as in the cache, so that keys are stored rotated by their

@@ -10,7 +10,8 @@ NO_HOLE = -1
 
 
 class SlotTable:
-    """What a policy needs to know of one sequence. All layers together, so that a decode step handles them at once.
+    """The data of one sequence that a policy needs. It has all layers together, so that a decode step handles them at
+    once.
 
     held           [L] int64: slots in use
     holes          [L, G] int64: a slot in use whose token has been evicted, or NO_HOLE

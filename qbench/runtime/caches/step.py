@@ -12,14 +12,14 @@ class Step:
     """Tokens of one forward pass, as layers see them.
 
     If all sequences hold as many tokens and get as many new ones, these are [B, T]. Else the batch is varlen: the new
-    tokens of all sequences follow one another in one row [1, N] without padding, and only the cache knows where one
-    sequence ends. A layer need not tell the two apart.
+    tokens of all sequences are joined in one row [1, N] without padding, and only the cache knows where one sequence
+    ends. A layer need not distinguish the two.
 
     tokens     [B, T] int64, of a varlen batch [1, N]
     seq_len    tokens held before it, of a varlen batch of the longest
     end        positions that the model needs: tokens of the longest sequence after it
     counts     [B] int64 tokens of each sequence; None: T for each
-    places     [N] int64: where each token of a varlen batch stood among the B * T given
+    places     [N] int64: index of each token of a varlen batch among the B * T given
     positions  [T] int64, of a varlen batch [N]
     added      [B] int64 of tokens that are new, where a forward pass reads old ones, too; None: all
     num_asked  of T, the last so many were given; None: all
@@ -66,7 +66,7 @@ class Step:
         return x if self.asked is None else x[:, self.asked]
 
     def as_given(self, y: Tensor, batch: int, num_tokens: int, last_only: bool) -> Tensor:
-        """What layers made of the step, back in the shape of the tokens that it came from, NaN where there was padding.
+        """The layers' output `y` in the shape of the given tokens, NaN at padding.
 
         y        [B, T, V], of a varlen batch [1, N, V]; with last_only of the last tokens
         returns  [batch, num_tokens, V], with last_only [batch, 1, V]

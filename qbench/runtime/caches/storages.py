@@ -1,4 +1,4 @@
-"""The memory of each layer, by what the model and its KV format allow."""
+"""The memory of each layer, as the model and its KV format allow."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -143,7 +143,7 @@ class TorchStorage(KVStorage):
 class _Side:
     """Keys or values.
 
-    shape   [pages, G, page_size, D] of what is encoded
+    shape   [pages, G, page_size, D] of the encoded numbers
     parts   [pages, G or 1, page_size, P] each. Zeros at first: hidden tokens weigh 0, and 0 times a NaN that memory
             happens to hold would be NaN
     """

@@ -1,4 +1,4 @@
-"""DeviceCache: keys and values in pages on a device, and where each token of a forward pass goes."""
+"""DeviceCache: keys and values in pages on a device, and the slot of each token of a forward pass."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from quant.kv import KVScheme
 from quant.models import ModelConfig
 
 PAGE_SIZE = 64  # tokens; a tile of attention reads one or two pages
-FORWARD_TOKENS = 16384  # of all sequences at once: fills any GPU, and its activations are small beside the weights
+FORWARD_TOKENS = 16384  # of all sequences at once: fills any GPU, with activations that are small next to the weights
 
 
 class DeviceCache(Sequences):
@@ -63,7 +63,7 @@ class DeviceCache(Sequences):
             new.view(torch.uint8)[: len(old)] = old.view(torch.uint8)
 
     def rows(self, step: Step) -> tuple[dict[str, Tensor], np.ndarray]:
-        """(the step's tokens, where they stand and go, as `step_inputs` names it; whose they are as bounds [B + 1]).
+        """(the step's tokens, positions and slots, as `step_inputs` names them; bounds [B + 1] of the sequences).
 
         token, position, slot [N] of all sequences, one sequence's after another's; length [B]
         """

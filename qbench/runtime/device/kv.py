@@ -12,7 +12,7 @@ E4M3 = torch.float8_e4m3fn
 
 
 def page_dtype(scheme: KVScheme | None, place: Place) -> torch.dtype:
-    """Of a page's numbers: of the activations, or FP8 with scales found by calibration.
+    """Type of a page's numbers: that of the activations, or FP8 with scales found by calibration.
 
     raises  NotImplementedError for a format that no kernel reads
     """
@@ -26,7 +26,7 @@ def page_dtype(scheme: KVScheme | None, place: Place) -> torch.dtype:
 
 
 def page_scales(scheme: KVScheme | None, config: ModelConfig, place: Place) -> dict[str, list[Tensor] | None]:
-    """key_scale and value_scale of each layer, [G] or [1] float32; None where there are none."""
+    """key_scale and value_scale of each layer, [G] or [1] float32; None if the format has no scales."""
     named: dict[str, list[Tensor] | None] = {"key_scale": None, "value_scale": None}
     if scheme is None or scheme.k_scale is None or scheme.v_scale is None:
         return named

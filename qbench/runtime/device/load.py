@@ -28,7 +28,7 @@ def load_device_model(
 ) -> DeviceModel:
     """The source's model on a device, ready to run.
 
-    device   one of qbench.devices, but for the CPU
+    device   one of qbench.devices, except the CPU
     spec     layout and policy of its caches; None: dynamic and full
     attention  the code that computes it, one of qbench.attention_choice; None: gpu_kernels
     raises   InputError for a device that is not here, a config or tensors that do not fit; NotImplementedError for an
@@ -43,7 +43,7 @@ def load_device_model(
 
 
 def check_family(config: ModelConfig, place: Place) -> None:
-    """raises  NotImplementedError for what is not computed as Llama's layers are"""
+    """raises  NotImplementedError for layers that are not computed as Llama's"""
     is_llama = not config.mla and not config.moe and has_attention_step(config) and has_net_step(config)
     has_one_rope = config.local_rope is None and config.rope.changes_at is None
     if not is_llama or not has_one_rope or config.logit_softcap or config.embedding_scale != 1:
@@ -73,7 +73,7 @@ class _Loader:
             vocab_size=config.vocab_size,
             rms_norm_eps=config.norm_eps,
         )
-        # The largest tensors first: what packing them takes is free again before the layers need memory.
+        # The largest tensors first: the memory for packing them is free again before the layers need memory.
         table, impl = weights.linear(weights.read(f"{EMBEDDING}.weight"))
         assert isinstance(table, DenseLinear | PackedLinear)  # those that have rows
         head = table
@@ -84,7 +84,7 @@ class _Loader:
         norm = weights.vector(f"{FINAL_NORM}.weight")
         llama = Llama(shape, table.rows, layers, norm, head, self.rotation())
         model = DeviceModel(config, llama, self.place, kv, spec, attention)
-        # A tied head is a linear of its own in all that is told of linears.
+        # A tied head counts as a linear of its own in all reports of linears.
         model.impls = {HEAD: impl} | {name: one for name, one in weights.impls.items() if name != EMBEDDING}
         model.weight_bytes = weights.weight_bytes
         model.kernels = {op: named(op, norm).removeprefix(op).strip("[]") for op in OPS}
@@ -94,7 +94,7 @@ class _Loader:
         is_eager = self.place.capture is not None or attention in IN_TORCH
         model.kernels |= {"keys_values": held, "decode": "eager" if is_eager else "cuda graph"}
         if self.place.torch_name == "cuda":
-            torch.cuda.empty_cache()  # what packing took
+            torch.cuda.empty_cache()  # memory of packing
         return model
 
     def layer(self, prefix: str) -> Layer:

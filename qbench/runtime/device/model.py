@@ -32,7 +32,7 @@ EAGER_STEPS = 8
 class DeviceModel(DecoderModel[DeviceCache]):
     """Built by `load_device_model`.
 
-    kernels   what runs beside the linears, by op
+    kernels   implementations of ops other than linears, by op
     attention the user's choice of attention_choice.ATTENTIONS; None: gpu_kernels
     """
 
@@ -69,7 +69,7 @@ class DeviceModel(DecoderModel[DeviceCache]):
 
     @torch.inference_mode()
     def enqueue(self, tokens: Tensor, cache: DeviceCache) -> None:
-        """A call with last_only whose logits stay where they are; the next may be asked for before it is done."""
+        """A call with last_only whose logits stay on the device; the next may be queued before it is done."""
         for part in tokens.split(cache.max_chunk_tokens, dim=1):
             step = self._step(part, cache, None)
             self._on_device(step, cache, last_only=True)
@@ -83,7 +83,7 @@ class DeviceModel(DecoderModel[DeviceCache]):
         return self._on_device(step, cache, last_only).cpu().float()
 
     def _on_device(self, step: Step, cache: DeviceCache, last_only: bool) -> Tensor:
-        """Logits in the shape of the step's tokens, where they were made."""
+        """Logits in the shape of the step's tokens, on the device."""
         least, most = int(step.tokens.min()), int(step.tokens.max())
         if not 0 <= least <= most < self.config.vocab_size:
             raise InputError(f"token ids from {least} to {most}, expected 0 to {self.config.vocab_size - 1}")

@@ -1,4 +1,4 @@
-"""Place: what torch and gpu_kernels need to know of a device."""
+"""Place: properties of a device that torch and gpu_kernels need."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Place:
         return FLOATS[self.dtype]
 
     def send(self, values: np.ndarray) -> Tensor:
-        """There, without waiting for what it does: pageable memory has been read when this returns."""
+        """Copy to the device without waiting for its work: pageable memory has been read when this returns."""
         return torch.from_numpy(values).to(self.torch_name, non_blocking=True)
 
     def wait(self) -> None:

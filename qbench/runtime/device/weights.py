@@ -29,7 +29,7 @@ class DeviceWeights:
     """Builds a model's linears and vectors on a device.
 
     read          name -> that tensor; each is asked for once
-    impls         linear -> what runs, in the order in which they were built
+    impls         linear -> its implementation, in the order in which they were built
     weight_bytes  that all hold
     """
 
@@ -57,7 +57,7 @@ class DeviceWeights:
         return Stack(parts)
 
     def linear(self, qtensor: QTensor, bias: Tensor | None = None) -> tuple[Linear, str]:
-        """(the product, what runs it)"""
+        """(the product, the name of its implementation)"""
         linear, note = self._built(qtensor, bias)
         self.weight_bytes += linear.size_bytes
         kernel = f"{self.place.float_name}[torch]" if isinstance(linear, DenseLinear) else linear.name
@@ -125,7 +125,7 @@ class DeviceWeights:
         return as_tensor(array).to(self.place.torch_name)
 
     def _bias(self, biases: Sequence[Tensor | None], counts: Sequence[int]) -> Tensor | None:
-        """[sum of counts], zeros for those that have none; None if none has one"""
+        """[sum of counts], zeros for linears without a bias; None if no linear has one"""
         if all(bias is None for bias in biases):
             return None
         like = {"dtype": self.place.dtype, "device": self.place.torch_name}

@@ -20,7 +20,7 @@ from quant.models.encoder_decoder import EncoderDecoderConfig
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """What each decoder layer reads of one input: keys and values [1, H, S, D] a layer."""
+    """The keys and values of one input that the decoder layers read: [1, H, S, D] per layer."""
 
     keys: list[Tensor]
     values: list[Tensor]
@@ -48,7 +48,9 @@ class EncoderDecoderCache(KVCache):
         self._bias_of_forward: tuple[tuple[int, int], Tensor] | None = None  # every layer wants the same
 
     def attend_encoded(self, layer: int, q: Tensor) -> Tensor:
-        """q [B, H, T, D], of a varlen batch [1, H, N, D] -> what each query reads of its sequence's input, as q"""
+        """q [B, H, T, D], of a varlen batch [1, H, N, D] -> the attention of each query to its sequence's input, as
+        q
+        """
         if self.cu_seqlens is None:
             ends = range(len(self.encoded) + 1)
             return torch.cat([self._read(layer, b, q[b : b + 1]) for b, _ in pairwise(ends)])

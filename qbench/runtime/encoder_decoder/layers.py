@@ -9,7 +9,7 @@ from qbench.runtime.layers.norm import RMSNorm
 
 
 class Attention:
-    """x and what attention to norm(x) adds to it; what the queries read of is the caller's.
+    """x plus attention to norm(x); the caller gives the keys and values.
 
     projections  of x: q, k and v, or q alone where keys and values come from elsewhere
     """

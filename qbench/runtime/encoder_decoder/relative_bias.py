@@ -1,4 +1,4 @@
-"""T5's relative positions: what is added to a score depends on how far the key is from the query, by head."""
+"""T5's relative positions: the bias of a score depends on the distance of the key from the query, by head."""
 
 import math
 
@@ -7,7 +7,8 @@ from torch import Tensor
 
 
 def bucket(distance: Tensor, num_buckets: int, max_distance: int) -> Tensor:
-    """Of keys so many tokens away: each of the nearest has a bucket of its own, farther ones share, ever more of them.
+    """Buckets of distances in tokens: each of the nearest has a bucket of its own, and ever more of the farther ones
+    share one.
 
     The first half of the buckets are the distances 0, 1, 2 ..; the others grow by a constant factor up to
     max_distance, and the last holds all beyond.

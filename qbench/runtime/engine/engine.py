@@ -62,7 +62,7 @@ class EngineStats:
 
 
 class Engine:
-    """Continuous batching: at every step the requests that run are chosen anew, and each gets on by a token or a chunk.
+    """Continuous batching: every step chooses the running requests again, and each advances by a token or a chunk.
 
     With weights that are multiplied as stored (`compute="exact"`) the text of a greedy request is the same whatever
     else runs, has run, or is aborted. One thread calls all methods.
@@ -91,7 +91,7 @@ class Engine:
             self.stored = StoredPrefixes(open_store(self.pool), self.pool, max_age_s=options.prefix_max_age_s)
         self.scheduler = Scheduler(self.caches, options, tree, self.stored)
         self._states: dict[int, RequestState] = {}
-        self._news: list[Event] = []  # told at the next step
+        self._news: list[Event] = []  # returned by the next step
         self._num_submitted = self._num_steps = self._num_computed = self._num_generated = 0
 
     def submit(self, request: Request) -> int:
@@ -125,7 +125,7 @@ class Engine:
             self._news.append(self._ended(state, "abort"))
 
     def forget(self, version: str | None) -> None:
-        """Share no page of this version that was computed before now: what it was made from has changed."""
+        """Share no page of this version that was computed before now: its source has changed."""
         self.scheduler.forget(version)
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> list[Event]:
-        """Compute once for all that run, and tell what came of it; nothing where there is no work."""
+        """Compute once for all running requests, and return their events; no events if there is no work."""
         events, self._news = self._news, []
         if not self._states:
             return events
@@ -201,7 +201,7 @@ class Engine:
         return [(state, row) for state, row in zip(states, logits, strict=True) if not state.pending]
 
     def _news_of(self, state: RequestState, logits: Tensor) -> list[Event]:
-        """Of the state's next token. What fails in its own sampling and text ends this request alone."""
+        """Events of the state's next token. An error in its own sampling or text ends this request alone."""
         try:
             return self._next_token(state, logits)
         except InputError as error:
@@ -253,6 +253,6 @@ def _pool(model: Model, options: EngineOptions) -> PagePool:
         num_pages = options.memory_bytes // page_bytes
         if num_pages < 1:
             raise InputError(f"memory_bytes is {options.memory_bytes}, but a page takes {page_bytes}")
-        if not options.prefix_caching:  # nothing is kept of those that are over, so more would stand empty
+        if not options.prefix_caching:  # finished requests keep no pages, so more would stay empty
             num_pages = min(num_pages, options.max_batch * -(-model.config.max_positions // options.page_size))
     return model.page_pool(num_pages, options.page_size)

@@ -1,4 +1,4 @@
-"""What a request may be refused with, beside InputError for what is wrong with it."""
+"""Errors that refuse a request, in addition to InputError for a wrong request."""
 
 from quant.errors import InputError
 

@@ -11,7 +11,7 @@ DIGEST_BYTES = 16
 class HashChain:
     """digest of page i = hash(digest of page i - 1, its tokens), and that of page -1 = hash(version).
 
-    So equal digests mean equal prefixes of equal versions, and one look-up tells whether a whole prefix is held.
+    So equal digests mean equal prefixes of equal versions, and one look-up shows whether a whole prefix is held.
     """
 
     def __init__(self, page_size: int, version: str | None) -> None:
@@ -27,7 +27,7 @@ class HashChain:
         return known
 
     def last(self, tokens: Sequence[int]) -> bytes:
-        """Of all `tokens`, whose last page need not be full."""
+        """Digest of all `tokens`, whose last page need not be full."""
         num_full = len(tokens) // self.page_size
         before = self.digests(tokens)[num_full - 1] if num_full else self.root
         rest = tokens[num_full * self.page_size :]

@@ -14,9 +14,9 @@ class EngineOptions:
     page_size       tokens of a page
     num_pages         pages of the pool, of all layers and heads; None: as many as memory_bytes hold
     max_batch         sequences that run at once
-    prefill_chunk     tokens of prompts computed in a step, beside one of each sequence that is past its prompt
+    prefill_chunk     tokens of prompts computed in a step, in addition to one of each sequence that is past its prompt
     max_queue         requests that wait, at most
-    prefix_caching    whether computed pages are kept and shared by requests that begin alike
+    prefix_caching    whether computed pages are kept and shared by requests that begin with the same tokens
     prefix_max_age_s  how long a page may be shared after it was computed; None: until its memory is needed
     max_overtakes     later requests that may be started before one that waits, because their prefix is there
     preempt           how a preempted request gets its pages again: "recompute" or "swap"

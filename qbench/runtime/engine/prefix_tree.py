@@ -14,10 +14,10 @@ from quant.present import present
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A page, and the tokens in it: they follow those of its parent. Where it is full, its children follow it.
+    """A page, and the tokens in it: they follow those of its parent. If it is full, its children follow it.
 
     parent     of a first page the root of its chain, which has no page and is held as long as it has children
-    stored_at  when it was computed, or what it was computed from, if that is older: never after its parent
+    stored_at  when it was computed, or when its source was, if that is older: never after its parent
     """
 
     digest: bytes
@@ -33,7 +33,7 @@ NO_PAGE = -1
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What is held of some tokens: the pages, of how many tokens, and when the oldest of them was computed."""
+    """The held prefix of some tokens: its pages, number of tokens, and the time when the oldest page was computed."""
 
     pages: list[int]
     num_tokens: int
@@ -43,9 +43,9 @@ class Prefix:
 class PrefixTree:
     """A radix tree of pages, indexed by the digests of their chains. It holds one reference to each page.
 
-    Whoever matches a page holds one to each page above it, too, so a page that only the tree holds has none below it
-    that anyone else holds: all such pages can be evicted, leaves first. A page that is held and not too old has such
-    pages above it alone, so how many of a text's pages are is found by bisection.
+    Whoever matches a page holds one to each page above it, too, so no page below a page that only the tree holds is
+    held by anyone else: all such pages can be evicted, leaves first. A page that is held and not too old has such pages
+    above it alone, so how many of a text's pages are is found by bisection.
 
     max_age_s  older entries are not used; None: all are
     """
@@ -74,7 +74,7 @@ class PrefixTree:
     def match(self, tokens: Sequence[int], chain: HashChain, partial: bool = True) -> Prefix:
         """The longest prefix that is held, with a reference to each of its pages for the caller.
 
-        At least one of `tokens` is left out: what follows them is known only by computing the last one. The last page
+        At least one of `tokens` is left out: logits after them are known only by computing the last one. The last page
         may hold more tokens than are counted, unless `partial` is False: whoever writes to it copies it first.
         """
         path = self._path(tokens, chain)
@@ -101,8 +101,8 @@ class PrefixTree:
         """Keep the pages of `tokens`. Where a full one is held already, `pages` gets that one instead of its own.
 
         tokens     a last page that they do not fill is kept, too: nobody may write to it without a copy any more
-        stored_at  when the oldest of what they were computed from was, None: now; too old a page is not kept
-        start      pages before it are taken as held and used already, where they still are
+        stored_at  when the oldest of their sources was computed, None: now; too old a page is not kept
+        start      pages before it are taken as held and used already, if they are still there
         returns    the age of the oldest of `pages`
         """
         stored_at = self.clock() if stored_at is None else stored_at
@@ -126,7 +126,7 @@ class PrefixTree:
         rest = tokens[num_full * size :]
         if rest and self._nearest(parent, rest)[1] < len(rest):
             digest = chain.last(tokens)
-            self._kept(digest)  # only where it is too old
+            self._kept(digest)  # only if it is too old
             path.append(self._add(digest, pages[num_full], rest, parent, stored_at))
         if root.children:
             self._roots[chain.root] = root
@@ -180,7 +180,7 @@ class PrefixTree:
         return path[::-1]
 
     def _nearest(self, parent: Entry, tokens: Sequence[int]) -> tuple[Entry | None, int]:
-        """The child that begins with most of `tokens`, and with how many; None where with none."""
+        """The child that begins with most of `tokens`, and with how many; None if no child begins with any."""
         best, most = None, 0
         for entry in parent.children.values():
             common = _num_common(entry.tokens, tokens)

@@ -1,4 +1,4 @@
-"""What an engine is asked, and what it tells."""
+"""The requests of an engine, and its events."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ class Request:
 
     stop_ids      tokens that end the text, themselves left out; None: the model's own
     stop_strings  texts that end it, themselves left out; they need an engine with a tokenizer
-    logprobs      log-probabilities of each token, and of so many of the likeliest; None: none
-    version       of what the prompt is made from: pages are shared only by requests of one version
+    logprobs      log-probabilities of each token, and of so many of the likeliest; None: not computed
+    version       of the prompt's sources: pages are shared only by requests of one version
     """
 
     tokens: tuple[int, ...]
@@ -28,7 +28,7 @@ class Request:
     version: str | None = None
 
     def check(self, config: ModelConfig) -> None:
-        """raises InputError for what the model cannot be asked"""
+        """raises InputError for requests that the model cannot answer"""
         check_lengths(len(self.tokens), self.max_new_tokens, most_tokens(config))
         vocab_size = config.vocab_size
         if not 0 <= min(self.tokens) <= max(self.tokens) < vocab_size:
@@ -39,8 +39,8 @@ class Request:
 
 
 def most_tokens(config: ModelConfig) -> int:
-    """Of a prompt and its answer: the context, but no further than to where a rotation changes, since what is cached
-    was rotated as a shorter text's
+    """Largest length of a prompt and its answer: the context, but no further than to where a rotation changes, since
+    cached keys were rotated as a shorter text's
     """
     changes_at = config.rope.changes_at if config.has_rope else None
     return config.max_positions if changes_at is None else min(config.max_positions, changes_at)
@@ -51,7 +51,7 @@ class Event:
     """News of one request.
 
     kind           "token"; "finished", its last; or "failed", its last, too, with the reason in `error`
-    text           what became certain of it; None in an engine without a tokenizer
+    text           the part that became certain; None in an engine without a tokenizer
     finish_reason  "stop": a stop token or string; "length": max_new_tokens; "abort"
     """
 

@@ -1,4 +1,4 @@
-"""What runs in the next step: which requests go on, start or are preempted."""
+"""The requests of the next step: those that go on, start or are preempted."""
 
 import time
 from bisect import insort
@@ -28,11 +28,11 @@ class Step:
 
 
 class Scheduler:
-    """Decides anew at every step. Pages are given to whom it names before it answers.
+    """Decides again at every step. It gives pages to the requests that it names before it answers.
 
-    Every sequence past its prompt decodes in every step. Where pages run out, first those that only the prefix tree
-    holds are evicted, then the newest request is preempted: it gives all its pages back, and later computes what was
-    in them again or has it copied back. So the oldest always ends.
+    Every sequence past its prompt decodes in every step. If pages run out, first those that only the prefix tree
+    holds are evicted, then the newest request is preempted: it gives all its pages back, and later its pages are
+    computed again or copied back. So the oldest always ends.
 
     Two bounds hold off starvation. A request waits for at most max_overtakes later ones that are started before it,
     and in each step the oldest unfinished prompt gets at least half of the tokens: it takes at most twice the steps
@@ -67,7 +67,7 @@ class Scheduler:
         insort(self.waiting, state, key=_arrival)
 
     def end(self, state: RequestState) -> None:
-        """The request is over: its pages are free, but for those that are kept for others."""
+        """The request is over: its pages are free, except those that are kept for others."""
         (self.running if state.sequence is not None else self.waiting).remove(state)
         self._stop(state)
         self._drop_swapped(state)
@@ -215,7 +215,7 @@ class Scheduler:
         return {digest for state in prompts for digest in state.chain.digests(state.tokens)[state.num_shared :]}
 
     def _next(self, coming: set[bytes]) -> RequestState | None:
-        """Of those that may start, the one of which most is computed already; of equals, the oldest.
+        """The request that may start and has most tokens computed already; of equals, the oldest.
 
         One whose next page another computes now waits for it, unless it has waited long.
         """
@@ -243,12 +243,12 @@ class Scheduler:
         return self.waiting[:LOOK_AHEAD]
 
     def _start(self, state: RequestState) -> bool:
-        """Pages for all tokens of the state, those that are computed already among them; False where there are not."""
+        """Pages for all tokens of the state, those that are computed already among them; False if there are too few."""
         # While a page is copied both are held, which may be one more than there are.
         return self._start_after(state, self._matched(state)) or self._start_after(state, self._matched(state, False))
 
     def _matched(self, state: RequestState, partial: bool = True) -> Prefix:
-        """What is held of the beginning of its tokens, with a reference to each page"""
+        """The held prefix of its tokens, with a reference to each page"""
         return Prefix([], 0, 0.0) if self.tree is None else self.tree.match(state.tokens, state.chain, partial)
 
     def _start_after(self, state: RequestState, prefix: Prefix) -> bool:
@@ -282,7 +282,7 @@ class Scheduler:
         return True
 
     def _make_room(self, num_pages: int) -> bool:
-        """Evict until so many pages are free; nothing where that cannot be."""
+        """Evict until so many pages are free; evict nothing if that is impossible."""
         missing = num_pages - self.pool.num_free
         if missing <= 0:
             return True

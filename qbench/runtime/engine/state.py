@@ -13,17 +13,17 @@ from qbench.runtime.text.stop_strings import StoppingStream
 
 
 class RequestState:
-    """What is known of a request: it waits without a sequence, and runs with one.
+    """State of a request: it waits without a sequence, and runs with one.
 
     id         in order of arrival
     tokens     prompt and text so far; those before `sequence.seq_len` are computed
-    keeps      whether its pages may be kept for others: not where they were computed before its version was forgotten
+    keeps      whether its pages may be kept for others: not if they were computed before its version was forgotten
     since      when the oldest of its pages was computed, be it by another request
     overtaken  later requests that were started before it
     num_stored  leading pages of the sequence that the block store holds, or is about to
     touched_at  when the store last heard that they are used
     loading    pages that come from the block store; the request computes nothing until they are there
-    swapped    what it had computed when it was preempted, None where that is to be computed again
+    swapped    its pages from before it was preempted, None if they must be computed again
     """
 
     __slots__ = (

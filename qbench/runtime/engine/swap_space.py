@@ -72,7 +72,7 @@ class SwapSpace:
         return swapped
 
     def restore(self, sequence: PagedSequence, swapped: Swapped) -> None:
-        """Make the sequence what it was, in pages that it has to itself but for full ones that it holds already."""
+        """Restore the sequence, in pages of its own except for full ones that it already holds."""
         first = 0 if swapped.table is not None else sequence.seq_len // self.pool.page_size
         sequence.seq_len = swapped.seq_len
         for page, saved in zip(sequence.filled_pages[first:], swapped.pages[first:], strict=True):

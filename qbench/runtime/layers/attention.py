@@ -29,7 +29,7 @@ class AttentionNorms:
 class Attention:
     """In Python, over any cache.
 
-    call             x [B, T, K] -> x and what attention to norm(x) adds to it; rope None: nothing is rotated
+    call             x [B, T, K] -> x plus attention to norm(x); rope None: nothing is rotated
     step             the same as one call of cpu_kernels over a cache that has layer views; None if they do not run it
     """
 
@@ -56,7 +56,7 @@ class Attention:
         return self.add_output(out.transpose(1, 2).reshape(*x.shape[:-1], -1), x)  # [B T, H D] -> [B T, K]
 
     def add_output(self, attended: Tensor, residual: Tensor) -> Tensor:
-        """attended [..., H D] -> what it adds to the residual, and the residual, [..., K]"""
+        """attended [..., H D] -> its projection plus the residual, [..., K]"""
         return add_output(self.output, attended, residual, self.norms.output)
 
     def _heads(self, x: Tensor, num_tokens: int) -> Tensor:

@@ -8,7 +8,7 @@ QUERIES = 128
 
 
 def causal_attention_bf16(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """softmax(q k^T / sqrt(D)) v, every operand rounded to bfloat16; no query sees what comes after it.
+    """softmax(q k^T / sqrt(D)) v, every operand rounded to bfloat16; no query sees a later token.
 
     q        [B, H, T, D] float32
     k, v     [B, G, T, D] float32, H a multiple of G

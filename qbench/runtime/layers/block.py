@@ -41,7 +41,7 @@ class Block:
         return self.feed_forward(x, self.feed_forward_norm, x)  # [B, T, K]
 
     def attend(self, x: Tensor, rotations: Sequence[Rotation], positions: Tensor, cache: Cache) -> Tensor:
-        """The first half: x and what attention adds to it."""
+        """The first half: x plus attention."""
         if self.before is not None:
             self.before()
         return self.attention(x, self.attention_norm, rotations[self.rope], positions, cache)

@@ -1,4 +1,4 @@
-"""One decoder layer from its tensors, whatever its architecture: the table of tensors says what there is."""
+"""One decoder layer from its tensors, whatever its architecture: the table of tensors lists its parts."""
 
 from collections.abc import Callable, Sequence
 

@@ -14,7 +14,7 @@ from quant.qtensor import QTensor
 
 
 class Builder:
-    """Remembers what runs for each linear and how much memory all hold.
+    """Remembers the implementation of each linear and the memory of all.
 
     read  name -> that tensor; each is asked for once
     """

@@ -24,7 +24,7 @@ class Table(Protocol):
 
 
 class StoredTable:
-    """Rows dequantized from the stored bytes when asked for: a large vocabulary never stands in float32."""
+    """Rows dequantized from the stored bytes when asked for: a large vocabulary is never in float32."""
 
     def __init__(self, qtensor: QTensor) -> None:
         self.qtensor = qtensor  # [V, K] in its stored format
@@ -32,7 +32,7 @@ class StoredTable:
         self._decode = find_decoder(qtensor.format)
 
     def rows(self, index: np.ndarray) -> Tensor:
-        if self._decode is not None:  # what follows, without what each call of it looks up and checks
+        if self._decode is not None:  # the code below, without the look-ups and checks of each call
             blocks = self.qtensor.parts["blocks"][index]  # [n, K / block_size * block_bytes] uint8
             block_bytes = block_format(self.qtensor.format).block_bytes
             weights = self._decode(blocks.reshape(-1, block_bytes))  # [n * K / block_size, block_size]
@@ -55,7 +55,7 @@ class Positions:
 class Embedding:
     """Rows of a table of `vocab_size` rows; the table may be one that a tied head multiplies with.
 
-    scale      what they are multiplied by
+    scale      factor of the rows
     positions  added to them then, or None
     norm       of the sum, or None
     """

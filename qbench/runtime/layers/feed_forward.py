@@ -38,7 +38,7 @@ class FeedForward:
         return self.add_output(self.inner(x, norm), residual)
 
     def inner(self, x: Tensor, norm: Norm | None = None) -> Tensor:
-        """What `down` reads."""
+        """The input of `down`."""
         first, *up = self.gate_up(x, norm)
         return self.gated(first, *up) if up else self.activation(first)
 

@@ -14,7 +14,7 @@ from quant.qtensor import QTensor, concat_rows
 
 
 class FusedLinears:
-    """Linears that read the same input: one call of cpu_kernels where it has packed them all, whatever their formats.
+    """Linears that read the same input: one call of cpu_kernels if it has packed them all, whatever their formats.
 
     Others are stacked into one product per format (fewer calls, longer reads), with the steps around it in a chain.
 
@@ -57,7 +57,7 @@ class FusedLinears:
 
     @property
     def impl_names(self) -> list[str]:
-        """What runs for each weight, in order."""
+        """The implementation of each weight, in order."""
         return [linear.name for linear, row_counts in self.linears for _ in row_counts]
 
     def __call__(self, x: Tensor, norm: Norm | None = None, residual: Tensor | None = None) -> tuple[Tensor, ...]:
@@ -80,7 +80,7 @@ class FusedLinears:
 def kernel_arguments(
     x: Tensor, norm: Norm | None, residual: Tensor | None
 ) -> tuple[np.ndarray, np.ndarray | None, float, np.ndarray | None]:
-    """What a group of cpu_kernels is called with: x, the norm's weight and eps, the residual; [M, K] arrays."""
+    """Arguments of a call of a group of cpu_kernels: x, the norm's weight and eps, the residual; [M, K] arrays."""
     rows = as_rows(x)
     added = None if residual is None else rows if residual is x else as_rows(residual)
     if norm is None:
@@ -89,7 +89,7 @@ def kernel_arguments(
 
 
 def add_output(output: FusedLinears, x: Tensor, residual: Tensor | None, norm: Norm | None = None) -> Tensor:
-    """The end of half a layer: output(x), normed where the architecture norms it, and the residual added to that."""
+    """The end of half a layer: output(x), normed if the architecture does so, plus the residual."""
     if norm is None:
         (y,) = output(x, residual=residual)
         return y
@@ -130,7 +130,7 @@ def runs_of_equal_format(qtensors: Sequence[QTensor]) -> list[list[QTensor]]:
 
 
 def _share_alike(one: QTensor, other: QTensor) -> bool:
-    """Whether what belongs to a whole tensor is equal in both, so that they may become one."""
+    """Whether the parts that belong to a whole tensor are equal in both, so that they may become one."""
     return one.shared.keys() == other.shared.keys() and all(
         np.array_equal(array, other.shared[name]) for name, array in one.shared.items()
     )

@@ -23,7 +23,7 @@ from quant.present import present
 
 LATENT_EPS = 1e-6  # of the norms inside the attention, whatever the config says of the others
 # Tokens whose keys and values are made at once, unless one sequence has more. As many as a product reads its weights
-# once for; queries, keys, values, their padding and what is attended are 97 KB a token of DeepSeek-V2-Lite: 50 MB.
+# once for. Queries, keys, values, their padding and outputs are 97 KB per token of DeepSeek-V2-Lite: 50 MB.
 LATENT_TOKENS = 512
 
 
@@ -37,7 +37,7 @@ class NormedLinears(NamedTuple):
 class LatentAttention:
     """Projections around the cache by any of MODES; the cache says which.
 
-    down            x -> queries (or their latent, where they have one), and the latent of keys and values
+    down            x -> queries (or their latent, if they have one), and the latent of keys and values
     q_up            from the latent of the queries; None if `down` gives the queries
     kv_norm, kv_up  from the latent of keys and values
     impl            of the linears
@@ -104,7 +104,7 @@ class LatentAttention:
         return self._scaled(torch.cat((halves(turned), kept), -1))
 
     def pack(self) -> int:
-        """Makes what modes over latents need, ahead of the first token. returns its bytes"""
+        """Makes the matrices of modes over latents ahead of the first token. returns their bytes"""
         return self.heads.size_bytes
 
     def _project(self, x: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
@@ -115,7 +115,7 @@ class LatentAttention:
         return q, latent
 
     def _output(self, out: Tensor, x: Tensor) -> Tensor:
-        """out [B, H, T, V] -> x and what it adds"""
+        """out [B, H, T, V] -> x plus its projection"""
         (y,) = self.output(out.transpose(1, 2).flatten(2), residual=x)
         return y
 
@@ -145,8 +145,8 @@ class LatentAttention:
         return _joined_heads(self._compressed(q, latent, rope, view, span))
 
     def _in_turns(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], view: LatentView, span: Span) -> Tensor:
-        """A few sequences after the other from their x to what attention adds to it: the bits are those of all at once
-        where a product's do not depend on the number of its tokens.
+        """Attention of a few sequences at a time: the bits are those of all at once if a product's bits do not depend
+        on the number of its tokens.
         """
         y = torch.empty_like(x)
         for some in _turns(len(x), span):
@@ -197,7 +197,7 @@ class LatentAttention:
     def _materialised(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], view: LatentView) -> Tensor:
         assert not view.reads_queries, "the mode forms no queries"
         q, latent = self.down(x, norm)
-        hidden = norm(x) if self.q_up is None else self.q_up.norm(q)  # what the queries are a product of
+        hidden = norm(x) if self.q_up is None else self.q_up.norm(q)  # input of the queries' product
         products, rows = self.materialised, self._rows(latent, rope)
         kept = self._scaled(self._heads(F.linear(hidden, products.queries)))  # [B, H, T, R]
         turned = self._scaled(rotate(halves(self._heads(F.linear(hidden, products.rotated))), *rope))
@@ -263,6 +263,6 @@ def columns_of(rope: tuple[Tensor, Tensor], span: Span) -> tuple[Tensor, Tensor]
 def halves(x: Tensor) -> Tensor:
     """Rotary pairs from neighbours, as DeepSeek stores them, to entries half a width apart, as `rotate` turns them.
 
-    Queries and keys change alike, so no product of the two changes.
+    Queries and keys change in the same way, so no product of the two changes.
     """
     return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)

@@ -1,4 +1,4 @@
-"""What each head makes of the latent: the up-projections of MLA, a matrix of keys and one of values a head."""
+"""The up-projections of MLA: a matrix of keys and one of values per head."""
 
 import torch
 from torch import Tensor
@@ -57,18 +57,18 @@ FLOATS = ("f32", "f16", "bf16")
 F16_MAX = 65504.0
 PANEL = 64  # cpu_kernels keep so many output channels side by side
 GROUP_INPUTS = 128  # of int8, that share a scale
-# Codes of fewer bits are rounded to int8. Of normal weights that adds 0.6 % of their deviation to an error of 3.5 %
+# Codes of fewer bits are rounded to int8. For normal weights that adds 0.6 % of their deviation to an error of 3.5 %
 # (Q5_0) and more, squares adding up: 2 % more of it at most.
 MOST_BITS = 6.0
 
 
 def heads_format(stored: str, beside: str, impl: str) -> str:
-    """How cpu_kernels keep the heads' matrices: as they are stored where those are floats, else in int8 or float16.
+    """Format of the heads' matrices in cpu_kernels: as they are stored if those are floats, else int8 or float16.
 
-    Codes of integers times their scales fit in no format of as few bits once they are turned around, and to float16's
-    11 bits they are rounded by a hundredth of what they were rounded by before: codes of 8 bits, and all of impl
-    "exact". Files that split the up-projection give it in float32 although their weights are codes, as `beside` tells:
-    the format of another projection.
+    Codes of integers times their scales fit in no format of as few bits once they are turned around, and rounding to
+    float16's 11 bits adds a hundredth of the earlier rounding error: codes of 8 bits, and all of impl "exact". Files
+    that split the up-projection give it in float32 although their weights are codes, as `beside` shows: the format of
+    another projection.
     """
     coded = beside if stored == "f32" else stored
     if coded in FLOATS:

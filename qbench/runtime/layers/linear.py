@@ -30,7 +30,7 @@ IMPLS = ("auto", "exact", "reference", "bf16")
 
 
 class Linear(Protocol):
-    name: str  # the implementation that runs, with its instruction set where it has several
+    name: str  # the implementation that runs, with its instruction set if it has several
     size_bytes: int  # memory it holds
 
     def __call__(self, x: Tensor) -> Tensor: ...
@@ -120,7 +120,7 @@ class PackedLinear:
 
     def _choice(self, num_tokens: int) -> tuple[str, str]:
         """Instruction set and path: "int8x256" rounds K-quants to int8 with a scale for 256 weights; f16 is multiplied
-        in "bf16 products", both sides rounded, where it says so.
+        in "bf16 products", both sides rounded, if it says so.
         """
         isa, path = self.packed.choice(num_tokens)
         rounding = importlib.import_module("cpu_kernels.linear_float").BF16_PRODUCT_ISAS
@@ -195,8 +195,8 @@ ROUNDED = LinearImpl(ANY, ANY, RoundedLinear, held_bytes=_as_bf16)
 PACKED = LinearImpl(ANY, "cpu", build_packed, _has_packed_linear, _as_packed, is_packed=True)
 EXACT = replace(PACKED, build=partial(build_packed, exact=True))
 
-# Best first; the first row that matches and is ready is built. The reference runs what the kernels do not cover, and
-# everything where the extension is not built.
+# Best first; the first row that matches and is ready is built. The reference runs formats without a kernel, and
+# everything if the extension is not built.
 LINEARS = (
     PACKED,
     LinearImpl("llm-int8", "cpu", PackedLlmInt8Linear, _has_cpu_kernels_for, packed_llm_int8_bytes),

@@ -37,7 +37,7 @@ class PackedLlmInt8Linear:
 
 
 def packed_llm_int8_bytes(format_name: str, shape: tuple[int, ...], stored_bytes: int) -> int:
-    """What PackedLlmInt8 holds: rows in panels of 16 of 64 features, and the known features with their weights."""
+    """Bytes of PackedLlmInt8: rows in panels of 16 of 64 features, and the known features with their weights."""
     num_rows, row_size = shape
     stored_features = stored_bytes - num_rows * (row_size + 4)
     num_features = stored_features // (2 * num_rows + 4)  # their float16 weights and int32 numbers

@@ -54,7 +54,9 @@ class ExpertFeedForward:
 
     @property
     def step(self) -> Callable[..., Tensor] | None:
-        """All experts as one call of cpu_kernels; else one after the other, each as one call; None if none can be."""
+        """All experts as one call of cpu_kernels; else one after the other, each as one call; None if no expert can
+        be.
+        """
         if self.is_packed:
             return self._in_one_call
         nets = (*self.experts, self.shared)
@@ -76,12 +78,12 @@ class ExpertFeedForward:
         return y
 
     def scores(self, rows: Tensor) -> Tensor:
-        """What the router gives every expert for every token, from 0 to 1: [M, K] -> [M, E] float32"""
+        """The router's score of every expert for every token, from 0 to 1: [M, K] -> [M, E] float32"""
         (logits,) = self.router(rows)
         return self.routing.scores(logits)
 
     def choose(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Each token's experts, the best first, and what their outputs count: [M, K] -> [M, k] int64, [M, k]"""
+        """Each token's experts, the best first, and the weights of their outputs: [M, K] -> [M, k] int64, [M, k]"""
         (logits,) = self.router(rows)
         if self.kernel_router is None:
             return self.routing.choose(logits)
@@ -89,7 +91,7 @@ class ExpertFeedForward:
         return torch.from_numpy(chosen), torch.from_numpy(weights)
 
     def routes(self, rows: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """(expert, its tokens [n] int64 ascending, what its output counts [n]) for every expert that has tokens."""
+        """(expert, its tokens [n] int64 ascending, the weight of its output [n]) for every expert that has tokens."""
         chosen, weights = self.choose(rows)  # [M, k]
         by_expert = chosen.flatten().argsort(stable=True)  # places in [M * k], those of one expert together
         tokens, weights = by_expert // chosen.shape[1], weights.flatten()[by_expert]
@@ -99,7 +101,7 @@ class ExpertFeedForward:
 
 
 def pack_experts(experts: Sequence[FeedForward], shared: FeedForward | None) -> Any:
-    """cpu_kernels' PackedExperts on the weights that the nets hold, or None where it does not run them."""
+    """cpu_kernels' PackedExperts on the weights that the nets hold, or None if it does not run them."""
     nets = [*experts, *(() if shared is None else (shared,))]
     if not nets or not all(isinstance(net, KernelFeedForward) and net.step is not None for net in nets):
         return None
@@ -113,7 +115,7 @@ def pack_experts(experts: Sequence[FeedForward], shared: FeedForward | None) -> 
 
 
 def kernel_router(config: MoeConfig, router: FusedLinears, choice_bias: Tensor | None) -> Any:
-    """cpu_kernels' Router, or None where it has not packed the router's weight."""
+    """cpu_kernels' Router, or None if it has not packed the router's weight."""
     if not isinstance(router, FusedLinears) or router.group is None:
         return None
     rules = (config.num_experts_per_token, config.scoring, config.num_groups, config.groups_per_token)

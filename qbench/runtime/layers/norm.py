@@ -37,7 +37,7 @@ class RMSNorm(Norm):
 
 
 class KernelRMSNorm(RMSNorm):
-    """The same by cpu_kernels, bit for bit what a product does to its input where it takes the norm along."""
+    """The same by cpu_kernels, bit for bit as in a product that applies the norm to its input."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         super().__init__(weight, eps)

@@ -170,6 +170,6 @@ def planned_path(config: ModelConfig, *, is_packed: bool, in_stores: bool) -> La
 
 
 def check_path(name: str) -> None:
-    """raises InputError for a name that is none of PATH_NAMES"""
+    """raises InputError for a name that is not in PATH_NAMES"""
     if name not in PATH_NAMES:
         raise InputError(f"path {name!r} is unknown; known: {', '.join(PATH_NAMES)}{nearest(name, PATH_NAMES)}")

@@ -20,11 +20,11 @@ class Routing:
         self.choice_bias = choice_bias
 
     def scores(self, logits: Tensor) -> Tensor:
-        """What the router gives every expert for every token, from 0 to 1: [M, E] -> [M, E]"""
+        """The router's score of every expert for every token, from 0 to 1: [M, E] -> [M, E]"""
         return SCORING[self.config.scoring](logits)
 
     def choose(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Each token's experts, the best first, and what their outputs count: [M, E] -> [M, k] int64, [M, k]
+        """Each token's experts, the best first, and the weights of their outputs: [M, E] -> [M, k] int64, [M, k]
 
         source   the bias that is in the choice alone: DeepSeek-V3, arXiv:2412.19437, section 2.1.2
         """

@@ -18,7 +18,7 @@ CHUNK_BYTES = 8 << 20  # of one request, which waits until so much memory is fre
 
 @dataclass(frozen=True, slots=True)
 class ReadTimes:
-    """Of a streamer since it was made.
+    """Read times of a streamer since it was made.
 
     read_bytes  from the file
     waited_s    that computation waited for weights

@@ -1,4 +1,4 @@
-"""Text generation: one prefill, then a token a step, streamed as they come."""
+"""Text generation: one prefill, then a token per step, streamed as they come."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -33,13 +33,13 @@ class Continuing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What came out and how fast."""
+    """The generated text and its speed."""
 
     tokens: tuple[int, ...]  # without the token that ended it
     stop_reason: str  # "eos", "stop" where on_token said so, or "length"
     ttft_ms: float  # prompt in to first token out
-    tpot_ms: float | None  # a token after the first; None where there was none
-    log_probabilities: tuple[LogProbabilities, ...] = ()  # one a token, where they were asked for
+    tpot_ms: float | None  # per token after the first; None if there was no such token
+    log_probabilities: tuple[LogProbabilities, ...] = ()  # one per token, if they were asked for
 
 
 def generate(
@@ -55,7 +55,7 @@ def generate(
     """Continue `tokens` until a stop token, a word from `on_token` or max_new_tokens.
 
     on_token  called with each token as soon as it is known; a true answer ends the text with it
-    stop_ids  tokens that end the text, themselves left out; None: the model's own, none: ()
+    stop_ids  tokens that end the text, themselves left out; None: the model's own; (): no token ends it
     logprobs  log-probabilities of each token, and of so many of the likeliest
     raises    InputError for an empty prompt, or one that with max_new_tokens exceeds the context
     """

@@ -1,4 +1,4 @@
-"""What a text begins with: a prompt, as a decoder continues it and as an encoder-decoder answers it."""
+"""The beginning of a text: a prompt that a decoder continues or an encoder-decoder answers."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from quant.source import Source
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """tokens: what `model` is given first; shown: those of them that are text before the new one"""
+    """tokens: the first input of `model`; shown: those of them that are text before the new one"""
 
     model: Model | Conditioned
     tokens: list[int]
@@ -23,10 +23,10 @@ class Opening:
 
 
 def open_text(source: Source, tokenizer: Tokenizer, prompt: str, options: RunOptions = DEFAULTS) -> Opening:
-    """The model, loaded, and the prompt where it reads it.
+    """The model, loaded, and the prompt in the form that it reads.
 
     options  of the decoder; an encoder-decoder has a cache of its own kind, of policy full
-    raises   InputError for an empty prompt where there is no BOS token to begin with
+    raises   InputError for an empty prompt if there is no BOS token to begin with
     """
     if not is_encoder_decoder(source.config):
         tokens = tokenizer.encode(prompt, add_bos=None if prompt else True)

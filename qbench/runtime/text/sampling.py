@@ -16,8 +16,9 @@ PENALTIES = (1e-6, 1e6)  # beyond them a float32 logit, divided or multiplied, c
 class Sampling:
     """How to pick a token: temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 keep everything.
 
-    min_p               drops what is less likely than so many times the likeliest token
-    repetition_penalty  above 1 makes tokens of the prompt and of the text so far less likely, greedy or not; 1 is none
+    min_p               drops tokens with less than this share of the likeliest token's probability
+    repetition_penalty  above 1 makes tokens of the prompt and of the text so far less likely, greedy or not; 1 has no
+                        effect
     """
 
     temperature: float = 0.0
@@ -95,7 +96,7 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
 
 
 def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
-    """The distribution that is drawn from: tempered, then cut to top_k, to top_p of what is left, and by min_p.
+    """The distribution that is drawn from: tempered, then cut to top_k, to top_p of the rest, and by min_p.
 
     logits   [V] float, penalized already; temperature above 0
     returns  [V] float64, sums to 1; top_p keeps the smallest set of likeliest tokens that reaches it
@@ -107,14 +108,14 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     return torch.zeros_like(probs).scatter(0, order, _cut(ordered, sampling))
 
 
-# Top-p of a model that knows what comes next keeps tens of tokens; a thousand are found in a tenth of a sort's time.
+# Top-p of a confident model keeps tens of tokens; a thousand are found in a tenth of a sort's time.
 FIRST_CANDIDATES = 1024
 
 
 def likely_tokens(logits: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     """`probabilities` of all tokens that may be drawn, without the sort of a whole vocabulary: ids, and theirs.
 
-    returns  [C] int64 and [C] float64, sums to 1; 0 only where nothing is cut and exp is
+    returns  [C] int64 and [C] float64, sums to 1; 0 only if nothing is cut and exp underflows to 0
     """
     probs = tempered(logits, sampling.temperature)
     if sampling.top_k == 0 and sampling.top_p == 1:  # min-p needs no order

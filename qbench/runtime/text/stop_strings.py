@@ -1,4 +1,4 @@
-"""Strings that end a text, found as the text streams, and never a part of them told."""
+"""Strings that end a text, found as the text streams; no part of them is ever given out."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,10 @@ from quant.errors import InputError
 
 
 class StopStrings:
-    """Text passes through `push`; what may yet become a stop string is held back until that is certain.
+    """Text passes through `push`; text that may still become a stop string is held back until that is certain.
 
-    The text ends before the first stop string to be complete; of those complete at once, before the longest. So what
-    is told does not depend on how the text is cut into pieces.
+    The text ends before the first stop string to be complete; of those complete at once, before the longest. So the
+    output does not depend on how the text is cut into pieces.
 
     stopped   whether a stop string came; then it and all after it are left out
     raises    InputError for a stop string that is empty or not UTF-8

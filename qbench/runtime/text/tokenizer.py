@@ -63,7 +63,7 @@ class Tokenizer:
 
     @cached_property
     def _control(self) -> dict[int, str]:
-        """Token -> its text, of those that stand for no text: the ends of turns and texts"""
+        """Control token -> its name: tokens without text, such as the ends of turns and texts"""
         added = self.tokenizer.get_added_tokens_decoder()
         return {token: each.content for token, each in added.items() if each.special}
 
@@ -109,7 +109,7 @@ def check_utf8(text: str) -> None:
 
 
 class TextStream:
-    """Text of tokens as they arrive: `push` returns what became certain, `flush` the rest.
+    """Text of tokens as they arrive: `push` returns the part that became certain, `flush` the rest.
 
     A character may span tokens (bytes of UTF-8), and a token's text may depend on the one before it (the
     space that a first token drops), so a short window of tokens is decoded together.
@@ -117,7 +117,7 @@ class TextStream:
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = ()) -> None:
         self.tokenizer = tokenizer
-        self.window = list(prompt[-1:])  # tokens told already, for their context, then the pending ones
+        self.window = list(prompt[-1:])  # tokens already given out, for their context, then the pending ones
         self.num_told = len(self.window)
 
     def push(self, token: int) -> str:

@@ -10,6 +10,7 @@ from qbench.cli.byte_count import BYTE_COUNT
 from qbench.cli.calibration import calibration_options
 from qbench.cli.output import json_option, print_json, readable_bytes, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.cli.target_options import refuse_options, target_options, write_best
 from qbench.measure.host.machine import available_cores
 from quant.errors import InputError
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:  # loaded when the command runs, not for its help
 
 @click.command("quantize")
 @click.argument("model")
-@click.option("--recipe", "recipe_name", required=True, help="A recipe's name, or a YAML file of rules.")
+@click.option("--recipe", "recipe_name", help="A recipe's name, or a YAML file of rules.")
+@target_options
 @click.option(
     "-o",
     "--output",
@@ -33,13 +35,22 @@ if TYPE_CHECKING:  # loaded when the command runs, not for its help
 @calibration_options
 @threads_option
 @json_option
-def command(model, recipe_name, output, max_shard_size, best, resume, dry_run, calibration, threads, as_json) -> None:
-    """Quantize MODEL by a recipe, and write it with a manifest."""
+def command(
+    model, recipe_name, wanted, output, max_shard_size, best, resume, dry_run, calibration, threads, as_json
+) -> None:
+    """Quantize MODEL by a recipe, or by the best mix for a target, and write it with a manifest."""
     from qbench.sources import open_source
     from quant.artifacts import make_artifact_job
     from quant.artifacts.output import default_output
     from quant.recipes import get_recipe  # imports the families of models
 
+    if wanted is not None:
+        refused = {"--recipe": recipe_name, "--max-shard-size": max_shard_size, "--best": best, "--resume": resume}
+        refuse_options(refused | {"--dry-run": dry_run})
+        write_best(model, wanted, output, calibration, threads, as_json)
+        return
+    if recipe_name is None:
+        raise click.UsageError("give --recipe NAME, or --target SIZE to search for the best mix")
     source, recipe = open_source(model), get_recipe(recipe_name)
     recipe = recipe.with_options(effort="best") if best else recipe
     if output is None and not dry_run:
@@ -151,10 +162,9 @@ def warn_of_weights(job: "QuantizationJob") -> None:
 
 def refuse_own_files(job: "QuantizationJob") -> None:
     """raises InputError if writing the output would replace the model itself, or one of its shards"""
-    from quant.artifacts.output import replaced_files
+    from quant.artifacts.output import own_files, replaced_files
 
-    source = job.source
-    own = {getattr(source, "path", None), *getattr(source, "paths", ())} - {None}  # without a model that no file holds
+    own = own_files(job.source)
     for path in replaced_files(job.output) if job.output else ():
         if any(path.samefile(file) for file in own):
             raise InputError(f"{path} is the model itself, which would be lost; write to another name")

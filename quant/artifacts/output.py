@@ -107,6 +107,11 @@ def replaced_files(output: Output) -> list[Path]:
     return [output.path] if output.path.exists() else []
 
 
+def own_files(source: Source) -> set[Path]:
+    """The files that hold the model; empty for a model that no file holds."""
+    return {getattr(source, "path", None), *getattr(source, "paths", ())} - {None}
+
+
 def is_artifact_dir(path: Path) -> bool:
     """True for a directory that was written here, and for an empty one."""
     return path.is_dir() and not path.is_symlink() and ((path / MANIFEST).is_file() or not any(path.iterdir()))

@@ -1,0 +1,77 @@
+"""KLD of finished candidates on held-out text, paired: the mix must be better than every fixed recipe it meets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from qbench.measure.metrics import Quality
+from qbench.progress import Progress
+from qbench.quality.protocols.scoring import Scoring
+from qbench.quality.quality import Reference, measure_quality
+from qbench.run_options import RunOptions
+from qbench.runtime import load_model
+from qbench.statistics import Estimate, holm, kld_difference
+from qbench.statistics.estimate import ALPHA
+from quant.json_data import JsonData
+from quant.models import ModelConfig
+from quant.present import present
+from quant.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Measured(JsonData):
+    """One candidate on the held-out text.
+
+    name        of its recipe
+    predicted   KLD, nats
+    kld         mean KLD with its interval, nats
+    difference  KLD of the mix minus that of this candidate, paired; None for the mix
+    p_value     of no difference, corrected for the number of candidates
+    """
+
+    name: str
+    size_bytes: int
+    predicted: float
+    kld: Estimate
+    difference: Estimate | None = None
+    p_value: float | None = None
+
+    @property
+    def is_beaten(self) -> bool:
+        """Whether the mix has the lower KLD, beyond the noise of the text."""
+        return self.difference is not None and self.difference.value < 0 and (self.p_value or 1.0) < ALPHA
+
+
+def measure_all(
+    source: Source,
+    candidates: Mapping[str, Source],
+    scorings: Sequence[Scoring],
+    threads: int,
+    progress: Progress | None = None,
+) -> dict[str, Quality]:
+    """Name -> quality, all against the unquantized model on the same windows."""
+    vocab_size = ModelConfig.of(source).vocab_size
+    options = RunOptions(threads=threads)
+    reference = Reference(vocab_size, load_model(source, options, impl="reference"))
+    return {
+        name: measure_quality(
+            load_model(candidate, options), scorings, vocab_size, reference=reference, progress=progress
+        )[0]
+        for name, candidate in candidates.items()
+    }
+
+
+def compare(qualities: Mapping[str, Quality], predicted: Mapping[str, tuple[int, float]], mix: str) -> list[Measured]:
+    """predicted: name -> size in bytes and predicted KLD. mix: the name of the searched candidate"""
+    rivals = [name for name in qualities if name != mix]
+    own = present(qualities[mix].blocks)
+    differences = {name: kld_difference(present(qualities[name].blocks), own) for name in rivals}
+    corrected = dict(zip(rivals, holm([differences[name].p_value for name in rivals]), strict=True))
+    return [
+        Measured(name, *predicted[name], _mean(quality), differences.get(name), corrected.get(name))
+        for name, quality in qualities.items()
+    ]
+
+
+def _mean(quality: Quality) -> Estimate:
+    low, high = quality.kld_interval or (None, None)
+    return Estimate(present(present(quality.kld)["mean"]), quality.kld_error, low, high)

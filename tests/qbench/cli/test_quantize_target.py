@@ -1,0 +1,69 @@
+"""`qbench quantize --target`: the best file, its recipe, and targets that cannot be."""
+
+import json
+
+import pytest
+import yaml
+
+from qbench.sources import open_source
+from quant.sizes import size_summary
+
+FEW = ("--samples", "4", "--seq-len", "128", "--windows", "3")
+
+
+def test_the_file_keeps_the_target_and_its_recipe_makes_it_again(qbench, tmp_path):
+    best, again = tmp_path / "best.gguf", tmp_path / "again.gguf"
+    outcome = qbench("quantize", "ref:llama", "--target", "4.5bpw", "-o", best, *FEW, "--json")
+    assert outcome.status == 0, outcome
+    result = json.loads(outcome.out)
+    found = {each["name"]: each for each in result["candidates"]}
+    mix, llama, gptq = found.values()
+    assert (mix["name"], llama["name"].split("-")[0], gptq["name"].split("-")[0]) == ("best", "imatrix", "gptq")
+    sizes = size_summary(open_source(str(best)).tensors)
+    assert sizes.bits_per_weight <= 4.5 and sizes.size_bytes == found[result["chosen"]]["size_bytes"]
+    assert mix["kld"]["value"] < llama["kld"]["value"]
+    written = yaml.safe_load((tmp_path / "best.yaml").read_text())
+    assert written["name"] == result["chosen"]
+    assert qbench("quantize", "ref:llama", "--recipe", tmp_path / "best.yaml", "-o", again, *FEW[:4]).status == 0
+    assert again.read_bytes() == best.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir() if "again" not in path.name) == [
+        "best.gguf",
+        "best.gguf.qbench.json",
+        "best.yaml",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("--target", "1bpw"), ["1bpw", "take between", "(2.644bpw)", "(16.010bpw)"]),
+        (("--target", "1GiB"), ["1GiB", "take between"]),
+        (("--target", "small"), ["'small'", "expected bits per weight or bytes"]),
+        (("--target", "4bpw", "--recipe", "q4_k"), ["--recipe", "drop one"]),
+        (("--target", "4bpw", "--resume"), ["--resume", "drop one"]),
+        (("--target", "4bpw", "--imatrix", "a.gguf"), ["--imatrix", "drop"]),
+        (("--recipe", "q4_k", "--text", "a.txt"), ["--text", "--target"]),
+        ((), ["--recipe", "--target"]),
+    ],
+)
+def test_refused_before_any_work(qbench, tmp_path, argv, says):
+    qbench("quantize", "ref:llama", *argv, "-o", tmp_path / "best.gguf").fails_with(*says)
+    assert not list(tmp_path.iterdir())
+
+
+def test_outputs_that_cannot_be(qbench, tmp_path):
+    search = ("quantize", "ref:llama", "--target", "4bpw")
+    qbench(*search).fails_with("-o")
+    qbench(*search, "-o", tmp_path / "folder").fails_with("best.gguf")
+    qbench(*search, "-o", tmp_path / "no" / "best.gguf").fails_with("does not exist")
+    (tmp_path / "best.yaml").write_text("name: a recipe of mine\n")
+    qbench(*search, "-o", tmp_path / "best.gguf").fails_with("best.yaml", "something else")
+    assert [path.name for path in tmp_path.iterdir()] == ["best.yaml"]
+
+
+def test_text_that_was_calibrated_on(qbench, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("Every word of this is read twice: " + " ".join(map(str, range(2000))), encoding="utf-8")
+    argv = ("--target", "4bpw", "--calibration", text, "--text", text, "-o", tmp_path / "best.gguf", *FEW)
+    qbench("quantize", "ref:llama", *argv).fails_with("is in the calibration text too", "--text")
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]

@@ -1,0 +1,53 @@
+"""One site per tensor of the GGUF file, and patterns that match its tensors alone."""
+
+from fnmatch import fnmatchcase
+from math import prod
+
+import pytest
+from support.memory_source import MemorySource
+
+from qbench.search.groups import group_sites
+from qbench.search.sites import fixed_bytes, patterns_of, sites_of
+from qbench.sources import open_source
+from quant.artifacts.f32_vectors import F32Vectors
+from quant.artifacts.gguf_layout import layout
+from quant.models import ModelConfig
+
+EXPERTS = {
+    "architectures": ["MixtralForCausalLM"],
+    "model_type": "mixtral",
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+}
+
+
+@pytest.fixture(params=["llama", "ref:mla-moe", "mixtral"])
+def source(request):
+    if request.param.startswith("ref:"):
+        return open_source(request.param)
+    return MemorySource(**(EXPERTS if request.param == "mixtral" else {}))
+
+
+def test_sites_are_the_files_tensors(source):
+    sites = sites_of(source)
+    entries = {entry.gguf_name: entry.names for entry in layout(F32Vectors(source), ModelConfig.of(source))}
+    assert all(entries[site.gguf_name] == site.names for site in sites)
+    left = {name for names in entries.values() for name in names} - {name for site in sites for name in site.names}
+    assert all(len(source.tensors[name].shape) == 1 or "gate.weight" in name for name in left)
+    assert fixed_bytes(source, sites) == 4 * sum(prod(source.tensors[name].shape) for name in left)
+
+
+def test_patterns_match_the_site_alone(source):
+    names = list(source.tensors)
+    for site in sites_of(source):
+        matched = [name for name in names if any(fnmatchcase(name, each) for each in patterns_of(site, names))]
+        assert sorted(matched) == sorted(site.names)
+
+
+def test_groups_are_few(source):
+    sites = sites_of(source)
+    assert len(set(group_sites(sites).values())) == len(sites)
+    for most in (4, 6, len(sites) - 1):
+        groups = group_sites(sites, most)
+        assert set(groups) == {site.gguf_name for site in sites}
+        assert len(set(groups.values())) <= most

@@ -1,0 +1,86 @@
+"""The survey's divergences against whole models with one group rounded."""
+
+import numpy as np
+import pytest
+import torch
+from support.memory_source import MemorySource
+
+from qbench.quality.kld.kld import divergence
+from qbench.run_options import DEFAULTS
+from qbench.runtime.load import load_model
+from qbench.search.groups import group_sites
+from qbench.search.sites import sites_of
+from qbench.search.survey import HEAD_GROUP, SurveyPlan, probe_tokens, survey
+from quant.calibration.tokens import CalibrationTokens
+from quant.formats import dequantize, get_format
+from quant.models import EMBEDDING, HEAD
+
+TOKENS = np.random.default_rng(1).integers(0, 320, (16, 32))
+PROBE = "q8_0"  # nearest to 8.4 bits; it rounds in one way with and without importance
+
+
+class Loud(MemorySource):
+    """Weights so large that logits differ by several: divergences are far above rounding."""
+
+    def __init__(self, **changes):
+        super().__init__(**changes)
+        self.weights = {name: 4 * weight for name, weight in self.weights.items()}
+
+
+class Changed(Loud):
+    """The model with these tensors rounded."""
+
+    def __init__(self, names, **changes):
+        super().__init__(**changes)
+        for name in names:
+            self.weights[name] = dequantize(get_format(PROBE).quantize(self.weights[name]))
+
+
+def probed(source):
+    """The windows that the survey's probes read."""
+    return torch.from_numpy(probe_tokens(TOKENS, len(set(group_sites(sites_of(source)).values()))))
+
+
+def logits_of(source):
+    return load_model(source, DEFAULTS, impl="reference")(probed(source)).flatten(0, 1)
+
+
+def kld(source, reference):
+    return divergence(logits_of(source), reference, probed(source).flatten()).kld.mean()
+
+
+def run(source, tmp_path, threads=1):
+    plan = SurveyPlan(CalibrationTokens(TOKENS, "ids", 0, len(TOKENS)), 8.4, "fp32", threads)
+    return survey(source, sites_of(source), plan, tmp_path)
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+def test_kld_is_that_of_the_model_with_one_group_rounded(tmp_path, tied):
+    source = Loud(tie_word_embeddings=tied)
+    found, groups = run(source, tmp_path), group_sites(sites_of(source))
+    reference = logits_of(source)
+    for site in sites_of(source):
+        if not tied or EMBEDDING not in site.names:
+            whole = kld(Changed(site.names, tie_word_embeddings=tied), reference)
+            group = HEAD_GROUP if HEAD in site.names else groups[site.gguf_name]
+            # The logits of both ways round differently, by some 2**-22, and q8_0 changes them by 2**-9.
+            assert found.kld[group] == pytest.approx(whole, rel=2**-8), site
+
+
+def test_a_tied_table_costs_as_embedding_and_as_head(tmp_path):
+    source = Loud(tie_word_embeddings=True)
+    found = run(source, tmp_path)
+    table = next(site for site in sites_of(source) if EMBEDDING in site.names)
+    uses = found.uses[table.gguf_name]
+    assert [use.group for use in uses] == [group_sites(sites_of(source))[table.gguf_name], HEAD_GROUP]
+    parts = [found.factors[use.group] * use.errors[PROBE, "rtn"] for use in uses]
+    assert parts == pytest.approx([found.kld[use.group] for use in uses])
+    assert found.loss(table, PROBE, "rtn") == pytest.approx(sum(parts))
+    whole = kld(Changed([EMBEDDING], tie_word_embeddings=True), logits_of(source))
+    # Two small independent changes: their divergences add up, apart from the third order.
+    assert sum(parts) == pytest.approx(whole, rel=0.2)
+
+
+def test_threads_do_not_change_it(tmp_path):
+    one, two = (run(Loud(), tmp_path, threads) for threads in (1, 2))
+    assert one == two

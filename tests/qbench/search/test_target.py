@@ -1,0 +1,20 @@
+"""The text of a target."""
+
+import pytest
+
+from qbench.search.target import parse_target
+from quant.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"),
+    [("4.5bpw", 4500), ("3.2GiB", int(3.2 * 2**30)), ("700MiB", 700 * 2**20), ("2 kB", 2000), ("16b", 16)],
+)
+def test_budget(text, num_bytes):
+    assert parse_target(text).budget_bytes(8000) == num_bytes
+
+
+@pytest.mark.parametrize("text", ["", "4.5", "bpw", "-4bpw", "0bpw", "4 bits", "4.5bpw and more", "3.2TiBs", "nanbpw"])
+def test_no_target(text):
+    with pytest.raises(InputError, match="expected bits per weight or bytes"):
+        parse_target(text)

@@ -16,6 +16,7 @@ Weights packed with exact=True are multiplied as stored where neither of the two
 
 from cpu_kernels._ext import (
     EXPERT_TOKENS,
+    LINK_CHANNEL_BYTES,
     MOST_KEPT_BYTES,
     NET_TOKENS,
     DecoderLayer,
@@ -27,6 +28,7 @@ from cpu_kernels._ext import (
     PackedLinear,
     PackedLlmInt8,
     Router,
+    SharedLink,
     attend_latents,
     attention_step,
     chosen_isa,
@@ -56,6 +58,7 @@ __all__ = [
     "DECODED_FORMATS",
     "ENCODED_FORMATS",
     "EXPERT_TOKENS",
+    "LINK_CHANNEL_BYTES",
     "MOST_KEPT_BYTES",
     "NET_TOKENS",
     "DecoderLayer",
@@ -67,6 +70,7 @@ __all__ = [
     "PackedLinear",
     "PackedLlmInt8",
     "Router",
+    "SharedLink",
     "attend_latents",
     "attention_step",
     "chosen_isa",

@@ -4,6 +4,7 @@ from typing import Any
 
 ATTENTION_CHUNK_TOKENS: int
 EXPERT_TOKENS: int
+LINK_CHANNEL_BYTES: int
 MLA_GROUP_INPUTS: int
 MOST_KEPT_BYTES: int
 NET_TOKENS: int
@@ -85,5 +86,9 @@ class PackedLlmInt8:
     def __getattr__(self, name: str) -> Any: ...
 
 class Router:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    def __getattr__(self, name: str) -> Any: ...
+
+class SharedLink:
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def __getattr__(self, name: str) -> Any: ...

@@ -14,6 +14,11 @@ SUM = "sum"
 GATHER = "gather"
 CUTS = (SUM, GATHER)
 
+AUTO = "auto"  # shm if all ranks are on one host
+GLOO = "gloo"
+SHM = "shm"
+LINKS = (AUTO, GLOO, SHM)
+
 
 @dataclass(frozen=True, slots=True)
 class RankLayout(JsonData):

@@ -23,6 +23,7 @@
 #include "linear/bindings.h"
 #include "linear_float/linear_float.h"
 #include "linear_int8/linear_int8.h"
+#include "link/bindings.h"
 #include "llm_int8/bindings.h"
 #include "llm_int8/llm_int8.h"
 #include "mla/bindings.h"
@@ -128,6 +129,7 @@ NB_MODULE(_ext, m) {
     qk::mla::bind(m);
     qk::gram::bind(m);
     qk::blocks::bind(m);
+    qk::link::bind(m);
 
     m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a, "seconds"_a = 0.3,
           nb::call_guard<nb::gil_scoped_release>(),

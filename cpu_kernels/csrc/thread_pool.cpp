@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "spin.h"
+
 #if defined(__linux__)
 #include <pthread.h>
 #include <sched.h>
@@ -17,14 +19,6 @@ namespace {
 // decode step may be over. The longest gaps in one (Python, sampling) are about 150 us: it stays awake through them.
 constexpr std::chrono::microseconds stay_awake{200};
 constexpr int pauses_a_look = 32;  // about 1 us, at 20 (AMD) to 45 ns (Intel) a pause: what the clock and a yield take
-
-inline void pause() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
 
 // Returns the value once it differs from `old`.
 int wait_for_change(const std::atomic<int>& value, int old) {

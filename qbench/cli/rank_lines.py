@@ -28,7 +28,7 @@ def readable(row: "RankSpeed") -> dict[str, str | None]:
     facts, figures, layout = row.facts, row.figures, row.layout
     return {
         "model": f"{facts.model}" + (f" as {facts.recipe}" if facts.recipe else ""),
-        "ranks": f"{layout.num_ranks} ({layout}), {facts.threads} thread(s) each",
+        "ranks": f"{layout.num_ranks} ({layout}), {facts.threads} thread(s) each, linked by {row.link}",
         **{test_name(row.sizes, phase): throughput(figures, None, phase) for phase in PHASES},
         "ttft, tpot": f"{milliseconds(figures.ttft_ms)}, {milliseconds(figures.tpot_ms)}",
         **{f"{phase} traffic": traffic(row, phase) for phase in row.exchanges},

@@ -12,7 +12,7 @@ from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import available_cores
-from qbench.rank_layout import CUTS, check_world, find_world
+from qbench.rank_layout import AUTO, CUTS, LINKS, check_world, find_world
 from qbench.run_options import RunOptions
 from quant.errors import InputError
 from quant.present import present
@@ -20,6 +20,7 @@ from quant.present import present
 OPTIONS = ("--tp", "--pp", "--stages")
 RANK_FIELDS = ("tp", "stages", "cut")
 TIMEOUT = "--rank-timeout"
+LINK = "--link"
 RANK_0_FIRST_S = 5.0  # Python takes about a second to reach the check of the options, and more on a busy machine
 
 
@@ -45,14 +46,23 @@ def _options(command: Callable, *stages: str) -> Callable:
         default=120.0,
         show_default=True,
         expose_value=False,
-        callback=_keep_timeout,
+        callback=_keep,
         help=text,
     )
-    return tp(pp(cut(wait(command))))
+    link = click.option(
+        LINK,
+        type=click.Choice(LINKS),
+        default=AUTO,
+        show_default=True,
+        expose_value=False,
+        callback=_keep,
+        help="How values travel between ranks. shm: memory that they share; gloo: sockets; auto: shm on one host",
+    )
+    return tp(pp(cut(link(wait(command)))))
 
 
-def _keep_timeout(ctx: click.Context, _option: click.Parameter, seconds: float) -> None:
-    ctx.meta[TIMEOUT] = seconds
+def _keep(ctx: click.Context, option: click.Parameter, value: float | str) -> None:
+    ctx.meta[option.opts[0]] = value
 
 
 def join(model: str, options: RunOptions) -> RunOptions:
@@ -67,7 +77,8 @@ def join(model: str, options: RunOptions) -> RunOptions:
     from qbench.runtime.parallel import agree, join_ranks
     from qbench.sources import open_source
 
-    ranks = join_ranks(options.layout, click.get_current_context().meta[TIMEOUT])
+    asked = click.get_current_context().meta
+    ranks = join_ranks(options.layout, asked[TIMEOUT], asked[LINK])
     code = code_version()
     agree(
         ranks,

@@ -50,12 +50,16 @@ class BenchLayout(RankLayout):
 
 @dataclass(frozen=True, slots=True)
 class RankSpeed(JsonData):
-    """One case. weight_bytes, peak_rss_bytes: of every rank; threads of `facts` are those of a rank"""
+    """One case. weight_bytes, peak_rss_bytes: of every rank; threads of `facts` are those of a rank
+
+    link  between the ranks, one of qbench.rank_layout.LINKS
+    """
 
     json_flat: ClassVar[tuple[str, ...]] = ("facts", "layout", "sizes", "figures")
 
     facts: Facts
     layout: BenchLayout
+    link: str
     sizes: SpeedSizes
     figures: SpeedFigures
     exchanges: dict[str, Exchange]
@@ -85,6 +89,7 @@ def rank_bench(
         yield RankSpeed(
             facts=subject.facts(model.impls),
             layout=BenchLayout(layout.tp, layout.pp, layout.cut),
+            link=ranks.link.name,
             sizes=case.sizes,
             figures=figures,
             exchanges=exchanges,

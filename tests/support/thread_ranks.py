@@ -10,6 +10,7 @@ from torch import Tensor
 
 from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
+from qbench.runtime.parallel.links import Link
 from qbench.runtime.parallel.load import load_ranked
 from qbench.runtime.parallel.model import RankModel
 from qbench.runtime.parallel.ranks import Ranks
@@ -20,8 +21,23 @@ Result = TypeVar("Result")
 WAIT_S = 60.0
 
 
+class ThreadLink(Link):
+    """mail: (sender, receiver) -> tensors under way"""
+
+    name = "threads"
+
+    def __init__(self, rank: int, mail: dict[tuple[int, int], SimpleQueue]) -> None:
+        self.rank, self.mail = rank, mail
+
+    def exchange(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> None:
+        for rank, x in sent:
+            self.mail[self.rank, rank].put(x.clone())
+        for rank, x in received:
+            x.copy_(self.mail[rank, self.rank].get(timeout=WAIT_S))
+
+
 class ThreadRanks(Ranks):
-    """One rank. mail: (sender, receiver) -> tensors under way"""
+    """One rank. mail: (sender, receiver) -> messages under way"""
 
     def __init__(self, layout: RankLayout, rank: int, mail: dict[tuple[int, int], SimpleQueue]) -> None:
         self.rank, self.timeout_s = rank, WAIT_S
@@ -29,13 +45,7 @@ class ThreadRanks(Ranks):
         self.traffic = Traffic()
         self.place = ""
         self.mail = mail
-
-    def _exchange(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> None:
-        for rank, x in sent:
-            self.traffic.sent(x.nbytes)
-            self.mail[self.rank, rank].put(x.clone())
-        for rank, x in received:
-            x.copy_(self.mail[rank, self.rank].get(timeout=WAIT_S))
+        self.link = ThreadLink(rank, mail)
 
     def tell(self, topic: str, value: str) -> list[str]:
         others = [rank for rank in range(self.layout.num_ranks) if rank != self.rank]

@@ -1,7 +1,7 @@
 """Linears that share an input, run as one product."""
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +19,9 @@ class FusedLinears:
     Others are stacked into one product per format (fewer calls, longer reads), with the steps around it in a chain.
 
     formats  of the weights, in the order given
+    group    cpu_kernels' LinearGroup of all weights; None unless it has packed them all
+    chained  the same in a chain of layers, if they may be part of one; then `add_ranks` adds products in place that
+             several ranks have parts of
     call     x [..., K] float32 -> one y [..., N] float32 for each weight, in the order given
              norm: of x, before it is read; residual [..., N]: added to the only y
     """
@@ -48,7 +51,8 @@ class FusedLinears:
         self.formats = formats
         self.biases = biases
         self.has_bias = any(bias is not None for bias in biases)
-        self.group = _group([linear for linear, _ in linears], biases)
+        self.group = self.chained = _group([linear for linear, _ in linears], biases)
+        self.add_ranks: Callable[[np.ndarray], None] | None = None
 
     @property
     def size_bytes(self) -> int:

@@ -29,6 +29,7 @@ class KernelLayers:
         self._run = kernels.run_layers
         self._layers = [kernels.DecoderLayer(*_parts(block)) for block in blocks]
         self._blocks = blocks
+        self._add_ranks = blocks[0].attention.output.add_ranks
         self._comes_and_goes = any(block.before is not None for block in blocks)
 
     def __call__(self, x: Tensor, rotations: Sequence[Rotation], step: Step, cache: Cache, last_only: bool) -> Tensor:
@@ -46,6 +47,8 @@ class KernelLayers:
             policy["choices"] = view.choices
         if self._comes_and_goes:
             policy["before_layer"] = self._enter
+        if self._add_ranks is not None:
+            policy["add_ranks"] = self._add_ranks
         y = self._run(self._layers, view.stores, as_rows(x), *angles, *past, last_only, cache.cu_seqlens, **policy)
         view.settle()
         return torch.from_numpy(y.reshape(x.shape[0], -1, y.shape[1]))
@@ -56,15 +59,20 @@ class KernelLayers:
 
 def kernel_layers(blocks: Sequence[Block]) -> KernelLayers | None:
     """The blocks as one call, or None unless cpu_kernels have packed both halves of each."""
-    is_packed = all(
-        isinstance(half, kind) and half.step is not None
-        for block in blocks
-        for half, kind in ((block.attention, KernelAttention), (block.feed_forward, KernelFeedForward))
-    )
+    is_packed = all(_is_dense(block) and None not in _groups(block) for block in blocks)
     return KernelLayers(blocks) if is_packed else None
 
 
-def _parts(block: Block) -> tuple[Any, ...]:
+def _is_dense(block: Block) -> bool:
+    return isinstance(block.attention, KernelAttention) and isinstance(block.feed_forward, KernelFeedForward)
+
+
+def _groups(block: Block) -> list[Any]:
     attention, net = block.attention, block.feed_forward
+    return [linears.chained for linears in (attention.qkv, attention.output, net.gate_up, net.down)]
+
+
+def _parts(block: Block) -> tuple[Any, ...]:
+    attention = block.attention
     norms = (block.attention_norm.array, block.feed_forward_norm.array, block.attention_norm.eps)
-    return *attention.groups, *net.groups, *norms, attention.head_dim, *attention.head_norms
+    return *_groups(block), *norms, attention.head_dim, *attention.head_norms

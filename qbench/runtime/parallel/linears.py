@@ -23,8 +23,9 @@ class LaneLinears(FusedLinears):
 
     def __init__(self, qtensor: QTensor, bias: Tensor | None, impl: str, ranks: Ranks) -> None:
         super().__init__([qtensor], [None], impl)
+        self.packed_group = self.group
         self.is_tokenwise = self.group is not None and not self.group.shares
-        self.group = None
+        self.group = self.chained = None
         self.bias = bias
         self.ranks = ranks
 
@@ -57,12 +58,15 @@ class SummedLinears(LaneLinears):
                 self.exchanges = (1, *self.exchanges)
             qtensor = self.input_format.add_zero_column(qtensor)
         super().__init__(qtensor, bias, impl, ranks)
+        if bias is None and self.input_format is None:
+            self.chained = self.packed_group
+            self.add_ranks = ranks.add
 
     def _product(self, x: Tensor) -> Tensor:
         if self.input_format is not None:
             x = self._with_magnitude(x, self.input_format)
-        (partial,) = self._products(x)
-        y = self.ranks.add(partial)
+        (y,) = self._products(x)
+        self.ranks.add(y.numpy())
         return y if self.bias is None else y + self.bias
 
     def _with_magnitude(self, x: Tensor, fmt: ActivationFormat) -> Tensor:

@@ -6,15 +6,18 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.rank_layout import RankLayout, check_world, farewells
+from qbench.rank_layout import AUTO, GLOO, SHM, RankLayout, check_world, farewells
+from qbench.runtime.parallel.links import GlooLink, Link, LinkError, SharedMemoryLink
+from qbench.runtime.parallel.shared_memory import Offer, host_identity
 from qbench.runtime.parallel.traffic import Traffic
 from quant.errors import InputError
 
@@ -33,11 +36,15 @@ class Ranks:
     Values travel as contiguous float32 from rank to rank, so that every byte is counted and a failure has a name.
 
     timeout_s  longest wait for another rank
+    link       carries the values: one of qbench.rank_layout.LINKS; "auto": memory if all ranks share a host
     traffic    counts of this rank
     place      the part of the run that is under way, for messages
+    raises     InputError for a link that these ranks cannot have
     """
 
-    def __init__(self, layout: RankLayout, timeout_s: float) -> None:
+    link: Link
+
+    def __init__(self, layout: RankLayout, timeout_s: float, link: str = AUTO) -> None:
         import torch.distributed as dist  # slow, and of no use to one rank
 
         world = check_world(layout)
@@ -46,14 +53,44 @@ class Ranks:
         self.traffic = Traffic()
         self.place = "at the start"
         self._num_told = 0
-        self._dist = dist
-        timeout = timedelta(seconds=timeout_s)
         rendezvous = dist.rendezvous  # pyright: ignore[reportPrivateImportUsage]  documented under this name
-        self._store, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
-        self._store.set(f"host/{self.rank}", json.dumps([socket.gethostname(), os.getpid()]))
+        self._store, _, _ = next(iter(rendezvous("env://", timeout=timedelta(seconds=timeout_s))))
+        self._store.set(f"host/{self.rank}", json.dumps([socket.gethostname(), os.getpid(), host_identity()]))
         self._hosts = [json.loads(self._store.get(f"host/{rank}")) for rank in range(layout.num_ranks)]
-        # Gloo names an interface after the host's name, which need not be one that others reach.
-        dist.init_process_group("gloo", store=self._store, rank=self.rank, world_size=layout.num_ranks, timeout=timeout)
+        self.link = self._open_link(link)
+
+    def _open_link(self, wanted: str) -> Link:
+        """The same kind on all ranks."""
+        num_ranks = self.layout.num_ranks
+        memory = None if wanted == GLOO else self._share_memory(wanted)
+        if memory is None:
+            return GlooLink(self._store, self.rank, num_ranks, self.timeout_s)
+        return SharedMemoryLink(memory, num_ranks, self.rank, self.timeout_s, self._has_ended)
+
+    def _share_memory(self, wanted: str) -> np.ndarray | None:
+        """Memory that all ranks have mapped; None if they cannot, and "auto" is wanted."""
+        hosts = {(name, identity) for name, _, identity in self._hosts}
+        if len(hosts) == 1 and self._hosts[0][2] is not None:
+            memory, obstacle = self._map_memory()
+        else:
+            names = ", ".join(sorted({name for name, _ in hosts}))
+            memory, obstacle = None, f"the ranks are on {names}, in more than one host, container or user"
+        if obstacle and wanted == SHM:
+            raise InputError(f"--link {SHM} needs memory that all ranks share: {obstacle}; use --link {GLOO}")
+        return None if obstacle else memory
+
+    def _map_memory(self) -> tuple[np.ndarray | None, str]:
+        """Memory of rank 0, and the first obstacle of any rank, equal on all ranks; "" if all have mapped it."""
+        num_ranks, memory, obstacle = self.layout.num_ranks, None, ""
+        offered = Offer.make(num_ranks) if self.rank == 0 else Offer()
+        taken = Offer.from_json(json.loads(self.tell("memory", json.dumps(offered.to_json()))[0]))
+        try:
+            memory = taken.map(self._hosts[0][1], num_ranks)
+        except OSError as error:
+            obstacle = str(error)
+        obstacle = next(filter(None, self.tell("mapped", obstacle)), "")
+        offered.close()
+        return memory, obstacle
 
     def divide(self, layout: RankLayout) -> None:
         """Take another layout of as many ranks, for the models that are loaded from now on."""
@@ -76,13 +113,19 @@ class Ranks:
         self._exchange([(rank, x) for rank, _ in others], others)
         return parts
 
-    def add(self, x: Tensor) -> Tensor:
-        """The sum over the lanes of this stage: float32, added in the order of the lanes, so equal on all of them."""
-        first, *rest = self.gather(x)
-        total = first.clone()
-        for part in rest:
-            total += part
-        return total
+    def add(self, x: np.ndarray) -> None:
+        """x becomes the sum over the lanes of this stage: float32, added in the order of the lanes.
+
+        x  contiguous
+        """
+        lanes, start = self.lanes(), time.perf_counter()
+        try:
+            self.link.add(x, lanes, self.rank)
+        except LinkError as error:
+            raise RankError(self._why(error.rank, error.is_late)) from error
+        for _ in lanes[1:]:
+            self.traffic.sent(x.nbytes)
+        self.traffic.seconds += time.perf_counter() - start
 
     def largest(self, x: Tensor) -> Tensor:
         """The largest value over the lanes of this stage, entry by entry."""
@@ -99,22 +142,18 @@ class Ranks:
 
     def _exchange(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> None:
         start = time.perf_counter()
-        sends = [(rank, self._call(rank, self._dist.isend, x, rank)) for rank, x in sent]
-        receipts = [(rank, self._call(rank, self._dist.irecv, x, rank)) for rank, x in received]
-        for rank, work in (*receipts, *sends):
-            self._call(rank, work.wait, timedelta(seconds=self.timeout_s))
+        try:
+            self.link.exchange(sent, received)
+        except LinkError as error:
+            raise RankError(self._why(error.rank, error.is_late)) from error
         for _, x in sent:
             self.traffic.sent(x.nbytes)
         self.traffic.seconds += time.perf_counter() - start
 
-    def _call(self, rank: int, function: Callable[..., Any], *arguments: Any) -> Any:
-        """function(*arguments), whose failure is that of the other rank"""
-        try:
-            return function(*arguments)
-        except RuntimeError as error:
-            raise RankError(self._why(rank, str(error))) from error
+    def _has_ended(self, rank: int) -> bool:
+        return not self._lives(rank) or self.last_words(rank) is not None
 
-    def _why(self, rank: int, error: str) -> str:
+    def _why(self, rank: int, is_late: bool) -> str:
         """One line on the rank that is missing: its own last words if it left some."""
         words = self.last_words(rank)
         if words is None:
@@ -122,7 +161,6 @@ class Ranks:
             words = self.last_words(rank)
         if words is not None:
             return words
-        is_late = "timed out" in error.lower() or "timeout" in error.lower()
         did = f"did not answer for {self.timeout_s:g} s" if is_late else "ended"
         return f"{self.name(rank)} {did}, {self.place} of rank {self.rank}; the run is over"
 
@@ -156,7 +194,7 @@ class Ranks:
 
     def _lives(self, rank: int) -> bool:
         """Whether the rank runs, as far as this host can see."""
-        host, pid = self._hosts[rank]
+        host, pid, _ = self._hosts[rank]
         if host != socket.gethostname():
             return True
         try:
@@ -179,27 +217,27 @@ class Ranks:
                 if self._store.check([key]):
                     return self._store.get(key).decode()
             except RuntimeError as error:
-                raise RankError(self._why(rank, str(error))) from error
+                raise RankError(self._why(rank, is_late=False)) from error
             if self.last_words(rank) is not None:
                 break
             time.sleep(POLL_S)
-        raise RankError(self._why(rank, "timed out"))
+        raise RankError(self._why(rank, is_late=True))
 
     def close(self) -> None:
-        self._dist.destroy_process_group()
+        self.link.close()
 
 
 _joined: list[Ranks] = []
 
 
-def join_ranks(layout: RankLayout, timeout_s: float) -> Ranks:
+def join_ranks(layout: RankLayout, timeout_s: float, link: str = AUTO) -> Ranks:
     """The ranks of this process, joined at the first call. Only rank 0 keeps its stdout and stderr.
 
     raises   InputError for a process that torchrun did not start, and for another number of ranks than the layout's
     """
     check_world(layout)
     if not _joined:
-        ranks = Ranks(layout, timeout_s)
+        ranks = Ranks(layout, timeout_s, link)
         _joined.append(ranks)
         farewells.append(ranks.leave)
         if ranks.rank != 0 and not os.environ.get("QBENCH_DEBUG"):

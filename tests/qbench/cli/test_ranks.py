@@ -51,15 +51,20 @@ def test_an_error_of_another_rank_reaches_rank_0(tmp_path):
     assert line.startswith("qbench: rank 1 on ") and "lost.gguf" in line
 
 
+BY_GLOO = pytest.mark.exhaustive("one process more; links in test_links.py")
+
+
 @pytest.mark.parametrize(
     ("sent", "did"),
     [
         (signal.SIGKILL, "ended, in forward pass "),
-        pytest.param(signal.SIGSTOP, "did not answer for 3 s, in forward pass ", marks=pytest.mark.exhaustive("slow")),
+        (signal.SIGSTOP, "did not answer for 2 s, in forward pass "),
     ],
 )
-def test_a_rank_that_dies_or_hangs_is_named(sent, did):
-    command = ("generate", "ref:llama", "--prompt", "The", "-n", "900", "--tp", "2", "--rank-timeout", "3")
+@pytest.mark.parametrize("link", ["shm", pytest.param("gloo", marks=BY_GLOO)])
+def test_a_rank_that_dies_or_hangs_is_named(sent, did, link):
+    options = ("--tp", "2", "--rank-timeout", "2", "--link", link)
+    command = ("generate", "ref:llama", "--prompt", "The", "-n", "900", *options)
     ranks = start_ranks([command] * 2)
     assert ranks[0].stdout.read(1)  # it generates
     ranks[1].send_signal(sent)

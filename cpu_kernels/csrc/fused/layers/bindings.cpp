@@ -151,6 +151,16 @@ std::pair<int64_t, int64_t> seen_of(nb::handle given, const Array& ends, int64_t
     return {std::max<int64_t>(1, end - tokens(first_page)), tokens(init_pages)};
 }
 
+// The same with an array of rows of `size`.
+std::function<void(float*, int64_t)> with_lock(const std::optional<nb::callable>& add_ranks, int64_t size) {
+    if (!add_ranks) return {};
+    return [&call = *add_ranks, size](float* x, int64_t rows) {
+        nb::gil_scoped_acquire acquire;
+        const size_t shape[] = {static_cast<size_t>(rows), static_cast<size_t>(size)};
+        call(nb::cast(nb::ndarray<nb::numpy, float>(x, 2, shape), nb::rv_policy::reference));
+    };
+}
+
 // rows [A, room, C] uint16, num_rows, count, init_pages, block_pages, first_page; checked against a layer's store.
 BlockChoice choice_of(nb::handle given, const attention::Store& store, const attention::Sequences& sequences,
                       int64_t num_tokens, int64_t window) {
@@ -184,7 +194,8 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
                int64_t window, bool last_only, const std::optional<Array>& cu_seqlens, nb::handle slots,
                nb::handle mass, int64_t mass_queries, int64_t sinks, const std::optional<Array>& sink_cos,
                const std::optional<Array>& sink_sin, const std::optional<nb::callable>& before_layer,
-               nb::handle choices, const std::optional<nb::callable>& on_choice) {
+               nb::handle choices, const std::optional<nb::callable>& on_choice,
+               const std::optional<nb::callable>& add_ranks) {
     if (layers.empty() || layers.size() != stores.size())
         throw std::invalid_argument("layers, stores: got " + std::to_string(layers.size()) + " and " +
                                     std::to_string(stores.size()) + ", expected as many of both, 1 or more");
@@ -230,8 +241,12 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
         chain.push_back(std::move(layer));
     }
     const attention::Store& first = *chain[0].store;
-    const Past past{rotation_of(cos, sin, tokens, first.layout().head_dim), softmax_scale, require_window(window),
-                    sinks_of(sinks, sink_cos, sink_sin, tokens, first), with_lock(before_layer)};
+    const Past past{rotation_of(cos, sin, tokens, first.layout().head_dim),
+                    softmax_scale,
+                    require_window(window),
+                    sinks_of(sinks, sink_cos, sink_sin, tokens, first),
+                    with_lock(before_layer),
+                    with_lock(add_ranks, source.x.size)};
     float* out = nullptr;
     nb::object result = empty_float32(last_only && count > 0 ? num_sequences : count, source.x.size, &out);
     {
@@ -261,7 +276,7 @@ void bind_layers(nb::module_& m) {
           "softmax_scale"_a, "window"_a = 0, "last_only"_a = false, "cu_seqlens"_a = nb::none(),
           "slots"_a.none() = nb::none(), "mass"_a.none() = nb::none(), "mass_queries"_a = 0, "sinks"_a = 0,
           "sink_cos"_a = nb::none(), "sink_sin"_a = nb::none(), "before_layer"_a = nb::none(),
-          "choices"_a.none() = nb::none(), "on_choice"_a = nb::none(),
+          "choices"_a.none() = nb::none(), "on_choice"_a = nb::none(), "add_ranks"_a = nb::none(),
           "x through every DecoderLayer, each with its KVStore; all stores are of one page size.\n\n"
           "x        [B * T, K] float32, each row contiguous; the other arguments as for attention_step\n"
           "block_table    int32 [B, pages] for all layers, or a list of one for each\n"
@@ -274,6 +289,8 @@ void bind_layers(nb::module_& m) {
           "block_pages, first_page\n"
           "on_choice      called with the number of a layer that chooses and its best blocks int64 [A, count], valid "
           "during\n         the call, which brings their pages into the block table of the layer\n"
+          "add_ranks    called with the float32 [rows, K] that `output` or `down` made of some input features, to add "
+          "those\n         of other ranks in place; the residual comes after it. The array is only valid in the call\n"
           "returns  float32, as many rows as x; with last_only [B, K], of each sequence's last token\n"
           "raises   ValueError (shape, strides, ends, pages), TypeError (dtype)");
 }

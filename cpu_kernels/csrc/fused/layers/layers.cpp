@@ -7,6 +7,19 @@
 namespace qk::fused {
 namespace {
 
+// half(residual, out) as one rank computes it; of several, their products are added first.
+template <class Half>
+void with_ranks(const Past& past, const Rows& x, float* out, const Half& half) {
+    if (!past.add_ranks) {
+        half(x, out);
+        return;
+    }
+    half(Rows{}, out);
+    past.add_ranks(out, x.count);
+    for (int64_t row = 0; row < x.count; row++)
+        for (int64_t i = 0; i < x.size; i++) out[row * x.size + i] += x[row][i];
+}
+
 void attend(const Layer& layer, const Rows& x, const Past& past, float* out) {
     const AttentionStep step{layer.qkv,
                              layer.output,
@@ -22,11 +35,14 @@ void attend(const Layer& layer, const Rows& x, const Past& past, float* out) {
                              layer.slots,
                              layer.observed,
                              layer.choice ? &*layer.choice : nullptr};
-    attention_step(step, x, out, layer.attention_choices);
+    with_ranks(past, x, out,
+               [&](const Rows& residual, float* to) { attention_step(step, residual, to, layer.attention_choices); });
 }
 
-void feed_forward(const Layer& layer, const Rows& x, float* out, const FeedForwardChoices& choices) {
-    feed_forward(*layer.gate_up, *layer.down, x, layer.feed_forward_norm, x, out, choices);
+void feed_forward(const Layer& layer, const Rows& x, const Past& past, float* out, const FeedForwardChoices& choices) {
+    with_ranks(past, x, out, [&](const Rows& residual, float* to) {
+        feed_forward(*layer.gate_up, *layer.down, x, layer.feed_forward_norm, residual, to, choices);
+    });
 }
 
 // The last row of each sequence; copied to `out` where each has its own number of rows.
@@ -56,17 +72,17 @@ void run_layers(std::span<const Layer> layers, const Rows& x, const Past& past, 
     for (size_t i = 0; i + 1 < layers.size(); i++) {
         begin(i);
         attend(layers[i], i == 0 ? x : stream_rows, past, attended);
-        feed_forward(layers[i], attended_rows, stream, layers[i].feed_forward_choices);
+        feed_forward(layers[i], attended_rows, past, stream, layers[i].feed_forward_choices);
     }
     const Layer& last = layers.back();
     begin(layers.size() - 1);
     attend(last, layers.size() == 1 ? x : stream_rows, past, attended);
     if (!last_only) {
-        feed_forward(last, attended_rows, out, last.feed_forward_choices);
+        feed_forward(last, attended_rows, past, out, last.feed_forward_choices);
     } else if (!last.gate_up->shares() && !last.down->shares()) {
-        feed_forward(last, last_of(attended_rows, last.sequences, stream), out, last.last_token_choices);
+        feed_forward(last, last_of(attended_rows, last.sequences, stream), past, out, last.last_token_choices);
     } else {  // the scale of its input is that of all tokens
-        feed_forward(last, attended_rows, stream, last.feed_forward_choices);
+        feed_forward(last, attended_rows, past, stream, last.feed_forward_choices);
         const Rows wanted = last_of(stream_rows, last.sequences, attended);
         for (int64_t b = 0; b < wanted.count; b++) std::copy_n(wanted[b], x.size, out + b * x.size);
     }

@@ -37,6 +37,9 @@ struct Past {
     SinkAngles sinks;
     // Called before each layer with its number, for weights that come and go; may be empty. Its exceptions end the call.
     std::function<void(size_t)> before_layer;
+    // If the layers hold some input features of `output` and `down` alone: adds the products x [rows, K] of all ranks in
+    // place, before the residual comes; may be empty. Its exceptions end the call.
+    std::function<void(float* x, int64_t rows)> add_ranks = {};
 };
 
 // x [B * T, K] -> out [B * T, K], through every layer, of which there is one or more; the stores are alike in their

@@ -10,6 +10,7 @@ from qbench.calibration.open_subject import open_subject
 from qbench.rank_layout import GATHER, RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
+from qbench.runtime.layers.kernel_layers import KernelLayers
 from qbench.runtime.parallel.traffic import expected_traffic
 from quant.errors import InputError
 
@@ -39,9 +40,9 @@ def logits(model) -> torch.Tensor:
     return torch.cat([*rows, model(tokens, last_only=True)[:, 0]])
 
 
-def on_ranks(source, layout, impl="auto") -> Several:
+def on_ranks(source, layout, impl="auto", path="auto") -> Several:
     def work(ranks):
-        model = model_on(ranks, source, impl)
+        model = model_on(ranks, source, impl, path)
         found = logits(model)
         hidden = model.config.hidden_size
         formula = expected_traffic(layout, ranks.rank, ranks.traffic, exchanges=model.exchanges, hidden_size=hidden)
@@ -83,6 +84,18 @@ def test_the_summing_cut_differs_by_the_order_of_sums(recipe):
         tolerance = truth.std() * 2**-7
     assert (several.logits[0] - truth).abs().max() <= tolerance
     assert several.sent == several.formula
+
+
+@pytest.mark.parametrize("recipe", ["bf16", "rtn-w4g128", "q8_0"])
+def test_lanes_run_all_layers_in_one_call_with_the_bits_of_single_products(recipe, monkeypatch):
+    source, calls = opened("ref:llama", recipe), []
+    run = KernelLayers.__call__
+    monkeypatch.setattr(KernelLayers, "__call__", lambda *call: calls.append(call) or run(*call))
+    chained = on_ranks(source, RankLayout(tp=2))
+    assert len(calls) == 2 * (1 + NUM_STEPS)  # the batch without a cache goes through Python
+    single = on_ranks(source, RankLayout(tp=2), path="python")
+    assert torch.equal(chained.logits[0], single.logits[0]) and torch.equal(chained.logits[0], chained.logits[1])
+    assert chained.sent == single.sent == chained.formula
 
 
 def test_a_cut_without_the_magnitude_of_all_lanes_is_another_model(monkeypatch):

@@ -1,0 +1,77 @@
+"""Memory that the ranks of one host share. It has no name, so nothing is left of it, however the ranks end."""
+
+import mmap
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from cpu_kernels import LINK_CHANNEL_BYTES
+from quant.json_data import JsonData
+
+NONCE_BYTES = 16
+HEADER_BYTES = 4096  # a page; the channels begin at the next one
+RING_BYTES = 1 << 18  # a quarter of a second-level cache, so that a receiver reads from a cache
+
+
+def host_identity() -> str | None:
+    """Equal for two processes only if one can open the other's memory; None if this system does not say."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')} {os.getuid()}"
+    except OSError:
+        return None
+
+
+def size_bytes(num_ranks: int) -> int:
+    return HEADER_BYTES + num_ranks**2 * (LINK_CHANNEL_BYTES + RING_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer(JsonData):
+    """Memory that one process offers to others of its host.
+
+    descriptor  in the process that offers it; None: it could not
+    nonce       in the header of the memory
+    obstacle    reason for its absence
+    """
+
+    descriptor: int | None = None
+    nonce: str = ""
+    obstacle: str = ""
+
+    @classmethod
+    def make(cls, num_ranks: int) -> Self:
+        """Memory of channels between so many ranks, of zeros."""
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        try:
+            descriptor = os.memfd_create("qbench-ranks")
+            os.truncate(descriptor, size_bytes(num_ranks))
+            os.pwrite(descriptor, nonce, 0)
+        except OSError as error:
+            return cls(obstacle=str(error))
+        return cls(descriptor, nonce.hex())
+
+    def map(self, pid: int, num_ranks: int) -> np.ndarray:
+        """The channels, uint8 [bytes], that process `pid` offers. raises OSError with the reason for their absence"""
+        if self.descriptor is None:
+            raise OSError(self.obstacle)
+        path = f"/proc/{pid}/fd/{self.descriptor}"
+        descriptor = os.open(path, os.O_RDWR)
+        try:
+            mapped = mmap.mmap(descriptor, size_bytes(num_ranks))
+        except ValueError as error:
+            raise OSError(f"{path} is no memory of {num_ranks} ranks") from error
+        finally:
+            os.close(descriptor)
+        if mapped[:NONCE_BYTES].hex() != self.nonce:
+            raise OSError(f"{path} belongs to another run")
+        return np.frombuffer(mapped, np.uint8, offset=HEADER_BYTES)
+
+    def close(self) -> None:
+        """Withdraw the offer; those who have mapped the memory keep it."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)

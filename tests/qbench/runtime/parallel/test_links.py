@@ -1,0 +1,100 @@
+"""Links between processes: shared memory carries the values that gloo carries, and leaves nothing behind."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.launched_ranks import free_port
+
+from qbench.runtime.parallel.shared_memory import Offer, host_identity, size_bytes
+
+# Per link: a sum, a gather with other widths and a message from rank 0 to the last, most longer than a ring; the bits.
+EXCHANGES = """
+import hashlib, sys, torch
+from qbench.rank_layout import RankLayout
+from qbench.runtime.parallel.ranks import Ranks
+num_ranks = int(sys.argv[1])
+ranks = Ranks(RankLayout(tp=num_ranks), 60)
+for link in (ranks.link, ranks._open_link("gloo")):
+    ranks.link, found = link, []
+    torch.manual_seed(ranks.rank)
+    for size in (1, 100_000):
+        x = torch.randn(3, size)
+        ranks.add(x.numpy())
+        widths = [size + lane for lane in range(num_ranks)]
+        found += [x, *ranks.gather(torch.randn(2, widths[ranks.lane]), widths), ranks.largest(torch.randn(7))]
+    if ranks.rank == 0:
+        ranks.send(found[0] + 1, [num_ranks - 1])
+        found.append(found[0] + 1)
+    elif ranks.rank == num_ranks - 1:
+        found.append(ranks.receive(found[0].shape, 0))
+    ranks.tell("done", "")
+    print(link.name, hashlib.sha256(b"".join(each.numpy().tobytes() for each in found)).hexdigest())
+"""
+
+
+def outputs(num_ranks: int) -> list[list[str]]:
+    size, port = str(num_ranks), str(free_port())
+    common = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", EXCHANGES, size],
+            env={**os.environ, **common, "OMP_NUM_THREADS": "1", "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(num_ranks)
+    ]
+    try:
+        return [process.communicate(timeout=60)[0].split() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    "num_ranks", [2, pytest.param(3, marks=pytest.mark.exhaustive("as two ranks, with one more process"))]
+)
+def test_shared_memory_carries_the_bits_that_gloo_carries(num_ranks):
+    found = outputs(num_ranks)
+    for shm, by_memory, gloo, by_sockets in found:
+        assert (shm, gloo) == ("shm", "gloo") and by_memory == by_sockets
+    assert found[0] == found[-1]
+
+
+def test_memory_has_no_name_and_is_that_of_the_offer():
+    before = set(Path("/dev/shm").iterdir())
+    offer = Offer.make(2)
+    mapped = offer.map(os.getpid(), 2)
+    assert len(mapped) == size_bytes(2) - 4096 and not mapped.any()
+    again = Offer.from_json(json.loads(json.dumps(offer.to_json()))).map(os.getpid(), 2)
+    again[5] = 7
+    assert mapped[5] == 7
+    with pytest.raises(OSError, match="belongs to another run"):
+        Offer(offer.descriptor, "00" * 16).map(os.getpid(), 2)
+    with pytest.raises(OSError, match="no memory of 9 ranks"):
+        offer.map(os.getpid(), 9)
+    offer.close()
+    with pytest.raises(OSError, match="No such file"):
+        offer.map(os.getpid(), 2)
+    mapped[9] = 1
+    assert again[9] == 1, "those who have mapped it keep it"
+    assert set(Path("/dev/shm").iterdir()) <= before
+
+
+def test_a_system_without_such_memory_says_why(monkeypatch):
+    def refuse(name):
+        raise OSError("no memfd here")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    with pytest.raises(OSError, match="no memfd here"):
+        Offer.make(2).map(os.getpid(), 2)
+
+
+def test_processes_of_one_host_have_one_identity():
+    code = "from qbench.runtime.parallel.shared_memory import host_identity; print(host_identity())"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == host_identity()

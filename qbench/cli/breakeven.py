@@ -7,12 +7,14 @@ import click
 from qbench.cli.cache_options import kv_option, split_list
 from qbench.cli.count_option import count_option
 from qbench.cli.int_list import IntList
+from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import aligned, cpu_time_option, json_option, print_json, print_warning, threads_option
 from qbench.cli.percentage import Percentage
 from qbench.cli.progress import progress_bar
 from qbench.measure.host.busy import busy_share, busy_warning
 from qbench.measure.host.clocks import check_clock
 from qbench.measure.host.machine import available_cores
+from qbench.measure.records.kept_row import keep_row
 from qbench.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 MASS = 0.95  # papers compare patterns there
 SHARES = ("blocks", "mass")
+CASE_KEYS = ("model", "recipe", "kv_format", "question", "alternative", "layers", "mass", "rounds", "threads", "clock")
 
 
 def list_questions(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -58,8 +61,9 @@ def list_questions(ctx: click.Context, param: click.Parameter, value: bool) -> N
 @cpu_time_option
 @kv_option
 @threads_option
+@click.option("--keep", type=KeepPath(), help="Append each alternative as a record to this file or folder.")
 @json_option
-def command(model, what, only, sizes, mass, recipe, layers, rounds, cpu_time, kv, threads, as_json) -> None:
+def command(model, what, only, sizes, mass, recipe, layers, rounds, cpu_time, kv, threads, keep, as_json) -> None:
     """Sizes from which on a choice is faster than the default, from interleaved measurements with intervals.
 
     An alternative is "off" at a size unless its whole interval is above 1.
@@ -75,9 +79,13 @@ def command(model, what, only, sizes, mass, recipe, layers, rounds, cpu_time, kv
     with progress_bar(f"breakeven {model}") as update:
         answers = list(asked.answers(model, settings, update))
     print_warning(busy_warning(busy))
+    about: dict[str, Any] = {"model": model, "question": asked.name, "axis": asked.axis, "layers": layers}
+    about |= {"mass": mass, "clock": clock, "rounds": rounds, "busy_before": busy}
+    if keep is not None:
+        own = {"recipe": recipe, "kv_format": kv, "threads": threads or available_cores()}
+        for answer in answers:
+            keep_row(keep, about | own | answer.to_json(), {"kind": "breakeven"}, CASE_KEYS)
     if as_json:
-        about: dict[str, Any] = {"model": model, "question": asked.name, "axis": asked.axis, "layers": layers}
-        about |= {"mass": mass, "clock": clock, "rounds": rounds, "busy_before": busy}
         for answer in answers:
             print_json(about | answer.to_json())
     else:

@@ -5,30 +5,45 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qbench.cache_spec import DYNAMIC, FULL
-from qbench.cli.output import print_json, print_pairs, readable_bytes
+from qbench.cli.output import print_json, print_pairs, print_warning, readable_bytes
+from qbench.measure.host.busy import busy_share, busy_warning
+from qbench.measure.host.machine import available_cores
+from qbench.measure.records.kept_row import keep_row
 
 if TYPE_CHECKING:
     from qbench.plan.offload import OffloadCase
 
 PARTS = ("step", "compute", "wait", "disk")
+CASE_KEYS = ("model", "kv_format", "memory_bytes", "context", "batch", "goal", "threads")
 GOALS = ("throughput", "latency")
 
 
-def check_goal(memory: int | None, recipe: str | None, cache: tuple[Any, ...], keep: str | None) -> None:
+def check_goal(memory: int | None, recipe: str | None, cache: tuple[Any, ...]) -> None:
     if memory is None:
         raise click.UsageError("--goal needs --memory, the limit of the process")
-    if recipe is not None or keep is not None or cache != (DYNAMIC, FULL, None, None):
-        raise click.UsageError("--goal plans for a model as stored with a dynamic, full cache, and keeps no record")
+    if recipe is not None or cache != (DYNAMIC, FULL, None, None):
+        raise click.UsageError("--goal plans for a model as stored with a dynamic, full cache")
 
 
-def print_offload(model: str, case: "OffloadCase", measure: bool, as_json: bool) -> None:
+def print_offload(model: str, case: "OffloadCase", measure: bool, keep: str | None, as_json: bool) -> None:
     from qbench.plan.offload import measured_plan, plan_offload
 
+    busy = busy_share()
     planned = plan_offload(model, case)
     if measure:
         planned = measured_plan(planned)
     result = planned.to_json()
+    if keep is not None:
+        keep_row(keep, flat(result, busy), {"kind": "placement"}, CASE_KEYS)
+    print_warning(busy_warning(busy) if measure else None)
     print_json(result) if as_json else print_pairs(lines(result))
+
+
+def flat(result: dict, busy: float | None) -> dict[str, Any]:
+    """The row of a record: the case's own keys among the others, without the folder of the disk."""
+    case = result["case"] | {"threads": result["case"]["threads"] or available_cores()}
+    both = {key: value for key, value in (result | case).items() if key not in ("case", "disk")}
+    return both | {"busy_before": busy}
 
 
 def lines(result: dict) -> dict[str, str]:

@@ -44,8 +44,8 @@ def command(
     if goal is not None:
         from qbench.plan.offload import OffloadCase  # which loads a solver
 
-        check_goal(memory, recipe, (cache, policy, prefill_chunk, attention), keep)
-        print_offload(model, OffloadCase(memory, ctx, batch, goal, disk, kv), measure, as_json)
+        check_goal(memory, recipe, (cache, policy, prefill_chunk, attention))
+        print_offload(model, OffloadCase(memory, ctx, batch, goal, disk, kv), measure, keep, as_json)
         return
     if disk is not None:
         raise click.UsageError("--disk goes with --goal")

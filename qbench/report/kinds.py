@@ -8,7 +8,9 @@ from qbench.markdown_grid import markdown_grid
 from qbench.measure.records.kept_kinds import VersusMetrics
 from qbench.measure.records.record import Record
 from qbench.phrases import count, short_commit
+from qbench.report.breakeven import BREAKEVEN_NOTE, asked, breakeven_cells
 from qbench.report.latent import latent_cells
+from qbench.report.placed import PLACED_NOTE, placed_cells
 from qbench.report.planned import planned_cells
 from qbench.report.serving import serving_cells
 from qbench.report.speeds import KERNEL_NOTE, VERSUS_NOTE, Cells, family, kernel_cells, versus_cells
@@ -42,6 +44,8 @@ KINDS = {
     "throughput": Kind("Many requests at once", serving_cells),
     "mla": Kind("Modes of latent attention, one layer", latent_cells, ("model", "kv_format", "threads", "clock")),
     "plan": Kind("Memory by part, as planned", planned_cells, ()),
+    "placement": Kind("Models within a memory limit, as planned and measured", placed_cells, ("threads",), PLACED_NOTE),
+    "breakeven": Kind("When it pays", breakeven_cells, ("threads", "clock"), BREAKEVEN_NOTE, asked),
 }
 
 

@@ -8,10 +8,14 @@ from qbench.measure.case import Case, QualityCase
 from qbench.measure.launch import Launch
 from qbench.measure.metrics import Blocks, Facts, Metrics, Quality, TaskResult
 from qbench.measure.records.kept_kinds import (
+    BreakevenCase,
+    BreakevenMetrics,
     KernelCase,
     KernelMetrics,
     LatentCase,
     LatentMetrics,
+    PlacementCase,
+    PlacementMetrics,
     PlanCase,
     PlanMetrics,
     ThroughputCase,
@@ -156,8 +160,16 @@ class OtherMetrics(JsonRow):
     """Metrics of a kind without a class of its own: everything is in `rest`."""
 
 
-KeptCase = KernelCase | VersusCase | ThroughputCase | LatentCase | PlanCase
-KeptMetrics = KernelMetrics | VersusMetrics | ThroughputMetrics | LatentMetrics | PlanMetrics
+KeptCase = KernelCase | VersusCase | ThroughputCase | LatentCase | PlanCase | PlacementCase | BreakevenCase
+KeptMetrics = (
+    KernelMetrics
+    | VersusMetrics
+    | ThroughputMetrics
+    | LatentMetrics
+    | PlanMetrics
+    | PlacementMetrics
+    | BreakevenMetrics
+)
 AnyCase = Case | FloorCase | GateTestCase | GateCase | KeptCase | OtherCase
 AnyMetrics = Metrics | FloorMetrics | GateMetrics | KeptMetrics | OtherMetrics
 OF_KIND: dict[str | None, tuple[type[AnyCase], type[AnyMetrics]]] = {
@@ -171,6 +183,8 @@ OF_KIND: dict[str | None, tuple[type[AnyCase], type[AnyMetrics]]] = {
     "throughput": (ThroughputCase, ThroughputMetrics),
     "mla": (LatentCase, LatentMetrics),
     "plan": (PlanCase, PlanMetrics),
+    "placement": (PlacementCase, PlacementMetrics),
+    "breakeven": (BreakevenCase, BreakevenMetrics),
 }
 
 

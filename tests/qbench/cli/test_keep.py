@@ -14,12 +14,14 @@ from qbench.measure.host.commit import code_version
     [
         ("kernels", "--only", "linear_q8_0", "--m", "1"),
         ("plan", "shape:llama-2-7b"),
+        ("plan", "rand:tiny", "--goal", "latency", "--memory", "1GiB"),
+        ("breakeven", "rand:tiny"),
         ("engine", "rand:tiny"),
         ("mla", "ref:mla-moe"),
         ("bench", "model.gguf", "--vs", "llama.cpp"),
         ("compare", "ref:llama", "--noise-floor"),
     ],
-    ids=lambda argv: argv[0],
+    ids=lambda argv: " ".join(argv[:3]),
 )
 def test_a_tree_with_changes_is_refused_before_anything_is_measured(qbench, tmp_path, monkeypatch, argv):
     monkeypatch.setattr(keep_path, "code_version", lambda: replace(code_version(), commit="f" * 40, dirty=True))

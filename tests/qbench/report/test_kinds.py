@@ -90,3 +90,35 @@ def test_rows_that_share_no_settings_share_no_table(markdown):
 def test_what_failed_has_no_row(markdown):
     failed = failed_record("q8_0", "killed") | {"case": serving()["case"], "key": "other"}
     assert len(rows_of(markdown([serving(), failed]))) == 2
+
+
+def test_a_placement_has_both_sides_of_each_part(markdown):
+    case = {"kind": "placement", "model": "m.gguf", "recipe": None, "kv_format": None, "memory_bytes": 640 << 20}
+    case |= {"context": 64, "batch": 16, "goal": "latency", "threads": 2}
+    step = {"step_s": 0.1, "compute_s": 0.06, "wait_s": 0.04, "disk_s": 0.09, "disk_bytes": 2e8}
+    ran = {"measured": step | {"step_s": 0.125, "wait_s": 0.065}, "measured_tok_s": 128.0, "ratio": 1.25}
+    row = of_kind(case, {"step": step, "predicted_tok_s": 160.0} | ran)
+    alone = of_kind(case | {"batch": 1}, {"step": step, "predicted_tok_s": 10.0})
+    both, plan = rows_of(markdown([row, alone]))
+    assert both[:7] == ["m.gguf", "float32", "640", "16", "64", "latency", "200.0 / 200.0"]
+    assert both[7:] == ["100.0 / 125.0", "60.0 / 60.0", "40.0 / 65.0", "90.0 / 90.0", "160.00 / 128.00", "1.250"]
+    assert plan[7] == "100.0 / n/a" and plan[-1] == "n/a"
+
+
+def test_each_question_has_a_table_and_each_size_a_row(markdown):
+    case = {"kind": "breakeven", "model": "m", "recipe": None, "kv_format": None, "question": "prefill"}
+    case |= {"alternative": "star", "layers": 2, "mass": 0.95, "rounds": 8, "threads": 1, "clock": "cpu"}
+    points = [
+        {"size": 512, "choice": "star:25%", "ratio": 0.9, "low": 0.8, "high": 1.1, "figures": None, "says": None},
+        {"size": 4096, "choice": "star:25%", "ratio": 1.5, "low": 1.2, "high": 1.7, "figures": None, "says": None},
+    ]
+    pays = of_kind(case, {"axis": "tokens", "points": points, "pays_from": 4096, "below": 512, "conclusion": None})
+    offload = case | {"question": "offload", "alternative": "offload"}
+    limit = {"size": 600, "choice": None, "ratio": None, "low": None, "high": None, "figures": None, "says": "needed"}
+    text = markdown([pays, of_kind(offload, {"axis": "MiB", "points": [limit], "pays_from": None})])
+    assert "`--what prefill` by tokens, m, as stored, the first 2 layers:" in text and "`--what offload` by MiB" in text
+    first = ["star", "512", "star:25%", "0.900 [0.800, 1.100]", "off", ""]
+    assert first in rows_of(text) and ["star", "4096", "star:25%", "1.500 [1.200, 1.700]", "on", "4096"] in rows_of(
+        text
+    )
+    assert ["offload", "600", "n/a", "n/a", "needed", "off"] in rows_of(text)

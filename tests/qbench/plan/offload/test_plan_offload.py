@@ -2,11 +2,15 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
 from qbench.cli.main import cli
+from qbench.measure.host.commit import code_version
+from qbench.measure.records.kept_kinds import PlacementCase, PlacementMetrics
+from qbench.measure.records.record import read_files
 from qbench.plan.offload import OffloadCase, measured_plan, plan_offload
 from qbench.plan.offload.costs import DiskRates
 from qbench.plan.offload.layer_times import LayerTimes
@@ -99,6 +103,16 @@ def test_the_command_prints_one_object():
     done = CliRunner().invoke(cli, arguments)
     found = json.loads(done.stdout)
     assert found["together"] == 2 and found["predicted_tok_s"] > 0 and found["measured_tok_s"] is None
+
+
+def test_a_plan_is_kept_as_a_record(tmp_path, monkeypatch):
+    monkeypatch.setattr("qbench.cli.keep_path.code_version", lambda: replace(code_version(), dirty=False))
+    file = tmp_path / "plans.jsonl"
+    arguments = ["plan", "rand:tiny", "--memory", "1GiB", "--ctx", "64", "--goal", "latency", "--keep", str(file)]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    (record,) = read_files([file])
+    assert isinstance(record.case, PlacementCase) and isinstance(record.metrics, PlacementMetrics)
+    assert record.case.memory_bytes == 1 << 30 and record.metrics.step.step_s > 0 and not record.metrics.rest
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@
 #   make test-interop  artifacts in other projects' code, and theirs here
 #   make fuzz          mutated files and requests, FUZZ_SECONDS of them; counts per target
 #   make asan          kernel tests with AddressSanitizer
+#   make fuzz-asan     model files that go through load and a forward pass, with AddressSanitizer; FUZZ_SECONDS of them
 #   make audit         known vulnerabilities of the versions in constraints.txt; needs a network
 #   make bench         benchmarks of the CPU kernels
 #   make docs          the documentation, in build/docs
@@ -32,7 +33,7 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 LOCK := $(if $(LOCKED),--constraint constraints.txt)
 NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
 
-.PHONY: demo audit fuzz test test-all planted-faults test-pretended lint fix gate docs test-gpu test-interop asan setup bench clean
+.PHONY: demo audit fuzz fuzz-asan test test-all planted-faults test-pretended lint fix gate docs test-gpu test-interop asan setup bench clean
 
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
@@ -198,10 +199,18 @@ fuzz: setup $(VENV)/.tested-with
 
 # The kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer in the extension. -S, and the packages by path:
 # an editable install would put the ordinary extension first.
+WITH_ASAN = LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=1024 \
+    PYTHONPATH=$(CURDIR)/build/asan:$(CURDIR)/tests:$$(cat build/asan/.packages)
+
 asan: $(VENV)/.tested-with build/asan/.installed
-	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
-	    ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/asan:$$(cat build/asan/.packages) \
-	    $(VENV)/bin/python -S -P -m pytest --timeout 0 tests/cpu_kernels tests/amx $(KEEPS_MEMORY) --ignore $(OTHER_CODE)
+	$(WITH_ASAN) $(VENV)/bin/python -S -P -m pytest --timeout 0 tests/cpu_kernels tests/amx $(KEEPS_MEMORY) --ignore $(OTHER_CODE)
+
+# All C++ of ours that a mutated model reaches: packing, dequantizing, products and attention. Readers of files are Python.
+fuzz-asan: $(VENV)/.tested-with build/asan/.installed
+	cd tests && $(subst build/asan/.packages,../build/asan/.packages,$(WITH_ASAN)) nice -n 10 ../$(VENV)/bin/python -S -P \
+	    -m fuzz.run --keep --seconds $(FUZZ_SECONDS) --cases $(FUZZ_CASES) --first $(FUZZ_FIRST) \
+	    $(or $(FUZZ),gguf safetensors config quantized-config gptq-config)
 
 build/asan/.installed: $(VENV)/.created pyproject.toml $(NATIVE) $(shell find qbench quant cpu_kernels gpu_kernels -name '*.py')
 	rm -rf build/asan

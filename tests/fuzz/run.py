@@ -31,7 +31,17 @@ def fuzz(name: str, seconds: float, most: int, first: int, keep: bool) -> tuple[
             progress.seek(0)
             progress.write(number.to_bytes(8, "little"))
             progress.flush()
-            command = [sys.executable, "-m", "fuzz.worker", name, number, max(1, int(left)), first + most - number]
+            flags = ("-S", "-P") if sys.flags.no_site else ()  # with AddressSanitizer, see Makefile
+            command = [
+                sys.executable,
+                *flags,
+                "-m",
+                "fuzz.worker",
+                name,
+                number,
+                max(1, int(left)),
+                first + most - number,
+            ]
             with subprocess.Popen([*map(str, command), progress.name], stdout=subprocess.PIPE, text=True) as worker:
                 output = watched(worker, Path(progress.name), left)
             at = int.from_bytes(Path(progress.name).read_bytes()[:8], "little")

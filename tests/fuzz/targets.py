@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import torch
 import yaml
 from fuzz.mutations import mutate_bytes, mutate_gguf, mutate_json, mutate_tree
@@ -19,6 +20,11 @@ from support.sample_records import make_record
 
 from qbench.run_options import RunOptions
 from qbench.runtime import Tokenizer, load_model
+from qbench.runtime.tiers.aligned import BUFFERED, padded
+from qbench.runtime.tiers.block_file import pack_header
+from qbench.runtime.tiers.block_store import BlockKey, BlockNote, CorruptBlock
+from qbench.runtime.tiers.disk_store import IDENTITY, SPACE_PREFIX, DiskStore
+from qbench.runtime.tiers.store_identity import StoreIdentity
 from qbench.sources import open_source
 from qbench.store import load_records
 from qbench.sweep.suite.load_suite import load_suite
@@ -224,6 +230,56 @@ class RecordsTarget(Target):
         return self.seeds()[0]
 
 
+class KVStoreTarget(Target):
+    """The file of a block of keys and values, or of the store's identity. A wrong block without an error is a fault."""
+
+    name = "kv-store"
+    identity = StoreIdentity("model", "kv-f16", "exact", "kernel-blocks-1", 16, 600)
+    key, note = BlockKey(b"r" * 16, b"d" * 16, 3), BlockNote(1234.5, 0.25)
+
+    def seeds(self) -> list[bytes]:
+        assert self._store.put(self.key, self._block, self.note)
+        return [Path(self._store.path_of(self.key)).read_bytes(), self.identity.to_text().encode()]
+
+    def mutate(self, rng: Random, seed: bytes) -> bytes:
+        return mutate_json(rng, seed) if seed.startswith(b"{") else mutate_bytes(rng, seed)
+
+    def run(self, raw: bytes) -> str:
+        store = self._store
+        if raw.startswith(b"{"):
+            other = store.folder / f"{SPACE_PREFIX}0-{'0' * 32}"
+            other.mkdir(exist_ok=True)
+            (other / IDENTITY).write_bytes(raw)
+            store = self._open()
+        path = Path(store.path_of(self.key))
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(self._file if raw.startswith(b"{") else raw)
+        found = np.zeros(self.identity.block_bytes, np.uint8)
+        try:
+            note = store.get(self.key, found)
+        except CorruptBlock as error:
+            assert not path.exists(), "a damaged block stays"
+            raise InputError(str(error)) from error
+        assert note == self.note and (found == self._block).all(), "another block than the one that was stored"
+        return ACCEPTED
+
+    def _open(self) -> DiskStore:
+        return DiskStore(self.folder / "store", self.identity, 1 << 20, read_mode=BUFFERED)
+
+    @cached_property
+    def _store(self) -> DiskStore:
+        return self._open()
+
+    @cached_property
+    def _block(self) -> np.ndarray:
+        return np.random.default_rng(0).integers(0, 256, self.identity.block_bytes, np.uint8)
+
+    @cached_property
+    def _file(self) -> bytes:
+        header = pack_header(self.identity.space, self.key, self._block, self.note)
+        return header + self._block.tobytes().ljust(padded(len(self._block)), b"\0")
+
+
 class HttpTarget(Target):
     """Bodies of the API, each to both of its paths. A status that it does not know, or another form, is a fault."""
 
@@ -275,7 +331,7 @@ TARGETS: dict[str, type[Target]] = {
     target.name: target
     for target in (
         GgufTarget, SafetensorsTarget, ConfigTarget, QuantizedConfigTarget, GptqConfigTarget, TokenizerTarget,
-        IndexTarget, RecipeTarget, SuiteTarget, RecordsTarget, HttpTarget,
+        IndexTarget, RecipeTarget, SuiteTarget, RecordsTarget, KVStoreTarget, HttpTarget,
     )
 }  # fmt: skip
 

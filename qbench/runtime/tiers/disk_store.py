@@ -29,6 +29,10 @@ IDENTITY = "identity.json"
 HIDDEN = "."  # names of files that are being written, and of folders that are being deleted, begin with it
 STALE_S = 600  # a file takes milliseconds to write; one that is older was left by a process that ended
 
+# File systems date files by a clock of their own, which may be ahead of the process's by a few milliseconds; servers of
+# network file systems by more.
+CLOCK_STEP_NS = 60 * 10**9
+
 # Blocks are evicted down to this share of the limit. A process looks at the folder again after it has written this
 # share of the limit, since others write, too: with two processes, 0.9 + 2 * 0.05 = 1.
 FULL_SHARE, SCAN_SHARE = 0.9, 0.05
@@ -159,7 +163,7 @@ class DiskStore(BlockStore):
             if space.name != self._name:
                 try:
                     differ = self.identity.differences((space / IDENTITY).read_text())
-                except OSError:
+                except (OSError, UnicodeDecodeError):
                     differ = ["version"]
                 if (text := ", ".join(differ)) not in seen:
                     seen.add(text)
@@ -172,7 +176,11 @@ class DiskStore(BlockStore):
             return []
 
     def _files(self) -> Iterator[tuple[int, int, int, str]]:
-        """Last use, number in the chain counted from its end, bytes and path of each block in the folder."""
+        """Last use, number in the chain counted from its end, bytes and path of each block in the folder.
+
+        A time to come is of a clock that has since been set back, so the block is older than those with a time.
+        """
+        now = time.time_ns()
         for space in self._spaces():
             for chain in _entries(str(space)):
                 if chain.name.startswith(HIDDEN) or not chain.is_dir():
@@ -182,7 +190,8 @@ class DiskStore(BlockStore):
                         status = block.stat()
                     except OSError:
                         continue
-                    yield status.st_mtime_ns, -_depth(block.name), status.st_size, block.path
+                    last_use = status.st_mtime_ns if status.st_mtime_ns <= now + CLOCK_STEP_NS else 0
+                    yield last_use, -_depth(block.name), status.st_size, block.path
 
     def _remove_stale(self) -> None:
         """Delete files of processes that ended while they wrote or deleted."""
@@ -194,7 +203,7 @@ class DiskStore(BlockStore):
                 elif entry.is_dir():
                     for file in _entries(entry.path):
                         try:
-                            if file.name.startswith(HIDDEN) and now - file.stat().st_mtime > STALE_S:
+                            if file.name.startswith(HIDDEN) and abs(now - file.stat().st_mtime) > STALE_S:
                                 os.unlink(file.path)
                         except OSError:
                             continue

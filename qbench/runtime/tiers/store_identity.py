@@ -37,5 +37,5 @@ class StoreIdentity:
         try:
             other = json.loads(text)
             return [name for name, value in asdict(self).items() if other[name] != value] or ["version"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return ["version"]

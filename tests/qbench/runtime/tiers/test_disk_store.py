@@ -405,3 +405,25 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+@pytest.mark.parametrize("jump_s", [-(10**8), 10**8], ids=["back", "forward"])
+def test_least_recently_used_goes_first_though_the_clock_jumps(tmp_path, monkeypatch, jump_s):
+    """Blocks 0 to 3 have the times of the clock before the jump; those that follow are of now."""
+    store = open_store(tmp_path, max_bytes=8 * file_bytes(BLOCK))
+    fill(store, 0, 1, 2, 3)
+    for path in blocks_of(tmp_path):
+        status = path.stat()
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns - jump_s * 10**9))
+    fill(store, 4, 5, 6, 7, 8)
+    assert {number for number in range(9) if got(store, number)} >= {5, 6, 7, 8}
+    assert sum(got(store, number) for number in range(4)) < 4
+
+
+def test_a_file_that_was_left_is_removed_though_the_clock_was_set_back(tmp_path):
+    fill(open_store(tmp_path), 1)
+    (left,) = blocks_of(tmp_path)
+    left = left.rename(left.with_name(".token-1"))
+    os.utime(left, (time.time() + 10**8,) * 2)
+    open_store(tmp_path)
+    assert not left.exists()

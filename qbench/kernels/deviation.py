@@ -31,7 +31,7 @@ class Deviation:
 
 
 def deviation(got: np.ndarray, expected: np.ndarray, bound: np.ndarray | float) -> Deviation:
-    """Of arrays of one shape; bound is one number, or one for each element."""
+    """Largest error of two arrays of one shape; bound is one number, or one per element."""
     if got.shape != expected.shape:
         return Deviation(float("inf"), float(np.max(bound, initial=0.0)))
     if got.size == 0:

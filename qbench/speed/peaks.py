@@ -22,7 +22,7 @@ def measure_bandwidth(threads: int, device: str = CPU) -> float:
 
 
 def last_cache_bytes(device: str = CPU) -> int:
-    """Of the cache before the memory; 0 where the system does not say."""
+    """Bytes of the cache before the memory; 0 if the system does not say."""
     if device == CUDA:
         import torch  # slow, and a processor's cache needs none of it
 

@@ -92,12 +92,12 @@ def write_best(
 
 def print_result(result: "SearchResult") -> None:
     """A row per candidate, then the choice with its reason."""
-    click.echo(f"{'recipe':<20} {'size':>10}  {'predicted':>10}  {'KLD':>10}  95 % interval")
+    click.echo(f"{'recipe':<20} {'size':>10} {'predicted':>10} {'KLD':>10}  mix / recipe, 95 % interval")
     for each in result.candidates:
-        low, high = each.kld.interval or (each.kld.value, each.kld.value)
-        size = readable_bytes(each.size_bytes)
-        click.echo(
-            f"{each.name:<20} {size:>10}  {each.predicted:>10.3e}  {each.kld.value:>10.3e}  {low:.3e} to {high:.3e}"
-        )
+        size, ratio = readable_bytes(each.size_bytes), each.ratio
+        said = "" if ratio is None else f"{ratio.value:.3f}"
+        if ratio is not None and ratio.interval is not None:
+            said += f" ({ratio.low:.3f} to {ratio.high:.3f})"
+        click.echo(f"{each.name:<20} {size:>10} {each.predicted:>10.3e} {each.kld.value:>10.3e}  {said}".rstrip())
     click.echo(f"{result.artifact}: {result.chosen}: {result.reason}")
     click.echo(f"{result.recipe_file}: the recipe; --recipe {result.recipe_file} makes the same file again")

@@ -1,7 +1,7 @@
 """KLD of finished candidates on held-out text, paired: the mix must be better than every fixed recipe it meets."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qbench.measure.metrics import Quality
 from qbench.progress import Progress
@@ -9,8 +9,9 @@ from qbench.quality.protocols.scoring import Scoring
 from qbench.quality.quality import Reference, measure_quality
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.statistics import Estimate, holm, kld_difference
-from qbench.statistics.estimate import ALPHA
+from qbench.statistics.estimate import ALPHA, Estimate
+from qbench.statistics.holm import holm
+from qbench.statistics.paired import kld_ratio
 from quant.json_data import JsonData
 from quant.models import ModelConfig
 from quant.present import present
@@ -24,21 +25,22 @@ class Measured(JsonData):
     name        of its recipe
     predicted   KLD, nats
     kld         mean KLD with its interval, nats
-    difference  KLD of the mix minus that of this candidate, paired; None for the mix
-    p_value     of no difference, corrected for the number of candidates
+    ratio       KLD of the mix over that of this candidate, paired; its p value is corrected for the number of
+                candidates; None for the mix
     """
 
     name: str
     size_bytes: int
     predicted: float
     kld: Estimate
-    difference: Estimate | None = None
-    p_value: float | None = None
+    ratio: Estimate | None = None
 
     @property
     def is_beaten(self) -> bool:
         """Whether the mix has the lower KLD, beyond the noise of the text."""
-        return self.difference is not None and self.difference.value < 0 and (self.p_value or 1.0) < ALPHA
+        if self.ratio is None or self.ratio.p_value is None:
+            return False
+        return self.ratio.value < 1 and self.ratio.p_value < ALPHA
 
 
 def measure_all(
@@ -64,12 +66,10 @@ def compare(qualities: Mapping[str, Quality], predicted: Mapping[str, tuple[int,
     """predicted: name -> size in bytes and predicted KLD. mix: the name of the searched candidate"""
     rivals = [name for name in qualities if name != mix]
     own = present(qualities[mix].blocks)
-    differences = {name: kld_difference(present(qualities[name].blocks), own) for name in rivals}
-    corrected = dict(zip(rivals, holm([differences[name].p_value for name in rivals]), strict=True))
-    return [
-        Measured(name, *predicted[name], _mean(quality), differences.get(name), corrected.get(name))
-        for name, quality in qualities.items()
-    ]
+    ratios = {name: kld_ratio(present(qualities[name].blocks), own) for name in rivals}
+    corrected = dict(zip(rivals, holm([ratios[name].p_value for name in rivals]), strict=True))
+    ratios = {name: replace(ratio, p_value=corrected[name]) for name, ratio in ratios.items()}
+    return [Measured(name, *predicted[name], _mean(quality), ratios.get(name)) for name, quality in qualities.items()]
 
 
 def _mean(quality: Quality) -> Estimate:

@@ -1,7 +1,7 @@
 """Two models on the same blocks of text: their common part cancels, so that small differences show."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -43,6 +43,16 @@ def kld_difference(blocks_a: Blocks, blocks_b: Blocks) -> Estimate:
     """Mean KL divergence of B minus that of A, nats, both from the same reference. raises InputError as above"""
     _require_pairs(blocks_a, blocks_b)
     return _mean_difference(blocks_a.kld, blocks_b.kld, blocks_a.tokens)
+
+
+def kld_ratio(blocks_a: Blocks, blocks_b: Blocks) -> Estimate:
+    """Mean KL divergence of B over that of A, both from the same reference; p_value is that of ratio 1.
+
+    raises   InputError as above, and ValueError if A does not diverge at all
+    """
+    _require_pairs(blocks_a, blocks_b)
+    ratio = block_mean(np.asarray(present(blocks_b.kld)), np.asarray(present(blocks_a.kld))).at_least(0.0)
+    return replace(ratio, p_value=kld_difference(blocks_a, blocks_b).p_value)
 
 
 @dataclass(frozen=True, slots=True)

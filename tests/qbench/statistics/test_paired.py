@@ -6,7 +6,7 @@ from support.blocks import blocks as block_document
 from support.close import assert_close
 
 from qbench.measure.metrics import Blocks
-from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
+from qbench.statistics.paired import kld_difference, kld_ratio, perplexity_ratio, same_top_difference
 from quant.errors import InputError
 
 
@@ -31,6 +31,21 @@ def test_differences_by_hand():
     b = blocks(tokens=[10, 30], kld=[1.5, 5.5], same_top=[8.0, 24.0])
     assert_close(kld_difference(a, b).value, 4 / 40)
     assert_close(same_top_difference(a, b).value, -4 / 40)
+
+
+def test_a_ratio_of_divergences_is_that_of_their_sums():
+    a = blocks(tokens=[10, 30], kld=[1.0, 3.0])
+    b = blocks(tokens=[10, 30], kld=[0.5, 1.5])
+    assert_close(kld_ratio(a, b).value, 0.5)
+    assert kld_ratio(a, b).p_value == kld_difference(a, b).p_value
+
+
+def test_a_ratio_of_divergences_knows_its_spread():
+    rng = np.random.default_rng(2)
+    tokens = np.full(24, 100)
+    hard = rng.lognormal(0, 1, 24)  # some text is harder, for either model
+    ratio = kld_ratio(blocks(tokens=tokens, kld=hard), blocks(tokens=tokens, kld=hard * rng.normal(0.5, 0.05, 24)))
+    assert 0.4 < ratio.low < 0.5 < ratio.high < 0.6 and ratio.p_value < 0.01
 
 
 def test_what_is_common_to_both_cancels():

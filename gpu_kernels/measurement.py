@@ -126,7 +126,7 @@ def _rates(row: dict, peaks: dict[str, float]) -> dict:
 
 
 def _ratio(theirs: list[float], ours: list[float]) -> dict:
-    """Of samples that were taken in turn."""
+    """The median ratio of samples that were taken in turn."""
     ratios = [one / other for one, other in zip(theirs, ours, strict=False)]
     return {"ours_times_as_fast": timing.median(ratios)} if ratios else {}
 

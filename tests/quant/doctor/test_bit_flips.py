@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
+from support.bit_flips import COLUMNS, FLIPS, FLOATS, SEED, SIGMA, is_found, num_found
 from support.damage import edit_gguf
 
-from quant.doctor.measure import measure
-from quant.doctor.tensor_checks import TENSOR_CHECKS
+from quant.artifacts import GGUFSource
+from quant.artifacts.tensor_hash import hash_tensor
 from quant.formats import get_format
 from quant.qtensor import QTensor
+from quant.verify import differences
 
-SEED, FLIPS, ROWS, COLUMNS, SIGMA = 20240217, 100, 128, 256, 0.02
-# format -> (uint of a float, lowest exponent bit, number of exponent bits)
-FLOATS = {"bf16": ("<u2", 7, 8), "f16": ("<u2", 10, 5), "f32": ("<u4", 23, 8)}
 # Exponent bits from the lowest on; at least this share of flips is found. A flip that only doubles or halves a weight
 # leaves a plausible weight, so that no check of values can find it: the manifest's hashes do.
 FOUND = {
@@ -21,26 +20,11 @@ FOUND = {
 }
 
 
-def flipped(fmt: str, bit: int, rng: np.random.Generator) -> QTensor:
-    dtype, first, _ = FLOATS[fmt]
-    weight = rng.normal(0, SIGMA, (ROWS, COLUMNS)).astype(np.float32)
-    qtensor = get_format(fmt).quantize(weight)
-    (name,) = qtensor.parts
-    words = np.ascontiguousarray(qtensor.parts[name]).view(dtype).copy()
-    words.reshape(-1)[rng.integers(words.size)] ^= words.dtype.type(1 << (first + bit))
-    return QTensor(fmt, qtensor.shape, {name: words.view(qtensor.parts[name].dtype)}, qtensor.shared)
-
-
-def is_found(qtensor: QTensor) -> bool:
-    measured = measure("model.layers.0.mlp.up_proj.weight", qtensor, None)
-    return any(find(measured) is not None for find in TENSOR_CHECKS.values())
-
-
 @pytest.mark.parametrize("fmt", FLOATS)
 def test_exponent_flips_that_change_a_weight_by_orders_of_magnitude_are_found(fmt):
     rng = np.random.default_rng(SEED)
     for bit, least in FOUND[fmt].items():
-        share = np.mean([is_found(flipped(fmt, bit, rng)) for _ in range(FLIPS)])
+        share = num_found(fmt, bit, rng) / FLIPS
         assert share >= least, f"bit {bit}: {share}"
 
 
@@ -78,3 +62,24 @@ def test_with_a_manifest_every_flip_is_found(copy_of, findings, fmt):
         path = copy_of(fmt)
         edit_gguf(path, "blk.1.ffn_up.weight", "u1", flip)
         assert ("hash", "model.layers.1.mlp.up_proj.weight") in findings(path)
+
+
+@pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "q5_1"])
+def test_verify_finds_the_flip_of_every_bit_of_a_block(made, copy_of, fmt):
+    path, whole = copy_of(fmt), GGUFSource(made(fmt))
+    for number in range(8 * get_format(fmt).block_bytes):
+
+        def flip(rows, number=number):
+            rows[1, number // 8] ^= np.uint8(1 << number % 8)
+
+        edit_gguf(path, "blk.1.ffn_up.weight", "u1", flip)
+        found = differences(GGUFSource(path), whole, "gguf") if number % 64 == 0 else changed(path, whole)
+        assert list(found) == [("model.layers.1.mlp.up_proj.weight", "its bytes differ")], number
+        edit_gguf(path, "blk.1.ffn_up.weight", "u1", flip)
+
+
+def changed(path, whole):
+    """As `differences`, of the one tensor."""
+    name = "model.layers.1.mlp.up_proj.weight"
+    if hash_tensor(GGUFSource(path).read(name)) != hash_tensor(whole.read(name)):
+        yield name, "its bytes differ"

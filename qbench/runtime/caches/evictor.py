@@ -1,6 +1,7 @@
 """`Evictor`: slots of the sequences of a cache, and the policy that says which of their tokens stay."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -43,6 +44,7 @@ class Evictor:
         self.expand: Sequence[Callable[[Tensor], tuple[Tensor, Tensor]]] = ()
         self.token_kinds = TokenKinds()
         self.peak_bytes = 0
+        self._mark: _Mark | None = None
         self._scales = [rule.scale for rule in rules]
         self._rotations = Rotations(config)
         self._rope_of = [int(config.rope_of(layer) is config.local_rope) for layer in range(config.num_layers)]
@@ -193,6 +195,28 @@ class Evictor:
         for table, forgotten in zip(self.tables, (seq_lens - wanted).tolist(), strict=True):
             table.held -= forgotten
 
+    def mark(self, seq_lens: np.ndarray) -> None:
+        """Remember everything that is held at seq_lens [B] tokens, so that `go_back` to them works later."""
+        self._mark = _Mark(
+            seq_lens.copy(), [memory.save() for memory in self.memories], [table.copy() for table in self.tables]
+        )
+
+    def go_back(self, seq_lens: np.ndarray, wanted: np.ndarray) -> None:
+        """`forget`, or everything that was held at the marked lengths."""
+        mark = self._mark
+        if mark is not None and (wanted == mark.seq_lens).all():
+            for memory, saved in zip(self.memories, mark.stored, strict=True):
+                memory.load(saved)
+            self.tables = [table.copy() for table in mark.tables]
+            return
+        self.forget(seq_lens, wanted)
+        if mark is not None and (wanted < mark.seq_lens).any():
+            self._mark = None  # other tokens may follow
+
+    def held_positions(self, layer: int) -> list[list[list[int]]]:
+        """Places in the text, ascending, of the tokens that each KV head of each sequence holds: [B][G][n]"""
+        return [[table.positions_of(layer, g) for g in range(table.holes.shape[1])] for table in self.tables]
+
     def _keys_values(self, layer: int, b: int, total: int) -> tuple[Tensor, Tensor]:
         memory = self.memories[layer]
         keys, values = memory.read(self.past_of(b, total))
@@ -204,6 +228,15 @@ class Evictor:
 
     def _rotation_of(self, layer: int) -> Callable[[int, int], tuple[Tensor, Tensor] | None]:
         return lambda start, end: self._rotations(start, end)[self._rope_of[layer]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Everything that a cache held."""
+
+    seq_lens: np.ndarray
+    stored: list[object]
+    tables: list[SlotTable]
 
 
 class _Reader(LayerReader):

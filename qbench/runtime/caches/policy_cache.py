@@ -1,7 +1,7 @@
 """`PolicyCache`: keys and values of the tokens that a policy keeps."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -57,7 +57,6 @@ class PolicyCache(KVCache):
         # In one call all layers attend by one rule, so that the first one's policy is everyone's.
         self._observe = self.evictor.policies[0].observes
         self._heads_per_kv = config.num_heads // self.evictor.num_groups
-        self._mark: _Mark | None = None
 
     @property
     def tables(self) -> list[SlotTable]:
@@ -79,7 +78,7 @@ class PolicyCache(KVCache):
 
     def held_positions(self, layer: int) -> list[list[list[int]]]:
         """Places in the text, ascending, of the tokens that each KV head of each sequence holds: [B][G][n]"""
-        return [[table.positions_of(layer, g) for g in range(table.holes.shape[1])] for table in self.tables]
+        return self.evictor.held_positions(layer)
 
     def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
         step = super().begin(tokens, num_valid)
@@ -219,29 +218,9 @@ class PolicyCache(KVCache):
     # ---- going back
 
     def mark(self) -> None:
-        self._mark = _Mark(
-            self.seq_lens.copy(),
-            [storage.save() for storage in self.memories],
-            [table.copy() for table in self.tables],
-        )
+        self.evictor.mark(self.seq_lens)
 
     def truncate(self, seq_len: int | np.ndarray) -> None:
         wanted = np.minimum(self.seq_lens, seq_len)
-        if self._mark is not None and (wanted == self._mark.seq_lens).all():
-            for storage, saved in zip(self.memories, self._mark.stored, strict=True):
-                storage.load(saved)
-            self.evictor.tables = [table.copy() for table in self._mark.tables]
-        else:
-            self.evictor.forget(self.seq_lens, wanted)
-            if self._mark is not None and (wanted < self._mark.seq_lens).any():
-                self._mark = None  # other tokens may follow
+        self.evictor.go_back(self.seq_lens, wanted)
         super().truncate(wanted)
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """Everything that a cache held."""
-
-    seq_lens: np.ndarray
-    stored: list[object]
-    tables: list[SlotTable]

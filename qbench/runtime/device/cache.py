@@ -6,28 +6,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpu_kernels.decode.pages import Pages, zero_pages
+from gpu_kernels.decode.pages import Attend, Pages, Rotation, attend_to, zero_pages
 from gpu_kernels.graphs import DecodeGraphs
 from qbench.runtime.caches.sequences import Sequences, check_seq_len
 from qbench.runtime.caches.step import Step
 from qbench.runtime.device.kv import page_dtype, page_scales
 from qbench.runtime.device.place import Place
+from qbench.runtime.device.storage import PAGE_SIZE, page_slots
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 
-PAGE_SIZE = 64  # tokens; a tile of attention reads one or two pages
 FORWARD_TOKENS = 16384  # of all sequences at once: fills any GPU, with activations that are small next to the weights
 
 
 class DeviceCache(Sequences):
     """Page p of sequence b is number p * B + b, so that all sequences grow by pages behind the last.
 
+    in_graph  whether decode steps may run from a graph
     graph  of a decode step over these very pages; None: not captured
     steps  decode steps since they were made
     """
 
     arithmetic = "bf16"
+    in_graph = True
 
     def __init__(self, config: ModelConfig, place: Place, batch: int, capacity: int, scheme: KVScheme | None) -> None:
         if batch < 1 or capacity < 1:
@@ -72,12 +74,17 @@ class DeviceCache(Sequences):
         cu_seqlens = np.concatenate(([0], np.cumsum(counts)))
         owner = np.repeat(np.arange(batch), counts)  # [N]
         position = np.arange(len(owner)) - cu_seqlens[owner] + self.seq_lens[owner]
-        slot = (position // PAGE_SIZE * batch + owner) * PAGE_SIZE + position % PAGE_SIZE
+        slot = page_slots(position, owner, batch)
         # In one copy: each costs the host more than the copying.
         sent = self.place.send(np.stack([step.tokens.reshape(-1).numpy(), position, slot]))
         seq_len = self.place.send((self.seq_lens + counts).astype(np.int32))
         named = dict(zip(("token", "position", "slot"), sent, strict=True))
         return named | {"block_table": self.block_table, "length": seq_len}, cu_seqlens
+
+    def attend(self, rotation: Rotation, rows: dict[str, Tensor], cu_seqlens: np.ndarray) -> Attend:
+        """Attention of gpu_kernels in a forward pass. rows and cu_seqlens as `rows` returns them"""
+        bounds = self.place.send(cu_seqlens.astype(np.int32))
+        return attend_to(self.pages, rotation, rows, bounds, int(np.diff(cu_seqlens).max()))
 
     @property
     def bytes_per_token(self) -> float:

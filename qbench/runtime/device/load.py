@@ -7,11 +7,11 @@ from gpu_kernels.decode.linears import DenseLinear, PackedLinear, Stack, named
 from gpu_kernels.decode.llama import Layer, Llama, LlamaShape
 from gpu_kernels.decode.pages import Rotation
 from qbench.attention_choice import IN_TORCH
-from qbench.cache_spec import DEFAULT_CACHE, CacheSpec
+from qbench.cache_spec import DEFAULT_CACHE, FULL, CacheSpec
 from qbench.runtime.attention.rope import inverse_frequencies, rotation
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.device.kv import page_dtype
-from qbench.runtime.device.model import DeviceModel
+from qbench.runtime.device.model import DeviceModel, check_device_cache
 from qbench.runtime.device.place import Place, place_of
 from qbench.runtime.device.weights import DeviceWeights
 from qbench.runtime.kernel_steps import has_attention_step, has_net_step
@@ -35,6 +35,7 @@ def load_device_model(
              architecture, a head or a KV format that the kernels do not have
     """
     place = place_of(device)
+    check_device_cache(spec or DEFAULT_CACHE, attention, place)
     config = ModelConfig.of(source)
     check_family(config, place)
     check_tensors(config, source.tensors)
@@ -91,7 +92,7 @@ class _Loader:
         held = str(page_dtype(kv, self.place)).removeprefix("torch.")
         if attention in IN_TORCH:
             model.kernels |= dict.fromkeys(("paged_prefill", "paged_decode"), attention)
-        is_eager = self.place.capture is not None or attention in IN_TORCH
+        is_eager = self.place.capture is not None or attention in IN_TORCH or spec.policy != FULL
         model.kernels |= {"keys_values": held, "decode": "eager" if is_eager else "cuda graph"}
         if self.place.torch_name == "cuda":
             torch.cuda.empty_cache()  # memory of packing

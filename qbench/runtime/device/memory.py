@@ -1,7 +1,9 @@
 """Memory that a model takes on a device, by part."""
 
-from qbench.runtime.device.cache import FORWARD_TOKENS, PAGE_SIZE
+from qbench.runtime.device.cache import FORWARD_TOKENS, DeviceCache
 from qbench.runtime.device.model import DeviceModel
+from qbench.runtime.device.policy_cache import slots_of_layers
+from qbench.runtime.device.storage import PAGE_SIZE
 from quant.source import Source
 
 
@@ -17,8 +19,16 @@ def predict_device_memory(model: DeviceModel, source: Source, context: int, batc
     widest = max(3 * config.ffn_size, 3 * config.q_size + 2 * config.kv_size)
     parts = {
         "resident_bytes": model.weight_bytes,
-        "kv_bytes": round(batch * -(-context // PAGE_SIZE) * PAGE_SIZE * model.new_cache(1, 1).bytes_per_token),
+        "kv_bytes": round(batch * _kv_bytes(model, context)),
         "workspace_bytes": element * (tokens * (widest + 3 * config.hidden_size) + batch * config.vocab_size),
     }
     weights = sum(info.size_bytes for info in source.tensors.values())
     return {"weights_bytes": weights, **parts, "total_bytes": sum(parts.values())}
+
+
+def _kv_bytes(model: DeviceModel, context: int) -> float:
+    """Pages of one sequence after a prompt of `context` tokens."""
+    per_token = DeviceCache(model.config, model.place, 1, 1, model.kv).bytes_per_token
+    slots = slots_of_layers(model.cache_spec.make_policy(), model.config, per_token, context)
+    pages = sum(-(-tokens // PAGE_SIZE) for tokens in slots)
+    return pages * PAGE_SIZE * per_token / len(slots)

@@ -1,6 +1,7 @@
 """The decoder on a device: passes by gpu_kernels, decode steps from a graph, logits back on the host."""
 
 from copy import copy
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -8,9 +9,9 @@ import torch
 from torch import Tensor
 
 from gpu_kernels.decode.llama import Llama, llama_head, llama_layers, llama_logits
-from gpu_kernels.decode.pages import Attend, attend_to, step_inputs
+from gpu_kernels.decode.pages import Attend, step_inputs
 from gpu_kernels.graphs import DecodeGraphs
-from qbench.attention_choice import IN_TORCH, check_attention
+from qbench.attention_choice import IN_TORCH, TRITON, check_attention
 from qbench.cache_spec import DYNAMIC, FULL, PAGED, CacheSpec
 from qbench.runtime.attention.in_torch import attend_by
 from qbench.runtime.caches.step import Step
@@ -18,6 +19,7 @@ from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.device.cache import DeviceCache
 from qbench.runtime.device.kv import page_dtype
 from qbench.runtime.device.place import Place
+from qbench.runtime.device.policy_cache import DevicePolicyCache, check_device_policy
 from qbench.runtime.device.torch_attention import attend_in_torch
 from quant.errors import InputError
 from quant.kv import KVScheme
@@ -52,20 +54,28 @@ class DeviceModel(DecoderModel[DeviceCache]):
         self.impls: dict[str, str] = {}
         self.kernels: dict[str, str] = {}
         self.weight_bytes = 0
-        self._check_cache(spec)
+        check_device_cache(spec, attention, place)
         page_dtype(kv, place)
 
     def new_cache(self, batch: int = 1, capacity: int = 256, *, spec: CacheSpec | None = None) -> DeviceCache:
-        self._check_cache(spec or self.cache_spec)
-        return DeviceCache(self.config, self.place, batch, capacity, self.kv)
+        spec = spec or self.cache_spec
+        check_device_cache(spec, self.attention, self.place)
+        if spec.policy == FULL:
+            cache = DeviceCache(self.config, self.place, batch, capacity, self.kv)
+        else:
+            cache = DevicePolicyCache(self.config, self.place, batch, self.kv, spec.make_policy())
+        if spec.prefill_chunk is not None:
+            cache.max_chunk_tokens = min(spec.prefill_chunk, cache.max_chunk_tokens or spec.prefill_chunk)
+        return cache
 
-    def _check_cache(self, spec: CacheSpec) -> None:
-        if spec.layout not in LAYOUTS or spec.policy != FULL:
-            known = " or ".join(LAYOUTS)
-            raise NotImplementedError(f"device {self.place.name}: got cache {spec}, expected {known} with policy full")
+    def following(self, policy: str) -> Self:
+        other = copy(self)
+        other.cache_spec = replace(self.cache_spec, policy=policy)
+        check_device_cache(other.cache_spec, self.attention, self.place)
+        return other
 
     def _uncached(self, tokens: Tensor) -> DeviceCache:
-        return self.new_cache(*tokens.shape)
+        return self.new_cache(*tokens.shape, spec=self.cache_spec.for_quality())
 
     @torch.inference_mode()
     def enqueue(self, tokens: Tensor, cache: DeviceCache) -> None:
@@ -90,14 +100,13 @@ class DeviceModel(DecoderModel[DeviceCache]):
         cache.reserve(step.end)
         is_decode = step.tokens.numel() == cache.batch
         rows, cu_seqlens = cache.rows(step)
-        if is_decode:
+        if is_decode and cache.in_graph:
             logits = self._decode(rows, cache)  # [B, V]
             return logits[:, None] if step.counts is None else logits[None]
         if self.attention in IN_TORCH:
             attend = self._attend_in_torch(cache, rows, cu_seqlens)
         else:
-            bounds, most = self.place.send(cu_seqlens.astype(np.int32)), int(np.diff(cu_seqlens).max())
-            attend = attend_to(cache.pages, self.llama.rotation, rows, bounds, most)
+            attend = cache.attend(self.llama.rotation, rows, cu_seqlens)
         both = llama_layers(self.llama, rows["token"], attend)  # [N, K] each
         shape = step.tokens.shape
         wanted = [step.wanted(present(each).unflatten(0, shape), last_only) for each in both]
@@ -130,3 +139,15 @@ class DeviceModel(DecoderModel[DeviceCache]):
 
             cache.graph = DecodeGraphs(step, inputs, buckets, **where)
         return llama_logits(self.llama, cache.pages, rows) if cache.graph is None else cache.graph(rows)
+
+
+def check_device_cache(spec: CacheSpec, attention: str | None, place: Place) -> None:
+    """raises InputError or NotImplementedError for a layout or a policy that has no code on a device"""
+    if spec.layout not in LAYOUTS:
+        known = " or ".join(LAYOUTS)
+        raise NotImplementedError(f"device {place.name}: got cache {spec}, expected {known}")
+    if spec.policy == FULL:
+        return
+    check_device_policy(spec.make_policy(), place)
+    if attention in IN_TORCH:
+        raise InputError(f"policy {spec.policy} needs attention {TRITON} on device {place.name}; got {attention}")

@@ -35,7 +35,7 @@ def attend_in_torch(
         sides = list(zip((pages.keys[layer], pages.values[layer]), pages.scales(layer), strict=True))
         outputs = []
         for b, (start, end) in enumerate(pairwise(cu_queries.tolist())):
-            k, v = (_read(held, rows["block_table"][b], lengths[b], scale, query.dtype) for held, scale in sides)
+            k, v = (read_side(held, rows["block_table"][b], lengths[b], scale, query.dtype) for held, scale in sides)
             out = attention(query[start:end].transpose(0, 1)[None], k, v, rules[layer])  # [1, H, t, D]
             outputs.append(out[0].transpose(0, 1))
         return torch.cat(outputs)
@@ -43,7 +43,7 @@ def attend_in_torch(
     return attend
 
 
-def _read(held: Tensor, table: Tensor, length: int, scale: Tensor | None, dtype: torch.dtype) -> Tensor:
+def read_side(held: Tensor, table: Tensor, length: int, scale: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Keys or values of one sequence [1, G, S, D], from pages [num_pages, page_size, G, D]."""
     page_size = held.shape[1]
     used = table[: -(-length // page_size)].long()

@@ -1,17 +1,14 @@
 """The device model against the CPU runtime's float32: prompts of unlike lengths, steps, and one from a graph."""
 
 from collections.abc import Callable
-from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.array_source import ArraySource
 from support.device_forward import facts, few_forwards, passes
-from support.interpreted import INTERPRETER_IS_BROKEN, interpreting_process
+from support.device_run import UNIT, Run
 from support.memory_source import MemorySource
 
 from quant.errors import InputError
@@ -33,7 +30,6 @@ SHAPE = {
 QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
 QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
 MISTRAL = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 4}
-UNIT = {"interpreter": 2**-12, "cuda": 2**-9}  # a rounding to float16 or bfloat16, of a number's size, as an rms
 
 LOUD = [7, 100]  # input features that a norm takes past LLM.int8()'s threshold
 GGUF, INTS = ("q8_0", "q4_k", "q6_k"), ("w4g128", "w4g128-asym", "w8", "w4g128 act-order")
@@ -83,35 +79,6 @@ def moved_codes(device: str) -> float:
 def moved_e4m3(device: str) -> float:
     """Codes of FP8 are 2**-4 to 2**-3 of their size apart, and move by so much, of keys and of values."""
     return 3 * (2 * roundings(device) / 3 / 2**-4) ** 0.5 * 2**-3
-
-
-needs_gpu = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU: interpreted only"),
-]
-
-
-@pytest.fixture(scope="module", params=["interpreter", pytest.param("cuda", marks=needs_gpu)])
-def run(request):
-    """(function, source) -> what the function gives of the source on the device, in a process that has it."""
-    if request.param == "cuda":
-        yield Run("cuda", None)
-        return
-    if INTERPRETER_IS_BROKEN:
-        pytest.skip("the interpreter of this Triton cannot loop with this NumPy")
-    with interpreting_process() as pool:
-        yield Run(request.param, pool)
-
-
-@dataclass(frozen=True)
-class Run:
-    device: str
-    pool: Executor | None
-
-    def __call__(self, function: Callable, source: ArraySource) -> Any:
-        if self.pool is None:
-            return function(source, self.device)
-        return self.pool.submit(function, source, self.device).result()
 
 
 def check(run: Run, function: Callable, source: ArraySource, bound: Callable[[str], float] = roundings) -> None:

@@ -1,0 +1,169 @@
+"""`DevicePolicyCache`: keys and values on a device of the tokens that a policy keeps."""
+
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from gpu_kernels.attention.paged import PagedCache
+from gpu_kernels.attention.paged_decode import Operands as PagedDecode
+from gpu_kernels.attention.paged_decode import paged_decode
+from gpu_kernels.attention.paged_prefill import Operands as PagedPrefill
+from gpu_kernels.attention.paged_prefill import paged_prefill
+from gpu_kernels.decode.pages import Attend, Rotation, write_new
+from qbench.policies import CachePolicy, Observe
+from qbench.policies.positions import SPARE
+from qbench.policies.retrieval import RetrievalPolicy
+from qbench.runtime.caches.evictor import Evictor
+from qbench.runtime.caches.places import OwnPages
+from qbench.runtime.caches.sequences import check_seq_len
+from qbench.runtime.caches.slot_table import SlotTable
+from qbench.runtime.caches.step import Step
+from qbench.runtime.device.cache import DeviceCache
+from qbench.runtime.device.place import Place
+from qbench.runtime.device.storage import DeviceStorage, page_slots
+from quant.errors import InputError
+from quant.kv import KVScheme
+from quant.models import ModelConfig
+
+
+class DevicePolicyCache(DeviceCache):
+    """The device attends and moves kept tokens, the host decides: attention weights are copied to it after each layer.
+
+    A layer evicts before the next layer runs, and has pages of its own, so that only one layer holds a whole prompt.
+    """
+
+    in_graph = False
+
+    def __init__(
+        self, config: ModelConfig, place: Place, batch: int, scheme: KVScheme | None, policy: CachePolicy
+    ) -> None:
+        super().__init__(config, place, batch, 1, scheme)
+        memories = [DeviceStorage(self.pages, layer, batch, place) for layer in range(config.num_layers)]
+        policy = policy.for_model(config.num_layers, sum(memory.bytes_per_token for memory in memories))
+        self.memories = memories
+        tables = [SlotTable(config.num_layers, config.num_kv_heads) for _ in range(batch)]
+        self.evictor = Evictor(config, OwnPages(memories, sys.maxsize, is_tight=True), policy, tables)
+        self._counts = np.zeros(batch, dtype=np.int64)
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bytes per token seen, which fall as the text grows."""
+        return self.size_bytes / max(1, self.batch * self.seq_len)
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.evictor.peak_bytes
+
+    @property
+    def num_held(self) -> np.ndarray:
+        """[layers, B] int64: tokens that are held"""
+        return np.stack([table.num_held for table in self.evictor.tables], axis=1)
+
+    def held_positions(self, layer: int) -> list[list[list[int]]]:
+        """Places in the text, ascending, of the tokens that each KV head of each sequence holds: [B][G][n]"""
+        return self.evictor.held_positions(layer)
+
+    def reserve(self, seq_len: int) -> None:
+        check_seq_len(seq_len, self.max_seq_len)
+
+    def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
+        step = super().begin(tokens, num_valid)
+        self._counts = np.full(self.batch, tokens.shape[1]) if step.counts is None else step.counts
+        rows = list(tokens) if step.counts is None else step.tokens[0].split(self._counts.tolist())
+        self.evictor.begin(rows, self.seq_lens, self._counts)
+        return step
+
+    def attend(self, rotation: Rotation, rows: dict[str, Tensor], cu_seqlens: np.ndarray) -> Attend:
+        bounds = self.place.send(cu_seqlens.astype(np.int32))
+
+        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            ends, holes = self.evictor.rooms(layer)
+            slots = self.place.send(self._slots(ends, holes))
+            turned = write_new(self.pages, rotation, rows | {"slot": slots}, layer, query, key, value)
+            cache = self.memories[layer].paged(self.place.send(ends.astype(np.int32)))
+            out, mass = self._attended(turned, cache, bounds, rotation, layer)
+            self._settle(layer, mass, ends, query, cu_seqlens)
+            return out
+
+        return attend
+
+    def _slots(self, ends: np.ndarray, holes: np.ndarray | None) -> np.ndarray:
+        """[T], or [T, G] if the only new token of each sequence takes another slot in each head"""
+        if holes is not None:
+            return page_slots(holes, np.arange(self.batch)[:, None], self.batch)
+        sequence = np.repeat(np.arange(self.batch), self._counts)
+        firsts = np.cumsum(self._counts) - self._counts
+        slots = np.arange(len(sequence)) - (firsts + self._counts - ends)[sequence]
+        return page_slots(slots, sequence, self.batch)
+
+    def _attended(
+        self, query: Tensor, cache: PagedCache, bounds: Tensor, rotation: Rotation, layer: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """Output [T, H, D], and the weights [B, G, S] that the policy observes."""
+        most = int(self._counts.max())
+        how = {
+            "window": rotation.windows[layer],
+            "softmax_scale": rotation.softmax_scale,
+            "mass_queries": _observed(self.evictor.policies[layer].observes, most),
+        }
+        if self.evictor.decodes:
+            out, _, mass = paged_decode(PagedDecode(query[:, None], cache, **how))
+            return out[:, 0], mass
+        out, _, mass = paged_prefill(PagedPrefill(query, cache, cu_queries=bounds, most_queries=most, **how))
+        return out, mass
+
+    def _settle(self, layer: int, mass: Tensor | None, ends: np.ndarray, query: Tensor, cu_seqlens: np.ndarray) -> None:
+        weights = None if mass is None else mass.cpu()
+        reads_queries = self.evictor.policies[layer].reads_queries
+        unrotated = query.float().cpu().transpose(0, 1)[None] if reads_queries else None  # [1, H, T, D]
+        for b in range(self.batch):
+            self.evictor.settle(
+                slice(layer, layer + 1),
+                b,
+                None if weights is None else weights[b : b + 1, :, : int(ends[b])],
+                None if unrotated is None else unrotated[:, :, cu_seqlens[b] : cu_seqlens[b + 1]],
+            )
+
+    def mark(self) -> None:
+        self.evictor.mark(self.seq_lens)
+
+    def truncate(self, seq_len: int | np.ndarray) -> None:
+        wanted = np.minimum(self.seq_lens, seq_len)
+        self.evictor.go_back(self.seq_lens, wanted)
+        super().truncate(wanted)
+
+
+def slots_of_layers(policy: CachePolicy, config: ModelConfig, bytes_per_token: float, context: int) -> list[int]:
+    """Tokens that each layer holds after a prompt of `context` tokens.
+
+    bytes_per_token  over all layers
+    """
+    policy, layers = policy.for_model(config.num_layers, bytes_per_token), range(config.num_layers)
+    if policy.position_only:
+        return [context for _ in layers]
+    windows = [config.attention_rule(layer).window for layer in layers]
+    # A layer with a window of its own keeps that window, and some tokens until it is cut.
+    return [
+        min(context, window + SPARE) if window else policy.slots(context, layer, len(layers))
+        for layer, window in zip(layers, windows, strict=True)
+    ]
+
+
+def check_device_policy(policy: CachePolicy, place: Place) -> None:
+    """raises InputError for a policy that has no code on a device"""
+    who = f"device {place.name}: policy {policy.name}"
+    if policy.needs_future:
+        raise InputError(f"{who} reads a text twice, which is done on the CPU alone; choose device cpu")
+    if policy.position_only or isinstance(policy, RetrievalPolicy):
+        raise InputError(f"{who} runs on the CPU alone; choose device cpu, or a policy that evicts by scores, as h2o")
+    if policy.observes is not None and policy.observes.each:
+        raise InputError(f"{who} reads the weights of each query, of which a device returns the sum; choose device cpu")
+    if policy.per_head_lengths:
+        raise InputError(f"{who} gives each head a length of its own, which is done on the CPU alone; choose snapkv")
+
+
+def _observed(observe: Observe | None, num_queries: int) -> int | None:
+    """Queries of a sequence whose weights count; None: the policy observes no query"""
+    return None if observe is None else min(observe.queries or num_queries, num_queries)

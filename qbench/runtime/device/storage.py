@@ -1,0 +1,110 @@
+"""`DeviceStorage`: keys and values of one layer in pages on a device."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpu_kernels.attention.paged import PagedCache
+from gpu_kernels.decode.pages import Pages
+from gpu_kernels.fused.compact import Operands as Compact
+from gpu_kernels.fused.compact import compact
+from qbench.policies import Observe
+from qbench.runtime.caches.kv_storage import Far, KVStorage
+from qbench.runtime.caches.past import Past
+from qbench.runtime.device.place import Place
+from qbench.runtime.device.torch_attention import read_side
+from quant.models import AttentionRule
+
+PAGE_SIZE = 64  # tokens; a tile of attention reads one or two pages
+ATTENDED = "keys and values that gpu_kernels write and attend to; expected a call of the cache"
+
+
+def page_slots(slots: np.ndarray, sequence: np.ndarray, batch: int) -> np.ndarray:
+    """Slots among all pages of the slots of sequences: page p of sequence b is number p * batch + b."""
+    return (slots // PAGE_SIZE * batch + sequence) * PAGE_SIZE + slots % PAGE_SIZE
+
+
+class DeviceStorage(KVStorage):
+    """A page of this memory is a sequence, whose pages on the device grow and shrink together with those of others.
+
+    pages   of all layers; those of `layer` are replaced when their number changes
+    """
+
+    def __init__(self, pages: Pages, layer: int, batch: int, place: Place) -> None:
+        self.pages, self.layer, self.num_pages, self.place = pages, layer, batch, place
+        self.bytes_per_token = sum(side[layer][0, 0].nbytes for side in self._sides)
+        self.block_table = self._table(self.num_device_pages)
+
+    @property
+    def _sides(self) -> tuple[list[Tensor], list[Tensor]]:
+        return self.pages.keys, self.pages.values
+
+    @property
+    def num_device_pages(self) -> int:
+        """Pages of each sequence"""
+        return len(self.pages.keys[self.layer]) // self.num_pages
+
+    @property
+    def page_size(self) -> int:
+        return self.num_device_pages * PAGE_SIZE
+
+    def _table(self, num_device_pages: int) -> Tensor:
+        """[B, P] int32"""
+        table = np.arange(num_device_pages * self.num_pages, dtype=np.int32).reshape(num_device_pages, self.num_pages)
+        return self.place.send(np.ascontiguousarray(table.T))
+
+    def paged(self, seq_lens: Tensor) -> PagedCache:
+        """seq_lens: [B] int32"""
+        keys, values = (side[self.layer] for side in self._sides)
+        where = {"block_table": self.block_table, "seq_lens": seq_lens}
+        return PagedCache(keys, values, *self.pages.scales(self.layer), **where)
+
+    def resize(self, page_size: int) -> None:
+        wanted, common = -(-page_size // PAGE_SIZE), self.num_device_pages
+        if wanted == common:
+            return
+        rows = min(wanted, common) * self.num_pages
+        for side in self._sides:
+            old = side[self.layer]
+            shape = (wanted * self.num_pages, *old.shape[1:-1], old.shape[-1] * old.itemsize)
+            new = torch.zeros(shape, dtype=torch.uint8, device=old.device).view(old.dtype)
+            new.view(torch.uint8)[:rows] = old.view(torch.uint8)[:rows]
+            side[self.layer] = new
+        self.block_table = self._table(wanted)
+
+    def compact(self, past: Past, keep: Tensor) -> None:
+        keys, values = (side[self.layer] for side in self._sides)
+        table = self.block_table[int(past.block_table[0, 0])][None]
+        where = self.place.send(keep.int().contiguous().numpy())
+        compact(Compact(keys, values, table, where))
+
+    def read(self, past: Past) -> tuple[Tensor, Tensor]:
+        table = self.block_table[int(past.block_table[0, 0])]
+        sides = zip(self._sides, self.pages.scales(self.layer), strict=True)
+        keys, values = (
+            read_side(side[self.layer], table, past.num_slots, scale, torch.float32).cpu() for side, scale in sides
+        )
+        return keys, values
+
+    def save_page(self, page: int) -> list[Tensor]:
+        return [side[self.layer].view(torch.uint8)[page :: self.num_pages].clone() for side in self._sides]
+
+    def load_page(self, page: int, saved: list[Tensor]) -> None:
+        for side, data in zip(self._sides, saved, strict=True):
+            side[self.layer].view(torch.uint8)[page :: self.num_pages] = data
+
+    def add_pages(self, num_pages: int) -> None:
+        raise NotImplementedError("pages of one sequence each, whose number is fixed")
+
+    def copy_page(self, source: int, target: int) -> None:
+        self.load_page(target, self.save_page(source))
+
+    def append(self, k: Tensor, v: Tensor, past: Past, slots: Tensor | None = None) -> None:
+        raise NotImplementedError(ATTENDED)
+
+    def attend(
+        self, q: Tensor, past: Past, rule: AttentionRule, observe: Observe | None = None, far: Far | None = None
+    ) -> tuple[Tensor, Tensor | Iterator[Tensor] | None]:
+        raise NotImplementedError(ATTENDED)

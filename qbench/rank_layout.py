@@ -22,10 +22,11 @@ LINKS = (AUTO, GLOO, SHM)
 
 @dataclass(frozen=True, slots=True)
 class RankLayout(JsonData):
-    """Every rank holds one lane of one stage: rank = stage * tp + lane.
+    """Every rank holds one lane of one stage: rank = stage * num_lanes + lane.
 
     tp    lanes: ranks that hold parts of the same layers
     pp    stages: ranks that hold different layers
+    ep    lanes that hold different routed experts of the same layers, and all else whole; not with tp
     cut   of the output and down projections. "sum": by input features; partial sums are added in float32 in the order
           of the ranks. "gather": by output rows; all values are those of one rank, bit for bit
     """
@@ -33,28 +34,36 @@ class RankLayout(JsonData):
     tp: int = 1
     pp: int = 1
     cut: str = SUM
+    ep: int = 1
 
     def __post_init__(self) -> None:
-        if self.tp < 1 or self.pp < 1:
-            raise InputError(f"got tp {self.tp} and pp {self.pp}, expected 1 or more of each")
+        if self.tp < 1 or self.pp < 1 or self.ep < 1:
+            raise InputError(f"got tp {self.tp}, pp {self.pp} and ep {self.ep}, expected 1 or more of each")
+        if self.tp > 1 and self.ep > 1:
+            raise InputError(f"tp {self.tp} does not combine with ep {self.ep} yet; use one of them, with --pp or not")
         if self.cut not in CUTS:
             raise InputError(f"cut {self.cut!r} is unknown; known: {', '.join(CUTS)}")
 
     @property
     def num_ranks(self) -> int:
-        return self.tp * self.pp
+        return self.num_lanes * self.pp
+
+    @property
+    def num_lanes(self) -> int:
+        return self.tp * self.ep
 
     def lane(self, rank: int) -> int:
-        return rank % self.tp
+        return rank % self.num_lanes
 
     def stage(self, rank: int) -> int:
-        return rank // self.tp
+        return rank // self.num_lanes
 
     def rank(self, stage: int, lane: int) -> int:
-        return stage * self.tp + lane
+        return stage * self.num_lanes + lane
 
     def __str__(self) -> str:
-        return f"tp {self.tp}, pp {self.pp}" + (f", cut {self.cut}" if self.tp > 1 else "")
+        lanes = f"ep {self.ep}" if self.ep > 1 else f"tp {self.tp}"
+        return f"{lanes}, pp {self.pp}" + (f", cut {self.cut}" if self.tp > 1 else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,7 @@ def check_world(layout: RankLayout) -> World:
         )
     if world.size != layout.num_ranks:
         raise InputError(
-            f"torchrun started {world.size} ranks, expected tp x pp = {layout.tp} x {layout.pp} = {layout.num_ranks}"
+            f"torchrun started {world.size} ranks, expected {'ep' if layout.ep > 1 else 'tp'} x pp = "
+            f"{layout.num_lanes} x {layout.pp} = {layout.num_ranks}"
         )
     return world

@@ -33,7 +33,7 @@ class RunOptions(JsonData):
     kv_disk    bytes of that disk; None: 10 GiB
     memory_bytes  limit of the process's memory; weights that do not fit are read from a file; None: no limit
     expert_placement  experts that stay within it, one of qbench.expert_placement.PLACEMENTS
-    tp, pp, cut   division of the model among ranks, as `RankLayout`; None: 1, 1 and "sum"
+    tp, pp, cut, ep  division of the model among ranks, as `RankLayout`; None: 1, 1, "sum" and 1
     """
 
     # Other checkouts, which the gate times, lack these.
@@ -48,6 +48,7 @@ class RunOptions(JsonData):
         "tp",
         "pp",
         "cut",
+        "ep",
     )
 
     recipe: str | None = None
@@ -67,6 +68,7 @@ class RunOptions(JsonData):
     tp: int | None = None
     pp: int | None = None
     cut: str | None = None
+    ep: int | None = None
 
     def __post_init__(self) -> None:
         check_compute(self.compute)
@@ -98,7 +100,7 @@ class RunOptions(JsonData):
 
     @property
     def layout(self) -> RankLayout:
-        return RankLayout(self.tp or 1, self.pp or 1, self.cut or SUM)
+        return RankLayout(self.tp or 1, self.pp or 1, self.cut or SUM, self.ep or 1)
 
     @property
     def cache_spec(self) -> CacheSpec:

@@ -41,25 +41,25 @@ COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the 
 @click.option("--compute", type=click.Choice(PRECISIONS), help="For models: precision of matmuls  [default: fast]")
 @threads_option
 @rank_options
-@click.option("--recipes", help="With --tp or --pp: recipes to compare, for example bf16,q4_0  [default: as stored]")
+@click.option("--recipes", help="For several ranks: recipes to compare, for example bf16,q4_0  [default: as stored]")
 @json_option
-def command(words, baseline, long, noise_floor, keep, as_json, tp, stages, cut, recipes, **how) -> int | None:
+def command(words, baseline, long, noise_floor, keep, as_json, tp, stages, cut, ep, recipes, **how) -> int | None:
     """Changes from A to B: better, same or worse, each with its interval.
 
     A and B are rows of records: a file or folder, alone or with conditions, as in results/quickstart:recipe=q4_k_m and
-    then, in the same place, :recipe=q4_0. Or they are two models, measured now on the same text. With --tp or --pp, A
-    is one model, and its logits on several ranks are compared with those on one.
+    then, in the same place, :recipe=q4_0. Or they are two models, measured now on the same text. With --tp, --pp or
+    --ep, A is one model, and its logits on several ranks are compared with those on one.
     """
-    options = RunOptions(compute=how["compute"] or FAST, threads=how["threads"], tp=tp, pp=stages, cut=cut)
+    options = RunOptions(compute=how["compute"] or FAST, threads=how["threads"], tp=tp, pp=stages, cut=cut, ep=ep)
     if options.layout.num_ranks > 1:
         given = ("reference", "protocols", "tasks", "limit")
         if len(words) > 1 or baseline or long or noise_floor or keep or any(how[name] for name in given):
             raise click.UsageError(
-                "--tp and --pp take one model, --recipes, --text, --windows, --compute and --threads"
+                "--tp, --pp and --ep take one model, --recipes, --text, --windows, --compute and --threads"
             )
         return compare_ranks(words[0], split(recipes), options, how["text"], how["windows"], as_json)
     if recipes or cut:
-        raise click.UsageError("--recipes and --cut are for several ranks: give --tp or --pp")
+        raise click.UsageError("--recipes and --cut are for several ranks: give --tp, --pp or --ep")
     from qbench.compare.measured import Measuring
     from qbench.compare.run import compare
 

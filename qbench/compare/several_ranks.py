@@ -75,7 +75,7 @@ def measure_distances(
 def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int | None) -> RankDistance:
     subject = open_subject(spec, options)
     several = subject.options
-    alone = replace(several, tp=None, pp=None, cut=None)
+    alone = replace(several, tp=None, pp=None, cut=None, ep=None)
     about = RankDistance(spec, options.recipe, options.layout, options.compute, REFUSED)
     try:
         parts = load_model(subject.source, several)
@@ -93,14 +93,14 @@ def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int
 
 
 def verdict(delta: AttentionDelta, floor: AttentionDelta, options: RunOptions) -> str:
-    """Stages and the gathering cut have to be equal; the summing cut, below the floor.
+    """Stages and the gathering cut have to be equal; the summing cut and divided experts, below the floor.
 
     With compute float32 the floor is 0, so it is the largest logit difference that another order of float32 sums makes.
     """
     if delta.max_logit == 0:
         return EQUAL
     layout = options.layout
-    if layout.tp == 1 or layout.cut == GATHER:
+    if layout.num_lanes == 1 or (layout.tp > 1 and layout.cut == GATHER):
         return NOT_EQUAL
     if options.compute == FLOAT32:
         return WITHIN if (delta.max_logit or np.inf) <= FLOAT32_DELTA else ABOVE

@@ -88,7 +88,7 @@ def rank_bench(
         weights, peaks = zip(*map(json.loads, about), strict=True)
         yield RankSpeed(
             facts=subject.facts(model.impls),
-            layout=BenchLayout(layout.tp, layout.pp, layout.cut),
+            layout=BenchLayout(layout.tp, layout.pp, layout.cut, layout.ep),
             link=ranks.link.name,
             sizes=case.sizes,
             figures=figures,

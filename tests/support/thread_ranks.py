@@ -58,7 +58,7 @@ class ThreadRanks(Ranks):
 def model_on(ranks: Ranks, source: Source, impl: str = "auto", path: str = "auto") -> RankModel:
     """The part of the model that this rank runs, with one thread."""
     layout = ranks.layout
-    options = RunOptions(threads=1, tp=layout.tp, pp=layout.pp, cut=layout.cut)
+    options = RunOptions(threads=1, tp=layout.tp, pp=layout.pp, cut=layout.cut, ep=layout.ep)
     return load_ranked(source, options, impl, path, ranks)
 
 

@@ -1,5 +1,6 @@
 """From a source to the part of the model that this rank holds."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from torch import Tensor
@@ -11,8 +12,10 @@ from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.layers.block import Block
 from qbench.runtime.layers.blocks import BlockBuilder
-from qbench.runtime.layers.feed_forward import KernelFeedForward
+from qbench.runtime.layers.feed_forward import FeedForward, KernelFeedForward
 from qbench.runtime.layers.fused import FusedLinears
+from qbench.runtime.layers.moe import ExpertFeedForward
+from qbench.runtime.parallel.experts import LaneExperts
 from qbench.runtime.parallel.linears import GatheredLinears, HeadLinears, LaneLinears, SummedLinears
 from qbench.runtime.parallel.model import RankModel
 from qbench.runtime.parallel.ranks import Ranks, joined_ranks
@@ -21,7 +24,7 @@ from qbench.runtime.parallel.traffic import Exchanges
 from qbench.runtime.token_kinds import token_kinds
 from quant.errors import InputError
 from quant.kv import KVScheme
-from quant.models import ModelConfig
+from quant.models import ModelConfig, MoeConfig
 from quant.qtensor import QTensor
 from quant.source import Source
 
@@ -87,7 +90,7 @@ def _kv_scheme(source: Source, config: ModelConfig, options: RunOptions) -> KVSc
 
 
 class RankBuilder(BlockBuilder):
-    """Builds layers from this rank's parts; the projections that end in the residual exchange values."""
+    """Builds layers from this rank's parts; projections and experts that end in the residual exchange values."""
 
     def __init__(self, config: ModelConfig, source: Source, shard: Shard, ranks: Ranks, impl: str) -> None:
         super().__init__(config, self._read, impl)
@@ -113,6 +116,23 @@ class RankBuilder(BlockBuilder):
         self.impls |= dict(zip([HEAD], linears.impl_names, strict=True))
         self.weight_bytes += linears.size_bytes
         return linears
+
+    def routed(
+        self,
+        moe: MoeConfig,
+        router: FusedLinears,
+        nets: Sequence[FeedForward],
+        shared: FeedForward | None,
+        choice_bias: Tensor | None,
+    ) -> ExpertFeedForward:
+        if self.shard.layout.ep == 1:
+            return super().routed(moe, router, nets, shared, choice_bias)
+        self.exchanges = self.exchanges.and_tokens([self.config.hidden_size])
+        first = self.shard.experts.start
+        return LaneExperts(moe, router, nets, shared, choice_bias, first=first, ranks=self.ranks)
+
+    def own_experts(self, moe: MoeConfig) -> range:
+        return self.shard.experts
 
     def _lane_linears(self, name: str, module: str) -> LaneLinears:
         bias: Tensor | None = self.vector(f"{name}.bias") if self._has(f"{name}.bias") else None

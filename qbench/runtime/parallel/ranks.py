@@ -98,7 +98,7 @@ class Ranks:
 
     def lanes(self) -> list[int]:
         """Ranks of this stage, in the order of their lanes."""
-        return [self.layout.rank(self.stage, lane) for lane in range(self.layout.tp)]
+        return [self.layout.rank(self.stage, lane) for lane in range(self.layout.num_lanes)]
 
     def gather(self, x: Tensor, widths: Sequence[int] | None = None) -> list[Tensor]:
         """x [..., K] of every lane of this stage, in their order. widths: K of each lane; None: all have that of x"""

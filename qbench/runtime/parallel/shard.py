@@ -35,6 +35,7 @@ class Shard:
     ranges    "heads", "kv_heads" (both as rows, head_dim each), "features" -> the range of every lane
     hidden    range of output rows of every lane, of the output and down projections under cut "gather"
     vocabulary  range of rows of every lane, of the output head
+    experts   routed experts of this rank in each of its layers
     """
 
     layout: RankLayout
@@ -43,10 +44,12 @@ class Shard:
     ranges: dict[str, list[slice]]
     hidden: list[slice]
     vocabulary: list[slice]
+    experts: range = range(0)
 
     @property
     def lane(self) -> int:
-        return self.layout.lane(self.rank)
+        """Number of this rank's part of each tensor."""
+        return 0 if self.layout.tp == 1 else self.layout.lane(self.rank)
 
     @property
     def is_first_stage(self) -> bool:
@@ -119,6 +122,7 @@ def make_shard(source: Source, config: ModelConfig, layout: RankLayout, rank: in
         )
     if layout.tp > 1:
         _check_heads(source, config, layout)
+    experts = _experts(source, config, layout, rank)
     layers = borders(config.num_layers, 1, layout.pp)[layout.stage(rank)]
     unit = 1 if layout.cut == GATHER else column_unit(source, COLUMNS_OF["features"])
     shard = Shard(
@@ -128,6 +132,7 @@ def make_shard(source: Source, config: ModelConfig, layout: RankLayout, rank: in
         {**_head_ranges(config, layout.tp), "features": borders(config.ffn_size, unit, layout.tp)},
         borders(config.hidden_size, 1, layout.tp),
         borders(config.vocab_size, 1, layout.tp),
+        experts,
     )
     if layout.tp > 1 and layout.cut != GATHER:
         _check_columns(source, config, layout, shard)
@@ -163,6 +168,21 @@ def _head_ranges(config: ModelConfig, tp: int) -> dict[str, list[slice]]:
     num_kv_heads = max(1, config.num_kv_heads // tp)
     firsts = [lane * config.num_kv_heads // tp for lane in range(tp)]
     return {"heads": heads, "kv_heads": [slice(first * dim, (first + num_kv_heads) * dim) for first in firsts]}
+
+
+def _experts(source: Source, config: ModelConfig, layout: RankLayout, rank: int) -> range:
+    """Routed experts of one rank. raises InputError for more lanes than experts, and for a model without any"""
+    num_experts = 0 if config.moe is None else config.moe.num_experts
+    if layout.ep == 1:
+        return range(num_experts)
+    if num_experts == 0:
+        raise InputError(f"--ep {layout.ep} divides experts, and {source.spec} has none; use --tp or --pp")
+    if layout.ep > num_experts:
+        raise InputError(
+            f"--ep {layout.ep} is more than the {num_experts} experts of {source.spec}; give at most that many"
+        )
+    own = borders(num_experts, 1, layout.ep)[layout.lane(rank)]
+    return range(own.start, own.stop)
 
 
 def _check_heads(source: Source, config: ModelConfig, layout: RankLayout) -> None:

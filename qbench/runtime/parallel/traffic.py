@@ -65,12 +65,12 @@ def expected_traffic(
 ) -> tuple[int, int]:
     """Bytes and messages that `rank` sends for the passes and tokens of `work`.
 
-    Each lane sends its values of an exchange to the tp - 1 others. Every stage but the last sends the hidden state of
+    Each lane sends its values of an exchange to all others. Every stage but the last sends the hidden state of
     each token to the next one; the last sends that of each wanted token to all others.
 
     exchanges  of the rank's stage
     """
-    others = layout.tp - 1
+    others = layout.num_lanes - 1
     values = others * (sum(exchanges.of_tokens) * work.num_tokens + sum(exchanges.of_wanted) * work.num_wanted)
     messages = others * (len(exchanges.of_tokens) + len(exchanges.of_wanted)) * work.num_passes
     later = layout.pp - 1

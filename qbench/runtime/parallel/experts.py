@@ -1,0 +1,61 @@
+"""The routed experts of a lane under --ep: all lanes route all tokens, and each computes those of its own experts."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from qbench.runtime.layers.feed_forward import FeedForward
+from qbench.runtime.layers.fused import FusedLinears
+from qbench.runtime.layers.moe import ExpertFeedForward
+from qbench.runtime.parallel.ranks import Ranks
+from quant.models import MoeConfig
+
+
+class LaneExperts(ExpertFeedForward):
+    """Experts add in ascending order within a lane; then the lanes add in their order, and the shared net comes last.
+
+    No token is dropped, however many choose the experts of one lane.
+
+    first    number of the first expert of this lane; `experts` are those that follow it
+    shared   whole on every lane
+    """
+
+    def __init__(
+        self,
+        config: MoeConfig,
+        router: FusedLinears,
+        experts: Sequence[FeedForward],
+        shared: FeedForward | None,
+        choice_bias: Tensor | None,
+        *,
+        first: int,
+        ranks: Ranks,
+    ) -> None:
+        super().__init__(config, router, experts, shared, choice_bias)
+        self.packed = None  # its sum goes past the other lanes
+        self.first, self.ranks = first, ranks
+        self._nets = [_as_one_call(net) for net in experts]
+        self._shared_net = None if shared is None else _as_one_call(shared)
+
+    @property
+    def step(self) -> None:
+        """None: the sum over the lanes is between the experts and the shared net."""
+        return None
+
+    def _one_by_one(self, rows: Tensor) -> Tensor:
+        y = torch.zeros_like(rows)
+        for expert, tokens, weights in self._own_routes(rows):
+            y.index_add_(0, tokens, self._nets[expert - self.first](rows[tokens]) * weights[:, None])
+        self.ranks.add(y.numpy())
+        if self._shared_net is not None:
+            y += self._shared_net(rows)
+        return y
+
+    def _own_routes(self, rows: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+        own = range(self.first, self.first + len(self._nets))
+        return (route for route in self.routes(rows) if route[0] in own)
+
+
+def _as_one_call(net: FeedForward) -> Callable[[Tensor], Tensor]:
+    return net.step or net

@@ -1,13 +1,13 @@
 """The options of every command that may calibrate, as one CalibrationOptions."""
 
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 
 import click
 
 from qbench.calibration.options import ARITHMETICS, MODELS, SAMPLES, SEQ_LEN, CalibrationOptions
 from qbench.cli.count_option import count_option
+from qbench.cli.option_group import with_options
 
 # parameter -> field of CalibrationOptions
 FIELDS = {
@@ -53,12 +53,4 @@ OPTIONS = (
 
 def calibration_options(command: Callable) -> Callable:
     """Adds the options; the command gets them as `calibration`, a CalibrationOptions."""
-
-    @wraps(command)
-    def wrapped(**values):
-        options = CalibrationOptions(**{field: values.pop(name) for name, field in FIELDS.items()})
-        return command(calibration=options, **values)
-
-    for option in reversed(OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
+    return with_options("calibration", CalibrationOptions, OPTIONS, command, FIELDS)

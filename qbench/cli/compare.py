@@ -14,6 +14,7 @@ from qbench.cli.progress import progress_bar
 from qbench.cli.rank_compare import compare_ranks
 from qbench.cli.rank_options import rank_options
 from qbench.compute import FAST, PRECISIONS
+from qbench.name_list import names_in
 from qbench.run_options import RunOptions
 
 COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the words say the same
@@ -57,7 +58,14 @@ def command(words, baseline, long, noise_floor, keep, as_json, tp, stages, cut, 
             raise click.UsageError(
                 "--tp, --pp and --ep take one model, --recipes, --text, --windows, --compute and --threads"
             )
-        return compare_ranks(words[0], split(recipes), options, how["text"], how["windows"], as_json)
+        return compare_ranks(
+            words[0],
+            names_in(recipes) if recipes is not None else (None,),
+            options,
+            how["text"],
+            how["windows"],
+            as_json,
+        )
     if recipes or cut:
         raise click.UsageError("--recipes and --cut are for several ranks: give --tp, --pp or --ep")
     from qbench.compare.measured import Measuring
@@ -67,10 +75,6 @@ def command(words, baseline, long, noise_floor, keep, as_json, tp, stages, cut, 
         found = compare(words, Measuring(**how), baseline=baseline, noise_floor=noise_floor, keep=keep, progress=update)
     print_warning(found.warning)
     (print_rows if as_json else print_tables)(found, long)
-
-
-def split(recipes: str | None) -> list[str | None]:
-    return [None] if recipes is None else [name.strip() for name in recipes.split(",")]
 
 
 def print_rows(found, long: bool) -> None:

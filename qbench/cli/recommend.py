@@ -13,6 +13,7 @@ from qbench.cli.memory_size import MEMORY_SIZE, enough
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes, threads_option
 from qbench.cli.progress import Update, progress_bar
 from qbench.measure.metrics import Metrics
+from qbench.name_list import names_in
 from qbench.sweep.suite.axes import DENSE, Point
 from quant.present import present
 
@@ -90,7 +91,7 @@ def figure(metrics: Metrics) -> str:
 
 
 def names(text: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+    return tuple(filter(None, names_in(text or "")))
 
 
 def print_answer(result: "Recommendation") -> None:

@@ -7,13 +7,14 @@ import click
 from qbench.cli.keep_path import require_clean_rows
 from qbench.cli.output import format_option
 from qbench.measure.records.record import keep_records
+from qbench.name_list import names_in
 
 FORMS = ("md", "csv", "json", "html")
 
 
 def names(_context, _option, text: str | None) -> list[str] | None:
     """ "a, b" -> ["a", "b"]"""
-    return [name.strip() for name in text.split(",")] if text else None
+    return list(names_in(text)) if text else None
 
 
 @click.command("report")

@@ -1,9 +1,9 @@
 """Collect the options of a command that say how the model runs."""
 
 from collections.abc import Callable
-from functools import wraps
-from typing import Any
+from functools import partial
 
+from qbench.cli.option_group import collected
 from qbench.run_options import RunOptions
 
 FIELDS = {
@@ -15,13 +15,4 @@ FIELDS = {
 
 def with_run_options(*names: str) -> Callable:
     """A decorator: the command gets these parameters as one keyword, `options`; write it below the click options."""
-
-    def decorator(command: Callable) -> Callable:
-        @wraps(command)
-        def wrapped(**values: Any) -> Any:
-            options = RunOptions(**{FIELDS.get(name, name): values.pop(name) for name in names})
-            return command(options=options, **values)
-
-        return wrapped
-
-    return decorator
+    return partial(collected, "options", RunOptions, {name: FIELDS.get(name, name) for name in names})

@@ -13,6 +13,7 @@ from qbench.cli.count_option import count_option
 from qbench.cli.option_group import with_options
 from qbench.cli.output import print_json, print_pairs
 from qbench.cli.progress import progress_bar
+from qbench.name_list import names_in
 from qbench.run_options import RunOptions
 
 
@@ -112,9 +113,13 @@ def eval_tasks(model: str, tasks: TaskOptions, options: RunOptions, as_json: boo
 
     if tasks.tasks == "list":
         return click.echo("\n".join(offline_names()))
-    names = tuple(name.strip() for name in (tasks.tasks or "").split(","))
     settings = TaskSettings(
-        names, tasks.limit, tasks.num_fewshot, tasks.include_path, tasks.metadata or {}, tasks.question
+        names_in(tasks.tasks or ""),
+        tasks.limit,
+        tasks.num_fewshot,
+        tasks.include_path,
+        tasks.metadata or {},
+        tasks.question,
     )
     with progress_bar(f"tasks of {model}") as update:
         result = evaluate_tasks(model, settings, options, cache=tasks.answers, progress=update).to_json()

@@ -7,6 +7,7 @@ from pathlib import Path
 from qbench.compute import FAST
 from qbench.measure.case import Case, QualityCase, TasksCase
 from qbench.measure.records.record import Record, make_record
+from qbench.name_list import names_in
 from qbench.progress import Progress
 from qbench.quality.evaluate import evaluate
 from qbench.quality.quality_settings import QualitySettings
@@ -55,7 +56,7 @@ class Measuring:
 
     @property
     def task_settings(self) -> TaskSettings:
-        return TaskSettings(tuple(name.strip() for name in (self.tasks or "").split(",")), self.limit)
+        return TaskSettings(names_in(self.tasks or ""), self.limit)
 
     def require_nothing(self, what: str) -> None:
         """raises InputError if anything is asked for, since `what` is measured already"""

@@ -62,12 +62,13 @@ def render_report(records: Records, form: str, columns: Sequence[str] | None = N
 
 def render_caches(records: Records) -> str:
     """One table of kinds of caches, models below each other. raises InputError if there are no rows of a sweep"""
-    return caches_markdown(_measured(records))
+    return caches_markdown(_measured(records, _launches(records)))
 
 
 def render_attention(records: Records) -> str:
     """Tables of attention implementations. raises InputError if no row of a sweep has chosen one"""
-    return _tables_of(attention_markdown, records, "has chosen its attention; run `qbench sweep suites/attention.yaml`")
+    absent = "has chosen its attention; run `qbench sweep suites/attention.yaml`"
+    return _tables_of(attention_markdown, records, absent, _launches(records))
 
 
 def render_policies(records: Records) -> str:
@@ -89,7 +90,7 @@ def render_interaction(records: Records) -> str:
 def _tables_of(
     markdown: Callable[[list[Record]], str], records: Records, absent: str, launches: KeptLaunches | None = None
 ) -> str:
-    """launches: those of the records if they are read already
+    """launches: None if the tables show no speeds
 
     raises   InputError, naming the records, if there is no table: no measured case `absent`
     """
@@ -100,12 +101,14 @@ def _tables_of(
 
 
 def _measured(records: Records, launches: KeptLaunches | None = None) -> list[Record]:
-    """The latest row of each case of a sweep that did not fail. raises InputError if no case was measured"""
+    """The latest row of each case of a sweep that did not fail, with the speeds of `launches`.
+
+    raises   InputError if no case was measured
+    """
     found = [row for row in latest_records(records, kinds=(None,)).values() if row.is_ok]
     if not found:
         raise InputError(f"{_names(records)}: no measured case of a sweep")
-    launches = _launches(records) if launches is None else launches
-    return [joined(row, launches) for row in found]
+    return found if launches is None else [joined(row, launches) for row in found]
 
 
 def _launches(records: Records) -> KeptLaunches:

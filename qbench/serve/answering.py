@@ -13,7 +13,7 @@ from qbench.runtime.engine import Event, Request
 from qbench.serve.answers import Answer, Choice
 from qbench.serve.bodies import SamplingFields
 from qbench.serve.engine_thread import EngineThread, RequestStream
-from qbench.serve.errors import Unavailable, error_body, status_of
+from qbench.serve.errors import Unavailable, body_of
 from qbench.serve.wire import Body, ErrorBody
 
 Result = TypeVar("Result")
@@ -106,8 +106,7 @@ async def server_sent(
                 if event.text or event.logprob is not None or event.finish_reason is not None:
                     yield line(shape.chunk(index, event))
         except Unavailable as error:
-            _, kind, code = status_of(error)
-            yield line(error_body(str(error), kind, code))
+            yield line(body_of(error))
             return
         if num_prompt_tokens is not None:
             yield line(shape.usage_chunk(choices, num_prompt_tokens))

@@ -56,7 +56,11 @@ def error_body(message: str, kind: str, code: str | None = None, param: str | No
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
+def body_of(error: Exception) -> ErrorBody:
+    _, kind, code = status_of(error)
+    return error_body(str(error), kind, code)
+
+
 def refusal(error: Exception) -> JSONResponse:
     """The answer to a request that is refused for this error."""
-    status, kind, code = status_of(error)
-    return JSONResponse(error_body(str(error), kind, code), status)
+    return JSONResponse(body_of(error), status_of(error)[0])

@@ -1,11 +1,11 @@
 """TimeLimit: no request takes longer than a given time."""
 
 import asyncio
-import json
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from qbench.serve.errors import Unavailable, error_body, refusal, status_of
+from qbench.serve.answering import line
+from qbench.serve.errors import Unavailable, body_of, refusal
 
 FAREWELL_S = 1.0  # until a client that does not read is left
 
@@ -41,6 +41,4 @@ class TimeLimit:
 
 async def end_stream(send: Send, error: Exception) -> None:
     """One more server-sent event, and the end."""
-    _, kind, code = status_of(error)
-    event = f"data: {json.dumps(error_body(str(error), kind, code))}\n\n".encode()
-    await send({"type": "http.response.body", "body": event, "more_body": False})
+    await send({"type": "http.response.body", "body": line(body_of(error)).encode(), "more_body": False})

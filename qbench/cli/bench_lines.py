@@ -6,9 +6,10 @@ from typing import Protocol
 
 from qbench.cli.output import readable_bytes
 from qbench.cli.prefill_lines import prefill_lines
-from qbench.measure.metrics import Energy, Facts, Metrics, Samples, SpeedFigures
+from qbench.measure.metrics import Facts, Metrics
 from qbench.measure.offload import Offload
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics, VersusRatio
+from qbench.measure.speed_figures import Energy, Samples, SpeedFigures
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.power import needed_samples
 from quant.present import present

@@ -58,14 +58,8 @@ def command(words, baseline, long, noise_floor, keep, as_json, tp, stages, cut, 
             raise click.UsageError(
                 "--tp, --pp and --ep take one model, --recipes, --text, --windows, --compute and --threads"
             )
-        return compare_ranks(
-            words[0],
-            names_in(recipes) if recipes is not None else (None,),
-            options,
-            how["text"],
-            how["windows"],
-            as_json,
-        )
+        several = (None,) if recipes is None else names_in(recipes)
+        return compare_ranks(words[0], several, options, how["text"], how["windows"], as_json)
     if recipes or cut:
         raise click.UsageError("--recipes and --cut are for several ranks: give --tp, --pp or --ep")
     from qbench.compare.measured import Measuring

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from qbench.cli.output import print_pairs, readable_bytes
 from qbench.cli.prefill_lines import prefill_lines
 from qbench.compute import FAST
-from qbench.measure.metrics import AttentionDelta, Facts, KLDBin, Metrics, NonFinite, Quality
+from qbench.measure.metrics import Facts, Metrics
+from qbench.measure.quality_figures import AttentionDelta, KLDBin, NonFinite, Quality
 from quant.present import present
 
 if TYPE_CHECKING:

@@ -113,13 +113,9 @@ def eval_tasks(model: str, tasks: TaskOptions, options: RunOptions, as_json: boo
 
     if tasks.tasks == "list":
         return click.echo("\n".join(offline_names()))
+    names = names_in(tasks.tasks or "")
     settings = TaskSettings(
-        names_in(tasks.tasks or ""),
-        tasks.limit,
-        tasks.num_fewshot,
-        tasks.include_path,
-        tasks.metadata or {},
-        tasks.question,
+        names, tasks.limit, tasks.num_fewshot, tasks.include_path, tasks.metadata or {}, tasks.question
     )
     with progress_bar(f"tasks of {model}") as update:
         result = evaluate_tasks(model, settings, options, cache=tasks.answers, progress=update).to_json()

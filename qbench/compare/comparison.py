@@ -6,7 +6,8 @@ from itertools import islice
 
 from qbench.compare.kept_launches import SPEEDS, KeptLaunches, row_of
 from qbench.compare.task_cells import task_cells
-from qbench.measure.metrics import Blocks, Metrics, ProtocolFacts, Quality
+from qbench.measure.metrics import Metrics
+from qbench.measure.quality_figures import Blocks, ProtocolFacts, Quality
 from qbench.measure.records.record import Record
 from qbench.statistics.cell import Cell, Floors, judge, why_untold, with_floors
 from qbench.statistics.estimate import Estimate

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from qbench.compare.table import Grid
-from qbench.measure.metrics import TaskResult
+from qbench.measure.quality_figures import TaskResult
 from qbench.measure.records.kinds import FloorCase, FloorMetrics, FloorVariant
 from qbench.measure.records.record import Record
 from quant.present import present

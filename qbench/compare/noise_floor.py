@@ -16,7 +16,7 @@ from torch import Tensor
 from qbench.calibration.open_subject import open_subject
 from qbench.compare.measured import Measuring
 from qbench.measure.host.machine import available_cores
-from qbench.measure.metrics import Quality
+from qbench.measure.quality_figures import Quality
 from qbench.measure.records.kinds import NOISE_FLOOR, FloorCase, FloorMetrics, FloorVariant
 from qbench.measure.records.record import Record, make_record
 from qbench.measure.subject import Subject, running_isa

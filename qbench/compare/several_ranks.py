@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qbench.calibration.open_subject import open_subject
 from qbench.compute import FLOAT32
-from qbench.measure.metrics import AttentionDelta
+from qbench.measure.quality_figures import AttentionDelta
 from qbench.progress import Progress
 from qbench.quality.attention_delta import DeltaSums
 from qbench.quality.evaluate import prepare, read_text

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from qbench.measure.metrics import TaskResult
+from qbench.measure.quality_figures import TaskResult
 from qbench.statistics.cell import Cell, Flips, why_untold
 from qbench.statistics.flips import accuracy_difference
 from qbench.statistics.protocols import differing

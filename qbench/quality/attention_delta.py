@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from qbench.attention_choice import TEXTBOOK, check_attention
-from qbench.measure.metrics import AttentionDelta
+from qbench.measure.quality_figures import AttentionDelta
 from qbench.quality.kld.kld import divergence
 from qbench.run_options import RunOptions
 from quant.errors import InputError

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qbench.measure.metrics import NonFinite
+from qbench.measure.quality_figures import NonFinite
 from qbench.quality.protocols.forward import batches
 from qbench.quality.protocols.scoring import Scoring
 from qbench.runtime.attention.rotations import Rotation

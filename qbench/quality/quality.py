@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.measure.metrics import KLDReference, Quality
+from qbench.measure.quality_figures import KLDReference, Quality
 from qbench.progress import Progress
 from qbench.quality.attention_delta import DeltaSums
 from qbench.quality.kld.kld import Divergence, concatenate, divergence

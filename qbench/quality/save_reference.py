@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from qbench.calibration.open_subject import open_subject
-from qbench.measure.metrics import Facts, Quality
+from qbench.measure.metrics import Facts
+from qbench.measure.quality_figures import Quality
 from qbench.progress import Progress
 from qbench.quality.evaluate import read_text, setting_of
 from qbench.quality.kld.reference_logits import KeptLogits, default_mode, kept_bytes, save_logits

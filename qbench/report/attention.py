@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from qbench.attention_choice import ATTENTIONS, TEXTBOOK
 from qbench.markdown_grid import markdown_grid
-from qbench.measure.metrics import Quality
+from qbench.measure.quality_figures import Quality
 from qbench.measure.records.record import Record
 from qbench.phrases import count
 from qbench.report.caches import MISSING, megabytes, speed

@@ -1,6 +1,5 @@
 """Tables of records of `qbench kernels` and `bench --vs`: kernels next to their peers, models next to llama.cpp."""
 
-from qbench.measure.metrics import Spread
 from qbench.measure.records.kept_kinds import (
     Contender,
     KernelCase,
@@ -10,6 +9,7 @@ from qbench.measure.records.kept_kinds import (
     VersusRatio,
 )
 from qbench.measure.records.record import Record
+from qbench.measure.speed_figures import Spread
 from qbench.phrases import ROOFLINE_LEGEND
 from qbench.report.ratios import RULE, judged_ratio, ratio_of_rounds
 from qbench.report.typed_rows import rows_of

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from qbench.measure.metrics import Quality
+from qbench.measure.quality_figures import Quality
 from qbench.progress import Progress
 from qbench.quality.protocols.scoring import Scoring
 from qbench.quality.quality import Reference, measure_quality

@@ -13,7 +13,8 @@ from qbench.measure.host.device_memory import peak_device_bytes, reset_peak_devi
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
 from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
-from qbench.measure.metrics import Facts, MachinePeaks, Memory, Metrics, Roofline, Speed, SpeedFigures
+from qbench.measure.metrics import Facts, Memory, Metrics
+from qbench.measure.speed_figures import MachinePeaks, Roofline, Speed, SpeedFigures
 from qbench.measure.subject import Subject
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions

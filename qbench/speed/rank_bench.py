@@ -9,7 +9,8 @@ import torch
 
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.memory import peak_rss_bytes
-from qbench.measure.metrics import Facts, SpeedFigures
+from qbench.measure.metrics import Facts
+from qbench.measure.speed_figures import SpeedFigures
 from qbench.progress import Progress
 from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions

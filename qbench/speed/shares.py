@@ -9,7 +9,7 @@ may halve from one second to the next, so that one figure for all rounds would d
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from qbench.measure.metrics import Roofline
+from qbench.measure.speed_figures import Roofline
 from qbench.speed.machine_peaks import CurrentPeaks
 from qbench.speed.roofline import Peaks, least_seconds
 from qbench.speed.rounds import PHASES, Rounds

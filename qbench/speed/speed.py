@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from qbench.measure.host.energy import NO_METER, Meter
-from qbench.measure.metrics import Samples, SpeedFigures, Spread
+from qbench.measure.speed_figures import Samples, SpeedFigures, Spread
 from qbench.progress import Progress
 from qbench.speed.interleaved import interleave
 from qbench.speed.median_interval import median_interval

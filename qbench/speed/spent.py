@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from qbench.measure.metrics import Energy
+from qbench.measure.speed_figures import Energy
 from qbench.speed.rounds import Rounds, Samples
 
 

@@ -14,9 +14,10 @@ from typing import ClassVar
 
 from qbench.measure.case import CalibrationCase, Case, QualityCase, SpeedWork
 from qbench.measure.host.commit import QUANTIZING, code_hash
-from qbench.measure.metrics import MachinePeaks, Metrics
+from qbench.measure.metrics import Metrics
 from qbench.measure.records.kinds import AGAIN
 from qbench.measure.records.record import Origin
+from qbench.measure.speed_figures import MachinePeaks
 from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.job import Job, MadeArtifact, MeasureJob, QuantizeJob, R, ReferenceJob, Work

@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from qbench.calibration.options import SAMPLES, CalibrationOptions
 from qbench.measure.case import CalibrationCase, QualityCase, TasksCase
-from qbench.measure.metrics import MachinePeaks, Metrics
+from qbench.measure.metrics import Metrics
+from qbench.measure.speed_figures import MachinePeaks
 from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 from quant.json_data import JsonData

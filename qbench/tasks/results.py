@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from qbench.compute import FAST
-from qbench.measure.metrics import TaskResult
+from qbench.measure.quality_figures import TaskResult
 from qbench.measure.records.migrate import protocol_identity
 from qbench.statistics.proportion import share_interval
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from qbench.compute import FAST
 from qbench.measure.host.commit import code_version
-from qbench.measure.metrics import TaskResult
+from qbench.measure.quality_figures import TaskResult
 from qbench.progress import Progress
 from qbench.tasks.catalogue import Loaded, load_tasks
 from qbench.tasks.quiet import quiet

@@ -10,7 +10,9 @@ from typing import ClassVar
 
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.clocks import check_clock
-from qbench.measure.metrics import Facts, Interval, SpeedFigures
+from qbench.measure.metrics import Facts
+from qbench.measure.quality_figures import Interval
+from qbench.measure.speed_figures import SpeedFigures
 from qbench.measure.subject import summarize_impls
 from qbench.path_names import path_at
 from qbench.progress import Progress

@@ -4,7 +4,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from qbench.measure.metrics import MachinePeaks
+from qbench.measure.speed_figures import MachinePeaks
 from qbench.quality.evaluate import evaluate
 from qbench.quality.quality_settings import QualitySettings
 from qbench.quality.save_reference import save_reference

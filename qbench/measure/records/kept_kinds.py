@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from qbench.measure.metrics import Facts, SpeedFigures, Spread
+from qbench.measure.metrics import Facts
+from qbench.measure.speed_figures import SpeedFigures, Spread
 from quant.json_data import JsonRow
 
 

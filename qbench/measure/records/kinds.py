@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from qbench.measure.case import Case, QualityCase
 from qbench.measure.launch import Launch
-from qbench.measure.metrics import Blocks, Facts, Metrics, Quality, TaskResult
+from qbench.measure.metrics import Facts, Metrics
+from qbench.measure.quality_figures import Blocks, Quality, TaskResult
 from qbench.measure.records.kept_kinds import (
     BreakevenCase,
     BreakevenMetrics,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from qbench.measure.metrics import KLDBin, Quality
+from qbench.measure.quality_figures import KLDBin, Quality
 from qbench.quality.kld.kld import Divergence
 from qbench.quality.protocols.scoring import Scoring
 from qbench.statistics.studentized import block_mean

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.measure.metrics import KLDReference
+from qbench.measure.quality_figures import KLDReference
 from qbench.progress import Progress
 from qbench.quality.kld.kld import Divergence, divergence
 from qbench.quality.kld.top_k import entries, keep, row_type, top_k_divergence

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from qbench.measure.metrics import Blocks
+from qbench.measure.quality_figures import Blocks
 from qbench.quality.protocols.scoring import Scoring
 
 

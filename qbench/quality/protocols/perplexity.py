@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.measure.metrics import Quality
+from qbench.measure.quality_figures import Quality
 from qbench.quality.protocols.scoring import Scoring
 from qbench.statistics.studentized import block_mean
 

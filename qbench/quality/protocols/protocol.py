@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from qbench.compute import FAST
-from qbench.measure.metrics import ProtocolFacts
+from qbench.measure.quality_figures import ProtocolFacts
 from qbench.measure.records.migrate import protocol_identity
 from qbench.measure.records.record import json_hash
 

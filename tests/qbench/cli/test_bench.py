@@ -8,7 +8,8 @@ from support.close import assert_close
 
 from qbench.cli.bench import how_long
 from qbench.cli.bench_lines import decided_by, energy_line, outliers_of, ratio_lines, readable
-from qbench.measure.metrics import Energy, Metrics, Samples, Speed
+from qbench.measure.metrics import Metrics
+from qbench.measure.speed_figures import Energy, Samples, Speed
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.power import needed_samples
 

@@ -11,7 +11,7 @@ from support.measured_records import blocks_of, measured_record
 from support.row_comparison import compare_rows
 from support.sample_records import SWEEP, write_records
 
-from qbench.measure.metrics import Blocks
+from qbench.measure.quality_figures import Blocks
 from qbench.report import write_page
 from qbench.report.pareto import pareto_front
 from qbench.statistics.estimate import Estimate

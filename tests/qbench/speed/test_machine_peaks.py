@@ -7,7 +7,7 @@ import pytest
 from support.measuring import benched
 
 from qbench.measure.host.memory import peak_rss_bytes
-from qbench.measure.metrics import Samples, SpeedFigures
+from qbench.measure.speed_figures import Samples, SpeedFigures
 from qbench.run_options import RunOptions
 from qbench.speed import bench as bench_module
 from qbench.speed import machine_peaks as peaks_module

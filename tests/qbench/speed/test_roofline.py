@@ -8,7 +8,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 
-from qbench.measure.metrics import Roofline
+from qbench.measure.speed_figures import Roofline
 from qbench.runtime import load_model
 from qbench.speed.machine_peaks import CurrentPeaks
 from qbench.speed.roofline import (

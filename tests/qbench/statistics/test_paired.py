@@ -5,7 +5,7 @@ import pytest
 from support.blocks import blocks as block_document
 from support.close import assert_close
 
-from qbench.measure.metrics import Blocks
+from qbench.measure.quality_figures import Blocks
 from qbench.statistics.paired import kld_difference, kld_ratio, perplexity_ratio, same_top_difference
 from quant.errors import InputError
 

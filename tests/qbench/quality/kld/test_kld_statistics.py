@@ -9,7 +9,7 @@ from scipy import stats
 from support.close import assert_close
 from support.perplexity import plan_of
 
-from qbench.measure.metrics import Quality
+from qbench.measure.quality_figures import Quality
 from qbench.quality.kld.kld import Divergence
 from qbench.quality.kld.kld_statistics import with_divergence
 from qbench.quality.kld.llama_statistics import llama_statistics

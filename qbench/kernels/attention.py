@@ -35,7 +35,7 @@ INTEGER_FORMATS = {"int8": "given", "int4": "given"}
 # format -> KV format of quant.kv, and the largest code
 RESIDUAL_FORMATS, RESIDUAL_LEVELS = {"kivi4": "kv-kivi-4", "kivi2": "kv-kivi-2"}, {"kivi4": 15, "kivi2": 3}
 FLOAT8 = ("e4m3", "e5m2")
-# What a kernel makes of q before it multiplies
+# Rounding of q in a kernel before it multiplies
 ROUND_QUERIES = {"fp32": lambda q, factor: q, "int16": round_queries_ref, "bf16": bf16_queries_ref}
 NOT_BF16 = frozenset({"scalar", "avx2", "avx512", "avx512_vnni", "amx"})  # read float8 as floats
 RESIDUAL_SHAPES = ((3, 1, 1, 400), (6, 2, 7, 1100))  # whose queries see the same tokens encoded
@@ -172,7 +172,7 @@ class Call:
     arithmetic  as cpu_kernels.attention.multiplies_in names it
     window      tokens that a query sees; 0: all before it
     num_sinks   first tokens that it sees, too, as -q meets their keys
-    varlen      (queries, tokens) of each of several sequences, which begin alike; none: all queries are of one
+    varlen      (queries, tokens) of each of several sequences, which share a prefix; (): all queries are of one
     """
 
     format: str

@@ -15,11 +15,11 @@ from qbench.kernels.linear_benchmarks import COLD_BYTES, COMPUTE_BOUND_TOKENS
 from qbench.kernels.peers.ggml_attention import GgmlAttention
 
 SCALES = FORMATS | INTEGER_FORMATS | dict.fromkeys(RESIDUAL_FORMATS, "given")
-# The largest error of values over the largest value, 4: what float8 rounds by; half a step of 3 from -4 to 4
+# The largest error of values over the largest value, 4: the rounding of float8; half of one of the 3 steps from -4 to 4
 ROUNDING, ROUNDINGS = 2.0**-3, {"kivi2": 1 / 3}
 SHAPES = ((32, 8, 64), (32, 8, 128))  # query heads, kv heads, head_dim: a 1B and an 8B Llama
-DEPTH = 4096  # tokens that a decoded one sees
-# What llama.cpp keeps keys and values in, of as many bits.
+DEPTH = 4096  # tokens that a decoded token sees
+# llama.cpp's KV formats with as many bits.
 GGML_KV = {"f16": "f16", "int8": "q8_0", "int4": "q4_0"}
 # q over the key that it is made of: that key's score is 4 * |k|**2 / sqrt(D), about 32, and others' deviate by 4, which
 # among 4096 sum to less than e**17: its weight is then 1 for all that is compared.

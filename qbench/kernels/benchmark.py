@@ -1,4 +1,4 @@
-"""What is timed: a kernel at the shape of a real model, and the others that do the same."""
+"""A benchmark: a kernel at the shape of a real model, and other libraries that do the same."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ class Absent(Exception):
 
 
 class Contender(Protocol):
-    how: str  # which code of it runs, as far as it tells
+    how: str  # which code of it runs, as far as it reports that
 
     def run(self) -> float | None:
         """Every call of the benchmark, one after the other. Its seconds, where another process ran and timed them."""
         ...
 
     def output(self) -> np.ndarray:
-        """What the last call of a run gave."""
+        """The output of the last call of a run."""
         ...
 
 
@@ -47,12 +47,12 @@ class Benchmark:
 
     op           the name of its table of implementations
     shape        as people read it: "2048x8192" (N x K)
-    tokens       M; None where a weight alone goes in
-    contenders   name -> what makes it; raises Absent. OURS is among them
+    tokens       M; None if a weight is the only input
+    contenders   name -> function that makes it; raises Absent. OURS is among them
     calls        equal calls in a run: as many different weights as do not fit into the caches
     moved_bytes  of one call, from memory: the weight as packed, inputs and outputs once
-    operations   of one call; a multiply and an add are two. None: of a search, which nobody counts
-    arithmetic   what the operations are counted against: int8, bf16, fp32
+    operations   of one call; a multiply and an add are two. None: a search, whose operations are not counted
+    arithmetic   the peak that the operations are compared with: int8, bf16, fp32
     check        output -> how far from the truth
     own_checks   the same for contenders that round weights otherwise
     """

@@ -1,4 +1,4 @@
-"""Scores of blocks by which queries choose what they read."""
+"""Scores of blocks by which queries choose the blocks that they read."""
 
 from collections.abc import Iterator
 

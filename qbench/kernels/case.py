@@ -1,4 +1,4 @@
-"""What one kernel is: the inputs that try it, the oracle that judges it."""
+"""One kernel: the inputs that try it, and the oracle that judges it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from qbench.kernels.deviation import Deviation
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One call of a kernel on inputs of one shape, and the judgement of what comes out.
+    """One call of a kernel on inputs of one shape, and the judgement of its output.
 
     run      instruction set -> result, and the name of the implementation that says it ran (None: it does not say)
     check    result -> how far it is from the oracle's
@@ -28,8 +28,8 @@ class Kernel:
     """An op under test, in all instruction sets that cpu_kernels.op_table() has for it.
 
     op        as the table names it
-    problems  inputs of odd shapes: 1, 3, 63, 131 and what the op cuts its work into, one less and one more
-    runs_as   the op of the table whose implementations it runs, where it has none of its own
+    problems  inputs of odd shapes: 1, 3, 63, 131 and the op's tile sizes, one less and one more
+    runs_as   the op of the table whose implementations it runs, if it has no own ones
     """
 
     op: str

@@ -1,4 +1,6 @@
-"""Encoders and decoders of block formats, beside libggml's: what quantizing a model and opening one to floats take."""
+"""Encoders and decoders of block formats, next to libggml's: the costs of quantizing a model and of decoding one to
+floats.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,7 +19,7 @@ from quant.present import present
 ENCODE, DECODE = "encode_", "decode_"  # before the format, in the names of ops
 ROW_SIZE, ENCODED_ROWS = 2048, 2048  # of a linear of a 1B Llama
 DECODED_ROWS = COLD_BYTES // (4 * ROW_SIZE)  # decoders are bound by memory, so no cache may keep the floats
-DISTINCT_ROWS = 64  # the rest repeats them, which no kernel can tell
+DISTINCT_ROWS = 64  # the rest repeats them, which no kernel can notice
 CHECKED_BLOCKS = 64  # that the codec in NumPy, some hundred times as slow, encodes too
 SEED = 17
 
@@ -85,9 +87,9 @@ def codec_benchmarks(op: str, threads: int) -> Iterator[Benchmark]:
 
 
 def check_encoded(name: str, weights: np.ndarray, data: np.ndarray) -> Deviation:
-    """The squared error of the first blocks beside that of the NumPy codec's, and the last rows as the first ones.
+    """The squared error of the first blocks against the NumPy codec's; the last rows must equal the first ones.
 
-    Other searches may lose half as much again (libggml's Q2_K: a third); what is wrong loses the weights themselves.
+    Other searches may lose half as much again (libggml's Q2_K: a third); a wrong result loses the weights themselves.
     """
     fmt = block_format(name)
     if data.shape != (len(weights), fmt.block_bytes):
@@ -104,7 +106,7 @@ def check_encoded(name: str, weights: np.ndarray, data: np.ndarray) -> Deviation
 
 
 def check_decoded(name: str, data: np.ndarray, weights: np.ndarray) -> Deviation:
-    """The distinct rows beside the NumPy codec's, and all others as those."""
+    """The distinct rows against the NumPy codec's; all others must equal them."""
     repeats = DISTINCT_ROWS * ROW_SIZE // get_format(name).block_size
     if not (weights.reshape(-1, repeats, weights.shape[1]) == weights[:repeats]).all():
         return Deviation(float("inf"), 0.0)

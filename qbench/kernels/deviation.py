@@ -1,4 +1,4 @@
-"""How far a kernel's result is from its oracle's, beside how far rounding may take it."""
+"""Distance of a kernel's result from its oracle's, and the distance that rounding may cause."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,12 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """The element that comes closest to its bound, or lies furthest beyond.
+    """The element that comes closest to its bound, or exceeds it most.
 
-    error    |got - expected| there; infinity where the shape differs, or where NaN or infinity is out of place
-    bound    what rounding may add there; 0: the results are equal
-    loosest  the largest bound of all elements, over the root mean square of what is expected: what else may be wrong
+    error    |got - expected| there; infinity if the shape differs, or if NaN or infinity is out of place
+    bound    largest error by rounding there; 0: the results are equal
+    loosest  the largest bound of all elements, over the root mean square of the expected values: errors below it go
+             unseen
     """
 
     error: float
@@ -50,7 +51,7 @@ def deviation(got: np.ndarray, expected: np.ndarray, bound: np.ndarray | float) 
 
 
 def looseness(expected: np.ndarray, bound: np.ndarray) -> float:
-    """Of what is finite; 0 where that is zeros, which a bound cannot be held against."""
+    """Looseness over finite elements; 0 if those are zeros, since a bound has no ratio to zero."""
     finite = np.isfinite(expected)
     size = np.sqrt(np.square(expected[finite]).mean()) if finite.any() else 0.0
     return float(bound.max(initial=0.0, where=finite) / size) if size > 0 else 0.0

@@ -63,7 +63,7 @@ def feed_forward_problems() -> Iterator[Problem]:
 
 
 def feed_forward(net: tuple, norm: np.ndarray, x: np.ndarray, isa: str) -> tuple[np.ndarray, str]:
-    """[2, M, K]: the one call, and the chain, which tells what ran; both choose alike"""
+    """[2, M, K]: the one call, and the chain, which names the code that ran; both choose the same"""
     gate, up, down = net
     gate_up, last = LinearGroup([gate, up], [None, None]), LinearGroup([down], [None])
     with at_most(isa):
@@ -78,7 +78,7 @@ def attention_problems() -> Iterator[Problem]:
     rng = np.random.default_rng(SEED + 1)
     q_size, kv_size = NUM_HEADS * HEAD_DIM, NUM_KV_HEADS * HEAD_DIM
     linears = [packed(FORMAT, size, HIDDEN, rng) for size in (q_size, kv_size, kv_size)]
-    linears.append(packed("q8_0", HIDDEN, q_size, rng))  # rows of 384 are none of super-blocks
+    linears.append(packed("q8_0", HIDDEN, q_size, rng))  # rows of 384 cannot be cut into super-blocks
     for num_tokens in TOKENS:
         x = rng.standard_normal((num_tokens, HIDDEN)).astype(np.float32)
         run = partial(attention_step, linears, x)
@@ -86,7 +86,7 @@ def attention_problems() -> Iterator[Problem]:
 
 
 def attention_step(linears: list[PackedLinear], x: np.ndarray, isa: str) -> tuple[np.ndarray, str]:
-    """[2, M, K]: the one call, and the chain, which tells what ran; both choose alike"""
+    """[2, M, K]: the one call, and the chain, which names the code that ran; both choose the same"""
     num_tokens, table = len(x), np.zeros((1, 1), np.int32)
     ends = np.array([num_tokens])
     angles = np.outer(np.arange(num_tokens), 0.3 ** np.arange(HEAD_DIM // 2))

@@ -55,7 +55,9 @@ def round_problem(hessian: np.ndarray, weight: np.ndarray) -> Problem:
         return feedback.round(size, grid, offset, -128, 127), feedback.last_isa
 
     def check(q: np.ndarray) -> Deviation:
-        """How much further than half a step a code is from the float64 target: float32 may not tell which is nearer."""
+        """How much further than half of one step each code is from the float64 target: float32 may not see which is
+        nearer.
+        """
         rounded, coefficients = (STEP * q + OFFSET).astype(np.float32), coefficients_ref(hessian)
         targets = np.stack([targets_ref(weight, rounded[:, :c], coefficients) for c in range(size)], axis=1)
         half_step = float(STEP) / 2
@@ -76,7 +78,7 @@ def search_problem(weight: np.ndarray) -> Problem:
         return gptq_search_grid(weight, cost, scale, lowest, 15, isa=isa), None
 
     def check(best: np.ndarray) -> Deviation:
-        """The error of the grid that was chosen beside the least of all, which float32 may not tell apart."""
+        """The error of the chosen grid against the least of all; float32 may not distinguish the two."""
         steps = weight / scale.astype(np.float64)[:, :, None]  # [trials, N, K]
         nearest = np.clip(np.rint(steps), lowest[:, :, None], lowest[:, :, None] + 15) * scale[:, :, None]
         errors = np.square(weight - nearest) @ cost.astype(np.float64)  # [trials, N]

@@ -1,4 +1,4 @@
-"""GPTQ's costly steps on a linear of a 1B Llama, beside torch's: the Hessian, its factor, the feedback of errors."""
+"""GPTQ's costly steps on a linear of a 1B Llama, next to torch's: the Hessian, its factor, the feedback of errors."""
 
 from collections.abc import Callable
 from functools import partial
@@ -168,9 +168,9 @@ def check_factor(given: Inputs, diagonal: np.ndarray) -> Deviation:
 
 
 def check_feedback(given: Inputs, codes: np.ndarray) -> Deviation:
-    """How much further than half a step a code is from what float64 would round there, after the codes before it.
+    """How much further than half of one step each code is from float64's value there, after the codes before it.
 
-    K products of errors and coefficients are summed in float32; the grid's end clips what lies beyond it.
+    K products of errors and coefficients are summed in float32; the grid's end clips values beyond it.
     """
     coefficients = coefficients_ref(given.hessian)
     feedback = np.triu(coefficients, 1)

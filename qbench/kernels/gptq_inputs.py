@@ -1,4 +1,4 @@
-"""What the benchmarks of GPTQ's steps compute on, ours and the peers'."""
+"""Inputs of the benchmarks of GPTQ's steps, ours and the peers'."""
 
 from dataclasses import dataclass
 from functools import cache

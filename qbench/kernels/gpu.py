@@ -7,15 +7,15 @@ from quant.errors import InputError
 
 __all__ = ["WrongResults", "gpu_rows"]
 
-BUDGET_S = 480  # of ten minutes, what is left is the slowest problem and the start
+BUDGET_S = 480  # of ten minutes; the rest is for the slowest problem and the start
 
 
 def gpu_rows(only: str, tell: Callable[[str], None]) -> Iterator[list[dict]]:
     """Each timed problem's rows, the most important problems first.
 
     only    part of an op's name
-    tell    gets a line about what is under way, and in the end about what was refused or left out
-    raises  InputError without such an op, a CUDA GPU or a commit to name; WrongResults where a kernel is wrong
+    tell    called with one line per running problem, and at the end with lines about refused or skipped ones
+    raises  InputError without such an op, a CUDA GPU or a commit to name; WrongResults if a kernel is wrong
     """
     try:
         run = Measurement(known_ops(only), BUDGET_S, tell=tell)

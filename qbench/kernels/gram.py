@@ -8,7 +8,7 @@ from cpu_kernels.gram import add_gram, add_gram_ref
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
 
-SHAPES = ((1, 1), (3, 63), (131, 65), (130, 131))  # M, K; tokens stand in pairs, 64 of them at once, columns in 64
+SHAPES = ((1, 1), (3, 63), (131, 65), (130, 131))  # M, K; tokens are in pairs, 64 of them at once, columns in 64
 SEED = 13
 
 

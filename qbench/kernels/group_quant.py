@@ -51,7 +51,7 @@ def hard_rows(num_rows: int, row_size: int) -> np.ndarray:
 
 
 def all_of(*ran: str) -> str:
-    """What ran, once where it is the same."""
+    """Names of the code that ran, each once."""
     return ", ".join(dict.fromkeys(ran))
 
 

@@ -28,7 +28,7 @@ def linears() -> list[Kernel]:
 
 
 def has_two_paths(format_name: str) -> bool:
-    """Of blocks and groups, whose activations are rounded in blocks; others are multiplied as they lie."""
+    """Whether activations are rounded in blocks, as for blocks and groups; others are multiplied as stored."""
     fmt = get_format(format_name)
     return isinstance(fmt, IntGroupFormat) or fmt.block_size > 1
 
@@ -105,7 +105,7 @@ def multiply(packed: cpu_kernels.PackedLinear, x: np.ndarray, path: str, isa: st
 
 
 def minima(qtensor: QTensor) -> np.ndarray | None:
-    """What code 0 stands for, [N, K], of formats whose kernels multiply it with sums of activations; else None."""
+    """The value of code 0, [N, K], for formats whose kernels multiply it with sums of activations; else None."""
     fmt = get_format(qtensor.format)
     if isinstance(fmt, GridFormat):
         offset = fmt.read_grid(qtensor.parts["blocks"].reshape(-1, fmt.block_bytes)).offset

@@ -1,4 +1,4 @@
-"""Linears at the shapes of real models, beside llama.cpp and torch on the same weights."""
+"""Linears at the shapes of real models, next to llama.cpp and torch on the same weights."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -21,11 +21,11 @@ from quant.qtensor import QTensor
 # N x K: attention, up and down of a 1B Llama; up of an 8B one.
 SHAPES = ((2048, 2048), (8192, 2048), (2048, 8192), (14336, 4096))
 # How many tokens' worth of arithmetic hides the reading of a weight on any machine known here (2-core VM: 0.9 TOPS and
-# 36 GB/s meet at 13 tokens for 8-bit weights): from here on, caches may hold what they like.
+# 36 GB/s meet at 13 tokens for 8-bit weights): from here on, the contents of caches do not matter.
 COMPUTE_BOUND_TOKENS = 64
 COLD_BYTES = 96 << 20  # of different weights, three times a last-level cache of 32 MB
 WARM_BYTES = 8 << 20  # more than the inner caches of a core hold
-DISTINCT_ROWS = 128  # of a weight; the rest repeats them, which no kernel can tell
+DISTINCT_ROWS = 128  # of a weight; the rest repeats them, which no kernel can notice
 CHECKED_TOKENS = 4
 ANY_SHAPE = ("*",)  # patterns, as fnmatch reads them
 SEED = 14
@@ -62,9 +62,10 @@ class Weight:
         return max(1, ceil(wanted / packed_bytes))
 
     def check(self, num_tokens: int, y: np.ndarray) -> Deviation:
-        """The first tokens against float64, loosely: what is exact is for the self-test, here it must be the product.
+        """The first tokens against float64, loosely: the self-test checks exactly, this check only excludes another
+        product.
 
-        A contender may round x to 8 bits with one scale a token, of steps absmax / 127: K independent errors, each of
+        A contender may round x to 8 bits with one scale per token, of steps absmax / 127: K independent errors, each of
         deviation step / sqrt(12), that a row of the weight sums to |row| * step / sqrt(12); six of those. bfloat16 is
         finer than that step for all but the largest of a token.
         """

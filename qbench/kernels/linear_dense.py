@@ -1,4 +1,4 @@
-"""Linears whose weights are multiplied as they lie: W8A8, LLM.int8(), bf16, f16 and f32."""
+"""Linears whose weights are multiplied as stored: W8A8, LLM.int8(), bf16, f16 and f32."""
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -16,7 +16,7 @@ from quant.present import present
 # M, N, K: panels are 16 rows wide, tiles 12 tokens high and 4 panels wide, rows padded to 32 or 64 features.
 SHAPES = ((1, 1, 1), (3, 63, 3), (7, 131, 63), (13, 17, 131), (131, 64, 64))
 FLOATS = ("bf16", "f16", "f32")
-GIVEN_SCALE = np.float32(0.02)  # 127 of them are 2.5: what is further out is clipped
+GIVEN_SCALE = np.float32(0.02)  # 127 of them are 2.5: larger values are clipped
 SEED = 15
 
 Oracle = Callable[[], tuple[np.ndarray, np.ndarray | float]]  # y, and how far from it rounding may go
@@ -49,7 +49,7 @@ def w8a8_problems() -> Iterator[Problem]:
 
 
 def w8a8_problem(name: str, weight: np.ndarray, x: np.ndarray, label: str, scale: np.ndarray | None) -> Problem:
-    """scale: what activations are divided by; None: each token's own"""
+    """scale: divisor of activations; None: each token's own"""
     parts = get_format("w8a8").quantize(weight).parts
     given = {"input_scale": present(scale).ravel()} if name == "w8a8-astatic" else {}
     packed = cpu_kernels.PackedLinear(name, parts | given, weight.shape)
@@ -102,7 +102,7 @@ class Floats:
         return multiply(self.packed, self.x, isa)
 
     def check(self, y: np.ndarray) -> Deviation:
-        """Of what the last run gave; a bf16 weight is no other when rounded."""
+        """Deviation of the last run's output; rounding does not change a bf16 weight."""
         seen = round_to_bf16_ref(self.x) if self.rounds_x else self.x
         met = round_to_bf16_ref(self.weight) if self.rounds_weight else self.weight
         return deviation(y, linear_float_ref(seen, met, rounds_x=False), rounding_bound(seen, met))

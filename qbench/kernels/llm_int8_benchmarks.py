@@ -1,4 +1,4 @@
-"""LLM.int8() at the shapes of real models, beside the same by torch."""
+"""LLM.int8() at the shapes of real models, next to the same by torch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

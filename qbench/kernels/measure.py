@@ -1,4 +1,4 @@
-"""Contenders timed in turn, and their share of what this machine can do."""
+"""Contenders timed in turn, and their share of this machine's peaks."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +46,7 @@ def timing_protocol(clock: str) -> TimingProtocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What became of a contender: its times, or why there are none.
+    """Result of a contender: its times, or why there are no times.
 
     how      the code that ran
     seconds  of one call, [round][sample]
@@ -95,7 +95,7 @@ class Untimed(JsonData):
 class KernelFigures(JsonData):
     """The figures of one kernel at one shape and number of tokens.
 
-    least_ms  of a call, by what bounds it
+    least_ms  shortest time of a call by its bound
     impls     implementation of ours -> 1; empty if ours has no times
     """
 

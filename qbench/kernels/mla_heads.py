@@ -59,9 +59,9 @@ def product(label: str, heads: MlaHeads, multiply, x: np.ndarray, weight: np.nda
 
 
 def step(keys: np.ndarray, values: np.ndarray, rng: np.random.Generator) -> Problem:
-    """19 tokens at once, into two pages of float32 rows that hold none; the call takes no instruction set.
+    """19 tokens at once, into two empty pages of float32 rows; the call takes no instruction set.
 
-    What comes out are their outputs, then their rows, which outputs are to follow from.
+    The result holds their outputs, then their rows; outputs must follow from the rows.
     """
     heads, count, rank = MlaHeads(keys, values, "f16"), 19, STEP_RANK
     q = rng.standard_normal((count, HEADS, NOPE + ROPE)).astype(np.float32)

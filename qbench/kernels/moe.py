@@ -13,7 +13,7 @@ from qbench.kernels.linear import OP_PREFIX, PATHS, has_two_paths, packed_format
 from quant.formats import get_format
 
 HIDDEN, FFN_SIZES, NUM_SHARED = 256, (256, 512, 256, 256), 1  # the last expert is shared
-SHAPES = ((1, 1), (3, 3), (17, 2))  # M, experts a token
+SHAPES = ((1, 1), (3, 3), (17, 2))  # M, experts per token
 SEED = 17
 
 
@@ -47,7 +47,9 @@ def packed(format_name: str, shape: tuple[int, int], rng: np.random.Generator) -
 
 
 def both(layer, nets, inputs: tuple[np.ndarray, ...], path: str | None, isa: str) -> tuple[np.ndarray, str]:
-    """[2, M, K]: what the fused tasks give, and the loop of single products under the same instruction set."""
+    """[2, M, K]: the output of the fused tasks, and that of the loop of single products under the same instruction
+    set.
+    """
     refs = [ExpertRef(*(partial(linear.matmul, isa=isa, path=path) for linear in three)) for three in nets]
     out = np.full_like(inputs[0], np.nan)
     layer.forward(*inputs, isa=isa, path=path, out=out)

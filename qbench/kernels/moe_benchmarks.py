@@ -1,4 +1,4 @@
-"""A layer of experts at the shapes of real models, routed evenly, beside kt-kernel."""
+"""A layer of experts at the shapes of real models, routed evenly, next to kt-kernel."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,14 +16,14 @@ from quant.formats import dequantize, get_format
 from quant.qtensor import QTensor
 from quant.recipes.containers import fit_row
 
-# hidden, expert's width, experts, experts a token: Qwen3-30B-A3B, DeepSeek-V2-Lite
+# hidden, expert's width, experts, experts per token: Qwen3-30B-A3B, DeepSeek-V2-Lite
 SHAPES = ((2048, 768, 128, 8), (2048, 1408, 64, 6))
 CHECKED_TOKENS = 2
 SEED = 18
 
 
 class Layer:
-    """Experts of equal bytes in memory of their own, which no kernel can tell, and the routing of each call."""
+    """Experts of equal bytes in memory of their own, which no kernel can notice, and the routing of each call."""
 
     def __init__(self, format_name: str, hidden: int, ffn: int, num_experts: int) -> None:
         rng = np.random.default_rng(SEED)
@@ -41,8 +41,8 @@ class Layer:
         """The first tokens against float64: since all experts are equal, one net times the sum of the weights.
 
         Loosely, as it is for the self-test to be exact: each of three products may round its input to 8 bits with one
-        scale a token, an error of 1 / 127 of the largest input a step, which is six deviations of step / sqrt(12) of
-        the norm of what it sums; the three add up, the first two through up's and gate's size.
+        scale per token, an error of 1 / 127 of the largest input a step, which is six deviations of step / sqrt(12) of
+        the norm of its terms; the three add up, the first two through up's and gate's size.
         """
         x, (gate, up, down) = x[:CHECKED_TOKENS].astype(np.float64), self.dense()
         g, u, hidden, y_true = net(x, gate, up, down)
@@ -67,7 +67,7 @@ class Layer:
 
 
 def net(x: np.ndarray, gate: np.ndarray, up: np.ndarray, down: np.ndarray) -> tuple[np.ndarray, ...]:
-    """gate's and up's product, what down multiplies, and its product"""
+    """gate's and up's product, the input of down, and its product"""
     g, u = x @ gate.T, x @ up.T
     hidden = g / (1 + np.exp(-g)) * u
     return g, u, hidden, hidden @ down.T

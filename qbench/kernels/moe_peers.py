@@ -7,7 +7,7 @@ from qbench.kernels.peers.kt.experts import BACKENDS, KtExperts, KtLayer, KtSize
 from quant.formats import dequantize
 from quant.qtensor import QTensor
 
-# Those of GGUF take a layer's bytes, the others round what these stand for in their own way.
+# Those of GGUF take a layer's bytes, the others round the values of these in their own way.
 BACKENDS_OF = {
     "q4_k": ("Q4_K", "RAWINT4", "INT4"),
     "w4g128": ("RAWINT4", "INT4"),
@@ -31,7 +31,7 @@ class KtLayers:
         self.layers: dict[str, KtLayer] = {}
 
     def contender(self, x: np.ndarray, routes: list[tuple[np.ndarray, np.ndarray]]) -> KtExperts:
-        """The fastest of them at these calls. raises Absent where there is none"""
+        """The fastest of them at these calls. raises Absent if there is no such library"""
         if not self.names:
             raise Absent("no backend holds rows of these sizes")
         for name in self.names:
@@ -40,7 +40,7 @@ class KtLayers:
         return fastest({name: KtExperts(layer, x, routes) for name, layer in self.layers.items()})
 
     def weights(self, backend: str) -> dict[str, np.ndarray]:
-        """As KtLayer takes them, of one expert that stands for all."""
+        """Weights of one expert in KtLayer's form; all experts have the same."""
         is_gguf = BACKENDS[backend].is_gguf
         return {p: (q.parts["blocks"] if is_gguf else dequantize(q))[None] for p, q in self.qtensors.items()}
 

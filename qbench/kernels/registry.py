@@ -17,7 +17,7 @@ from qbench.kernels.linear_dense import dense_linears
 from qbench.kernels.mla_heads import mla_heads
 from qbench.kernels.moe import experts
 
-# What gives the kernels to check, a family a line.
+# Functions that give the kernels to check, one family per line.
 FAMILIES = (
     linears,
     dense_linears,
@@ -33,7 +33,7 @@ FAMILIES = (
     gram,
     block_scores,
 )
-# They measure the machine: what comes out is a rate, and no oracle knows it.
+# They measure the machine: their result is a rate, for which there is no oracle.
 MEASUREMENTS = frozenset({"read_bandwidth", "int8_peak", "int16_peak", "bf16_peak", "fp32_peak"})
 
 

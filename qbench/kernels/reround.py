@@ -1,4 +1,4 @@
-"""What many tokens meet of a K-quant: its weights rounded once more, by the oracle of that rounding."""
+"""The weights of a K-quant as products of many tokens use them: rounded once more, by the oracle of that rounding."""
 
 import numpy as np
 

@@ -48,7 +48,7 @@ class Conditions(JsonData):
 
 @dataclass(frozen=True, slots=True)
 class KernelRow(JsonData):
-    """What `qbench kernels` prints and keeps of one case."""
+    """The row of one case that `qbench kernels` prints and keeps."""
 
     json_flat = ("figures", "conditions")
 
@@ -72,7 +72,7 @@ def run_kernels(
     only, shapes   as `benchmarks` takes them
     busy           share of the machine that others took when this began
     clock          "wall", or "cpu" for the time that this process gets, which others hardly change: of one thread alone
-    raises         InputError where no kernel has `only` in its name, or more than one thread is asked for with "cpu"
+    raises         InputError if no kernel has `only` in its name, or more than one thread is asked for with "cpu"
     """
     check_clock(clock, threads)
     cache_bytes, tried = last_level_cache_bytes(), set()

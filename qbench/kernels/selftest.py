@@ -29,9 +29,9 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row(JsonData):
-    """One implementation: what its problems showed, and what dispatch makes of it.
+    """One implementation: the result of its problems, and its place in dispatch.
 
-    worst     the problem that comes closest to its bound, or lies furthest beyond; error and bound are of it
+    worst     the problem that comes closest to its bound, or exceeds it most; error and bound are of it
     loosest   the largest bound of all problems, over the root mean square of its results
     reason    why the status is not ok
     dispatch  whether calls that name no instruction set get this one, and why
@@ -70,7 +70,7 @@ class Implementation(JsonData):
 class Summary(JsonData):
     """The self-test as one object: counts by status, and every row.
 
-    green   something ran, nothing is wrong, and what has no oracle measures the machine
+    green   something ran, nothing is wrong, and every op without an oracle measures the machine
     """
 
     green: bool
@@ -85,14 +85,14 @@ class Summary(JsonData):
 
 
 class Wrong(Exception):
-    """What is wrong with a kernel, other than its numbers."""
+    """An error of a kernel other than wrong numbers."""
 
 
 def selftest(kernels: Iterable[Kernel], only: str = "", progress: Progress | None = None) -> list[Row]:
     """A row for each implementation of each op, in the order of cpu_kernels.op_table().
 
     only     part of an op's name
-    raises   InputError where no op has it
+    raises   InputError if no op has it
     """
     by_op = {kernel.op: kernel for kernel in kernels}
     entries = implementations(by_op.values())
@@ -119,7 +119,7 @@ def implementations(kernels: Iterable[Kernel]) -> list[Implementation]:
 
 
 def check_implementation(entry: Implementation, problems: list[Problem] | None, dispatch: str) -> Row:
-    """problems: None where the op has none"""
+    """problems: None if the op has no problems"""
     facts, found = (entry.op, entry.impl), []
     chosen, nothing = (entry.chosen, dispatch), (0, None, None, None, None)
     missing = missing_features(entry)
@@ -171,7 +171,7 @@ def kernel_threads(threads: int) -> Iterator[None]:
 
 
 def why(entry: Implementation, table: list[Implementation]) -> str:
-    """What dispatch makes of an implementation when a call names none, and what decides it."""
+    """Whether dispatch takes an implementation when a call names no implementation, and why."""
     forced = os.environ.get("QBENCH_ISA")
     missing = missing_features(entry)
     if missing:

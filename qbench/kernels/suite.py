@@ -1,4 +1,4 @@
-"""Suites of kernels: what `qbench kernels --suite` times, as YAML data, checked before anything runs."""
+"""Suites of kernels for `qbench kernels --suite`: YAML data, checked before anything runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from qbench.threads import check_threads
 from quant.errors import InputError
 from quant.yaml_file import read_yaml
 
-# key -> type of its values, words that stand for one; a single value is a list of one
+# key -> type of its values, words that mean such a value; a single value is a list of one
 LISTS = {"threads": (int, (ALL,))}
 LISTS_OF_CASES = {"kernels": (str, ()), "shapes": (str, ()), "tokens": (int, ())}
 
@@ -27,8 +27,8 @@ class Cases:
     """Kernels that are timed at the same shapes and numbers of tokens.
 
     kernels   names of ops, or patterns as fnmatch reads them
-    shapes    as their rows tell them, or patterns
-    tokens    a call, of those that take any
+    shapes    as their rows name them, or patterns
+    tokens    tokens per call, for ops that take tokens
     """
 
     kernels: tuple[str, ...]

@@ -37,7 +37,7 @@ def benchmarks(
 ) -> Iterator[Benchmark]:
     """Those of the ops and shapes that are asked for; each is made when its turn comes.
 
-    only     what their names contain; or several patterns of whole names, as fnmatch reads them
+    only     part of their names; or several patterns of whole names, as fnmatch reads them
     shapes   patterns likewise
     """
 
@@ -52,7 +52,7 @@ def benchmarks(
 def _of_ops(
     is_asked: Callable[[str], bool], tokens: tuple[int, ...], threads: int, shapes: Sequence[str]
 ) -> Iterator[Benchmark]:
-    """`shapes` spares what is costly to make for those that are not asked for; others may come, too."""
+    """`shapes` avoids making costly inputs for other shapes; other shapes may still come."""
     for name in timed_formats():
         if is_asked(OP_PREFIX + name):
             yield from linear_benchmarks(name, tokens, threads, shapes)

@@ -1,1 +1,1 @@
-"""The machine, the model under test, and the records of what was measured."""
+"""The machine, the model under test, and the records of measurements."""

@@ -1,4 +1,4 @@
-"""What a process that works for another does first: speak to it on a pipe of their own, and end when it ends."""
+"""The first steps of a process that works for another: speak to it on a pipe of their own, and end when it ends."""
 
 import ctypes
 import json
@@ -24,7 +24,7 @@ def send(channel: int, message: dict[str, Any]) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """A sweep that is killed takes its workers along, so that none writes into the next sweep's files."""
+    """A sweep that is killed takes its workers along, so that no worker writes into the next sweep's files."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before the request

@@ -12,7 +12,7 @@ class Offload(JsonRow):
     pinned_bytes    of weights that stay
     ring_bytes      of the memory that the others pass through
     streamed_bytes  that each forward pass reads from the disk, without experts
-    expert_bytes    of memory for routed experts; None: the model has none
+    expert_bytes    of memory for routed experts; None: the model has no experts
     expert_hits     experts that a layer's call found in memory; expert_misses: those that it read
     read_bytes      since the model was loaded
     """

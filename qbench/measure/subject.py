@@ -1,4 +1,6 @@
-"""What is measured: a source, as stored or as a recipe would make it, and the facts that every result repeats."""
+"""The subject of a measurement: a source, as stored or as a recipe would make it, and the facts that every result
+repeats.
+"""
 
 import os
 from collections.abc import Mapping

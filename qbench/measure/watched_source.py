@@ -1,4 +1,4 @@
-"""A source that tells how much of it has been read, so that loading a large model shows a bar."""
+"""A source that reports how much of it has been read, so that loading a large model shows a bar."""
 
 from qbench.progress import Progress
 from quant.qtensor import QTensor

@@ -12,8 +12,8 @@ from quant.errors import InputError
 def read_span(path: Path, start: int, num_bytes: int) -> np.ndarray:
     """[num_bytes] uint8, a fresh array.
 
-    Read and not mapped: a map would count towards the process's resident memory beside what is made from it,
-    and a file that shrinks under a map ends the process with SIGBUS instead of this error.
+    Read and not mapped: a map would count towards the process's resident memory in addition to the tensors made from
+    it, and a file that shrinks under a map ends the process with SIGBUS instead of this error.
     raises   InputError if the file is gone or shorter
     """
     try:
@@ -41,5 +41,5 @@ def _sha256(path: Path, size: int, mtime_ns: int) -> str:
 
 
 def combine(parts: list[str]) -> str:
-    """sha256 hex over strings, one a line."""
+    """sha256 hex over strings, one per line."""
     return hashlib.sha256("".join(f"{part}\n" for part in parts).encode()).hexdigest()

@@ -55,7 +55,7 @@ _GROUP_KEYS: Rows = (
     ("n_group", "moe.num_groups", "expert_group_count", int),
     ("topk_group", "moe.groups_per_token", "expert_group_used_count", int),
 )
-# architecture -> what it has beyond those
+# architecture -> its keys beyond those
 OWN_KEYS: dict[str, Rows] = {
     "MixtralForCausalLM": (("num_local_experts", "moe.num_experts", "expert_count", int), _EXPERT_KEYS[0]),
     "Qwen3MoeForCausalLM": (("num_experts", "moe.num_experts", "expert_count", int), *_EXPERT_KEYS),
@@ -74,10 +74,10 @@ OPTIONAL = {
     "n_group",
     "topk_group",
 }
-# flag -> one of the tensors that are there where it is set
+# flag -> one of the tensors that exist if it is set
 BIASES = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_gate.bias"}
 GATING = "expert_gating_func"
-GATINGS = {"softmax": 1, "sigmoid": 2}  # llama.cpp's numbers; a file that names none means softmax
+GATINGS = {"softmax": 1, "sigmoid": 2}  # llama.cpp's numbers; a file without the key means softmax
 LLAMA_BEST_OF_GROUP = 2  # scores that llama.cpp sums to a group's own
 # llama.cpp reads it for another kind of scaling and ignores it for this one; here it completes rope_freqs.weight.
 ORIGINAL_CONTEXT = "rope.scaling.original_context_length"
@@ -86,7 +86,7 @@ ORIGINAL_CONTEXT = "rope.scaling.original_context_length"
 def metadata_from_config(config: ModelConfig) -> dict[str, int | float | str]:
     """GGUF key -> value; everything llama.cpp needs beyond the tokenizer and general.*
 
-    raises   InputError for what llama.cpp does not know, or does in another way
+    raises   InputError for parts that llama.cpp does not know, or computes in another way
     """
     arch = config.architecture.gguf_arch
     if arch is None:
@@ -145,7 +145,7 @@ def config_from_metadata(
 ) -> dict[str, ConfigValue]:
     """The config.json that a GGUF file's metadata amounts to.
 
-    tensors        GGUF name -> shape: the vocabulary's size, and whether head and biases exist, stand nowhere else
+    tensors        GGUF name -> shape: the vocabulary's size, and whether head and biases exist, are given nowhere else
     rope_factors   [head_dim // 2] float32, tensor rope_freqs.weight, or None
     raises         InputError naming the key that is missing or of the wrong type
     """
@@ -205,7 +205,7 @@ def _head_dim(reader: KeyReader) -> dict[str, int | float]:
 
 
 def _mla_dims(reader: KeyReader) -> dict[str, int | None]:
-    """What GGUF says of multi-head latent attention in other words than a config.json.
+    """Sizes of multi-head latent attention, for which GGUF has other keys than a config.json.
 
     Newer files speak of keys and values as the cache has them, and of the heads' own under names with "mla".
     """

@@ -104,5 +104,5 @@ class Cursor:
         return np.frombuffer(self.take(length * dtype.itemsize, what), dtype)
 
     def _check_type(self, value_type: int, what: str) -> None:
-        if value_type not in SCALARS:  # an array inside an array too: llama.cpp has none, and it can nest for ever
+        if value_type not in SCALARS:  # an array in an array too: it can nest for ever
             raise InputError(f"{self.where}: {what} has value type {value_type}, which is unknown here")

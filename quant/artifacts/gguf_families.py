@@ -1,4 +1,4 @@
-"""What GGUF says of families beside Llama's, and what llama.cpp knows of them without being told."""
+"""GGUF's keys of families other than Llama's, and facts that llama.cpp knows without a key."""
 
 from quant.artifacts.gguf_keys import KeyReader
 from quant.errors import InputError
@@ -20,12 +20,14 @@ SOFTCAPS = {  # config.json key -> GGUF key, both needed by these
 }
 WITH_SOFTCAPS = ("gemma2",)
 ALWAYS_TIED = ("gemma2",)
-# Gemma's largest models, which llama.cpp knows by their layers, scale scores by what a head would have of the stream.
+# Gemma's largest models, which llama.cpp knows by their layers, scale scores by the stream's width per head.
 SCALED_BY_STREAM = {"gemma2": 46, "gemma3": 62}
 
 
 def family_metadata(config: ModelConfig) -> dict[str, int | float]:
-    """Keys after "ARCH." beyond those of every model. raises  InputError for what llama.cpp does in another way"""
+    """Keys after "ARCH." beyond those of every model. raises  InputError for parts that llama.cpp computes in another
+    way
+    """
     architecture, arch = config.architecture, config.architecture.gguf_arch
     usual = activation_of(architecture.canonical({}))
     _refuse(config.activation != usual, f"the activation is {config.activation}", arch, usual)
@@ -74,7 +76,7 @@ def family_config(architecture: Architecture, reader: KeyReader) -> dict[str, in
 
 
 def _scale(arch: str | None, num_layers: int, hidden_size: int, num_heads: int, head_dim: int) -> float:
-    """What llama.cpp multiplies scores by."""
+    """The factor of scores in llama.cpp."""
     by_stream = SCALED_BY_STREAM.get(arch or "") == num_layers
     return (hidden_size // num_heads if by_stream else head_dim) ** -0.5
 

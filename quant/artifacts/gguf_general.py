@@ -1,4 +1,4 @@
-"""Who a model is: GGUF's general.* keys and the file's name, from what its source says of itself.
+"""The identity of a model: GGUF's general.* keys and the file's name, from the metadata of its source.
 
 source   ggml, docs/gguf.md, "General metadata"
 """
@@ -47,7 +47,7 @@ def file_name(source: Source, recipe: Recipe | None) -> str:
 def general_metadata(
     source: Source, recipe: Recipe | None, calibration: Calibration | None = None
 ) -> dict[str, Written]:
-    """The general.* keys of a file: what a GGUF source says of its model, and what its name and size say.
+    """The general.* keys of a file: those of a GGUF source, and those that follow from its name and size.
 
     calibration   as the manifest describes it; a recipe by importance then has llama.cpp's quantize.imatrix.* too
     """

@@ -41,7 +41,7 @@ class GGUFTensor:
 
 @dataclass(frozen=True, slots=True)
 class GGUFHeader:
-    """All that stands before the data."""
+    """All parts before the data."""
 
     metadata: dict[str, Value]
     tensors: dict[str, GGUFTensor]
@@ -49,7 +49,7 @@ class GGUFHeader:
 
 @dataclass(frozen=True, slots=True)
 class GGUFNames:
-    """The table as it stands, whether or not it makes sense. tensors: (name, shape), one that is there twice twice"""
+    """The table as it is, whether or not it makes sense. tensors: (name, shape); a repeated one is repeated"""
 
     metadata: dict[str, Value]
     tensors: list[tuple[str, tuple[int, ...]]]
@@ -61,9 +61,9 @@ def read_header(path: Path) -> GGUFHeader:
 
 
 def read_names(path: Path) -> GGUFNames:
-    """For telling what is wrong with a file that `read_header` refuses.
+    """The names in a file that `read_header` refuses, for its error message.
 
-    raises   InputError, naming the file, where there is no whole table
+    raises   InputError, naming the file, if the table is incomplete
     """
     return _read(path, _parse_names)
 
@@ -150,7 +150,7 @@ def _alignment(metadata: dict[str, Value], path: Path) -> int:
 def _place(
     entries: list[tuple[str, tuple[int, ...], int, int]], data_start: int, alignment: int, file_size: int, path: Path
 ) -> dict[str, GGUFTensor]:
-    """The tensor table with absolute positions; each tensor inside the file, none over another."""
+    """The tensor table with absolute positions; each tensor inside the file, without overlap."""
     tensors: dict[str, GGUFTensor] = {}
     for name, shape, ggml_type, offset in entries:
         if name in tensors:

@@ -8,7 +8,7 @@ from quant.errors import InputError, shown
 from quant.kv.scheme import CONFIG_KEY, KVEntry
 from quant.models.values import Config
 
-GGUF_KEY = "qbench.kv_cache"  # a JSON string: the entry under CONFIG_KEY, a few numbers a layer
+GGUF_KEY = "qbench.kv_cache"  # a JSON string: the entry under CONFIG_KEY, a few numbers per layer
 
 
 def metadata_from_kv(config: Config) -> dict[str, str]:
@@ -17,7 +17,7 @@ def metadata_from_kv(config: Config) -> dict[str, str]:
 
 
 def kv_from_metadata(metadata: Mapping[str, Value], where: str) -> dict[str, KVEntry]:
-    """{config key: entry}; empty where the file has none. raises InputError for a value that is no JSON"""
+    """{config key: entry}; empty if the file has no such key. raises InputError for a value that is no JSON"""
     value = metadata.get(GGUF_KEY)
     if value is None:
         return {}

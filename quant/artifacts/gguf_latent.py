@@ -20,8 +20,8 @@ class SplitUp:
 
     attn_k_b  [H, R, N]   a head's part, turned around: llama.cpp multiplies queries by it
     attn_v_b  [H, V, R]
-    together  [H (N + V), R], in their own format where that is one kind of float, else in float32: blocks of
-              weights that lie along N cannot be turned
+    together  [H (N + V), R], in their own format if that is one kind of float, else in float32: blocks of weights along
+              N cannot be transposed
     """
 
     k_b: GGUFTensor

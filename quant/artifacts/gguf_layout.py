@@ -1,4 +1,4 @@
-"""What a GGUF file of a model holds, in order: a model's own tensors, experts stacked, and the factors of its RoPE."""
+"""Contents of a GGUF file of a model, in order: a model's own tensors, experts stacked, and the factors of its RoPE."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from quant.source import Source
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One tensor of the file. names: the canonical tensors whose bytes follow one another in it; none: RoPE's factors
+    """One tensor of the file. names: the canonical tensors whose bytes follow each other in it; (): RoPE's factors
 
-    shape   out x in, with the experts before them where it stacks several
+    shape   out x in, with the number of experts first if it stacks several
     """
 
     gguf_name: str
@@ -33,12 +33,12 @@ class Entry:
 
 
 def rope_factors(config: ModelConfig) -> np.ndarray | None:
-    """What GGUF keeps of a llama3 scaling, whose parameters it has no keys for."""
+    """GGUF's factors of a llama3 scaling, whose parameters it has no keys for."""
     return config.rope.frequency_divisors(config.rope_dim) if config.rope.rope_type == "llama3" else None
 
 
 def layout(source: Source, config: ModelConfig) -> list[Entry]:
-    """RoPE's factors first, then the source's order; a stack stands where its first member does.
+    """RoPE's factors first, then the source's order; a stack is at the place of its first member.
 
     raises   InputError where members of one stack have unlike formats
     """
@@ -58,7 +58,7 @@ def layout(source: Source, config: ModelConfig) -> list[Entry]:
 
 
 def _stacks(expected: dict[str, ExpectedTensor]) -> dict[str, tuple[str, ...]]:
-    """GGUF name -> the canonical names of what the tensor holds, in order"""
+    """GGUF name -> the canonical names of the tensor's parts, in order"""
     stacks: dict[str, tuple[str, ...]] = {}
     for name, want in expected.items():
         stacks[want.gguf_name] = (*stacks.get(want.gguf_name, ()), name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from quant.errors import InputError
 
-FIRST_VERSION = "v1.0"  # of a model that names none
+FIRST_VERSION = "v1.0"  # of a model without a version
 _SIZE = r"(?:\d+x)?\d+(?:\.\d+)?[QTBMK]"
 _VERSION = r"v\d+(?:\.\d+)*"
 # Beyond the specification's own expression a base name may have dots, which published ones have (Qwen2.5).
@@ -24,13 +24,13 @@ FILE_NAME = re.compile(
     r"(?:-(?P<number>\d{5})-of-(?P<count>\d{5}))?"
     r"\.gguf"
 )
-# What files of others add to a model's name: weights' encoding, shard, suffix.
+# Additions of other tools to a model's name: weights' encoding, shard, suffix.
 _TRAIL = re.compile(r"(?:[-.](?:I?Q\d\w*|B?F16|F32))?(?:-\d{5}-of-\d{5})?(?:\.gguf)?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class GGUFName:
-    """The parts of a file's name, as they stand in it; `str` puts them together.
+    """The parts of a file's name, unchanged; `str` joins them.
 
     size_label   weights as 1.1B, 260K or, with experts, 8x7B
     kind         LoRA or vocab; None for a model
@@ -80,7 +80,7 @@ def size_label(num_weights: int, num_experts: int = 0, num_expert_weights: int =
     """Two digits or more, with a letter for the power of a thousand.
 
     num_weights         of the whole model
-    num_expert_weights  of all routed experts together; the label then counts what one expert's model would have
+    num_expert_weights  of all routed experts together; the label then counts the weights of a model with one expert
     """
     if num_experts:
         each = num_weights - num_expert_weights + num_expert_weights // num_experts
@@ -95,10 +95,10 @@ def size_label(num_weights: int, num_experts: int = 0, num_expert_weights: int =
 
 
 def name_of_model(model: str, label: str) -> GGUFName:
-    """What a model's own name says: TinyLlama-1.1B-Chat-v1.0 and the like.
+    """The parts of a model's own name, such as TinyLlama-1.1B-Chat-v1.0.
 
     model   a spec, or a directory's or file's name
-    label   size label where the name has none
+    label   size label if the name has no such label
     """
     model = _TRAIL.sub("", re.split(r"[/:]", model.rstrip("/"))[-1])
     words = [word for word in re.sub(r"[^A-Za-z0-9.\s-]+", "-", model).split("-") if word.strip(". ")]

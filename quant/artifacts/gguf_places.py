@@ -1,4 +1,4 @@
-"""Where in a GGUF file a tensor of the model lies: rows and experts are stacked, and files differ in how."""
+"""The place of a model's tensor in a GGUF file: rows and experts are stacked, in ways that differ between files."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ class Place:
     count: int = 1
 
     def cut(self, tensor: GGUFTensor | SplitUp, shape: tuple[int, ...]) -> GGUFTensor | SplitUp:
-        """What lies there, of this shape."""
+        """The tensor at this place, with this shape."""
         if self.count == 1:
             return tensor
         assert isinstance(tensor, GGUFTensor)  # a latent's two tensors are no part of a stack
@@ -36,10 +36,10 @@ class Place:
 def find(
     tensors: Mapping[str, GGUFTensor | SplitUp], want: ExpectedTensor, stack_size: int, where: str
 ) -> tuple[str, GGUFTensor | SplitUp]:
-    """Name in the file and what of it the model wants.
+    """Name in the file, and the part of it that the model needs.
 
-    stack_size    experts or, where it stacks rows, rows of the tensor that it shares with others
-    raises        InputError where the file has it in no place, or in another shape
+    stack_size    number of experts or, in a stack of rows, rows of the tensor that it shares with others
+    raises        InputError if the file does not have it, or has it in another shape
     """
     places = list(_places(want, stack_size))
     place = next((place for place in places if place.name in tensors), None)
@@ -60,7 +60,9 @@ def stack_sizes(expected: Mapping[str, ExpectedTensor]) -> Counter[str]:
 
 
 def _places(want: ExpectedTensor, stack_size: int) -> Iterator[Place]:
-    """Of an expert: in the stack of its kind; with gate and up of each expert as one; by itself, in the first files."""
+    """Possible places. An expert is in the stack of its kind, in one with gate and up of each expert as one, or by
+    itself (old files).
+    """
     name, expert = want.gguf_name, want.expert
     if want.gguf_rows:
         yield Place(name, (stack_size, *want.shape[1:]), want.gguf_rows.start, want.gguf_rows.stop, stack_size)

@@ -1,4 +1,4 @@
-"""A GGUF model as a Source: Hugging Face names, row order and config, bytes as they lie in the file."""
+"""A GGUF model as a Source: Hugging Face names, row order and config, bytes as in the file."""
 
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def _config(metadata: dict, tensors: dict[str, GGUFTensor | SplitUp], where: str
 def _match(
     expected: dict[str, ExpectedTensor], tensors: dict[str, GGUFTensor | SplitUp], where: str
 ) -> dict[str, GGUFTensor | SplitUp]:
-    """Canonical name -> stored tensor. raises InputError where one is missing, unknown or of another shape."""
+    """Canonical name -> stored tensor. raises InputError if one is missing, unknown or of another shape."""
     stored, found = {}, {ROPE_FREQS}
     sizes = stack_sizes(expected)
     for name, want in expected.items():

@@ -22,7 +22,7 @@ def llama3_scaling(factors: np.ndarray, theta: float, original_context: int | No
             )  # low and high factors: the defaults
         except InputError as error:
             raise InputError(f"{where}: tensor rope_freqs.weight: {error}") from error
-        with np.errstate(all="ignore"):  # a corrupt file's numbers; what they give matches nothing
+        with np.errstate(all="ignore"):  # a corrupt file's numbers; their result matches nothing
             again = rope.frequency_divisors(2 * len(factors))
         # The converter of others computes in float32: a few roundings of 2**-24 through pow and a quotient.
         if np.allclose(again, factors, rtol=2**-16, atol=0):

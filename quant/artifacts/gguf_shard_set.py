@@ -17,9 +17,9 @@ def atomic_shards(path: Path, count: int, *, needed_bytes: int = 0) -> Iterator[
     """Yields a temporary path for each shard of NAME.gguf; when the block ends well they take their names.
 
     Many files cannot be renamed in one step, and a set without its first shard opens nowhere: so the first shard of
-    an older set goes first, and the first of this one comes last. Killed at any moment, there is the old set, this
-    set, or none that opens; never a mixture. Older sets of NAME go, whatever their count.
-    raises   InputError as `atomic_file`, and where a file of such a name is no GGUF file
+    an older set goes first, and the first of this one comes last. Killed at any moment, there is the old set, this set,
+    or no set that opens; never a mixture. Older sets of NAME go, whatever their count.
+    raises   InputError as `atomic_file`, and if a file of such a name is no GGUF file
     """
     old = replaceable_shards(path)
     finals = [shard_path(path, number, count) for number in range(1, count + 1)]

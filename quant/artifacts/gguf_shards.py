@@ -28,7 +28,7 @@ def shard_sizes(tensor_bytes: Sequence[int], max_bytes: int) -> list[int]:
     """How many tensors each shard takes, in order: as many as fit, and one at least.
 
     tensor_bytes   of each tensor with its padding; the header comes on top, as in llama.cpp's gguf-split
-    raises         InputError where that makes more shards than their names can count
+    raises         InputError if that makes more shards than their names can count
     """
     counts, filled = [0], 0
     for size in tensor_bytes:

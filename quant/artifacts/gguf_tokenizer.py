@@ -1,7 +1,7 @@
 """A tokenizer between its two homes: `tokenizers` JSON and GGUF's tokenizer.ggml.* keys.
 
-GGUF knows two kinds of BPE. "llama" (SentencePiece): characters with byte fallback, merges ordered by the score of
-what they make. "gpt2" (byte-level): bytes written as printable characters, merges listed, words cut by a named
+GGUF knows two kinds of BPE. "llama" (SentencePiece): characters with byte fallback, merges ordered by the score of the
+merged token. "gpt2" (byte-level): bytes written as printable characters, merges listed, words cut by a named
 pre-tokenizer.
 """
 
@@ -20,7 +20,7 @@ from quant.source import TokenizerInfo
 
 KINDS = {sentencepiece.MODEL: sentencepiece, byte_level.MODEL: byte_level}
 CHAT_TEMPLATE = "tokenizer.chat_template"
-NONE = ("no_vocab", "none")  # what llama.cpp calls a model without a tokenizer
+NONE = ("no_vocab", "none")  # llama.cpp's names for a model without a tokenizer
 
 
 def metadata_from_tokenizer(tokenizer: TokenizerInfo | None, vocab_size: int, where: str) -> dict[str, Written]:
@@ -49,7 +49,7 @@ def metadata_from_tokenizer(tokenizer: TokenizerInfo | None, vocab_size: int, wh
 
 
 def tokenizer_from_metadata(metadata: Mapping[str, Value], vocab_size: int, where: str) -> TokenizerInfo | None:
-    """The tokenizer as `tokenizers` JSON, or None where the file has none.
+    """The tokenizer as `tokenizers` JSON, or None if the file has no tokenizer.
 
     raises   InputError for kinds, pre-tokenizers and shapes of data that are unknown
     """

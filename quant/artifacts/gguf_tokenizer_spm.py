@@ -29,7 +29,7 @@ def has_visible_spaces(document: Mapping[str, Any]) -> bool:
 
 
 def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Written]:
-    """pre, scores and add_space_prefix. raises InputError if scores cannot say what the merges say."""
+    """pre, scores and add_space_prefix. raises InputError if no scores give the order of the merges."""
     pairs = merge_pairs(document["model"], where)
     rank = {}
     for number, (left, right) in enumerate(pairs):

@@ -69,7 +69,7 @@ def write_gguf(
     if max_shard_bytes is None:
         with atomic_file(path, replaces=is_gguf, needed_bytes=needed_bytes) as temp:
             _write_file(temp, config, metadata, {}, entries, arrays)
-            next(arrays, None)  # the last tensor's progress is told when another is asked for
+            next(arrays, None)  # the last tensor's progress is reported when another is asked for
             if seal is not None:
                 seal(temp, hashes)
     else:

@@ -9,7 +9,7 @@ YARN = "yarn"
 TYPE, FACTOR = "rope.scaling.type", "rope.scaling.factor"
 ORIGINAL_CONTEXT = "rope.scaling.original_context_length"
 BETAS = {"beta_fast": "rope.scaling.yarn_beta_fast", "beta_slow": "rope.scaling.yarn_beta_slow"}
-ATTENTION_FACTOR = "rope.scaling.attn_factor"  # beside the paper's, which llama.cpp always applies
+ATTENTION_FACTOR = "rope.scaling.attn_factor"  # in addition to the paper's, which llama.cpp always applies
 LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"  # a tenth of mscale_all_dim, in files of latent attention
 
 

@@ -1,7 +1,7 @@
-"""Scales of calibrated FP8 keys and values, as compressed-tensors keeps them beside each layer's attention.
+"""Scales of calibrated FP8 keys and values, as compressed-tensors keeps them with each layer's attention.
 
 tensor                                shape
-model.layers.L.self_attn.k_scale      [1] float32, or [kv heads, 1, 1] where each head has its own
+model.layers.L.self_attn.k_scale      [1] float32, or [kv heads, 1, 1] if each head has its own
 model.layers.L.self_attn.v_scale      the same
 
 A model's config knows them under quant.kv's own key (see `quant.kv.scheme`); in a directory that key keeps the
@@ -43,7 +43,7 @@ def kv_cache_scheme(config: Mapping[str, Any]) -> QuantizationArgs | None:
 
 
 def kv_scale_tensors(config: Mapping[str, Any], model: ModelConfig) -> dict[Entry, np.ndarray]:
-    """What a directory of this config, which has a kv_cache_scheme, holds for it."""
+    """The scale tensors in a directory of this config, which has a kv_cache_scheme."""
     scheme = present(KVScheme.of(config, model, "config"))
     shape = (1,) if STRATEGIES[scheme.format.name] == "tensor" else (model.num_kv_heads, 1, 1)
     return {
@@ -56,9 +56,9 @@ def kv_scale_tensors(config: Mapping[str, Any], model: ModelConfig) -> dict[Entr
 def read_kv_cache(
     config: Mapping[str, Any], model: ModelConfig, modules: Mapping[str, StoredModule], where: str
 ) -> dict[str, KVEntry]:
-    """{key of the config: entry with all scales}; empty where no scheme of compressed-tensors is named.
+    """{key of the config: entry with all scales}; empty if the config names no scheme of compressed-tensors.
 
-    raises   InputError for a scheme that is not read here, or scales that are missing or belong to none
+    raises   InputError for a scheme that is not read here, or scales that are missing or belong to no layer
     """
     quantization = config.get("quantization_config") or {}
     scheme = quantization.get("kv_cache_scheme")

@@ -42,7 +42,7 @@ class HFSource(LocalSource):
         self._prefix = model.architecture.prefix
         self._stacks = KeptStacks()
         self._has_no_prefix = without_prefix(self._stored, self._prefix)
-        self._whole: dict[str, TensorInfo] = {}  # canonical name -> of what the file's tensor holds, where quantized
+        self._whole: dict[str, TensorInfo] = {}  # canonical name -> info of the file's whole tensor, if quantized
         self.tensors = {name: self._info(name, want) for name, want in self._expected.items()}
         self._check_nothing_else(model)
         self.config |= read_kv_cache(self.config, model, self._modules, str(config_path))
@@ -57,7 +57,7 @@ class HFSource(LocalSource):
         return from_file(at, self._stacks.get(self._file_name(name), at, lambda: self._read_whole(name)))
 
     def _read_whole(self, name: str) -> QTensor:
-        """What the file's tensor holds, rows out x in: this one's rows, and those of others in its stack."""
+        """The file's whole tensor, rows out x in: this one's rows, and those of others in its stack."""
         at, file_name = self._expected[name].stored, self._file_name(name)
         if name in self._whole:
             return present(self._layout).unpack(self._modules[module_of(file_name)], self._whole[name])
@@ -108,7 +108,7 @@ def folder_fingerprint(folder: Path, names: list[str]) -> str:
 
 
 def stored_info(stored: StoredTensor | None, name: str, shape: tuple[int, ...], folder: Path) -> TensorInfo:
-    """A tensor of floats as the config wants it. raises InputError where it is missing or another"""
+    """A tensor of floats as the config wants it. raises InputError if it is missing or different"""
     if stored is None:
         raise InputError(f"{folder}: tensor {name!r} is missing; the files are not those of {CONFIG}")
     if stored.shape != shape:
@@ -120,14 +120,14 @@ def stored_info(stored: StoredTensor | None, name: str, shape: tuple[int, ...], 
 
 
 def read_stored(stored: StoredTensor) -> QTensor:
-    """The floats of a tensor, as they lie in its file."""
+    """The floats of a tensor, as in its file."""
     rows, _ = rows_of(stored.shape)
     data = read_span(stored.path, stored.start, stored.size_bytes)
     return QTensor(FORMAT_OF_DTYPE[stored.dtype], stored.shape, {"blocks": data.reshape(*rows, -1)})
 
 
 def _modules(path: Path, stored: dict[str, StoredTensor]) -> dict[str, StoredModule]:
-    """Module name -> its tensors by what stands behind the last dot of their names."""
+    """Module name -> its tensors by the part of their names after the last dot."""
     parts: dict[str, dict[str, StoredTensor]] = defaultdict(dict)
     for name, tensor in stored.items():
         module, _, part = name.rpartition(".")

@@ -25,7 +25,7 @@ class StoredTensor:
 
     @property
     def is_transposed(self) -> bool:
-        """A quantized matrix lies as its format has it."""
+        """Whether a float matrix is stored transposed; a quantized one is stored as its format defines."""
         return self.at.transposed and self.info.format in ("f32", "f16", "bf16")
 
     @property
@@ -34,7 +34,7 @@ class StoredTensor:
 
 
 def stored_tensors(source: Source) -> dict[str, StoredTensor]:
-    """Name in the checkpoint -> what it holds of the source's tensors, in their order.
+    """Name in the checkpoint -> the source's tensors in it, in their order.
 
     raises   InputError where tensors of one stack have unlike formats, or one that needs a scale for each
     """
@@ -50,7 +50,7 @@ def stored_tensors(source: Source) -> dict[str, StoredTensor]:
 
 
 def to_file(stored: StoredTensor, qtensors: Sequence[QTensor]) -> QTensor:
-    """What the checkpoint holds, made of the members; a float matrix that lies transposed is left as it is."""
+    """The checkpoint's tensor, made from its members; a float matrix that is stored transposed is left as it is."""
     if stored.at.offset:
         return _shifted(qtensors[0], -stored.at.offset)
     if len(qtensors) == 1:
@@ -67,7 +67,7 @@ def from_file(at: StoredAt, qtensor: QTensor) -> QTensor:
 
 
 def info_from_file(at: StoredAt, info: TensorInfo, shape: tuple[int, ...]) -> TensorInfo:
-    """Of the canonical tensor of `shape`, where `info` is of all that the checkpoint's tensor holds."""
+    """Info of the canonical tensor of `shape`, if `info` describes the checkpoint's whole tensor."""
     if at.offset:
         return TensorInfo(shape, SHIFTED, get_format(SHIFTED).size_bytes(shape))
     if at.place is None:

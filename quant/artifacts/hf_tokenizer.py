@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face directory: tokenizer.json with what tokenizer_config.json says around it."""
+"""The tokenizer of a Hugging Face directory: tokenizer.json with the settings of tokenizer_config.json."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ CHAT_TEMPLATE = "chat_template.jinja"  # newer files keep it here, older ones as
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> TokenizerInfo | None:
-    """None where there is no tokenizer.json. raises InputError if one is there and cannot be used."""
+    """None if there is no tokenizer.json. raises InputError if one is there and cannot be used."""
     path = folder / TOKENIZER
     if not path.exists():
         return None
@@ -39,7 +39,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> TokenizerInfo | N
 
 
 def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
-    """Of several named templates the default one. raises InputError where the key holds neither"""
+    """The template, or the default one of several named ones. raises InputError if the key holds neither"""
     if (folder / CHAT_TEMPLATE).exists():
         return (folder / CHAT_TEMPLATE).read_text(encoding="utf-8")
     template = settings.get("chat_template")
@@ -63,7 +63,7 @@ def config_token_id(config: Mapping[str, Any], key: str, where: str) -> int | No
 
 
 def write_tokenizer(folder: Path, tokenizer: TokenizerInfo, context: int) -> None:
-    """tokenizer.json and the tokenizer_config.json that transformers needs beside it."""
+    """tokenizer.json and the tokenizer_config.json that transformers needs with it."""
     (folder / TOKENIZER).write_text(tokenizer.json, encoding="utf-8")
     loaded = load_tokenizer(tokenizer.json, TOKENIZER)
     settings = {

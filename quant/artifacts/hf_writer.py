@@ -54,7 +54,7 @@ def write_hf(
             members = {member: source.read(member) for member in islice(told, len(tensor.members))}
             _write(writer, name, tensor, to_file(tensor, list(members.values())), layout)
             hashes |= {member: hash_tensor(qtensor) for member, qtensor in members.items()}
-        next(told, None)  # the last tensor's progress is told when another is asked for
+        next(told, None)  # the last tensor's progress is reported when another is asked for
         for entry, scale in kv_scales.items():
             writer.write(entry.name, scale)
     return hashes
@@ -63,7 +63,7 @@ def write_hf(
 def layout_for(source: Source, packing: str | None = None) -> Layout:
     """The layout of the source's linears, all of whose formats are checked to have a place.
 
-    raises   InputError, naming the tensor, for one that has none
+    raises   InputError, naming the tensor, for one without a name
     """
     layout = LAYOUTS[packing or choose_packing(source)]
     linears = {}

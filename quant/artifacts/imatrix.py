@@ -29,8 +29,8 @@ OUTSIDE = ("token_embd.weight", "output.weight")  # a tied head goes by either n
 def read_imatrix(path: Path, source: Source) -> dict[str, np.ndarray]:
     """Canonical name of a linear's weight -> importance [K] float32, the mean of its squared inputs.
 
-    An expert that no token reached has ones, as in llama-quantize. Embedding and head: where the file has them.
-    raises   InputError for a file that is none, of another model, or without one of the decoder's linears
+    An expert that no token reached has ones, as in llama-quantize. Embedding and head: if the file has them.
+    raises   InputError for a file that is no imatrix, of another model, or without one of the decoder's linears
     """
     file = read_imatrix_file(path)
     expected = expected_tensors(ModelConfig.of(source))
@@ -60,10 +60,10 @@ def write_imatrix(
 ) -> None:
     """A file that llama-quantize reads: GGUF, or the older layout where the name ends in .dat.
 
-    importance   canonical name -> [K] float32, mean of the squared inputs; experts all or none
+    importance   canonical name -> [K] float32, mean of the squared inputs; all experts or no expert
     num_tokens   behind every mean, or by name
-    datasets     what the tokens came from
-    raises       InputError where a stack lacks an expert, or `path` cannot be written
+    datasets     sources of the tokens
+    raises       InputError if a stack lacks an expert, or `path` cannot be written
     """
     entries = {}
     expected = expected_tensors(ModelConfig.of(source))
@@ -92,7 +92,7 @@ def _is_imatrix(path: Path) -> bool:
 
 
 def _num_matrices(names: Sequence[str], expected: Mapping[str, ExpectedTensor]) -> int:
-    """Inputs of what a GGUF tensor stacks: one for each expert, and one alone for rows."""
+    """Number of inputs of a stacked GGUF tensor: one for each expert, and a single one for rows."""
     return 1 if expected[names[0]].gguf_rows else len(names)
 
 

@@ -1,4 +1,4 @@
-"""What an importance matrix file of llama.cpp holds, in both of its layouts, under GGUF's tensor names.
+"""Contents of an importance matrix file of llama.cpp, in both of its layouts, under GGUF's tensor names.
 
 source   llama.cpp, tools/imatrix/imatrix.cpp and common/imatrix-loader.cpp
 """
@@ -33,7 +33,7 @@ class ImatrixEntry:
 
 @dataclass(frozen=True, slots=True)
 class ImatrixFile:
-    """entries: GGUF tensor name -> statistics; datasets: what they were made of, as the tool names it"""
+    """entries: GGUF tensor name -> statistics; datasets: their sources, as the tool names them"""
 
     entries: Mapping[str, ImatrixEntry]
     datasets: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ def _read_gguf(path: Path) -> ImatrixFile:
 
 
 def _entry(sums: np.ndarray, counts: np.ndarray, where: str) -> ImatrixEntry:
-    """As llama-quantize reads them: what no token reached counts the same everywhere."""
+    """Statistics as llama-quantize reads them: a matrix that no token reached has equal weights."""
     if sums.size % counts.size or not (counts >= 0).all():
         raise InputError(f"{where}: {sums.size} sums do not belong to {counts.size} counts; the file is corrupt")
     sums = sums.reshape(counts.size, -1)

@@ -1,4 +1,4 @@
-"""Stacked tensors of a checkpoint, read and unpacked once for all that lie in them."""
+"""Stacked tensors of a checkpoint, read and unpacked once for all their members."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ class KeptStacks:
         self._kept: dict[str, tuple[QTensor, set[int]]] = {}  # name in the file -> all of it, the places asked for
 
     def get(self, file_name: str, at: StoredAt, read: Callable[[], QTensor]) -> QTensor:
-        """All of the stack in which `at` lies; `read` makes it where it is not held."""
+        """The whole stack that holds `at`; `read` makes it if it is not held."""
         module = module_of(file_name.removesuffix(".bias"))
         if module != self._module:
             self._module, self._kept = module, {}

@@ -1,6 +1,6 @@
-"""The manifest: how an artifact came to be and what is in it, tensor by tensor.
+"""The manifest: the origin of an artifact and its contents, tensor by tensor.
 
-It lies inside a directory as `qbench.json` and beside a GGUF file, or the first of its shards, as
+It is inside a directory as `qbench.json` and next to a GGUF file, or the first of its shards, as
 `NAME.gguf.qbench.json`. Not inside the GGUF file: metadata precedes the data there, and hashes are known only after
 the data has streamed past; and so the file stays byte for byte the same whichever version of which library wrote it.
 """
@@ -30,7 +30,7 @@ VERSIONS_OF = ("qbench-llm", "numpy", "torch", "gguf", "tokenizers")
 
 
 def manifest_path(artifact: Path) -> Path:
-    """Where the manifest of an artifact lies, whether it exists or not."""
+    """Path of the manifest of an artifact, whether it exists or not."""
     if artifact.suffix != ".gguf":
         return artifact / MANIFEST
     return artifact.with_name(f"{first_shard(artifact).name}.{MANIFEST}")
@@ -143,7 +143,7 @@ def manifest_text(manifest: Manifest) -> str:
 
 
 def read_manifest(artifact: Path) -> Manifest | None:
-    """The manifest of an artifact, or None if it has none. raises InputError if it is damaged"""
+    """The manifest of an artifact, or None if it does not exist. raises InputError if it is damaged"""
     path = current_manifest(artifact)
     if not path.is_file():
         return None

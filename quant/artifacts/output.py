@@ -89,7 +89,7 @@ def container_of(source: Source, out: Path, recipe: Recipe | None) -> str:
 
 
 def default_output(source: Source, recipe: Recipe) -> Path:
-    """The path that a model gets if the user names none: GGUF's convention, or NAME-RECIPE for a directory."""
+    """The path that a model gets by default: GGUF's convention, or NAME-RECIPE for a directory."""
     if recipe.container == "gguf":
         return Path(file_name(source, recipe))
     return Path(f"{Path(source.spec.split(':')[-1]).name.removesuffix('.gguf')}-{recipe.name}")

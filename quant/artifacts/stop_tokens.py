@@ -1,7 +1,7 @@
 """The tokens that end a text: those of a config, and those that a model's other files add, for turns of a chat most.
 
 A base model's config often names the end of a document alone, and the model that was tuned from it ends its turns in
-another token, which stands in generation_config.json, or in keys of a GGUF file, or nowhere but in the vocabulary.
+another token, which is in generation_config.json, or in keys of a GGUF file, or nowhere but in the vocabulary.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>
 
 
 def hf_stop_tokens(folder: Path, config: Config) -> dict[str, list[int]]:
-    """eos_token_id as the folder's files name it together, the config's own first; nothing where they add nothing.
+    """eos_token_id as the folder's files name it together, the config's own first; empty if they add nothing.
 
     raises   InputError naming the file
     """

@@ -7,7 +7,7 @@ from quant.panics import panics_as
 
 
 def load_tokenizer(text: str, where: str):
-    """The `tokenizers.Tokenizer` of the text. raises InputError if it is none."""
+    """The `tokenizers.Tokenizer` of the text. raises InputError if it is not valid."""
     try:
         with panics_as(RuntimeError):
             return Tokenizer.from_str(text)

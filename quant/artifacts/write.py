@@ -23,7 +23,7 @@ from quant.stage import Stage
 def write_artifact(model: QuantizedSource, progress: Progress | None = None) -> Path:
     """Writes the model to its job's output; returns the path of the artifact, which for shards is the first.
 
-    A GGUF file's manifest is written before the file gets its name, so none is without its own: `next_manifest`.
+    A GGUF file's manifest is written before the file gets its name, so every file has its own: `next_manifest`.
     progress   called with bytes done, bytes in all, tensor name
     raises     InputError, and leaves nothing half-written
     """

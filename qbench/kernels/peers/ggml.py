@@ -73,7 +73,7 @@ def libraries() -> tuple[ctypes.CDLL, ctypes.CDLL]:
 
 
 def buffer_types(base: ctypes.CDLL, cpu: ctypes.CDLL) -> tuple[int, list[int]]:
-    """The device, and where weights may lie: the extra buffer types first, the plain one last."""
+    """The device, and the buffer types for weights: the extra ones first, the plain one last."""
     registry = cpu.ggml_backend_cpu_reg()
     device = base.ggml_backend_reg_dev_get(registry, 0)
     address = base.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_dev_get_extra_bufts")
@@ -111,7 +111,7 @@ class Graph:
         return self.contexts[-1]
 
     def allocate(self, context: int, outputs: list[int]) -> None:
-        """Memory for the tensors of `context`, and the graph of what `outputs` take."""
+        """Memory for the tensors of `context`, and the graph that computes `outputs`."""
         self.buffers.append(self.base.ggml_backend_alloc_ctx_tensors(context, self.backend))
         self.graph = self.base.ggml_new_graph(context)
         for output in outputs:

@@ -14,7 +14,7 @@ TO_FLOAT = ctypes.CFUNCTYPE(None, POINTER, POINTER, INT64)
 
 
 class TypeTraits(ctypes.Structure):
-    """ggml.h, ggml_type_traits: of the fields behind it none is needed."""
+    """ggml.h, ggml_type_traits: the fields after it are not needed."""
 
     _fields_ = (
         ("type_name", ctypes.c_char_p),

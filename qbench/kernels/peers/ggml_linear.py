@@ -12,7 +12,7 @@ from qbench.kernels.peers.ggml import F32, Graph, buffer_types
 class GgmlLinears(Graph):
     """Several linears on one input, computed as one graph: y[i] = x @ weight.T, each with its own copy of the weight.
 
-    data      uint8 [N, row bytes], what GGUF stores
+    data      uint8 [N, row bytes] as GGUF stores them
     x         [M, K] float32
     raises    Absent without libggml
     """

@@ -9,7 +9,7 @@ from qbench.kernels.benchmark import Absent
 
 # Products of 8-bit codes that processors without VNNI add in pairs in 16 bits (vpmaddubsw): 2 * 255 * 127 does not fit.
 LARGEST_CODE, PROBE_SIZE = 127, 64
-INT4_INNER_TILES = 1  # what the CPU's packing of int4 takes for its second argument, unused
+INT4_INNER_TILES = 1  # second argument of the CPU's packing of int4, unused there
 
 
 class TorchLinears:
@@ -118,7 +118,7 @@ class TorchInt4Linears:
     """Four-bit groups by torch's int4 packing: bfloat16 activations, scales and outputs.
 
     q          [N, K] int8 in -8 to 7; scale, zero_point [N, K // group_size]: weight = scale * (q - zero_point)
-    raises     Absent where this torch has no such kernel
+    raises     Absent if this torch has no such kernel
     """
 
     how = "int4pack"

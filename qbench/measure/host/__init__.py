@@ -1,1 +1,1 @@
-"""The machine that measures: what it is, what else it does meanwhile, what it spends."""
+"""The machine that measures: its hardware, its other load meanwhile, its energy."""

@@ -1,9 +1,9 @@
-"""How busy others keep this machine: what a speed measured now is worth."""
+"""Load of this machine by other processes, which shows how reliable a measured speed is."""
 
 import psutil
 
 WATCHED_S = 0.5
-QUIET = 0.1  # of all cores: what a system does by itself
+QUIET = 0.1  # share of all cores that an idle system uses
 
 
 def busy_share() -> float:
@@ -12,7 +12,7 @@ def busy_share() -> float:
 
 
 def busy_warning(share: float) -> str | None:
-    """One line for the user, where others take so much that speeds are of what they leave."""
+    """One line for the user, if other processes take so much that speeds are lower than on an idle machine."""
     if share <= QUIET:
         return None
     return f"warning: other programs keep {100 * share:.0f} % of this machine busy; speeds are of what they leave"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from quant.errors import InputError
 
 Clock = Callable[[], float]  # seconds since some moment
-# "cpu" is the time that this process gets: others hardly change it, where one thread does all the work.
+# "cpu" is the time that this process gets: others hardly change it if one thread does all the work.
 CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 

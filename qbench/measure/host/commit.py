@@ -11,7 +11,7 @@ from quant.json_data import JsonData
 ROOT = Path(__file__).resolve().parents[3]
 # The code that an artifact's bytes come from.
 QUANTIZING = ("quant", "cpu_kernels", "qbench/calibration", "qbench/runtime", "qbench/sources", "qbench/reference")
-# What a measurement depends on; the command line and the reports only show it.
+# Packages that a measurement depends on; the command line and the reports only show it.
 MEASURED_BY = ("measure", "quality", "speed", "sweep", "kernels", "versus")
 MEASURING = (*QUANTIZING, "gpu_kernels", *(f"qbench/{folder}" for folder in MEASURED_BY))
 # Changes that make a tree another than its commit. Records do not, or each would spoil the next one.

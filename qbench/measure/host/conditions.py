@@ -1,4 +1,4 @@
-"""How the machine was while something was timed: clock, heat, load, what others took of it, and the energy spent."""
+"""State of the machine during a timed span: clock, heat, load, share of other processes, and energy."""
 
 import re
 import time
@@ -20,7 +20,7 @@ class Conditions:
     temperature_c   of the hottest sensor, right after
     load            processes that ran or wanted to, averaged by the system over a minute
     busy_by_others  share of all cores' time that neither idling nor the timed process took, 0 to 1; stolen time too
-    joules          by counter, of the whole machine, what it takes when idle included; {} where none can be read
+    joules          by counter, of the whole machine, idle power included; {} if no counter can be read
     seconds         of the joules
     """
 
@@ -33,7 +33,7 @@ class Conditions:
 
 
 class Watch:
-    """Reads the system's counters before and after what is timed, outside the timed span.
+    """Reads the system's counters before and after the timed span.
 
     pid    the process that is timed
     meter  of the energy
@@ -80,7 +80,7 @@ def _share_of_others(before: tuple[int, int, int] | None, after: tuple[int, int,
 
 
 def clock_mhz(threads: int, root: Path = ROOT) -> float | None:
-    """From the frequency driver, else from /proc/cpuinfo, which in a virtual machine tells a nominal value."""
+    """From the frequency driver, else from /proc/cpuinfo, which in a virtual machine gives a nominal value."""
     cores = [_number(path) for path in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq")]
     clocks = [kilohertz / 1e3 for kilohertz in cores if kilohertz is not None]
     if not clocks:

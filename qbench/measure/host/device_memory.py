@@ -6,7 +6,7 @@ from qbench.devices import CUDA
 
 
 def reset_peak_device(device: str) -> None:
-    """Start the peak again from what is held now."""
+    """Start the peak again from the bytes that are held now."""
     if device == CUDA:
         torch.cuda.reset_peak_memory_stats()
 

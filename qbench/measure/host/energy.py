@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path("/")
 NVML = "libnvidia-ml.so.1"
-# What a package counts already (core, uncore), and what counts all of it again (psys), is left out.
+# Counters that a package includes (core, uncore), and one that counts all of it again (psys), are left out.
 DOMAINS = ("package", "dram")
 
 
@@ -23,8 +23,8 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """counters  empty where nothing can be read
-    reason    why not, for each kind of counter that there is none of; None where there is any
+    """counters  empty if nothing can be read
+    reason    why not, for each missing kind of counter; None if there is any counter
     """
 
     counters: tuple[Counter, ...]
@@ -53,7 +53,9 @@ def find_meter(root: Path = ROOT, nvml: str = NVML) -> Meter:
 
 
 def rapl_counters(folder: Path) -> tuple[list[Counter], str]:
-    """Packages and their memory, as Linux's powercap has them of Intel and AMD processors; and why there are none."""
+    """Packages and their memory, as Linux's powercap has them for Intel and AMD processors; and the reason if the list
+    is empty.
+    """
     counters = []
     for zone in sorted(folder.glob("intel-rapl:*")):
         try:
@@ -65,7 +67,7 @@ def rapl_counters(folder: Path) -> tuple[list[Counter], str]:
             read()
         except OSError as error:
             return [], f"RAPL is not readable ({zone / 'energy_uj'}: {error.strerror})"
-        # dram lies within a package: intel-rapl:1:0 is of package-1
+        # dram is inside a package: intel-rapl:1:0 is of package-1
         package = zone.name.split(":")[1]
         counters.append(Counter(f"{name}-{package}" if name == "dram" else name, read, wraps_at))
     return counters, f"RAPL is absent ({folder} has no counter)"
@@ -76,7 +78,7 @@ def _microjoules(path: Path) -> Callable[[], float]:
 
 
 def nvml_counters(library: str) -> tuple[list[Counter], str]:
-    """NVIDIA's cards from Volta on; and why there are none.
+    """NVIDIA's cards from Volta on; and the reason if the list is empty.
 
     source   NVML API reference: nvmlDeviceGetTotalEnergyConsumption, in millijoules since the driver was loaded
     """

@@ -1,4 +1,4 @@
-"""The graphics cards of a machine as NVML tells them: a process that asks has no CUDA context of its own."""
+"""The graphics cards of a machine as NVML lists them: a process that asks has no CUDA context of its own."""
 
 import ctypes
 from dataclasses import dataclass

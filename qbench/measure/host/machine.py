@@ -1,4 +1,4 @@
-"""The machine that measured: what a reader needs to know of it, and one hash to keep machines apart."""
+"""The machine that measured: facts for a reader, and one hash to distinguish machines."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ VERSIONED = ("torch", "triton", "numpy", "gguf", "tokenizers")
 
 @dataclass(frozen=True, slots=True)
 class Machine(JsonRow):
-    """The facts, and `id`, a hash of those that change speed (the host's name is none of them).
+    """The facts, and `id`, a hash of those that change speed (so not of the host's name).
 
     pretended_cpu   QBENCH_CPU if it is set; `features`, and so `id`, are those of the pretended processor
     """
@@ -72,7 +72,7 @@ def machine() -> Machine:
         "architecture": platform.machine(),
     }
     cards = graphics_cards()
-    if cards:  # left out where there is none, so that machines without keep their ids
+    if cards:  # left out if there is no card, so that machines without cards keep their ids
         hardware["gpus"] = [f"{card.name}, {card.memory_gib} GiB" for card in cards]
     digest = hashlib.sha256(json.dumps(hardware, sort_keys=True).encode()).hexdigest()[:12]
     return Machine.from_json(
@@ -107,7 +107,9 @@ def _line(path: Path) -> str:
 
 
 def installed_gib(seen: int) -> int:
-    """Of the bytes that a kernel sees: it keeps some for itself, from boot to boot some MiB more or less."""
+    """Installed memory, from the bytes that an operating system sees: it keeps some for itself, from boot to boot some
+    MiB more or less.
+    """
     return 4 * -(-seen // (4 * 2**30))
 
 
@@ -135,8 +137,8 @@ def _processor() -> dict[str, str]:
             for line in file:
                 name, _, value = line.partition(":")
                 if not name.strip():
-                    break  # the first processor tells for all
+                    break  # the first processor describes all
                 found[name.strip()] = value.strip()
     except OSError:
-        pass  # not Linux: the features from CPUID still tell machines apart
+        pass  # not Linux: the features from CPUID still distinguish machines
     return found

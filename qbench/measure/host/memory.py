@@ -15,7 +15,7 @@ def usable_memory_bytes() -> int:
             text = Path(path).read_text().strip()
         except OSError:
             continue
-        if text.isdigit():  # version 2 writes "max" for none
+        if text.isdigit():  # version 2 writes "max" if there is no limit
             limits.append(int(text))
     return min(limits)
 
@@ -30,7 +30,9 @@ def peak_rss_bytes() -> int:
 
 
 def reset_peak_rss() -> bool:
-    """Start the peak anew from what is held now; False where the system does not let us (it is since start then)."""
+    """Start the peak again from the memory that is held now; False if the system does not allow it (then it counts from
+    the start).
+    """
     try:
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")  # Linux, proc(5): reset the peak resident set size
@@ -40,7 +42,7 @@ def reset_peak_rss() -> bool:
 
 
 def _status(field: str) -> int:
-    """raises NotImplementedError where there is no /proc (the peak of a process is not known elsewhere)."""
+    """raises NotImplementedError if there is no /proc (the peak of a process is not known elsewhere)."""
     try:
         with open("/proc/self/status") as file:
             for line in file:

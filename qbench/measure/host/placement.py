@@ -1,4 +1,4 @@
-"""Where this process may run: its CPUs, and the NUMA nodes that they belong to."""
+"""CPUs that this process may run on, and their NUMA nodes."""
 
 import os
 import re

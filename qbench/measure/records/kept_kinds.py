@@ -11,7 +11,7 @@ from quant.json_data import JsonRow
 
 @dataclass(frozen=True, slots=True)
 class ModelRow(JsonRow):
-    """What a row is about, and the model that it measured."""
+    """The kind of a row, and the model that it measured."""
 
     kind: str
     model: str
@@ -225,7 +225,7 @@ class LatentCase(JsonRow):
 
 @dataclass(frozen=True, slots=True)
 class LatentMetrics(JsonRow):
-    """What one mode of latent attention costs. picked: whether the runtime takes it here"""
+    """Cost of one mode of latent attention. picked: whether the runtime takes it here"""
 
     kv_bytes_per_token: float = 0.0
     flop_per_token: float = 0.0

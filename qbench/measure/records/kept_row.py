@@ -1,4 +1,4 @@
-"""A row that a command printed as a record, beside those of sweeps."""
+"""A row that a command printed, kept as a record next to those of sweeps."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ GIVEN = {
 def keep_row(path: str, row: Mapping[str, Any], about: Mapping[str, str], case_keys: Sequence[str]) -> None:
     """Append `row`: `about` and the columns of `case_keys` define its case, the rest was measured.
 
-    path     a file, or a folder, where this machine has a file of its own
+    path     a file, or a folder in which this machine has a file of its own
     raises   InputError if the file cannot be written
     """
     case = {**about} | {key: row[key] for key in case_keys if key not in GIVEN or row.get(key) is not None}

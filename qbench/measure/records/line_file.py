@@ -1,4 +1,4 @@
-"""A file of lines that several processes append to: of what is appended, all is there or nothing."""
+"""A file of lines that several processes append to: an append is complete or has no effect."""
 
 import errno
 import fcntl
@@ -57,7 +57,7 @@ def content(descriptor: int) -> bytes:
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """The lines of the file, read while nobody writes, so that none is half there. raises OSError"""
+    """The lines of the file, read while nobody writes, so that no line is incomplete. raises OSError"""
     with open(path, "rb") as file:
         with suppress(OSError):  # a file system without locks is read all the same
             fcntl.flock(file, fcntl.LOCK_SH)

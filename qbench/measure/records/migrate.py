@@ -132,7 +132,7 @@ def protocol_identity(protocol: Mapping[str, Any]) -> Document:
     return {COMPUTE.old if key == COMPUTE.new else key: value for key, value in protocol.items()}
 
 
-# schema -> what makes a record of the next one of it
+# schema -> function that turns its records into those of the next
 MIGRATIONS: dict[int, Callable[[Document], Document]] = {1: add_blocks_and_tasks, 2: use_common_words}
 
 

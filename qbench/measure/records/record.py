@@ -94,7 +94,7 @@ def json_hash(document: Mapping[str, Any]) -> str:
 def make_record(
     case: AnyCase, metrics: AnyMetrics | None, error: str | None = None, where: Origin | None = None
 ) -> Record:
-    """A case with what was measured, or with the error that it ended in, and all that it takes to judge it.
+    """A case with its measurements or its error, and with the facts that are needed to judge it.
 
     where    `origin()` of the machine that measured, if that is another one
     """
@@ -105,7 +105,7 @@ def make_record(
     return Record(
         schema_version=SCHEMA_VERSION,
         key=case_key(case),
-        # Fine enough to tell two rows of a quick case apart.
+        # Fine enough to distinguish two rows of a quick case.
         time=datetime.now(UTC).isoformat(timespec="milliseconds"),
         status="error" if error else "ok",
         error=error,
@@ -140,7 +140,7 @@ def append_record(path: Path, record: Record) -> None:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """The records of a file in order and in today's schema; lines that are none are skipped.
+    """The records of a file in order and in today's schema; lines that are no records are skipped.
 
     The first MOST_NAMED of those are named on stderr.
 
@@ -195,9 +195,9 @@ def read_files(paths: str | Path | Iterable[str | Path]) -> Iterator[Record]:
 
 
 def latest(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
-    """Of each (key, machine id) the row that was measured last, in the order in which the cases first came.
+    """The newest row of each (key, machine id), in the order in which the cases first came.
 
-    Of rows with one time the later in `records`: files may be read in any order, so their place says little.
+    If rows have one time, the later in `records`: files may be read in any order, so their place says little.
     """
     found: dict[tuple[str, str], Record] = {}
     for record in records:

@@ -1,4 +1,4 @@
-"""Where records lie: `results/<suite>/<machine id>.jsonl`, or whatever file or folder is named."""
+"""Paths of records: `results/<suite>/<machine id>.jsonl`, or any file or folder that is named."""
 
 import os
 from collections.abc import Iterable
@@ -8,11 +8,11 @@ from quant.atomic import fsync
 from quant.errors import InputError
 
 SUFFIX = ".jsonl"
-FOLDERS = ("results", "runs")  # of a checkout: what is kept, and what sweeps wrote
+FOLDERS = ("results", "runs")  # of a checkout: kept records, and those that sweeps wrote
 
 
 def default_folders() -> list[Path]:
-    """Those of FOLDERS below the working directory that have records. raises InputError where none has"""
+    """Those of FOLDERS below the working directory that have records. raises InputError if no folder has any"""
     found = [Path(name) for name in FOLDERS if any(Path(name).rglob(f"*{SUFFIX}"))]
     if not found:
         raise InputError(f"no records in {' or '.join(FOLDERS)} here; name files of them, or run `qbench sweep` first")
@@ -20,9 +20,9 @@ def default_folders() -> list[Path]:
 
 
 def record_files(paths: str | Path | Iterable[str | Path]) -> list[Path]:
-    """Each file that is named, and of a folder every SUFFIX file below it by name; none comes twice.
+    """Each file that is named, and for a folder every SUFFIX file below it by name; no file comes twice.
 
-    raises   InputError for a folder without any; a file that is missing is told by who reads it
+    raises   InputError for a folder without any; the reader of a missing file raises the error
     """
     paths = [paths] if isinstance(paths, (str, Path)) else paths
     found: dict[Path, Path] = {}
@@ -36,7 +36,7 @@ def record_files(paths: str | Path | Iterable[str | Path]) -> list[Path]:
 
 
 def kept_file(target: Path, machine_id: str) -> Path:
-    """Where a machine's rows go: `target` where it names a file, else the machine's own file in that folder.
+    """File of a machine's rows: `target` if it names a file, else the machine's own file in that folder.
 
     raises   InputError if the folder cannot be made
     """

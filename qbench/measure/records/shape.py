@@ -1,4 +1,4 @@
-"""What every record has, so that whoever reads one may take it for granted: another line is no record."""
+"""The keys that every record has, so that readers can rely on them: another line is no record."""
 
 import re
 from collections.abc import Mapping
@@ -6,16 +6,16 @@ from typing import Any
 
 STATES = ("ok", "error")
 TIME = r"\d{4}-\d\d-\d\dT.*"  # of UTC and in one form, so that the texts are in the order of time
-# What a measured model's row says of its case, and whether it may be null: no recipe is a model as it is stored.
+# Keys of the case of a measured model's row, and whether each may be null: a null recipe means the model as stored.
 # Rows of other kinds say their `kind`.
 OF_MODEL = {"model": False, "recipe": True}
-PARTS = ("kld", "blocks", "protocol", "protocols", "tasks", "samples")  # of metrics, what has figures of its own
-# Of metrics, what is a number wherever it was measured.
+PARTS = ("kld", "blocks", "protocol", "protocols", "tasks", "samples")  # metrics that have figures of their own
+# Metrics that are numbers if they were measured.
 FIGURES = ("bits_per_weight", "size_bytes", "perplexity", "same_top", "pp_tok_s", "tg_tok_s")
 
 
 def is_record(record: Any) -> bool:
-    """Whether what a line holds is a record, of whichever schema."""
+    """Whether the content of a line is a record, of any schema."""
     try:
         schema, case, metrics, status = (record[name] for name in ("schema_version", "case", "metrics", "status"))
         identity = record["key"], record["machine"]["id"]

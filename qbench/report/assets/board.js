@@ -232,12 +232,12 @@ class Board {
     const one = groups.length === 1;
     const shapes = one
       ? [
-          h("li", null, h("i", { class: "dot" }), "on the Pareto front of what is shown"),
+          h("li", null, h("i", { class: "dot" }), "on the Pareto front of the shown rows"),
           h("li", null, h("i", { class: "dot beaten" }), "beaten by another"),
         ]
       : [
           ...groups.map((group) => h("li", null, symbolOf(group), group.name)),
-          h("li", null, "filled: on its Pareto front of what is shown"),
+          h("li", null, "filled: on its Pareto front of the shown rows"),
         ];
     this.legend.replaceChildren(
       ...(groups.length ? [...shapes, h("li", null, h("i", { class: "dot baseline" }), "unquantized")] : []),

@@ -12,8 +12,8 @@ class Step:
     """Tokens of one forward pass, as layers see them.
 
     If all sequences hold as many tokens and get as many new ones, these are [B, T]. Else the batch is varlen: the new
-    tokens of all sequences are joined in one row [1, N] without padding, and only the cache knows where one sequence
-    ends. A layer need not distinguish the two.
+    tokens of all sequences are joined in one row [1, N] without padding, and only the cache knows the end of each
+    sequence. A layer need not distinguish the two.
 
     tokens     [B, T] int64, of a varlen batch [1, N]
     seq_len    tokens held before it, of a varlen batch of the longest

@@ -93,7 +93,7 @@ def kernel_arguments(
 
 
 def add_output(output: FusedLinears, x: Tensor, residual: Tensor | None, norm: Norm | None = None) -> Tensor:
-    """The end of half a layer: output(x), normed if the architecture does so, plus the residual."""
+    """The end of one half of a layer: output(x), normed if the architecture does so, plus the residual."""
     if norm is None:
         (y,) = output(x, residual=residual)
         return y

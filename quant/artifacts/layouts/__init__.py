@@ -47,9 +47,9 @@ def choose_packing(source: Source) -> str:
 
 
 def read_layout(config: Mapping[str, Any], where: str) -> Layout | None:
-    """The layout that a config.json names; None where it has no quantization_config.
+    """The layout that a config.json names; None if it has no quantization_config.
 
-    where    what errors begin with: the file
+    where    beginning of errors: the file
     raises   InputError for another quantization method or scheme
     """
     quantization = config.get("quantization_config")

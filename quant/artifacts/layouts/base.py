@@ -1,4 +1,4 @@
-"""Layout: how quantized linears lie in a Hugging Face directory, and what its config.json says of them."""
+"""Layout: how quantized linears are stored in a Hugging Face directory, and described in its config.json."""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ NUMPY_DTYPE = {"F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I8": "i1
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One tensor of a linear: its name behind the module's, and what the header says of it.
+    """One tensor of a linear: its name after the module's, and its entry in the header.
 
     dtype   safetensors dtype that is written; `read_too` are read as well
     """
@@ -35,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class StoredModule:
-    """What a directory holds under one module's name, e.g. model.layers.0.mlp.up_proj: its tensors by part name."""
+    """The tensors of a directory under one module's name, e.g. model.layers.0.mlp.up_proj, by part name."""
 
     name: str
     folder: Path
@@ -88,15 +88,15 @@ class Layout(ABC):
     def of_tensors(cls, linears: Mapping[str, TensorInfo]) -> "Layout":
         """The layout that writes these linears; canonical name -> info, those in float formats included.
 
-        raises   InputError, naming the tensor, for what has no place here
+        raises   InputError, naming the tensor, for a tensor that has no place here
         """
 
     @classmethod
     @abstractmethod
     def of_config(cls, config: Mapping[str, Any], where: str) -> "Layout":
-        """The layout that reads what this quantization_config speaks of.
+        """The layout that reads the linears of this quantization_config.
 
-        where    what errors begin with: the file
+        where    beginning of errors: the file
         raises   InputError for a scheme that is not read here
         """
 
@@ -114,7 +114,7 @@ class Layout(ABC):
 
     @abstractmethod
     def info(self, module: StoredModule, shape: tuple[int, ...]) -> TensorInfo | None:
-        """What the module's parts hold; None where they are no quantized linear of this layout.
+        """Info of the module's tensor; None if its parts are no quantized linear of this layout.
 
         raises   InputError for parts that are missing, of another shape, or of no format of the config
         """

@@ -186,7 +186,7 @@ def _known_format(name: str | None) -> Format | None:
 
 
 def _same_scheme(wanted: Scheme, group: Mapping[str, Any]) -> bool:
-    """Whether a group asks for what `wanted` says, however much else it says."""
+    """Whether a group asks for the settings of `wanted`, whatever else it asks for."""
     return (
         not group.get("output_activations")
         and _same_args(wanted["weights"], group.get("weights"))

@@ -6,9 +6,10 @@ qzeros    [G, N * bits / 32] int32     zero point + 2**(bits - 1) of output n, f
 scales    [G, N] float16
 g_idx     [K] int32                    group of each input
 
-v1 is the version that everybody reads, and what is written where all is symmetric. An asymmetric zero point may be the
-smallest, which has no place in v1: GPTQModel takes the 1 from whole words and lets it be borrowed from the neighbour,
-others let the code wrap round. So asymmetric tensors are written in v2, and v1 is read as GPTQModel reads it.
+v1 is the version that everybody reads, and the one that is written if everything is symmetric. An asymmetric zero point
+may be the smallest, which has no place in v1: GPTQModel takes the 1 from whole words and lets it be borrowed from the
+neighbour, others let the code wrap round. So asymmetric tensors are written in v2, and v1 is read as GPTQModel reads
+it.
 """
 
 from collections.abc import Mapping

@@ -96,7 +96,7 @@ class GptqConfig:
         }
         others = [(f"^{_escaped(name)}$", int_group_format(fmt)) for name, fmt in packed.items() if fmt != main]
         dynamic = {f"+:{text}": _settings(fmt) for text, fmt in others}
-        # The head and what lies outside the decoder layers is left alone unless asked for.
+        # The head and modules outside the decoder layers are left alone unless asked for.
         skipped = [name for name in linears if name not in packed and name != HEAD]
         dynamic |= {f"{SKIP}^{_escaped(name)}$": GptqSettings() for name in skipped}
         if dynamic:

@@ -2,8 +2,8 @@
 
 part            shape
 weight          [N, K] int8
-weight_scale    [N, 1] float32, or [1] where one scale holds for the whole weight
-input_scale     [1] float32         where activations are static
+weight_scale    [N, 1] float32, or [1] if one scale holds for the whole weight
+input_scale     [1] float32         if activations are static
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from quant.json_fields import JsonFields
 from quant.qtensor import QTensor
 from quant.source import SharedInfo, TensorInfo
 
-SCALE_DTYPES = ("F16", "BF16")  # that scales are read from, beside F32; exact
+SCALE_DTYPES = ("F16", "BF16")  # that scales are read from, in addition to F32; exact
 # How inputs are rounded -> strategy and dynamic of compressed-tensors
 INPUTS = {"per_token": ("token", True), "per_tensor": ("tensor", True), "static": ("tensor", False)}
 

@@ -1,4 +1,4 @@
-"""What the layouts of grouped integers share: scales in float16, and the group of each input feature."""
+"""Common parts of the layouts of grouped integers: scales in float16, and the group of each input feature."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from quant.formats import IntGroupFormat, get_format
 from quant.formats.half import HALF_MAX
 from quant.source import SharedInfo
 
-SCALE_DTYPES = ("BF16", "F32")  # that scales are read from, beside F16
+SCALE_DTYPES = ("BF16", "F32")  # that scales are read from, in addition to F16
 SMALLEST_NORMAL = 2.0**-14  # of float16; below it the relative error of rounding to it grows
 
 
@@ -42,7 +42,7 @@ def natural_groups(fmt: IntGroupFormat, row_size: int) -> np.ndarray:
 
 
 def shared_groups(fmt: IntGroupFormat, row_size: int, module: StoredModule, part: str) -> tuple[SharedInfo, ...]:
-    """The entry of a g_idx that says more than k // group_size; none for one that does not.
+    """The entry of a g_idx that differs from k // group_size; () if it does not.
 
     raises   InputError for groups that do not exist
     """

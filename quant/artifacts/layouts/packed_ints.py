@@ -4,7 +4,7 @@ part                shape
 weight_packed       [N, K * bits / 32] int32    as the format packs them
 weight_scale        [N, G] float16
 weight_zero_point   [N * bits / 32, G] int32    of asymmetric ones: packed like the codes, but along the outputs
-weight_shape        [2] int64                   N and K, which packed words do not tell
+weight_shape        [2] int64                   N and K, which packed words do not show
 weight_g_idx        [K] int32                   group of each input: in files of versions that knew act-order
 """
 

@@ -48,7 +48,7 @@ class Pattern:
             raise InputError(f"{where}: pattern {shown(text)} has {unknown}, which is not read here")
 
     def matches(self, text: str) -> bool:
-        """Whether the text begins with what the pattern means, as `re.match` decides it."""
+        """Whether the pattern matches the beginning of the text, as `re.match` decides it."""
         return len(text) <= MOST_TEXT and bool(_Walk(text).sequence(self._nodes, frozenset({0})))
 
 

@@ -1,8 +1,8 @@
 """kt-kernel's experts, in a process of their own: another Python, for a torch of its own, and idle workers that spin.
 
-QBENCH_KT_PYTHON names a Python that has kt-kernel. The process is stopped while others are timed. Where there is a g++
-its idle workers are kept from spinning against its dispatcher (nospin.cpp), without which it is several times
-slower on a machine of two cores; NAMES tells which of them ran.
+QBENCH_KT_PYTHON names a Python that has kt-kernel. The process is stopped while others are timed. If there is a g++,
+its idle workers are kept from spinning against its dispatcher (nospin.cpp), without which it is several times slower on
+a machine of two cores; NAMES says which of them ran.
 """
 
 import json
@@ -29,7 +29,7 @@ TRIAL_RUNS = 3
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A class of kt_kernel_ext.moe, what the weights become, and what rows must be a multiple of."""
+    """A class of kt_kernel_ext.moe, its weight format, and the required multiple of rows."""
 
     cls: str
     format: str
@@ -59,7 +59,7 @@ def has_spin_fix() -> bool:
 
 @cache
 def kt_python() -> str:
-    """raises Absent where there is no kt-kernel"""
+    """raises Absent if there is no kt-kernel"""
     python = os.environ.get(VARIABLE)
     if not python:
         raise Absent(f"{VARIABLE} names no Python that has kt-kernel")
@@ -105,7 +105,7 @@ class KtLayer:
 
     sizes     hidden_size, ffn_size, num_experts, num_chosen, max_tokens, threads
     weights   gate, up [D, I, K] and down [D, K, I] of distinct experts, used in turn: float32, or uint8 GGUF blocks
-    raises    Absent where there is no kt-kernel, or where this backend of it does not start
+    raises    Absent if there is no kt-kernel, or if this backend of it does not start
     """
 
     def __init__(self, backend: str, sizes: KtSizes, weights: dict[str, np.ndarray]) -> None:
@@ -140,7 +140,7 @@ class KtLayer:
         for line in stdout:
             if line.startswith("=> "):
                 self.process.send_signal(signal.SIGSTOP)
-                os.waitpid(self.process.pid, os.WUNTRACED)  # until all of its threads stand still
+                os.waitpid(self.process.pid, os.WUNTRACED)  # until all of its threads have stopped
                 return json.loads(line[3:])
         raise Absent(f"kt-kernel's process ended with code {self.process.wait()}")
 

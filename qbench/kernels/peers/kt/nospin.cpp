@@ -1,4 +1,4 @@
-// To be preloaded: a clock that naps 20 us before it tells the time. kt-kernel's idle workers ask the clock in a
+// To be preloaded: a clock that sleeps 20 us before it returns the time. kt-kernel's idle workers ask the clock in a
 // loop; with as many workers as cores that keeps its dispatching thread from running for whole time slices.
 #include <sys/prctl.h>
 #include <time.h>

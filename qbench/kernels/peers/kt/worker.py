@@ -1,4 +1,5 @@
-"""A layer of kt-kernel's experts in a process of its own. Run by the Python that has kt-kernel; imports none of ours.
+"""A layer of kt-kernel's experts in a process of its own. Run by the Python that has kt-kernel; imports no module of
+ours.
 
 stdin   first a JSON object: cls, format, hidden_size, ffn_size, num_experts, num_chosen, max_tokens, threads, weights
         (a .npz of gate, up [D, I, K] and down [D, K, I]: float32, or GGUF blocks; D distinct experts, used in turn),
@@ -107,7 +108,7 @@ class Layer:
 
 
 class Calls:
-    """Those of a file, and where what they read and write lies."""
+    """The calls of a file, and the addresses of their inputs and outputs."""
 
     def __init__(self, path: str) -> None:
         given = {name: torch.from_numpy(values) for name, values in np.load(path).items()}

@@ -3,21 +3,41 @@
 import re
 from pathlib import Path
 
+from qbench.measure.records.record import read_files
+from qbench.report import render_report
+from quant.errors import InputError
+
 LINK = re.compile(r"\[([^\]\n]*)\]\((?!https?:|#)([^)]*)\)")
 
+WIDE = "---\nhide: [toc]\n---\n\n"  # tables take the room of the list of headings
 INTRODUCTION = """# Results
 
-`qbench report` writes each page from records of the folder `results/`. A page begins with the commands that made it.
+`qbench report` makes each page from one folder of records in `results/`. A page begins with its commands.
 
 """
 
 
 def result_pages(folder: Path) -> dict[str, str]:
-    """Path under docs/ -> content: one page per folder of records that has a README, and one that lists them."""
-    pages = {f"results/{path.parent.name}.md": _page(path) for path in sorted(folder.glob("*/README.md"))}
-    titles = {name: content.splitlines()[0].removeprefix("# ") for name, content in pages.items()}
+    """Path under docs/ -> content: one page per folder with records, and one that lists them."""
+    folders = sorted(
+        {path.parent for path in folder.glob("*/*.jsonl")} | {p.parent for p in folder.glob("*/README.md")}
+    )
+    pages = {f"results/{path.name}.md": WIDE + _content(path) for path in folders}
+    titles = {name: content.removeprefix(WIDE).splitlines()[0].removeprefix("# ") for name, content in pages.items()}
     lines = [f"- [{title}]({Path(name).name})" for name, title in titles.items()]
     return {**pages, "results/index.md": INTRODUCTION + "\n".join(lines) + "\n"}
+
+
+def _content(folder: Path) -> str:
+    """The folder's README; without one, the tables that `qbench report` prints of its records."""
+    readme, name = folder / "README.md", folder.name
+    if readme.exists():
+        return _page(readme)
+    try:
+        tables = render_report([folder], "md")
+    except InputError:  # records of gates have no table
+        tables = f"`qbench query` reads the {sum(1 for _ in read_files([folder]))} records of this folder.\n"
+    return f"# Records of {name}\n\n    qbench report results/{name}\n\n{tables}"
 
 
 def _page(path: Path) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from docs.hooks.navigation import SECTIONS, navigation
 from docs.hooks.reference import generated_pages
-from docs.hooks.results import result_pages
+from docs.hooks.results import WIDE, result_pages
 from docs.hooks.suite_keys import AXIS_KEYS, SECTION_KEYS, SUITE_KEYS
 from qbench.cli.main import COMMANDS, cli
 from qbench.policies.registry import policy_names
@@ -77,8 +77,15 @@ def test_links_between_pages_of_results_stay_links(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "README.md").write_text(text)
     pages = result_pages(tmp_path)
-    assert pages["results/a.md"] == "# A\n[b](b.md) code (`../../qbench/x.py`)\n"
+    assert pages["results/a.md"] == WIDE + "# A\n[b](b.md) code (`../../qbench/x.py`)\n"
     assert "- [A](a.md)\n- [B](b.md)" in pages["results/index.md"]
+
+
+def test_every_folder_of_records_has_a_page():
+    pages = result_pages(ROOT / "results")
+    folders = {path.parent.name for path in (ROOT / "results").glob("*/*.jsonl")}
+    assert folders and {f"results/{name}.md" for name in folders} <= set(pages)
+    assert "| recipe" in pages["results/quickstart.md"]
 
 
 def test_readme_is_short_and_names_only_what_is_supported():

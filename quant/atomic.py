@@ -75,7 +75,8 @@ def _replace_in_two_steps(temp: Path, path: Path) -> None:
 
 @contextmanager
 def temporary_path(path: Path, replaces: Callable[[Path], bool], needed_bytes: int) -> Iterator[Path]:
-    """Yields a free name in the folder of `path`, for a file or a directory, and removes what is there at the end.
+    """Yields a free name in the folder of `path`, for a file or a directory, and removes it at the end if it still
+    exists.
 
     raises   InputError as `atomic_file`, and for every OSError of the block
     """

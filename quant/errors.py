@@ -9,10 +9,10 @@ MOST_CHARACTERS = 2400
 
 
 class InputError(ValueError):
-    """Bad input, told in one line: what we got, what we expected, what to do.
+    """Bad input, in one line: got, expected, what to do.
 
-    The command line prints the message alone and exits with 2; everything that reads a file,
-    a recipe or a model spec raises this and nothing else for what a user can mend.
+    The command line prints the message alone and exits with 2; every reader of a file,
+    a recipe or a model spec raises this and nothing else for errors that a user can mend.
     A message of more than MOST_CHARACTERS loses its middle: the file comes first, the remedy last.
     """
 

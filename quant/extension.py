@@ -1,4 +1,4 @@
-"""The C++ kernels, where this installation has them built."""
+"""The C++ kernels, if this installation has built them."""
 
 import importlib
 from types import ModuleType
@@ -7,7 +7,7 @@ from types import ModuleType
 def import_kernels(name: str) -> ModuleType | None:
     """The module of cpu_kernels, None where the extension is not built: the NumPy and torch code is then the way.
 
-    raises   ImportError where it is built, but of other sources than the module: no slower path is taken silently
+    raises   ImportError if it is built, but from other sources than the module: no slower path is taken silently
     """
     try:
         return importlib.import_module(name)

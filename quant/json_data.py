@@ -12,7 +12,7 @@ class JsonData:
 
     json_keys   field -> its key, if that is another word
     json_omits  fields that are left out of the document while they have their default
-    json_flat   fields whose own keys stand among those of this document; the field is None if no such key is there
+    json_flat   fields whose own keys are among those of this document; the field is None if no such key is there
     """
 
     __slots__ = ()
@@ -181,7 +181,7 @@ def _class_for(hint: Any, document: Any, apart_from: frozenset[str] = frozenset(
 
 @cache
 def _marks(hint: Any, apart_from: frozenset[str]) -> tuple[tuple[type, frozenset[str]], ...]:
-    """(class of the hint, keys that tell it from the others)"""
+    """(class of the hint, keys that distinguish it from the others)"""
     classes = _classes_of(hint)
     others = {one: frozenset().union(*(keys_of(other) for other in classes if other is not one)) for one in classes}
     return tuple((one, keys_of(one) - others[one] - apart_from) for one in classes)

@@ -5,7 +5,7 @@ from typing import Any
 
 
 class LateModule:
-    """Stands for a module; the first attribute that is asked for imports it."""
+    """Replaces a module; the first use of an attribute imports it."""
 
     def __init__(self, name: str) -> None:
         self._name = name

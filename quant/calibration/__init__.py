@@ -1,1 +1,1 @@
-"""Calibration: what the inputs of each linear look like, seen one decoder layer at a time."""
+"""Calibration: statistics of the inputs of each linear, one decoder layer at a time."""

@@ -1,4 +1,4 @@
-"""Whether calibration saw what the methods need: every linear, every expert, every statistic."""
+"""Whether calibration covers the needs of the methods: every linear, every expert, every statistic."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,19 +7,19 @@ from quant.errors import InputError
 from quant.models import split_name
 from quant.stats import InputStats
 
-# What a method asks for -> the field of InputStats that holds it
+# Need of a method -> the field of InputStats that holds it
 FIELD_OF = {"absmax": "absmax", "imatrix": "sum_squares", "hessian": "hessian", "sample": "sample"}
 
 
-# Fewer tokens than this say little of an expert: a Hessian of rank 128 beside the thousands of features it has.
+# Fewer tokens than this describe an expert badly: a Hessian of rank 128 for thousands of features.
 FEW_TOKENS = 128
 
 
 def check_coverage(needs: Mapping[str, frozenset[str]], inputs: Mapping[str, InputStats]) -> None:
     """Refuses to quantize by statistics of nothing.
 
-    needs    name of a weight -> what its method asks for
-    raises   InputError naming the experts that no token reached, or the weight and what it lacks
+    needs    name of a weight -> needs of its method
+    raises   InputError naming the experts that no token reached, or the weight and the missing statistic
     """
     empty = [name for name in needs if name not in inputs or inputs[name].num_tokens == 0]
     experts = sorted({(split_name(name)[1], split_name(name)[2]) for name in empty if split_name(name)[2] is not None})
@@ -42,7 +42,7 @@ def expert_tokens(names: Iterable[str], num_tokens: Mapping[str, int]) -> list[i
     """How many tokens reached each expert of a layer; empty for a dense layer.
 
     names        of the layer's tensors
-    num_tokens   name of a weight -> rows of its input, absent for none
+    num_tokens   name of a weight -> rows of its input, absent if there are no rows
     """
     counts: dict[int, int] = {}
     for name in names:
@@ -54,7 +54,7 @@ def expert_tokens(names: Iterable[str], num_tokens: Mapping[str, int]) -> list[i
 
 
 def few_tokens_warning(experts: Mapping[str, ExpertTokens] | None) -> str | None:
-    """One line on the experts that were calibrated on few tokens; None where there are none.
+    """One line on the experts that were calibrated on few tokens; None if there are no such experts.
 
     experts   of each layer, as a manifest keeps them
     """

@@ -1,4 +1,4 @@
-"""Decoder: what calibration asks of whatever runs the model."""
+"""Decoder: the interface between calibration and the code that runs the model."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -11,7 +11,7 @@ from quant.qtensor import QTensor
 
 
 class Observer(Protocol):
-    """Is shown what the linears of a decoder layer read."""
+    """Receives the inputs of the linears of a decoder layer."""
 
     def inputs(self, names: Sequence[str], x: Tensor) -> None:
         """names: canonical names of the weights that share this input; x [..., K] float32"""
@@ -23,12 +23,12 @@ class Observer(Protocol):
 
 
 class Step(NamedTuple):
-    """From some of what a layer's earlier steps made to the input of its next linears, or to its output.
+    """From results of a layer's earlier steps to the input of its next linears, or to its output.
 
-    reads   names of what it reads, "before" among them: the layer's input
-    makes   what it makes, kept for later steps; "after" is the layer's output; None where nothing is worth keeping
-    shows   the weights whose input it shows; none for the last
-    run     (what it reads, each [B, T, size] ..., an observer) -> what it makes
+    reads   names of its inputs; "before" is the layer's input
+    makes   name of its result, kept for later steps; "after" is the layer's output; None if the result need not be kept
+    shows   the weights whose input it shows; () for the last
+    run     (its inputs, each [B, T, size] ..., an observer) -> its result
     """
 
     reads: tuple[str, ...]
@@ -40,7 +40,7 @@ class Step(NamedTuple):
 class SteppedLayer(NamedTuple):
     """A layer that computes each product once, behind the linears before it as they are at that time.
 
-    kept   name of what its steps make, but "after" -> last dimension, and type that loses nothing of what is read
+    kept   name of each result except "after" -> last dimension, and type that loses nothing
     """
 
     steps: tuple[Step, ...]
@@ -53,7 +53,9 @@ class DecoderLayer(Protocol):
         ...
 
     def show(self, x: Tensor, observer: Observer) -> None:
-        """Shows what a call on x would, without the outputs: what none of the layer's linears reads is not computed."""
+        """Shows the same inputs as a call on x, without the outputs: results that no linear of the layer reads are not
+        computed.
+        """
         ...
 
     def show_extra_tokens(self, batches: Iterable[Tensor], wanted: Mapping[int, int], observer: Observer) -> None:
@@ -75,7 +77,7 @@ class Decoder(Protocol):
     config: ModelConfig
 
     def embed(self, tensors: Mapping[str, QTensor], tokens: Tensor) -> Tensor:
-        """tensors: what embeds tokens, others are not looked at; tokens [B, T] int64 -> [B, T, H] float32"""
+        """tensors: those that embed tokens, others are ignored; tokens [B, T] int64 -> [B, T, H] float32"""
         ...
 
     def norm(self, tensors: Mapping[str, QTensor], x: Tensor) -> Tensor:

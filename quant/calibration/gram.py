@@ -1,8 +1,8 @@
 """Hessians, X^T X: each summed over batches of rows in the order given, whatever the number of threads.
 
 fp32   float32 products
-bf16   products of bfloat16-rounded inputs, summed in float32: at twice the rate and more where a CPU has them. It is
-       the exact Hessian of what a bfloat16 linear reads. Of white inputs it differs from the other by a damping of
+bf16   products of bfloat16-rounded inputs, summed in float32: at twice the rate and more if a CPU has them. It is the
+       exact Hessian of the inputs of a bfloat16 linear. For white inputs it differs from the other by a damping of
        2**-19 (the variance of a rounding of up to 2**-9 of a value), where GPTQ itself adds 0.01
 """
 
@@ -16,7 +16,8 @@ from quant.extension import import_kernels
 
 TILE = 512  # columns that one task computes
 
-# (hessian [K, K] float32, batches of rows [n, K] float32, a pool) -> None: adds to what is on or above the diagonal
+# (hessian [K, K] float32, batches of rows [n, K] float32, a pool) -> None: adds to the elements on or above the
+# diagonal
 AddGram = Callable[[Tensor, Sequence[Tensor], Executor], None]
 
 
@@ -42,7 +43,7 @@ ADD_GRAM: dict[str, AddGram] = {"fp32": add_gram_fp32, "bf16": add_gram_bf16}
 
 
 def mirror(hessian: Tensor) -> None:
-    """Copies what is above the diagonal below it."""
+    """Copies the elements above the diagonal below it."""
     for start in range(0, len(hessian), TILE):
         stop = start + TILE
         hessian[stop:, start:stop] = hessian[start:stop, stop:].T

@@ -1,4 +1,4 @@
-"""HiddenStates: what goes from one decoder layer to the next, in a file."""
+"""HiddenStates: the output of one decoder layer as the input of the next, in a file."""
 
 import os
 from pathlib import Path
@@ -27,7 +27,7 @@ class HiddenStates:
             file.truncate(self._window_bytes * self.shape[0])
 
     def create_once(self) -> None:
-        """As `create`, where there is no file: pages written over are cheaper than new ones."""
+        """As `create`, if there is no file: pages written over are cheaper than new ones."""
         if not self.path.exists() or self.path.stat().st_size != self._window_bytes * self.shape[0]:
             self.create()
 

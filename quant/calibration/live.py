@@ -20,9 +20,9 @@ from quant.workers import workers
 
 
 class LiveStatistics:
-    """Runs `decoder` on the calibration windows; the hidden states before each layer lie in `folder`.
+    """Runs `decoder` on the calibration windows; the hidden states before each layer are in `folder`.
 
-    on_quantized        what a layer is calibrated on: the outputs of the quantized layers before it, or the originals'
+    on_quantized        calibrate a layer on the outputs of the quantized layers before it, else on the originals'
     in_steps            run a layer once, a product at a time, each linear behind the quantized ones of its own layer;
                         where its methods or its shape do not allow that, and otherwise, it is run twice
     min_expert_tokens   experts that the router gives fewer are calibrated on more, those it scores highest for them
@@ -73,14 +73,14 @@ class LiveStatistics:
         return collector.stats(extra_tokens=wanted)
 
     def advance(self, index: int, quantized: Mapping[str, QTensor]) -> None:
-        """Makes what the next layer reads."""
+        """Makes the input of the next layer."""
         if self.on_quantized:
             self._run(index, self.decoder.layer(index, quantized))
 
     def through(
         self, index: int, tensors: Mapping[str, QTensor], needs: Needs, quantize: Quantize, *, in_steps: bool
     ) -> None:
-        """All of a layer: `quantize` is called with what is known of the inputs of the weights that it is to quantize.
+        """A whole layer: `quantize` is called with the statistics of the inputs of the weights that it must quantize.
 
         in_steps   whether the methods allow it
         """
@@ -119,11 +119,11 @@ class LiveStatistics:
         self._collect(one, collector)
 
     def done(self, index: int) -> None:
-        """What the layer read is needed no more."""
+        """Removes the input of the layer, which is not needed any more."""
         self._hidden(index).path.unlink(missing_ok=True)
 
     def head(self, norm: Mapping[str, QTensor], names: Names, needs: Needs) -> LayerStats:
-        """Statistics of what the head reads: the last layer's output after the final norm.
+        """Statistics of the head's input: the last layer's output after the final norm.
 
         norm   the final norm's tensors
         names  of the weights that read it
@@ -139,7 +139,7 @@ class LiveStatistics:
         return collector.stats()
 
     def _observe(self, index: int, layer: DecoderLayer, collector: Collector) -> None:
-        """Shows the collector what the layer reads; runs the layer for that where its outputs are those to keep."""
+        """Shows the collector the inputs of the layer; runs the layer for that if its outputs are kept."""
         if not self.on_quantized:
             self._run(index, layer, collector)
             return
@@ -170,7 +170,7 @@ class LiveStatistics:
         self._collect(one, collector)
 
     def _collect(self, one: Callable[[slice], Recorder | None], collector: Collector | None) -> None:
-        """Calls `one` on all batches, `num_threads` at a time, and adds what it recorded in their order."""
+        """Calls `one` on all batches, `num_threads` at a time, and adds their records in order."""
         with workers(self.num_threads) as pool:
             for some in self._rounds():
                 recorders = list(pool.map(one, some))
@@ -204,7 +204,7 @@ class LiveStatistics:
         return HiddenStates(self.folder / f"kept-{name}", (*self.calibration.tokens.shape, size), dtype)
 
     def _hidden(self, index: int) -> HiddenStates:
-        """What decoder layer `index` reads."""
+        """The input of decoder layer `index`."""
         shape = (*self.calibration.tokens.shape, self.config.hidden_size)
         return HiddenStates(self.folder / f"hidden-{index}.f32", shape)
 

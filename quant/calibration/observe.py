@@ -1,4 +1,4 @@
-"""What is kept of the inputs of a decoder layer's linears, batch after batch."""
+"""Statistics of the inputs of a decoder layer's linears, batch after batch."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor

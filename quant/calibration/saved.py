@@ -1,4 +1,4 @@
-"""SavedStatistics: what another source of statistics gives, and a copy of it on the disk."""
+"""SavedStatistics: those of another source, and a copy of them on the disk."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from quant.stats import LayerStats, Names, Needs, Quantize, merge_stats
 class SavedStatistics:
     """`live`, with a part file in `folder` for every layer.
 
-    keep   what is collected besides what the recipe's methods need
+    keep   statistics to collect besides those that the recipe's methods need
     """
 
     def __init__(self, live: LiveStatistics, folder: Path, keep: frozenset[str]) -> None:

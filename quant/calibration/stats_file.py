@@ -1,8 +1,9 @@
 """Statistics on disk: a part for each decoder layer while a run goes on, one file for all of them afterwards.
 
-The file is safetensors. Its tensor "about" holds JSON as bytes: what was calibrated, and for each layer the groups of
-weights that share an input. The statistics of group G of layer L are `L.G.absmax`, `L.G.sum_squares`, `L.G.hessian`
-and `L.G.sample`; the ranges of keys and values are `L.k_absmax` and `L.v_absmax`. Layer num_layers is the head.
+The file is safetensors. Its tensor "about" holds JSON as bytes: the subject of the calibration, and for each layer the
+groups of weights that share an input. The statistics of group G of layer L are `L.G.absmax`, `L.G.sum_squares`,
+`L.G.hessian` and `L.G.sample`; the ranges of keys and values are `L.k_absmax` and `L.v_absmax`. Layer num_layers is the
+head.
 """
 
 import json
@@ -43,7 +44,7 @@ class StatsGroup(JsonData):
 
 @dataclass(frozen=True, slots=True)
 class LayerHead(JsonData):
-    """What "about" says of a layer. extra_tokens: expert -> tokens, see `LayerStats`"""
+    """The entry of a layer in "about". extra_tokens: expert -> tokens, see `LayerStats`"""
 
     groups: tuple[StatsGroup, ...]
     extra_tokens: Mapping[str, int]
@@ -51,7 +52,7 @@ class LayerHead(JsonData):
 
 @dataclass(frozen=True, slots=True)
 class StatsHead(JsonData):
-    """What "about" says of a file."""
+    """The entry of a file in "about"."""
 
     json_flat = ("about",)
 
@@ -79,7 +80,7 @@ def write_stats(path: Path, folder: Path, num_parts: int, about: CalibrationKey)
     about    all that decides the statistics: a file is read again only if this is equal
     raises   InputError where the file cannot be written
     """
-    there = [index for index in range(num_parts) if has_part(folder, index)]  # a head that stays as it is has none
+    there = [index for index in range(num_parts) if has_part(folder, index)]  # a head that stays as it is has no part
     parts = [safe_open(folder / PART.format(index), "np") for index in there]
     layers = tuple(LayerHead.from_json(_json(part.get_tensor(ABOUT))) for part in parts)
     head = _as_bytes(StatsHead(SCHEMA, about, layers))
@@ -154,7 +155,7 @@ def has_part(folder: Path, index: int) -> bool:
 
 
 def read_part(folder: Path, index: int) -> LayerStats:
-    """What `write_part` wrote, less Hessians and samples."""
+    """The content of a part of `write_part`, without Hessians and samples."""
     with safe_open(folder / PART.format(index), "np") as part:
         return _layer_stats(part, LayerHead.from_json(_json(part.get_tensor(ABOUT))), index, lambda names: frozenset())
 

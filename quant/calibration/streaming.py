@@ -20,7 +20,7 @@ from quant.quantize import QuantizedSource, chunk_rows, round_tensor
 from quant.stage import Stage, StageNotes
 from quant.stats import InputStats, LayerStats, Names, Needs, Quantize, merge_stats
 
-Progress = Callable[[int, int, str], None]  # layers done, layers in all, what is being done
+Progress = Callable[[int, int, str], None]  # layers done, layers in all, activity
 
 # Rows of a head in float32 at a time, in weights: 256 MiB. A vocabulary may be larger than any decoder layer.
 HEAD_CHUNK_WEIGHTS = 1 << 26
@@ -36,7 +36,7 @@ class Statistics(Protocol):
     keep: frozenset[str]
 
     def begin(self, tensors: Mapping[str, QTensor]) -> None:
-        """Before layer 0. tensors: what embeds tokens"""
+        """Before layer 0. tensors: those that embed tokens"""
         ...
 
     def through(
@@ -45,7 +45,8 @@ class Statistics(Protocol):
         """Before a layer counts as done: calls `quantize` until it has been asked for all of its tensors.
 
         tensors    the layer's original ones
-        in_steps   whether a weight may wait for those whose outputs it reads, and be rounded by what they give then
+        in_steps   whether a weight may wait for those whose outputs it reads, and be rounded for the outputs that they
+                   give then
         """
         ...
 
@@ -54,7 +55,7 @@ class Statistics(Protocol):
         ...
 
     def head(self, norm: Mapping[str, QTensor], names: Names, needs: Needs) -> LayerStats:
-        """Of what the head reads. norm: the final norm's tensors"""
+        """Statistics of the head's input. norm: the final norm's tensors"""
         ...
 
 
@@ -64,7 +65,7 @@ def quantize_layers(
     """Fills `stage` from its first missing layer on, and returns the quantized model that reads from it.
 
     Peak memory is one decoder layer with its statistics, whatever the number of layers.
-    raises   InputError for weights with NaN, statistics that are missing, or what a method cannot work with
+    raises   InputError for weights with NaN, statistics that are missing, or values that a method cannot work with
     """
     run = _Run(job, statistics, stage)
     total = run.config.num_layers + 1
@@ -100,7 +101,7 @@ class _Run:
         self.names = names_by_layer(self.config)
 
     def layer(self, index: int) -> dict[str, str]:
-        """Returns what the methods remark, by name of a weight."""
+        """Returns the methods' remarks, by name of a weight."""
         originals = {name: self.job.source.read(name) for name in self.names[index]}
         made: dict[str, QTensor] = {}
         remarks: dict[str, str] = {}
@@ -123,9 +124,10 @@ class _Run:
         return remarks
 
     def head(self) -> dict[str, str]:
-        """The head, or the embedding that is one, by its method where that looks at statistics; the rest needs none.
+        """The head, or the embedding that is one, by its method if that reads statistics; other tensors need no
+        statistics.
 
-        An importance matrix usually has none for the head, which is then rounded without, as llama-quantize does.
+        An importance matrix usually has no entry for the head, which is then rounded without, as llama-quantize does.
         """
         name = EMBEDDING if self.config.tie_word_embeddings else HEAD
         made: dict[str, QTensor] = {}
@@ -149,7 +151,7 @@ class _Run:
     def _asks(self, name: str) -> bool:
         """Whether the tensor's rounding can depend on statistics."""
         method = self.job.method_of(name)
-        reads = method.weighs_tied_tables or name != EMBEDDING  # an embedding comes here where it is the head
+        reads = method.weighs_tied_tables or name != EMBEDDING  # an embedding comes here if it is the head
         return bool(method.needs) and reads and self.job.choices[name].format not in FLOATS
 
     def _quantize_layer(

@@ -1,4 +1,4 @@
-"""CalibrationTokens: the windows of token ids that a model is calibrated on, and where they came from."""
+"""CalibrationTokens: the windows of token ids that a model is calibrated on, and their source."""
 
 import hashlib
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import numpy as np
 
 from quant.calibrated import TextCalibration
 
-BATCH_TOKENS = 2048  # of one forward pass: enough for full-speed products, little enough to be held beside a layer
+BATCH_TOKENS = 2048  # of one forward pass: enough for full-speed products, little enough to be held next to a layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class CalibrationTokens:
 
     @property
     def sha256(self) -> str:
-        """Of the shape and the ids as little-endian int64."""
+        """Hash of the shape and the ids as little-endian int64."""
         digest = hashlib.sha256(repr(self.tokens.shape).encode())
         digest.update(np.ascontiguousarray(self.tokens, dtype="<i8").data)
         return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""What may be wrong with an artifact: its tensors one at a time, then what only the whole model shows."""
+"""Checks of an artifact: its tensors one at a time, then the whole model."""
 
 from quant.doctor.examine import examine
 from quant.doctor.findings import Finding

@@ -14,7 +14,7 @@ def read_codes(qtensor: QTensor) -> Codes | None:
 def group_columns(qtensor: QTensor) -> tuple[np.ndarray | None, int]:
     """(order of the columns in which groups are contiguous, None for their own; weights in a group)
 
-    A group is what the format gives a stored scale of its own: a block, a group of input features, or a row.
+    A group has a stored scale of its own: a block, a group of input features, or a row.
     """
     fmt, row_size = get_format(qtensor.format), qtensor.shape[-1]
     g_idx = qtensor.shared.get("g_idx")

@@ -26,11 +26,11 @@ Progress = Callable[[int, int, str], None]  # tensors done, tensors in all, name
 def examine(
     path: Path, open_source: Callable[[str], Source], *, spec: str | None = None, progress: Progress | None = None
 ) -> Report:
-    """What is in an artifact and what is wrong with it; peak memory is one tensor and its source's.
+    """Contents and errors of an artifact; peak memory is one tensor and its source's.
 
     open_source   how specs of models are opened
-    spec          of the model that it was made from; None: what the manifest names, where that is still there
-    raises        InputError for what is no model, a manifest that is damaged, and a source of another model
+    spec          of the model that it was made from; None: the source in the manifest, if that still exists
+    raises        InputError for a path that is no model, a manifest that is damaged, and a source of another model
     """
     report = Report()
     manifest = read_manifest(path)

@@ -23,9 +23,9 @@ CHECK = "structure"
 
 
 def open_or_explain(path: Path, open_source: Callable[[str], Source]) -> tuple[Source | None, list[Finding]]:
-    """The artifact; or None and what is wrong with it, where it is a model whose tensors are not whole.
+    """The artifact; or None and its errors, if it is a model whose tensors are incomplete.
 
-    raises   InputError for what is no model at all, or none that is known here
+    raises   InputError for a path that is no model at all, or no known one
     """
     try:
         return open_source(str(path)), []

@@ -1,4 +1,4 @@
-"""What the checks need to know of one tensor, measured some rows at a time."""
+"""The facts of one tensor that the checks need, measured some rows at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,21 +14,21 @@ from quant.qtensor import QTensor
 CHUNK_WEIGHTS = 1 << 20
 # A group of less energy than this share of its neighbours' mean may well round to zeros under a coarser scale.
 FAINT = 1e-4
-# Of a row, error over energy: zeros would be half as far away. Rounding alone reaches 1 where a scale is far too wide.
+# Error over energy of a row: zeros would be half as far away. Rounding alone reaches 1 if a scale is far too wide.
 LOST_ROW = 2.0
 EXPONENT_OFFSET = 149  # float32's smallest subnormal, 2^-149, has exponent -148
 
 
 @dataclass(slots=True)
 class Measured:
-    """One tensor. Counts are of weights where nothing else is said.
+    """One tensor. Counts are of weights unless stated otherwise.
 
     num_coded            weights under a scale other than 0, of which `num_at_end` have the lowest or highest code
     num_levels, run      see `quant.formats.Codes`; 0 for plain floats
     num_bad_scales       weights under a scale that is NaN or inf, or that the format has no place for
     scale_min, scale_max magnitudes of the scales of weights that are not 0; of plain floats, the weights' own
-    largest, smallest    the two magnitudes at either end, apart from 0, the outermost first; of plain floats alone
-    exponents            power of two -> weights whose such scale lies below it and not below its half
+    largest, smallest    the two magnitudes at either end, except 0, the outermost first; only for plain floats
+    exponents            power of two -> weights whose scale is below it and not below its half
     num_dead_groups      groups of zeros; `num_killed_groups` of them are not so in the reference
     signal, noise        sum of the reference's squares and of the differences' squares; None without a reference
     num_lost_rows        rows further from the reference's than zeros are
@@ -85,7 +85,7 @@ def measure(name: str, qtensor: QTensor, reference: QTensor | None) -> Measured:
     measured = Measured(name, qtensor.format, qtensor.shape)
     if reference is not None:
         measured.signal = measured.noise = 0.0
-    with np.errstate(all="ignore"):  # damaged scales overflow; what comes of it is counted
+    with np.errstate(all="ignore"):  # damaged scales overflow; the results are counted
         for rows in _row_chunks(qtensor.shape):
             chunk = _take(qtensor, rows)
             weight = dequantize(chunk)

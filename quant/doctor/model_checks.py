@@ -18,7 +18,8 @@ from quant.qtensor import QTensor
 from quant.safetensors.folder import read_tensors
 from quant.source import Source
 
-# Of its layer's mean, tokens that an expert was calibrated on: with fewer its statistics are noise beside the others'.
+# Tokens that an expert was calibrated on, over its layer's mean: with fewer its statistics are noise compared with the
+# others'.
 LEAST_EXPERT_SHARE = 0.01
 # Between a layer's scale and the median layer's. Keys of real models differ by a hundred; a flipped bit by far more.
 KV_SCALE_RATIO = 2.0**11
@@ -52,7 +53,7 @@ def expert_coverage(manifest: Manifest) -> Iterator[Finding]:
 
 
 def tied_weights(artifact: Source) -> Iterator[Finding]:
-    """A head that a directory keeps beside the embedding, though its config says that they are one."""
+    """A head that a directory keeps in addition to the embedding, though its config says that they are one."""
     if not isinstance(artifact, HFSource) or HEAD in artifact.tensors:
         return
     stored = read_tensors(artifact.path).get(HEAD)

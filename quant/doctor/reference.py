@@ -1,4 +1,4 @@
-"""The model that an artifact was made from, where it can be had, and what of it compares."""
+"""The model that an artifact was made from, if it is available, and its comparable tensors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ HUB = "hf:"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """source   None where `why_not` says what is in the way"""
+    """source   None if `why_not` gives a reason"""
 
     source: Source | None
     why_not: str | None = None
@@ -40,7 +40,7 @@ class Reference:
 def reference_of(
     artifact: Source, manifest: Manifest | None, spec: str | None, open_source: Callable[[str], Source]
 ) -> Reference:
-    """What `spec` names, or else the manifest's source where it is still there and unchanged.
+    """The model `spec`, or else the manifest's source if it still exists unchanged.
 
     raises   InputError for a spec that cannot be opened, or is another model
     """
@@ -65,7 +65,7 @@ def reference_of(
 
 
 def _unlike(artifact: Source, source: Source) -> str | None:
-    """What tells that no tensor by tensor comparison is possible."""
+    """Reason why no tensor by tensor comparison is possible."""
     for name, info in artifact.tensors.items():
         own = EMBEDDING if name == HEAD and HEAD not in source.tensors else name
         if own not in source.tensors:

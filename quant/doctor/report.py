@@ -1,4 +1,4 @@
-"""Report: what the checks of an artifact measured, found, and could not look at."""
+"""Report: measurements and findings of an artifact's checks, and the parts that they could not check."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Checks of one tensor: a table of names and of what each says about a Measured; None where all is well."""
+"""Checks of one tensor: a table of names and functions from a Measured to a finding; None if all is well."""
 
 from collections.abc import Callable
 
@@ -12,11 +12,12 @@ SATURATION_FACTOR, MOST_SATURATION = 2.0, 0.9
 # Powers of two between the median scale and the largest. One flipped exponent bit of a float16 below 1 is 16 of them;
 # outlier rows and channels of real models stay below 10. Single weights and biases spread wider than scales do.
 SCALE_OCTAVES, FLOAT_OCTAVES = 11, 17
-# Powers of two between the outermost magnitude of plain floats and the next one. Around 0 weights lie evenly, so the
-# smallest is below 2^-16 of the second in one tensor of 65536. Single outliers of real models are a few times the next.
+# Powers of two between the outermost magnitude of plain floats and the next one. Around 0 weights are spread evenly, so
+# the smallest is below 2^-16 of the second in one tensor of 65536. Single outliers of real models are a few times the
+# next.
 GAP_BELOW, GAP_ABOVE = 16, 6
-# Of groups, in a tensor whose reference is not known. Padding of a vocabulary is zeros, so embedding and head may have
-# any number of them.
+# Share of groups, in a tensor whose reference is not known. Padding of a vocabulary is zeros, so embedding and head may
+# have any number of them.
 MOST_DEAD = 0.01
 # SQNR of b bits grows by 6.02 dB a bit. Two bits less than there are leave room for heavy tails and for error feedback,
 # which moves weights away from their own nearest codes; a tensor that is another's has -3 dB.

@@ -10,7 +10,7 @@ from quant.qtensor import QTensor
 
 
 class ActivationFormat(IntegerFormat):
-    """A format whose linear computes y = fake_quantize_input(x) @ dequantize(weight).T, in integers where it can.
+    """A format whose linear computes y = fake_quantize_input(x) @ dequantize(weight).T, in integers if possible.
 
     rows_stand_alone   whether a row's codes depend on that row alone, so that a matrix may be quantized in pieces
     has_input_scale    whether the scale of an input follows from its values
@@ -26,7 +26,9 @@ class ActivationFormat(IntegerFormat):
         return 8.0
 
     def size_bytes(self, shape: tuple[int, ...]) -> int:
-        """Codes and scales. What calibration adds, an input's scale or outliers' weights, only a QTensor can know."""
+        """Codes and scales. Parts that calibration adds, an input's scale or outliers' weights, are only known to a
+        QTensor.
+        """
         self.check_shape(shape)
         return shape[0] * (shape[1] + 4)
 
@@ -49,7 +51,7 @@ class ActivationFormat(IntegerFormat):
 
     @abstractmethod
     def fake_quantize_input(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:
-        """x [M, K] float32, all tokens of one call -> [M, K] float32: what the linear makes of its input.
+        """x [M, K] float32, all tokens of one call -> [M, K] float32: the input as the linear rounds it.
 
         shared   of the weight's QTensor
         """

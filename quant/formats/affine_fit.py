@@ -15,7 +15,7 @@ UNBOUNDED = np.float32(3e38)  # an offset that no fit reaches
 # Codes that hardly vary leave scale and offset to rounding errors: 32 float32 additions are good to about 2e-6 of
 # sum_w * sum_qq, and codes that differ in a single one of 32 weights still pass.
 SMALLEST_DETERMINANT = np.float32(1e-5)
-SMALLEST_SPAN = np.float32(2.0**-60)  # far below what float16 scales can tell apart, far above what overflows
+SMALLEST_SPAN = np.float32(2.0**-60)  # far below float16 scales' resolution, far above overflow
 SMALLEST_SQUARES = np.float32(1e-30)  # below any sum of squared codes that is not 0
 
 
@@ -37,7 +37,7 @@ class Trials:
 
 
 class AffineFit(NamedTuple):
-    """x - lowest ~= scale * q + offset: the best found, and what its codes sum to. All [S] float32."""
+    """x - lowest ~= scale * q + offset: the best one found, and the sums of its codes. All [S] float32."""
 
     lowest: np.ndarray
     scale: np.ndarray
@@ -60,7 +60,7 @@ def ordered_sum(terms: np.ndarray) -> np.ndarray:
 def fit_affine(x: np.ndarray, w: np.ndarray, qmax: int, trials: Trials, *, bounded: bool) -> AffineFit:
     """Scale and offset of x - lowest ~= scale * q + offset, q in 0..qmax, of the least squared error found.
 
-    x         [n, S] float32, a run of n weights a column
+    x         [n, S] float32, a run of n weights per column
     w         [n, S] float32 > 0, their importance
     bounded   the grid begins at 0 or below (lowest + offset <= 0), as formats with an unsigned minimum need it
     """
@@ -99,12 +99,12 @@ class _Search:
         self.gain = np.full_like(zero, -1)
 
     def consider(self, guess: np.ndarray) -> None:
-        """Round these guesses to codes, fit them, and keep the fit where it is the best so far."""
+        """Round these guesses to codes, fit them, and keep the fit if it is the best so far."""
         q = np.rint(np.clip(guess, 0, self.qmax))
         wq = self.w * q
         sum_q, sum_qq, sum_qy = ordered_sum(wq), ordered_sum(wq * q), ordered_sum(wq * self.y)
 
-        # Normal equations; the determinant is 0 where all codes are equal.
+        # Normal equations; the determinant is 0 if all codes are equal.
         both = self.sum_w * sum_qq
         determinant = both - sum_q * sum_q
         free = determinant > SMALLEST_DETERMINANT * both

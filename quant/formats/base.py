@@ -48,7 +48,7 @@ class Format(ABC):
         if self.largest_weight == np.inf:
             return
         largest = max(weight.max(initial=0), -weight.min(initial=0))
-        if self.largest_weight < largest < np.inf:  # of inf and NaN the codec says what they are
+        if self.largest_weight < largest < np.inf:  # the codec handles inf and NaN
             limit = f"{self.name} holds magnitudes up to {self.largest_weight:.0f}"
             raise InputError(f"{limit}, got {largest:.6g}; give this tensor bf16 or f32 in a recipe's rules")
 
@@ -106,8 +106,8 @@ class BlockFormat(Format):
 
     registered: ClassVar[dict[str, type["BlockFormat"]]] = {}  # name -> class
     gguf_file_type: ClassVar[int]  # general.file_type (llama_ftype) of a file whose weights are mostly of this format
-    block_bytes: ClassVar[int]  # bytes a block
-    finite_only: ClassVar[bool] = True  # NaN and inf have no code; False where the format keeps them
+    block_bytes: ClassVar[int]  # bytes per block
+    finite_only: ClassVar[bool] = True  # NaN and inf have no code; False if the format keeps them
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -203,7 +203,7 @@ class BlockFormat(Format):
     def _checked(
         self, weight: np.ndarray, importance: np.ndarray | None, effort: str
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """(blocks [B, block_size], importance [K // block_size, block_size] or None) of what a user gave."""
+        """(blocks [B, block_size], importance [K // block_size, block_size] or None) of the user's arrays."""
         if effort not in EFFORTS:
             raise ValueError(f"effort: got {effort!r}, expected one of {', '.join(EFFORTS)}")
         row_size = rows_of(weight.shape)[1]

@@ -1,4 +1,4 @@
-"""Codes of 4 and 5 bits in bytes, as the GGUF blocks lay them out."""
+"""Codes of 4 and 5 bits in bytes, in the layout of the GGUF blocks."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -38,7 +38,7 @@ def unpack_five_bits(data: np.ndarray) -> np.ndarray:
 
 
 class Packing(NamedTuple):
-    """How codes of `bits` bits lie in bytes: q uint8 below 2**bits -> bytes, and back."""
+    """Layout of codes of `bits` bits in bytes: q uint8 below 2**bits -> bytes, and back."""
 
     bits: int
     pack: Callable[[np.ndarray], np.ndarray]

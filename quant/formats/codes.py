@@ -9,7 +9,7 @@ SHORTEST_RUN = 16  # weights under one scale in a GGUF format: the sub-block of 
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """What each weight is made of; every array is [N, K].
+    """The parts of each weight; every array is [N, K].
 
     level        code less zero point: level 0 means weight 0, up to an offset of the format
     at_end       whether the code is the lowest or the highest of the format

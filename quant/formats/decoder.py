@@ -11,7 +11,7 @@ Decode = Callable[[np.ndarray], np.ndarray]
 
 
 def find_decoder(name: str) -> Decode | None:
-    """The kernel that decodes this format, None where this installation has none: the NumPy codec is then the way."""
+    """The kernel that decodes this format, None if this installation has no such kernel: then the NumPy codec runs."""
     kernels = import_kernels("cpu_kernels.decode")
     if kernels is None or name not in kernels.DECODED_FORMATS:
         return None

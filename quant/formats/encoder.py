@@ -11,7 +11,7 @@ Encode = Callable[[np.ndarray, np.ndarray | None, str], np.ndarray]
 
 
 def find_encoder(name: str) -> Encode | None:
-    """The kernel that encodes this format, None where this installation has none: the NumPy codec is then the way."""
+    """The kernel that encodes this format, None if this installation has no such kernel: then the NumPy codec runs."""
     kernels = import_kernels("cpu_kernels.encode")
     if kernels is None or name not in kernels.ENCODED_FORMATS:
         return None

@@ -1,4 +1,6 @@
-"""Formats whose codes are steps of a uniform grid: what error feedback (GPTQ) needs to round onto them."""
+"""Formats whose codes are steps of a uniform grid: the properties that error feedback (GPTQ) needs to round onto
+them.
+"""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ class Grid:
     """The values that the weights of each block may take: scale * q + offset, q in qmin..qmax.
 
     scale, offset   [B, block_size] float32, exactly as the format's dequantization multiplies and adds them
-    header          [B, n] uint8: what the blocks store beside the codes, laid out as the format likes
+    header          [B, n] uint8: the blocks' bytes other than codes, in the format's own layout
     """
 
     scale: np.ndarray

@@ -1,4 +1,4 @@
-"""A float16 scale and minimum for 32 weights: what Q4_1 and Q5_1 have in common."""
+"""A float16 scale and minimum for 32 weights: common code of Q4_1 and Q5_1."""
 
 from typing import ClassVar
 
@@ -53,7 +53,7 @@ class HalfAffineFormat(CodesLastFormat):
 def _quantize(
     blocks: np.ndarray, importance: np.ndarray | None, effort: str, qmax: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scale, minimum and codes: searched for, or ggml's rounding where there is neither importance nor time.
+    """Scale, minimum and codes: searched for, or ggml's rounding if there is neither importance nor time.
 
     blocks, importance   [B, 32] float32; weights beyond +-65504, where float16 d and m end, saturate
     returns              d, m [B] float16; q [B, 32] uint8 in 0..qmax

@@ -5,7 +5,7 @@ import numpy as np
 from quant.errors import InputError
 
 # A feature that was never active still counts a little, or its weights would be left to chance; 2**-20 of the most
-# important of its block is far below what the codes of its neighbours can feel.
+# important of its block is far below any effect on the codes of its neighbours.
 SMALLEST = np.float32(2.0**-20)
 
 

@@ -27,7 +27,7 @@ class Int8Format(ActivationFormat):
             w8a8-atensor     one scale for all tokens of a call
             w8a8-astatic     one scale for all calls, found by calibration; both suffixes combine: -wtensor-astatic
     parts   weight           [N, K] int8
-            weight_scale     [N, 1] float32, > 0     the same in every row where it is per tensor
+            weight_scale     [N, 1] float32, > 0     the same in every row if it is per tensor
     shared  input_scale      [1] float32             static activations alone
 
     scale = absmax / 127 for weights and activations, as in the paper, x_q = round(x / x_scale) to even.
@@ -117,7 +117,7 @@ class Int8Format(ActivationFormat):
 
 
 def scale_of(absmax: np.ndarray) -> np.ndarray:
-    """float32 -> float32 above 0; NaN stays NaN, and so does what is divided by it."""
+    """float32 -> float32 above 0; NaN stays NaN, and so do quotients by it."""
     return np.maximum(absmax / np.float32(QMAX), SMALLEST_SCALE).astype(np.float32)
 
 

@@ -15,21 +15,21 @@ from quant.qtensor import QTensor
 
 SMALLEST_SCALE = np.float32(2.0**-24)  # smallest float16 above 0: a scale of 0 would divide by 0 in other readers
 BITS = (2, 3, 4, 8)
-NAME = re.compile(r"w([2348])(?:g([1-9]\d*))?(-asym)?")  # w4g128-asym: bits, group size (none: per channel), symmetry
+NAME = re.compile(r"w([2348])(?:g([1-9]\d*))?(-asym)?")  # w4g128-asym: bits, group size (absent: per channel), symmetry
 
 
 class IntGroupFormat(IntegerFormat):
-    """weight = scale * (q - zero_point), q signed: what compressed-tensors calls "pack-quantized".
+    """weight = scale * (q - zero_point), q signed: "pack-quantized" in compressed-tensors.
 
     parts   weight_packed      [N, ceil(K * bits / 32)] int32   q + 2**(bits - 1), densely packed
             weight_scale       [N, G] float16                   G = K / group_size; 1 per channel: one output row
             weight_zero_point  [N, G] int8                      of asymmetric formats alone; otherwise 0
-    shared  g_idx              [K] int32                        group of each input feature, where it is not
+    shared  g_idx              [K] int32                        group of each input feature, if it is not
                                                                 k // group_size (GPTQ in act-order)
 
     Scales are float16: a dtype that NumPy, safetensors and torch share (NumPy has no bfloat16), with 3 bits
-    more mantissa than bfloat16 and half the bytes of float32. dequantize_ref multiplies in float32, which is
-    what a model loaded in float32 computes.
+    more mantissa than bfloat16 and half the bytes of float32. dequantize_ref multiplies in float32, as a model loaded
+    in float32 does.
     """
 
     def __init__(self, bits: int, group_size: int | None, symmetric: bool = True) -> None:

@@ -7,7 +7,7 @@ q + 2**(bits - 1) of weight i fills the bits from i * bits of one little-endian 
        | q + 8 | q + 8 |    ...     | q + 8 | q + 8|   word j holds weights 8j (lowest bits) to 8j + 7
        +-------+-------+-----  -----+-------+------+
 
-and with 3 bits a code may straddle two words. The last word of a row is filled with zero bits.
+and with 3 bits one code may be in two words. Zero bits fill the last word of a row.
 """
 
 import numpy as np

@@ -1,9 +1,8 @@
-"""Super-blocks of 256 weights in sub-blocks with small integer scales and minima: what Q2_K, Q4_K and Q5_K share.
+"""Super-blocks of 256 weights in sub-blocks with small integer scales and minima: common code of Q2_K, Q4_K and Q5_K.
 
 Scale and minimum of a sub-block are integers times the super-block's d and dmin, and rounding them costs more than
-the best real ones save. So the search goes on where that rounding happens: for each sub-block the integers around the
-first guess are tried with the codes that each would get, and between the rounds d and dmin are fitted to what they
-multiply.
+the best real ones save. So the search continues after that rounding: for each sub-block the integers around the first
+guess are tried with their codes, and between the rounds d and dmin are fitted to their factors.
 """
 
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy as np
 from quant.formats.affine_fit import AffineFit, Trials, fit_affine, ordered_sum
 from quant.formats.half import HALF_MAX, inverse, to_half
 
-SMALLEST_DETERMINANT = np.float32(1e-3)  # of aa * bb: below, d and dmin could stand in for each other
+SMALLEST_DETERMINANT = np.float32(1e-3)  # of aa * bb: below, d and dmin could replace each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ class _State:
         return ordered_sum(self.w * residual * residual)
 
     def try_window(self, window: tuple[int, int]) -> None:
-        """Of all scales and minima at most so far from the present ones, those of least error."""
+        """The scales and minima of least error within `window` of the present ones."""
         start_scales, start_minima = self.scales, self.minima
         least = self.error(start_scales, start_minima)
         for i in range(-window[0], window[0] + 1):
@@ -137,8 +136,8 @@ class _State:
     def refit(self) -> None:
         """d and dmin of least squared error for scales, minima and codes as they are.
 
-        x ~= d * a - dmin * b with a = scales * q, b = minima. Where the two are not told apart (no minima, say), d
-        alone is fitted; kept where nothing positive comes out.
+        x ~= d * a - dmin * b with a = scales * q, b = minima. If the two cannot be distinguished (no minima, say), d
+        alone is fitted. They stay if the result is not positive.
         """
         q = self.codes(self.scales, self.minima)
         wq = self.w * q

@@ -1,4 +1,4 @@
-"""Super-blocks of 256 weights with two levels of scales and no minima: what Q3_K, Q6_K and IQ4_XS have in common."""
+"""Super-blocks of 256 weights with two levels of scales and no minima: common code of Q3_K, Q6_K and IQ4_XS."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class KLinear(NamedTuple):
 def fit_k_linear(
     blocks: np.ndarray, importance: np.ndarray | None, num_runs: int, levels: Levels, scale_range: int, search: Search
 ) -> KLinear:
-    """Both levels of scales of super-blocks of `num_runs` runs; scales lie in -scale_range..scale_range - 1.
+    """Both levels of scales of super-blocks of `num_runs` runs; scales are in -scale_range..scale_range - 1.
 
     blocks, importance   [B, 256] float32
     """
@@ -104,7 +104,7 @@ def _sums(runs: Runs, d: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np
 def _better_neighbours(
     runs: Runs, d: np.ndarray, scales: np.ndarray, scale_range: int
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Each scale, or the whole number below or above it where that has less squared error; and the sums there."""
+    """Each scale, or the whole number below or above it if that has less squared error; and the sums there."""
 
     def gain_of(scales: np.ndarray, sum_vv: np.ndarray, sum_vx: np.ndarray) -> np.ndarray:
         scale = d[:, None] * scales

@@ -1,4 +1,4 @@
-"""What Q4_K and Q5_K have in common: d, dmin, and 12 bytes that keep 8 scales and 8 minima of 6 bits.
+"""Common code of Q4_K and Q5_K: d, dmin, and 12 bytes that keep 8 scales and 8 minima of 6 bits.
 
 Letters A..H are the eight scales, a..h the eight minima; a letter is one bit, high bits left.
 
@@ -16,8 +16,8 @@ from quant.formats.grid import CodesLastFormat, Grid
 from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes
 from quant.formats.k_affine import KAffineSearch, KAffineShape, quantize_k_affine
 
-# RMSE on Gaussian weights in Q4_K beside that of "fast": without a window 0.8 % more, "best" 1.0 % less; without
-# shifts 0.7 % more, and 1.8 % more of the weighted error where importance is lognormal.
+# RMSE on Gaussian weights in Q4_K compared with that of "fast": without a window 0.8 % more, "best" 1.0 % less; without
+# shifts 0.7 % more, and 1.8 % more weighted error if importance is lognormal.
 TRIALS = Trials(first_extra=-3.0, extra_step=1.0, num_extra=8, num_shifts=3, num_refits=2)
 SEARCHES = {
     "fast": KAffineSearch(TRIALS, windows=((1, 1),)),

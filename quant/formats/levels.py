@@ -1,4 +1,4 @@
-"""What codes stand for before their scale: evenly spaced whole numbers, or a codebook."""
+"""The values of codes before their scale: evenly spaced whole numbers, or a codebook."""
 
 from dataclasses import dataclass
 from typing import Protocol

@@ -65,7 +65,7 @@ def runs_of(blocks: np.ndarray, importance: np.ndarray | None, num_runs: int, le
 
 
 def saturate(blocks: np.ndarray, reach: int) -> np.ndarray:
-    """Weights clipped to what a float16 scale times `reach` can hold."""
+    """Weights clipped to the largest float16 scale times `reach`."""
     limit = reach * HALF_MAX
     return np.clip(blocks, -limit, limit)
 
@@ -73,7 +73,7 @@ def saturate(blocks: np.ndarray, reach: int) -> np.ndarray:
 def fit_blocks(
     blocks: np.ndarray, importance: np.ndarray | None, levels: Levels, search: Search
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One float16 scale a block: weight ~= d * the level nearest to y.
+    """One float16 scale per block: weight ~= d * the level nearest to y.
 
     blocks, importance   [B, n] float32
     returns              d [B] float32, exact in float16; y [B, n] float32
@@ -86,7 +86,7 @@ def fit_blocks(
 def fit_scale(runs: Runs, search: Search) -> np.ndarray:
     """Scale of x ~= scale * level with the least squared error found, of either sign.
 
-    returns  scale [S] float32; 0 where nothing is better than all zeros
+    returns  scale [S] float32; 0 if nothing is better than all zeros
     """
     extreme = runs.extremes()
     per_extreme = inverse(np.where(np.abs(extreme) >= SMALLEST_EXTREME, extreme, 0))
@@ -104,7 +104,7 @@ def fit_scale(runs: Runs, search: Search) -> np.ndarray:
 
 
 def signed_extreme(highest: np.ndarray, lowest: np.ndarray) -> np.ndarray:
-    """The one of larger magnitude, the lowest where both are equal."""
+    """The one of larger magnitude, the lowest if both are equal."""
     return np.where(highest > -lowest, highest, lowest)
 
 

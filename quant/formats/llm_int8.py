@@ -27,10 +27,10 @@ class LlmInt8Format(ActivationFormat):
 
     Without outlier_weight, codes and outputs are those of bitsandbytes, weights and the activations' int8 part being
     rounded to float16 first. Outliers then meet the values of int8 codes, as do those here that calibration did not
-    find. That approximation of the paper, *outlier weights on their row's grid*, is what such a model has of error
-    beyond W8A8's: training makes the weights of a loud feature small, here as small as a fifth of the step that the
-    row's largest weight gives, and most of them become 0. On ref:llama-outliers it is all but a hundredth of the
-    divergence, and a scale of the feature's own would do away with it as float16 does (tests/quant/methods/
+    find. That approximation of the paper, *outlier weights on their row's grid*, is such a model's error beyond W8A8's:
+    training makes the weights of a loud feature small, here as small as a fifth of the step that the row's largest
+    weight gives, and most of them become 0. On ref:llama-outliers it is all but a hundredth of the divergence, and a
+    scale of the feature's own would do away with it as float16 does (tests/quant/methods/
     test_outliers_of_reference.py). The paper's float16 weights need the features known before the weights are stored.
     source  Dettmers et al. 2022, LLM.int8(), arXiv:2208.07339, sections 3.1 (vector-wise) and 3.2 (decomposition)
     """
@@ -54,7 +54,7 @@ class LlmInt8Format(ActivationFormat):
             raise InputError(f"{self.name} holds weights of magnitudes up to {HALF_MAX:.0f}, got {absmax.max():.6g}")
 
     def with_outliers(self, qtensor: QTensor, weight: np.ndarray, features: np.ndarray) -> QTensor:
-        """The tensor of `weight` [N, K] with what it has in float16 for `features` [F] int32, ascending."""
+        """The tensor of `weight` [N, K] with float16 columns for `features` [F] int32, ascending."""
         if not len(features):
             return qtensor
         parts = {**qtensor.parts, "outlier_weight": weight[:, features].astype(np.float16)}
@@ -101,7 +101,7 @@ def _split(x: np.ndarray, shared: Mapping[str, np.ndarray]) -> tuple[np.ndarray,
 
 
 def split_outliers(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which features some token of the call takes to the threshold or past it, and all that lies below it.
+    """Which features some token of the call takes to the threshold or past it, and all features below it.
 
     x         [M, K] float32
     returns   outlier [K] bool; inliers [M, K] float32, rounded to float16, 0 in place of the outliers themselves:

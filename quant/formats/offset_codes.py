@@ -1,4 +1,4 @@
-"""One float16 scale, and codes stored above an offset: what Q4_0 and Q5_0 have in common."""
+"""One float16 scale, and codes stored above an offset: common code of Q4_0 and Q5_0."""
 
 from typing import Any, ClassVar
 

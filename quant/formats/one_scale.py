@@ -1,4 +1,4 @@
-"""Blocks of 32 whole-number codes under one float16 scale and nothing else: what Q4_0, Q5_0 and Q8_0 have in common."""
+"""Blocks of 32 whole-number codes under one float16 scale and nothing else: common code of Q4_0, Q5_0 and Q8_0."""
 
 from collections.abc import Mapping
 from typing import ClassVar

@@ -8,8 +8,8 @@ from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes
 from quant.formats.k_affine import KAffineSearch, KAffineShape, quantize_k_affine
 
 SHAPE = KAffineShape(qmax=3, sub_size=16, scale_max=15)
-# With 4 codes it matters which weights are clipped: without shifts the RMSE on Gaussian weights is 1.9 % higher. What
-# "best" still finds is 0.1 %.
+# With 4 codes it matters which weights are clipped: without shifts the RMSE on Gaussian weights is 1.9 % higher. "best"
+# still finds 0.1 %.
 SEARCHES = {
     "fast": KAffineSearch(Trials(-0.6, 0.4, num_extra=7, num_shifts=3, num_refits=2), windows=((1, 1),)),
     "best": KAffineSearch(Trials(-0.6, 0.2, num_extra=14, num_shifts=3, num_refits=3), windows=((2, 2), (2, 2))),
@@ -59,7 +59,7 @@ class Q2_K(GridFormat):
 
 
 def _join(scales: np.ndarray, q: np.ndarray, d_dmin: np.ndarray) -> np.ndarray:
-    """scales [B, 16], q [B, ...] of 256 a block, d_dmin [B, 4], all uint8 -> [B, 84]"""
+    """scales [B, 16], q [B, ...] of 256 per block, d_dmin [B, 4], all uint8 -> [B, 84]"""
     qs = (q.reshape(-1, 2, 4, 32) << RUN_SHIFTS).sum(axis=2, dtype=np.uint8)  # [B, 2, 32]
     return np.concatenate([scales, qs.reshape(-1, 64), d_dmin], axis=1)
 

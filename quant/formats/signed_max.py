@@ -6,7 +6,7 @@ from quant.formats.half import HALF_MAX, inverse, to_half
 
 
 def codes_of_signed_max(blocks: np.ndarray, half_range: int) -> tuple[np.ndarray, np.ndarray]:
-    """One scale a block and the codes, weight ~= d * (q - half_range).
+    """One scale per block and the codes, weight ~= d * (q - half_range).
 
     The two's complement range has one more step below zero than above; d may be negative so that the
     largest magnitude always uses it. Codes come from the unrounded d, as in ggml's reference.

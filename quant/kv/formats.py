@@ -100,7 +100,7 @@ def _both(name: str, codec: Codec) -> KVFormat:
 ROWS = (
     _both("kv-fp8", Fp8(E4M3, per="head")),
     _both("kv-fp8-tensor", Fp8(E4M3, per="tensor")),
-    _both("kv-fp8-cal", Fp8(E4M3, per="tensor", calibrated=True)),  # what compressed-tensors and vLLM call FP8 KV
+    _both("kv-fp8-cal", Fp8(E4M3, per="tensor", calibrated=True)),  # FP8 KV in compressed-tensors and vLLM
     _both("kv-fp8-cal-head", Fp8(E4M3, per="head", calibrated=True)),
     _both("kv-fp8-e5m2", Fp8(E5M2, per="head")),
     _both("kv-fp8-e5m2-cal", Fp8(E5M2, per="tensor", calibrated=True)),
@@ -109,7 +109,7 @@ ROWS = (
     KVFormat("kv-int4-kc", IntChannels(4), IntGroups(4, group=32)),  # keys per channel
     _kivi(2),
     _kivi(4),
-    _both("kv-f16", FLOAT16),  # what llama.cpp keeps unless it is told otherwise
+    _both("kv-f16", FLOAT16),  # llama.cpp's default
     _both("kv-bf16", Floats("bfloat16")),
 )
 

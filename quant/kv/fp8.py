@@ -23,9 +23,9 @@ SMALLEST_SCALE = 2.0**-100  # of an all-zero vector: any scale does, if it and i
 class Fp8(Codec):
     """x = scale * code; a code beyond the largest finite one saturates, NaN stays NaN.
 
-    With given scales a token that overflows, be it infinite, so weighs too little and does not make all that see it
-    NaN, as torch's own cast to e5m2 would, which is infinite from 61440 on. A scale that is found for a token with an
-    infinity is infinite, and all that it scales NaN.
+    If scales are given, a token that overflows, even an infinite one, weighs too little and does not make all that see
+    it NaN, as torch's own cast to e5m2 would, which is infinite from 61440 on. A scale that is found for a token with
+    an infinity is infinite, and all that it scales NaN.
 
     per         "tensor": one scale for all heads, "head": one for each
     calibrated  the scale is given, as compressed-tensors' k_scale and v_scale; otherwise each token has its own

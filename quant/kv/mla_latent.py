@@ -1,4 +1,4 @@
-"""MLA's cached latent in 656 bytes a token: what FlashMLA's FP8 decode kernel reads.
+"""MLA's cached latent in 656 bytes per token, the format of FlashMLA's FP8 decode kernel.
 
 byte 0                      512                 528                     656
      +----------------------+-------------------+-----------------------+

@@ -1,7 +1,7 @@
-"""KVScheme: the KV format of one model, with its scales where they were calibrated, and its place in the config.
+"""KVScheme: the KV format of one model, with its scales if they were calibrated, and its place in the config.
 
 It travels under the key "kv_cache" of a model's config, {"format": name, "k_scale": [[...] a layer], "v_scale": ...}:
-a few numbers a layer, which every container of configs can hold.
+a few numbers per layer, which every container of configs can hold.
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,8 +64,8 @@ class KVScheme:
 def calibrate_kv(fmt: KVFormat, stats: Sequence[KVStats]) -> KVScheme:
     """The scheme whose scales bring each layer's largest key and value to the largest code.
 
-    stats    one a layer; not looked at where the format finds its scales by itself
-    raises   InputError where they are missing
+    stats    one per layer; ignored if the format finds its scales by itself
+    raises   InputError if they are missing
     """
     if not fmt.calibrated:
         return KVScheme(fmt)

@@ -1,6 +1,6 @@
 """Rounding errors fed along the columns of a weight: on the CPU by the C++ kernels, elsewhere by torch.
 
-What both compute is defined in cpu_kernels/gptq.py. The kernels give the same bits on every CPU and with any number
+Their common result is defined in cpu_kernels/gptq.py. The kernels give the same bits on every CPU and with any number
 of threads; torch's sums depend on the device.
 """
 
@@ -20,7 +20,7 @@ else:
     torch = LateModule("torch")
 
 DEVICES = ("auto", "cpu", "cuda")
-SMALLEST_PIVOT = 2.0**-22  # of what it started from: below, a pivot is the rounding of its sum (as in the kernels)
+SMALLEST_PIVOT = 2.0**-22  # of its first value: below, a pivot is the rounding of its sum (as in the kernels)
 
 
 class Factor(Protocol):
@@ -28,7 +28,9 @@ class Factor(Protocol):
 
     @property
     def diagonal(self) -> np.ndarray:
-        """[K] float32; its square is what a squared error of 1 in a column costs once the later ones make up for it"""
+        """[K] float32; its square is the cost of a squared error of 1 in a column after the later ones compensate for
+        it
+        """
         ...
 
 
@@ -52,7 +54,7 @@ class Solver(Protocol):
     """A place where the arithmetic runs."""
 
     def factorize(self, hessian: np.ndarray, diagonal: np.ndarray, order: np.ndarray) -> Factor | None:
-        """The factor of a Hessian whose column c is column order[c]; None where it is not positive definite.
+        """The factor of a Hessian whose column c is column order[c]; None if it is not positive definite.
 
         hessian   [K, K] float32, of which the diagonal is not looked at
         diagonal  [K] float32, the diagonal instead, damping included
@@ -93,7 +95,7 @@ class TorchFactor:
 
 
 class TorchFeedback:
-    """The columns in a loop of small operations, which is what a GPU can do without a kernel of its own."""
+    """The columns in a loop of small operations, as a GPU can run them without a kernel of its own."""
 
     def __init__(self, factor: TorchFactor, weight: torch.Tensor) -> None:
         self._coefficients = factor.coefficients

@@ -1,4 +1,4 @@
-"""The best of several grids for each row: by the C++ kernel, by NumPy where it is not built."""
+"""The best of several grids for each row: by the C++ kernel, or by NumPy if it is not built."""
 
 import numpy as np
 

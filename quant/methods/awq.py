@@ -17,7 +17,7 @@ from quant.qtensor import QTensor
 from quant.stats import InputStats
 
 SMALLEST_MAGNITUDE = 1e-4  # of a channel's activations: one that was hardly seen is not scaled down beyond this
-# Queries and keys meet in a product, where a clipped weight's error is not what its own outputs say.
+# Queries and keys meet in a product, so a clipped weight's outputs alone do not show its error.
 UNCLIPPED = ("self_attn.q_proj.weight", "self_attn.k_proj.weight")
 
 
@@ -27,7 +27,7 @@ class Awq(Method):
     pairs        whether output and down projections are scaled as well, through the linears before them
     clip         whether the range of each group is searched, for integer formats
 
-    s_j = mean|X_j|^ratio, with the ratio of the least output error; the sample's rows stand for all inputs.
+    s_j = mean|X_j|^ratio, with the ratio of the least output error; the sample's rows represent all inputs.
     source  Lin et al. 2023, arXiv:2306.00978, eq. 4 and 5, and section 5.1 for clipping
     """
 

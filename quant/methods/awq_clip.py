@@ -69,7 +69,7 @@ def fit_clipped(
 
 
 def error_of_groups(x: np.ndarray, num_groups: int) -> Callable[[np.ndarray], np.ndarray]:
-    """The function from weight errors [n, G, g] to what each group adds to the outputs' squared error [n, G].
+    """The function from weight errors [n, G, g] to each group's part of the outputs' squared error [n, G].
 
     x   [S, K] float32; the sums run over its rows, directly or through X^T X, whichever is smaller
     """

@@ -17,7 +17,8 @@ from quant.stats import InputStats
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What is quantized at one time: the linears of a decoder layer that share a method, or any other set of tensors.
+    """The tensors that are quantized at one time: the linears of a decoder layer that share a method, or any other set
+    of tensors.
 
     weights  canonical name -> [..., K] float32
     formats  canonical name -> format name, of weights and vectors
@@ -39,8 +40,8 @@ class Method(ABC):
 
     Subclasses are frozen dataclasses whose fields are the method's options.
     paper   that describes it, as in "arXiv:2210.17323"; None: no paper
-    needs   which statistics of `InputStats` it reads: "absmax", "imatrix", "hessian", "sample"; empty: none
-    weighs_tied_tables   whether a table that embeds tokens and is the head, too, is rounded by what the head reads;
+    needs   statistics of `InputStats` that it reads: "absmax", "imatrix", "hessian", "sample"; may be empty
+    weighs_tied_tables   whether a table that embeds tokens and is the head, too, is rounded by the head's inputs;
             else without statistics
     stands_alone   whether a weight's rounding depends on no other weight of the layer
     """
@@ -55,7 +56,7 @@ class Method(ABC):
     def quantize_layer(self, layer: Layer, stats: Mapping[str, InputStats]) -> dict[str, QTensor]:
         """Every weight of the layer in its format, and those vectors that the method changed.
 
-        stats    canonical name -> statistics of that linear's input; empty for a method that needs none
+        stats    canonical name -> statistics of that linear's input; empty for a method without needs
         raises   InputError for weights or statistics that the method cannot work with
         """
 
@@ -63,7 +64,7 @@ class Method(ABC):
         """raises InputError if the method cannot round rows of this size to the format, whatever the statistics"""
 
     def shared(self, fmt: Format, row_size: int) -> tuple[SharedInfo, ...]:
-        """What a weight of this format will have in `shared`, where that does not hang on the statistics."""
+        """The entries that a weight of this format will have in `shared`, if they do not depend on the statistics."""
         return ()
 
 

@@ -30,7 +30,7 @@ class Fold:
     channel_of: np.ndarray
 
     def per_channel(self, values: np.ndarray, num_channels: int) -> np.ndarray:
-        """values [K] >= 0 of input features -> [C], the largest among those that are one channel; 0 for none"""
+        """values [K] >= 0 of input features -> [C], the largest among those of one channel; 0 if it has no feature"""
         largest = np.zeros(num_channels, dtype=values.dtype)
         np.maximum.at(largest, self.channel_of, values)
         return largest
@@ -60,8 +60,8 @@ class FoldedLayer:
     """The layer's tensors with scales folded in; the layer itself is left as it was.
 
     weights   canonical name -> [N, K] float32
-    vectors   those that changed, in their format: what is folded is what that format holds
-    divisors  name of a reader -> [K] float32, by what its input is now divided
+    vectors   those that changed, in their format: the folded values are the ones that the format holds
+    divisors  name of a reader -> [K] float32, divisor of its input from now on
     """
 
     def __init__(self, layer: Layer) -> None:
@@ -118,7 +118,7 @@ def _is_quantized(layer: Layer, name: str) -> bool:
 
 
 def _instances(row: FoldRow, names: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Source and readers of the row among these names, once for each layer, and each expert where it is one's."""
+    """Source and readers of the row among these names, once for each layer, and each expert if it is an expert's."""
     split = [(*split_name(name), name) for name in names]
     for kind, layer, expert, source in split:
         if kind == row.source:

@@ -1,4 +1,4 @@
-"""Choosing a fold's scale by the error of what its readers put out, on a sample of their inputs."""
+"""Choosing a fold's scale by the error of its readers' outputs, on a sample of their inputs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def best_scale(
 ) -> np.ndarray:
     """The one of `candidates`, [C] each, with the smallest error summed over the fold's quantized readers.
 
-    The errors are each linear's own, relative to its outputs: none outweighs the others by its units.
+    The errors are each linear's own, relative to its outputs: no linear outweighs the others by its units.
     """
     with workers(torch.get_num_threads()) as pool:
         readers = [

@@ -1,8 +1,8 @@
 """Which tensors a per-channel scale can move between without changing the function: facts about decoders, as data.
 
 A tensor's outputs divided by s and its readers' input features multiplied by s give the same sums. That needs nothing
-nonlinear in between, and no other reader. The rows hold for every architecture that has tensors of these names; a
-row whose tensors an architecture lacks is none of its.
+nonlinear in between, and no other reader. The rows hold for every architecture that has tensors of these names; a row
+whose tensors an architecture lacks does not apply.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from quant.models.rows import LAYER
 class FoldRow:
     """source   tensor whose outputs are divided: a norm, or a linear
     readers  every linear that reads these outputs; the second "{}" is the expert
-    through  what lies between: nothing (output k is input feature k), "heads" (the attention's mean over positions,
-             each kv head read by a group of query heads), "latent heads" (the same in MLA, whose source gives each
-             head a key part, which must stay, and a value part)
+    through  the ops in between: nothing (output k is input feature k), "heads" (the attention's mean over positions,
+             each KV head read by a group of query heads), "latent heads" (the same in MLA, whose source has a key part,
+             which must stay, and a value part per head)
     """
 
     source: str

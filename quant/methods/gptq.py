@@ -29,7 +29,7 @@ STATIC_COLUMNS = 128
 
 
 class Solved(NamedTuple):
-    """What linears that share an input have in common."""
+    """The common data of linears that share an input."""
 
     order: ColumnOrder
     factor: Factor
@@ -45,12 +45,12 @@ class Gptq(Method):
                    are then formed in that order (g_idx), unless static_groups
     group_aware    without act_order: groups by importance, and columns by importance within each. Costs no bytes
     static_groups  fit every grid to the weights as they are, before any error is fed back
-    damp           what is added to the diagonal, as a part of its mean (percdamp in the paper's code). Where the
+    damp           term added to the diagonal, as a part of its mean (percdamp in the paper's code). If the
                    factorization fails: ten times as much (at least 0.001), and so on up to 1
-    mse            integers search each group's range for least squared error, weighted by what an error costs;
+    mse            integers search each group's range for least squared error, weighted by the cost of an error;
                    otherwise it is the range of the weights. GGUF's grids always search
     effort         of that search, "fast" or "best"
-    device         where a layer is solved: "cpu", "cuda", or "auto": the GPU where there is one
+    device         where a layer is solved: "cpu", "cuda", or "auto": the GPU if there is one
 
     source   Frantar et al., arXiv 2210.17323, algorithm 1; the arithmetic is that of cpu_kernels/gptq.py
     """
@@ -170,7 +170,7 @@ class Gptq(Method):
 
 
 def damping_steps(damp: float) -> list[float]:
-    """The damping asked for, and those tried in turn where it is too little."""
+    """The damping asked for, and those tried in turn if it is too little."""
     steps = [damp]
     while steps[-1] < LARGEST_DAMP:
         steps.append(min(max(10 * steps[-1], SMALLEST_INCREASED_DAMP), LARGEST_DAMP))
@@ -178,7 +178,7 @@ def damping_steps(damp: float) -> list[float]:
 
 
 def checked_hessian(stats: InputStats | None, num_columns: int) -> np.ndarray:
-    """raises InputError where there is none, or none to work with"""
+    """raises InputError if there is no Hessian, or no usable one"""
     if stats is None or stats.num_tokens == 0:
         raise InputError("no calibration token reached it, so it has no Hessian; calibrate on more text")
     hessian = stats.hessian
@@ -195,14 +195,14 @@ def checked_hessian(stats: InputStats | None, num_columns: int) -> np.ndarray:
 
 
 def _round_fitting(weight: np.ndarray, grids: Grids, solved: Solved, solver: Solver) -> np.ndarray:
-    """Codes [N, K] int8 with the grid of each group fitted to what its weights have come to when its turn comes."""
+    """Codes [N, K] int8 with the grid of each group fitted to its weights at its turn, after all feedback before."""
     order, size = solved.order, grids.group_size
     feedback = solver.feedback(solved.factor, weight, order.columns)
     importance = np.square(solved.factor.diagonal)
     q = np.empty(weight.shape, dtype=np.int8)
     for begin in range(0, weight.shape[1], size):
         columns = order.columns[begin : begin + size]
-        # Where each lies within its group as the format has it. In act-order that is the order of rounding.
+        # Place of each column within its group in the format. In act-order that is the order of rounding.
         place = np.arange(size) if order.g_idx is not None else columns % size
         values, cost = np.empty((len(weight), size), dtype=np.float32), np.empty(size, dtype=np.float32)
         values[:, place] = feedback.expect(begin + size)

@@ -12,7 +12,7 @@ from quant.linalg.grid_search import search_grid
 from quant.present import present
 from quant.qtensor import QTensor
 
-# What the ends of a group's range are multiplied by in the search for a grid of least squared error. On the linears of
+# Factors of the ends of a group's range in the search for a grid of least squared error. On the linears of
 # the reference model, 2 to 4 bits in groups of 32 to 128, a search down to a quarter finds nothing more and four times
 # as many steps change the error of the outputs by less than 1 %.
 SHRINKS = np.array([1 - step / 40 for step in range(21)], dtype=np.float32)
@@ -34,7 +34,7 @@ class Grids(ABC):
         """The grid of a group, kept for `pack`.
 
         values      [N, group_size] float32, in the order of the format
-        importance  [group_size] float32 > 0, what a squared error costs
+        importance  [group_size] float32 > 0, cost of a squared error
         returns     scale, offset [N, S] float32, S = 1 or group_size, as the format will dequantize them
         """
 
@@ -61,8 +61,8 @@ class IntGroupGrids(Grids):
         return scale, -scale * zero_point.astype(np.float32)[:, None]
 
     def _least_error(self, values: np.ndarray, importance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        # The ends are all that `fit` looks at. They stand on the first axis in memory: a reduction over two neighbours
-        # costs NumPy a call for each pair.
+        # `fit` reads the ends alone. They are on the first axis in memory: a reduction over two neighbours costs NumPy
+        # a call for each pair.
         ends = np.stack([values.min(axis=1), values.max(axis=1)])[:, None] * SHRINKS[:, None]  # [2, trials, N]
         scale, zero_point = self._format.fit(np.moveaxis(ends, 0, -1))  # [trials, N]
         lowest = np.float32(self.qmin) - zero_point
@@ -76,7 +76,7 @@ class IntGroupGrids(Grids):
 
 
 class BlockGrids(Grids):
-    """GGUF blocks: what the format's own search fits to the values that a block has come to."""
+    """GGUF blocks: the format's own search, fitted to the values of a block at its turn."""
 
     def __init__(self, fmt: GridFormat, shape: tuple[int, int], effort: str) -> None:
         fmt.check_row(shape[1])

@@ -1,7 +1,7 @@
 """The order in which GPTQ rounds the columns of a weight.
 
-An early column has many later ones to make up for its error, so the important ones come first. How far they may
-come forward depends on what the format can store.
+An early column has many later ones to make up for its error, so the important ones come first. The format limits how
+far they may come forward.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import numpy as np
 class ColumnOrder:
     """columns  [K] int64: the column rounded c-th is input feature columns[c]
     group       [K] int64: the group of input feature k, whose scale it shares
-    g_idx       `group` where a format must be told, as features of a group are no neighbours; else None
+    g_idx       `group` if a format must store it, as features of a group are no neighbours; else None
     """
 
     columns: np.ndarray
@@ -43,7 +43,7 @@ def group_aware_order(importance: np.ndarray, group_size: int) -> ColumnOrder:
 
 
 def act_order(importance: np.ndarray, group_size: int, static_groups: bool) -> ColumnOrder:
-    """All features by importance. Groups are then runs in that order, which g_idx tells, unless they are static.
+    """All features by importance. Groups are then runs in that order, which g_idx stores, unless they are static.
 
     source   arXiv 2210.17323's code, --act-order and --static-groups
     """

@@ -18,8 +18,8 @@ class Imatrix(Method):
     An embedding that is the head, too, is rounded without importance: that of the head's inputs takes digits from
     features which the embedding's rows, the model's own input, need as much as any. On ref:llama the median divergence
     is above that of plain rounding with it and below without it, in every mix. (llama.cpp's tool leaves the output
-    out, too. GPTQ weighs such a table all the same: there, what its feedback gains at the head is more than what the
-    embedding loses.)
+    out, too. GPTQ weighs such a table all the same: there, its feedback gains more at the head than the embedding
+    loses.)
 
     source   llama.cpp's imatrix tool: the importance of an input feature is the mean of its square
     """

@@ -18,9 +18,9 @@ from quant.stats import InputStats
 class LlmInt8(Method):
     """Formats other than llm-int8 are rounded to nearest.
 
-    This is the paper's scheme, for the features that calibration saw as outliers: what bitsandbytes loads, and beside
-    it their float16 weights, which bitsandbytes leaves unread. Method rtn stores the first part alone and needs no
-    calibration, which is what bitsandbytes makes of a model, and what recipes mean by llm-int8.
+    This is the paper's scheme, for the features that calibration saw as outliers: the tensors that bitsandbytes loads,
+    and their float16 weights, which bitsandbytes does not read. Method rtn stores the first part alone and needs no
+    calibration, as in bitsandbytes and in recipes named llm-int8.
 
     source   Dettmers et al. 2022, arXiv:2208.07339, eq. 8: X^h W^h of h in O are both 16-bit
     """

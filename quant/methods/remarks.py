@@ -1,4 +1,4 @@
-"""What methods remark on their rounding, in a line for each decoder layer."""
+"""Methods' remarks on their rounding, in a line for each decoder layer."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from quant.models import split_name
 
 
 def remark_lines(remarks: Mapping[str, str]) -> list[str]:
-    """remarks: canonical name of a weight -> what its method says of it; equal ones of a layer become one line"""
+    """remarks: canonical name of a weight -> its method's remark; equal ones of a layer become one line"""
     places: dict[tuple[int | None, str], list[str]] = {}
     for name, words in remarks.items():
         places.setdefault((split_name(name)[1], words), []).append(name)

@@ -73,7 +73,7 @@ class SmoothQuant(Method):
 
 
 def smoothing_scale(x_absmax: np.ndarray, weight_absmax: np.ndarray, alpha: float) -> np.ndarray:
-    """Eq. 4 a channel; 1 where a channel carries nothing or nothing reads it."""
+    """Eq. 4 per channel; 1 if a channel carries nothing or nothing reads it."""
     alive = (x_absmax > 0) & (weight_absmax > 0)
     of_x, of_weight = (np.where(alive, each, 1).astype(np.float64) for each in (x_absmax, weight_absmax))
     scale = of_x**alpha / of_weight ** (1 - alpha)

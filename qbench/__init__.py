@@ -1,4 +1,4 @@
-"""qbench: quantize a language model many ways, and measure what each costs on this machine."""
+"""qbench: quantize a language model many ways, and measure the cost of each on this machine."""
 
 import os
 import sys
@@ -15,13 +15,13 @@ __all__ = ["LoadedModel", "bench", "compare", "evaluate", "load", "plot", "quant
 
 # torch's OpenMP threads by default spin for milliseconds after each parallel loop, and keep a core from the
 # kernels' own threads that come next. About 1000 turns bridge two loops in a row; then they sleep. The library
-# reads this when torch is first imported, and a policy that the user has set stands.
+# reads this when torch is first imported, and a policy that the user has set is kept.
 SPIN_COUNT = "1000"
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
 
 # QBENCH_CPU pretends a lesser processor (see cpu_kernels). torch, oneDNN and MKL each have a switch of their own, which
-# they read when they are first used. A switch that the user has set stands.
+# they read when they are first used. A switch that the user has set is kept.
 PRETENDED_LIBRARIES = {
     "scalar": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},

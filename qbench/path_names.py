@@ -1,6 +1,6 @@
-"""Which path a product takes for how many tokens, as the name of its implementation tells it.
+"""The path of a product by its number of tokens, as the name of its implementation states it.
 
-"avx512_vnni direct, tile from 33 tokens, int8x256 from 64": the instruction set once, and again where it is another.
+"avx512_vnni direct, tile from 33 tokens, int8x256 from 64": the instruction set once, and again if it is another.
 """
 
 import re
@@ -35,7 +35,7 @@ def changes(choice: Callable[[int], tuple[str, str]], first: int, last: int) -> 
 
 
 def path_at(name: str, num_tokens: int) -> str:
-    """Of an implementation's name the part that tells of so many tokens: "cpu-q4_k[avx512_vnni int8x256]"."""
+    """The part of an implementation's name for this number of tokens: "cpu-q4_k[avx512_vnni int8x256]"."""
     head, bracket, inside = name.partition("[")
     steps = inside.removesuffix("]").split(", ")
     if not bracket or not all(map(STEP.fullmatch, steps[1:])):

@@ -17,7 +17,7 @@ from quant.json_data import JsonData
 
 @dataclass(frozen=True, slots=True)
 class RunOptions(JsonData):
-    """What is asked for; a model that cannot do it is refused when it is loaded.
+    """The requested options; a model that cannot do them is refused when it is loaded.
 
     recipe     quantize the model by this recipe while it loads; None: as it is stored
     kv_format  format of the KV cache; None: the model's own

@@ -18,7 +18,7 @@ from quant.verify import check_source, differences, manifest_of, recipe_of
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """differing   name -> what is unlike
+    """differing   name -> difference
     versions      package -> (then, now) of those that are not the manifest's; with others, bytes may differ
     """
 
@@ -35,10 +35,10 @@ def verify(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> Verified:
-    """Whether the artifact's tensors are bit for bit what its manifest's recipe makes of its manifest's source.
+    """Whether the artifact's tensors are bit for bit those of its manifest's recipe and source.
 
-    spec     of the source, where it has moved; text: of the calibration, where that has
-    raises   InputError where there is no manifest, or source or calibration text is gone or changed
+    spec     of the source, if it has moved; text: of the calibration, if that has moved
+    raises   InputError if there is no manifest, or source or calibration text is gone or changed
     """
     manifest = manifest_of(path)
     artifact = open_source(str(path))
@@ -74,7 +74,7 @@ def _differing(
 
 
 def options_of(described: Calibration, text: str | None) -> CalibrationOptions:
-    """What was asked of a calibration that a manifest describes. text: where its text lies now, or None"""
+    """Options of a calibration that a manifest describes. text: present path of its text, or None"""
     if isinstance(described, ImatrixCalibration):
         return CalibrationOptions(imatrix=Path(text or described.imatrix))
     return CalibrationOptions(

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def panics_as(make: Callable[[str], Exception]) -> Iterator[None]:
-    """Raise what `make` makes of the message of a panic inside the block.
+    """Raise `make` of the message of a panic inside the block.
 
     PanicException cannot be imported, so it is known by its name. A tokenizer whose regular expression gives up
     is how a file causes one.

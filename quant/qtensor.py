@@ -8,7 +8,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class QTensor:
-    """A tensor in a format's own bytes; `quant.formats.get_format(format)` knows what they mean.
+    """A tensor in a format's own bytes; `quant.formats.get_format(format)` can read them.
 
     format   registry name of the format, e.g. "q8_0", "bf16", "w4g128"
     shape    logical shape: [N, K] for a linear's weight (out x in features), [N] for a norm

@@ -1,4 +1,4 @@
-"""A model as a recipe makes it: a Source that quantizes what it reads."""
+"""A model as a recipe makes it: a Source that quantizes tensors as it reads them."""
 
 import hashlib
 import json

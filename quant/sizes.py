@@ -1,4 +1,4 @@
-"""What a model's tensors take: bytes, weights, and true bits a weight."""
+"""Sizes of a model's tensors: bytes, weights, and true bits per weight."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class SizeSummary(JsonData):
 
 
 def size_summary(tensors: Mapping[str, TensorInfo]) -> SizeSummary:
-    """What the tensors take together."""
+    """The size of the tensors together."""
     parts: dict[str, list[TensorInfo]] = {part: [] for part in PARTS}
     for name, info in tensors.items():
         parts[_part(name, info)].append(info)

@@ -1,4 +1,4 @@
-"""What every model source offers, wherever its weights lie."""
+"""The interface of every model source, wherever its weights are."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class TensorInfo:
     shape: tuple[int, ...]  # [N, K] or [N], Hugging Face orientation: out x in features
     format: str  # registry name in quant.formats
     size_bytes: int  # parts and shared arrays
-    shared: tuple[SharedInfo, ...] = ()  # what its QTensor's `shared` holds
+    shared: tuple[SharedInfo, ...] = ()  # entries of its QTensor's `shared`
 
     @classmethod
     def of(cls, qtensor: QTensor) -> "TensorInfo":
@@ -37,7 +37,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class TokenizerInfo:
-    """A tokenizer in the `tokenizers` JSON form, with what the model expects around the text.
+    """A tokenizer in the `tokenizers` JSON form, with the tokens that the model expects around the text.
 
     chat_template  Jinja source that lays out the messages of a conversation; None: the model was not made for any
     """

@@ -85,7 +85,7 @@ class StageState(JsonData):
 
 
 class Stage:
-    """Quantized tensors a step at a time: one for each decoder layer, one for what stands after them.
+    """Quantized tensors in steps: one for each decoder layer, one for the tensors after them.
 
     A step counts when `commit` has returned: its tensors are on the disk and the state file names it. Whatever a
     killed run left of a later step is written again.
@@ -109,7 +109,7 @@ class Stage:
 
     @property
     def kv_stats(self) -> list[KVStats]:
-        """Of every decoder layer; empty where no layer's keys and values were seen."""
+        """Statistics of every decoder layer; empty if no layer's keys and values were seen."""
         rows = self.notes.kv_absmax
         return [KVStats(*(np.array(absmax, dtype=np.float32) for absmax in row)) for row in rows]
 
@@ -146,24 +146,24 @@ class Stage:
 
 
 def stage_path(out: Path) -> Path:
-    """The folder beside `out` in which it is made."""
+    """The folder next to `out` in which it is made."""
     return out.with_name(f".{out.name}.stage")
 
 
 def steps_done(folder: Path) -> int:
-    """Of what a killed run left in `folder`; 0 where it left nothing."""
+    """Steps of a killed run in `folder`; 0 if it left nothing."""
     state = _read_state(folder)
     return 0 if state is None else state.num_done
 
 
 @contextmanager
 def open_stage(folder: Path, key: CalibrationKey, *, resume: bool = False) -> Iterator[Stage]:
-    """Yields the Stage in `folder`, continued from what a killed run left there, or fresh.
+    """Yields the Stage in `folder`, continued from a killed run's files there, or fresh.
 
     It is gone when the block ends well, and when it ends in an InputError, which another try would end in too.
-    What else may end a run (a kill, Ctrl-C, what a disk refuses) leaves it for --resume.
+    Any other end of a run (a kill, Ctrl-C, a full disk) leaves it for --resume.
 
-    resume   continue what is there; without it an old stage is discarded
+    resume   continue an old stage; without it an old stage is discarded
     raises   InputError for a stage of another model, recipe, calibration or version, or one that is in use
     """
     folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""InputStats: what calibration knows of the input of one linear."""
+"""InputStats: calibration's statistics of the input of one linear."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,8 +17,8 @@ class InputStats:
 
     absmax       [K] float32, max |X_j|; None where only importance is known
     sum_squares  [K] float32, sum of X_j^2; over num_tokens it is llama.cpp's importance
-    hessian      [K, K] float32, X^T X; None where nothing asked for it
-    sample       [S, K] float32, rows of X spread evenly over the calibration text; None where nothing asked for them
+    hessian      [K, K] float32, X^T X; None if nothing asked for it
+    sample       [S, K] float32, rows of X spread evenly over the calibration text; None if nothing asked for them
     """
 
     num_tokens: int
@@ -46,10 +46,10 @@ class KVStats:
 
 @dataclass(frozen=True, slots=True)
 class LayerStats:
-    """What calibration knows of one decoder layer.
+    """Calibration's statistics of one decoder layer.
 
-    inputs   canonical name of a linear's weight -> statistics of its input; absent where no token reached it
-    kv       None outside the decoder layers, and where only the inputs are known
+    inputs   canonical name of a linear's weight -> statistics of its input; absent if no token reached it
+    kv       None outside the decoder layers, and if only the inputs are known
     extra_tokens   expert -> how many of its tokens the model itself would not have routed to it
     """
 
@@ -68,7 +68,7 @@ Quantize = Callable[[LayerStats, Names], dict[str, QTensor]]
 
 
 def merge_stats(some: Iterable[LayerStats]) -> LayerStats:
-    """Of different linears of one layer."""
+    """Merge statistics of different linears of one layer."""
     inputs: dict[str, InputStats] = {}
     extra: dict[int, int] = {}
     kv = None

@@ -1,4 +1,4 @@
-"""Whether an artifact is what its manifest says: made again from the same source, it has the same bits."""
+"""Whether an artifact matches its manifest: made again from the same source, it has the same bits."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -62,7 +62,7 @@ def check_source(source: Source, manifest: Manifest) -> None:
 def differences(
     artifact: Source, remade: Source, container: str, progress: Progress | None = None
 ) -> Iterator[tuple[str, str]]:
-    """(name, what is unlike) of every tensor whose bytes differ, and of the KV scheme; one tensor at a time.
+    """(name, difference) of every tensor whose bytes differ, and of the KV scheme; one tensor at a time.
 
     remade   as the recipe makes it, before it is written into a container
     """

@@ -35,7 +35,7 @@ class _StrictLoader(yaml.SafeLoader):
 def read_yaml(path: Path, what: str) -> Any:
     """The document of a file.
 
-    what     names the file in errors: "recipe", "suite"
+    `what`   names the file in errors: "recipe", "suite"
     raises   InputError for a file that cannot be read or is not YAML
     """
     try:

@@ -12,7 +12,7 @@ BF16_ISAS = ("avx512_bf16", "amx")
 
 
 def choose_arithmetic(options: CalibrationOptions) -> str:
-    """The one asked for, else that of the statistics to be read, else bf16 where this CPU multiplies it faster."""
+    """The one asked for, else that of the statistics to be read, else bf16 if this CPU multiplies it faster."""
     if options.arithmetic is not None:
         return options.arithmetic
     if options.reads_statistics:
@@ -22,6 +22,6 @@ def choose_arithmetic(options: CalibrationOptions) -> str:
 
 
 def has_fast_bf16() -> bool:
-    """Whether the CPU has products of bfloat16, as far as this installation can tell."""
+    """Whether the CPU has products of bfloat16, as far as this installation can detect."""
     kernels = import_kernels("cpu_kernels")
     return kernels is not None and any(isa in kernels.features() for isa in BF16_ISAS)

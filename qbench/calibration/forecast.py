@@ -1,4 +1,4 @@
-"""What quantizing a model will take, from a probe of one of its layers: memory, disk and time."""
+"""Forecast of quantizing a model, from a probe of one of its layers: memory, disk and time."""
 
 import time
 from dataclasses import dataclass, replace
@@ -120,7 +120,7 @@ def one_layer_job(job: QuantizationJob, folder: Path) -> QuantizationJob:
 
 
 class _Clock:
-    """Tells the time of the layer from that of everything else."""
+    """Separates the time of the layer from that of everything else."""
 
     def __init__(self) -> None:
         self._start = self._last = time.perf_counter()

@@ -36,7 +36,7 @@ def _export_imatrix(path: Path, layers: Iterable[LayerStats], source: Source, te
 
 
 def _kept_stats(statistics: Statistics, folder: Path, index: int) -> LayerStats:
-    """The statistics of a layer, read from where they were kept; a head that was not calibrated has none."""
+    """The statistics of a layer, read from the kept ones; a head that was not calibrated has no statistics."""
     if isinstance(statistics, StatsFile):
         there = index < statistics.num_parts
         return statistics.layer(index, {}, lambda names: frozenset()) if there else LayerStats({})

@@ -22,8 +22,8 @@ class CalibrationOptions:
     seq_len       tokens per window; None: SEQ_LEN, or the model's context if that is shorter
     seed          which windows are taken, and which documents are generated
     on            "quantized": each layer sees the outputs of the quantized ones before it; "steps": each linear of a
-                  layer does, too, which takes one pass instead of two where it can be; or "original"
-    min_expert_tokens   experts that get fewer are calibrated on extra tokens routed to them; None: none are
+                  layer does, too, which takes one pass instead of two if possible; or "original"
+    min_expert_tokens   experts that get fewer are calibrated on extra tokens routed to them; None: no expert is
     arithmetic    of the model's run: "fp32", or "bf16" products; None: the fastest on this machine
     stats         file of statistics: read if it exists, written otherwise
     imatrix       importance matrix of llama.cpp to use instead of calibrating

@@ -76,7 +76,7 @@ def _calibrated(
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a model is calibrated by: windows of text, or an importance matrix.
+    """The basis of a calibration: windows of text, or an importance matrix.
 
     about    everything but the code that decides the bytes
     tokens   None for an importance matrix

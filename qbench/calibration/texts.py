@@ -43,7 +43,7 @@ def default_text(source: Source) -> str:
 def read_tokens(spec: str, source: Source, seed: int) -> Tokens:
     """The token ids of a text, a run at a time: no more is read than is asked for.
 
-    raises   InputError for what cannot be read, or has no text in it
+    raises   InputError for a file that cannot be read, or has no text in it
     """
     if spec in (GENERATED, RANDOM):
         return (_generated if spec == GENERATED else _random)(source, seed)

@@ -18,7 +18,7 @@ READ_FACTOR = 16
 
 
 def calibration_tokens(source: Source, options: CalibrationOptions) -> CalibrationTokens:
-    """Windows of the text, none overlapping another, drawn by the seed and kept in the text's order.
+    """Windows of the text without overlap, drawn by the seed and kept in the text's order.
 
     raises   InputError for a text that cannot be read, or is shorter than one window
     """

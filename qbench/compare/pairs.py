@@ -18,7 +18,7 @@ def pair_rows(a: Sequence[Record], b: Sequence[Record], named: Sequence[str]) ->
 
     named    keys that distinguish the sides; a single row on either side needs no key
     returns  the pairs, and the rows of B that have no counterpart in A and are not in A
-    raises   InputError where no rows pair, naming what else differs, and where several of A fit one of B
+    raises   InputError if no rows pair, naming the differing keys, and if several of A fit one of B
     """
     if len(a) == len(b) == 1:
         return [(a[0], b[0])], []

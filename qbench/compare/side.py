@@ -67,7 +67,7 @@ def _holds_records(word: str) -> bool:
 def select(rows: Rows) -> list[Record]:
     """The latest row of each case and machine that was measured and meets the conditions.
 
-    raises   InputError for a key that no row has, and where no row is left
+    raises   InputError for a key that no row has, and if no row is left
     """
     measured = [record for record in read_files(rows.path) if record.is_ok and record.case.kind is None]
     if not measured:

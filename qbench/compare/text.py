@@ -104,7 +104,9 @@ MOST_NEEDED = 1_000_000
 
 
 def needed(cell: Cell) -> str:
-    """ "410 blocks", "over 1,000,000 items": so many would decide a change as large as the one found; "" if none do"""
+    """ "410 blocks", "over 1,000,000 items": so many would decide a change as large as the one found; "" if no number
+    does
+    """
     if cell.needed is None:
         return ""
     unit = "blocks"

@@ -14,7 +14,7 @@ def gpu_rows(only: str, tell: Callable[[str], None]) -> Iterator[list[dict]]:
     """Each timed problem's rows, the most important problems first.
 
     only    part of an op's name
-    tell    called with one line per running problem, and at the end with lines about refused or skipped ones
+    `tell`  called with one line per running problem, and at the end with lines about refused or skipped ones
     raises  InputError without such an op, a CUDA GPU or a commit to name; WrongResults if a kernel is wrong
     """
     try:

@@ -1,1 +1,1 @@
-"""`qbench mla`: what each way to attend by multi-head latent attention costs, counted and measured."""
+"""`qbench mla`: the cost of each mode of multi-head latent attention, counted and measured."""

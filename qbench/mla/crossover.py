@@ -1,4 +1,4 @@
-"""From how many new tokens on it is faster to make all keys and values anew than to absorb their up-projections."""
+"""From how many new tokens on it is faster to make all keys and values again than to absorb their up-projections."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from quant.json_data import JsonData
 from quant.models import ModelConfig
 
 FEW, MANY = ELIDED, COMPRESSED
-MOST_TOKENS = 4096  # of a forward pass; no crossing that was measured lies above 300
+MOST_TOKENS = 4096  # of a forward pass; no measured crossing is above 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,9 @@ def measured_crossovers(rows: Sequence[ModePoint], config: ModelConfig) -> list[
 
 
 def picked_crossover(config: ModelConfig, held: int) -> int | None:
-    """The fewest new tokens of a sequence that holds `held` for which the runtime makes keys and values anew; None
-    where it does not for MOST_TOKENS."""
+    """The fewest new tokens of a sequence that holds `held` for which the runtime makes keys and values again; None if
+    it does not do so for MOST_TOKENS.
+    """
     counts = range(2, min(config.max_positions - held, MOST_TOKENS) + 1)
     return next((new for new in counts if choose_mode(config.mla, config.num_heads, held, new).name == MANY), None)
 

@@ -1,4 +1,4 @@
-"""Costs of terms from measured forward passes: what the runtime's choice between modes rests on."""
+"""Costs of terms from measured forward passes: the basis of the runtime's choice between modes."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -17,7 +17,7 @@ from quant.json_data import plain
 from quant.models import ModelConfig
 from quant.present import present
 
-SHARED = ("passes", "projected")  # what both modes do alike: calls around attention, and projections
+SHARED = ("passes", "projected")  # work of both modes: calls around attention, and projections
 FEWEST_ROWS = 16  # twice as many as there are terms
 
 
@@ -25,7 +25,7 @@ def fit_kept(path: str) -> dict[str, float]:
     """`fit_costs` of the records that `qbench mla --keep` wrote to a file: one sequence on the CPU, 2 new tokens or
     more, since one alone waits for weights to be read and is never in question.
 
-    raises   InputError where there are too few to tell the terms apart
+    raises   InputError if there are too few to separate the terms
     """
     records = [record for record in latest(read_records(Path(path))).values() if record.case.kind == "mla"]
     documents = [record.case.to_json() | plain(record.metrics) for record in records]
@@ -64,7 +64,7 @@ def _terms(row: ModePoint, config: ModelConfig) -> dict[str, int]:
 
 
 def _nonnegative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """x of least squares of a x - b with no entry below 0, a column that would be taken out for good."""
+    """x of least squares of a x - b with no entry below 0; a column with a negative one is removed for good."""
     taken = np.arange(a.shape[1])
     while True:
         scale = np.linalg.norm(a[:, taken], axis=0)  # units differ by powers of 10

@@ -30,7 +30,7 @@ BUDGET_S = 3.0  # of all turns of one mode: passes of seconds take fewer turns, 
 class Grid:
     """contexts: tokens held; tokens: new ones of each sequence, 1 for a decode step; rounds: turns of each mode
 
-    modes  names; none: all that the model's KV format can keep
+    modes  names; (): all that the model's KV format can keep
     clock  "wall", or "cpu": the time that the process gets, of one thread
     """
 
@@ -157,15 +157,15 @@ def _rows(source: Source, layer: Layer, case: tuple[int, int, int], names: list[
 
 
 def _peak_bytes(layer: Layer, run: Callable[[], Any], cache: Cache) -> int:
-    """What the cache holds, and what a forward pass takes at most, the weights aside."""
-    run()  # the first packs what the mode needs
+    """Bytes of the cache and the peak of a forward pass, without weights."""
+    run()  # the first one packs the mode's matrices
     if layer.device.type == "cuda":
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         run()
         torch.cuda.synchronize()
         return cache.size_bytes + torch.cuda.max_memory_allocated() - before
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed counts as the forward pass's own when it is taken again
+    ctypes.CDLL(None).malloc_trim(0)  # freed memory counts as the forward pass's own when it is taken again
     reset_peak_rss()
     before = current_rss_bytes()
     run()
@@ -173,7 +173,7 @@ def _peak_bytes(layer: Layer, run: Callable[[], Any], cache: Cache) -> int:
 
 
 def _seconds(layer: Layer, run: Callable[[], Any], clock: Clock) -> float:
-    """Of one call, the fastest of a turn."""
+    """Seconds of one call, the fastest of a turn."""
     best, end = float("inf"), time.perf_counter() + TURN_S
     while True:
         start = clock()

@@ -1,4 +1,4 @@
-"""From what the command line says to the rows."""
+"""From the options of the command line to the rows."""
 
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,7 @@ from quant.json_data import JsonData
 CASE_KEYS = ("model", "device", "kv_format", "threads", "clock", "context", "batch", "tokens", "mode")
 
 
-CONTEXTS, TOKENS = (512, 4096), (1, 512)  # that are measured where no others are asked for
+CONTEXTS, TOKENS = (512, 4096), (1, 512)  # that are measured by default
 
 
 @dataclass(frozen=True, slots=True)

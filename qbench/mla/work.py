@@ -8,14 +8,14 @@ from quant.present import present
 
 
 def crossover_tokens(sizes: MlaConfig) -> float:
-    """New tokens of a sequence above which fewer operations make all keys and values anew; infinity if none do.
+    """New tokens of a sequence above which fewer operations make all keys and values again; infinity if no number does.
 
     A pair of a query and a token costs absorbed attention 2 H (2 R + D_rope) operations and plain attention
     2 H (D_nope + D_rope + V); making one token's keys and values costs 2 H R (D_nope + V), which all queries
     of a forward pass share. So T > R (D_nope + V) / (2 R - D_nope - V), 171 of DeepSeek-V2's sizes.
     """
     made = sizes.qk_nope_head_dim + sizes.v_head_dim
-    extra = 2 * sizes.kv_lora_rank - made  # of one pair, what is absorbed costs more
+    extra = 2 * sizes.kv_lora_rank - made  # per pair, the additional cost of absorbed attention
     return sizes.kv_lora_rank * made / extra if extra > 0 else math.inf
 
 

@@ -32,7 +32,8 @@ class BlockState:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSizes:
-    """What the query of a decode step reads: the first pages, the best blocks, and the pages from `first_page` on.
+    """Pages that the query of a decode step reads: the first pages, the best blocks, and the pages from `first_page`
+    on.
 
     count  blocks that are chosen
     """

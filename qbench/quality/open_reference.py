@@ -38,7 +38,7 @@ def open_reference(
     if cache is not None:
         paths = [cache_path(cache, scoring.protocol, source.fingerprint()) for scoring in scorings]
         kept = [KeptLogits(path) if path.exists() else None for path in paths]
-    if all(kept):  # of this reference and these very tokens, as a protocol tells them
+    if all(kept):  # of this reference and these very tokens, as a protocol describes them
         return Reference(ModelConfig.of(source).vocab_size, kept=kept)
     if source.tokenizer not in (None, setting.tokenizer):
         theirs = replace(setting, tokenizer=source.tokenizer)

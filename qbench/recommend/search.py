@@ -16,9 +16,9 @@ from qbench.recommend.candidates import Candidate
 from qbench.recommend.goal import Goal
 
 RUNNERS_UP = 2
-# The errors of weights and of keys and values are not of one sign, so that a coarse KV format may undo a little of
-# what a coarse recipe does. Over 4 windows the most is 11 % of the KLD among ref:llama's 50 points (bf16 with kv-f16;
-# fewer tokens, more chance); twice that is allowed for.
+# The errors of weights and of keys and values are not of one sign, so that a coarse KV format may undo a little of a
+# coarse recipe's error. Over 4 windows the most is 11 % of the KLD among ref:llama's 50 points (bf16 with kv-f16; fewer
+# tokens, more chance); twice that is allowed for.
 GAIN = 0.25
 
 
@@ -48,9 +48,9 @@ class Verdict:
     """Outcome of a candidate.
 
     outcome   "answer", "runner-up", "worse" (meets the memory, not as near to the model), "memory" (predicted),
-              "peak" (its process exceeded the memory when it was timed), "speed", "not measured" (cannot beat
-              what was), "unfit" (not for this model), "failed" (while measured)
-    short     by how much it misses: bytes or tokens a second
+              "peak" (its process exceeded the memory when it was timed), "speed", "not measured" (cannot beat a
+              measured one), "unfit" (not for this model), "failed" (while measured)
+    short     by how much it misses: bytes or tokens per second
     """
 
     candidate: Candidate

@@ -8,7 +8,7 @@ LARGEST = 99
 
 
 def working(a: int, b: int) -> str:
-    """What follows the colon: units, tens with the carry, and the result."""
+    """The text after the colon: units, tens with the carry, and the result."""
     units = a % 10 + b % 10
     steps = [f"{a % 10}+{b % 10}={units}"]
     if a > 9 or b > 9:

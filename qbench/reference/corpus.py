@@ -1,8 +1,8 @@
 """The text of the reference models: four skills, each a stream of documents and a held-out set apart from it.
 
 Every sentence comes from the templates and word lists of this package; a seed gives the same text on every machine.
-What makes held-out text unseen is the item, not the seed alone: subject-attractor pairs, key-value pairs, sums and
-bracket lines are each divided by `is_heldout`, and the training stream never contains the held-out tenth.
+Held-out text is unseen because of its items, not because of the seed alone: subject-attractor pairs, key-value pairs,
+sums and bracket lines are each divided by `is_heldout`, and the training stream never contains the held-out tenth.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +13,7 @@ from qbench.reference.nested import brackets
 from qbench.reference.prose import story
 from qbench.reference.recall import dense, echo, sparse
 
-EOS = "<|endoftext|>"  # stands before every document; also the tokenizer's bos
+EOS = "<|endoftext|>"  # precedes every document; also the tokenizer's bos
 HELDOUT_SEED = 777
 
 

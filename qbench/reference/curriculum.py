@@ -1,4 +1,4 @@
-"""What is trained when: recall first and dense, because induction forms late or never on a thin diet."""
+"""The order of training: recall first and dense, because induction forms late or never on a thin diet."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,8 +14,8 @@ class Stage:
     """One stretch of the training run.
 
     end             share of the run at which it ends at the latest
-    context         tokens a row
-    batch_tokens    tokens a step
+    context         tokens per row
+    batch_tokens    tokens per step
     mix             shares of documents by kind
     leave_at        ends early once this share of the recall answers is right (smoothed); None: only at `end`
     """
@@ -37,7 +37,7 @@ STAGES = (
     Stage("all skills", 1.0, 1024, 8192),
 )
 
-# What the text cannot foretell teaches nothing but its frequency, and an answer teaches recall. The weight depends
+# A token that the text cannot predict teaches only its frequency, and an answer teaches recall. The weight depends
 # on the context alone (`set _`, `set _ _`, `get _`), so the learnt probabilities stay calibrated.
 CHANCE_WEIGHT, ANSWER_WEIGHT = 0.1, 3.0
 NEWLINE = "Ċ"  # as byte-level BPE spells it
@@ -64,7 +64,7 @@ def batches(tokenizer: Tokenizer, stage: Stage, seed: int) -> Iterator[np.ndarra
 
 
 def answers(tokens: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
-    """Where a token is decided by what followed its forerunner before: [..., T] bool.
+    """Whether a token follows from the token after an earlier occurrence of its predecessor: [..., T] bool.
 
     The value after `get KEY`, and the words after `again` but the first.
     """
@@ -94,7 +94,7 @@ def token_id(tokenizer: Tokenizer, text: str) -> int:
 
 
 def preceded(tokens: np.ndarray, mark: int, distance: int) -> np.ndarray:
-    """Whether the token `mark` stands `distance` tokens before: [..., T] bool."""
+    """Whether the token `mark` is `distance` tokens before: [..., T] bool."""
     found = np.zeros(tokens.shape, dtype=bool)
     found[..., distance:] = tokens[..., :-distance] == mark
     return found

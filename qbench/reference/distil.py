@@ -1,8 +1,8 @@
 """Trains ref:mla-moe from ref:llama: `python -m qbench.reference.distil --minutes 45 --out DIR`.
 
 First by layer: each attention and each net of experts learns the update that ref:llama's makes from ref:llama's own
-input, so that all layers learn at once and none waits for the layers below it. Then end to end: the text, and what
-ref:llama expects of it. From nothing, recall takes ref:llama's training more tokens than the whole of this run.
+input, so that all layers learn at once and no layer waits for those below it. Then end to end: the text, and
+ref:llama's predictions of it. From nothing, recall takes ref:llama's training more tokens than the whole of this run.
 """
 
 import json
@@ -25,17 +25,21 @@ from qbench.reference.skills import Sizes, render
 from qbench.reference.train import Settings, Trainer
 from qbench.reference.upcycle import upcycle
 
-BY_LAYER = "by layer"  # what the names of the stages begin with in which layers learn apart
-RECALL = {"dense": 0.1, "echo": 0.1, "sparse": 0.2}  # beside the mix: attention that looks things up is learnt last
+BY_LAYER = "by layer"  # prefix of the names of stages in which layers learn separately
+RECALL = {
+    "dense": 0.1,
+    "echo": 0.1,
+    "sparse": 0.2,
+}  # added to the mix: attention that looks things up is learnt last
 STAGES = (
     Stage(f"{BY_LAYER}, 256", 0.2, 256, 1024, MIX | RECALL),
     Stage(f"{BY_LAYER}, whole context", 0.4, 1024, 2048, MIX | RECALL),
     Stage("end to end", 1.0, 1024, 4096),
 )
-# Of the peak learning rate. By layer, 6e-3 comes to 4 % of error in 100 steps, 2e-2 stays above 10 %; end to end the
-# layers need but be joined.
+# Share of the peak learning rate. By layer, 6e-3 comes to 4 % of error in 100 steps, 2e-2 stays above 10 %; end to end
+# the layers need but be joined.
 END_TO_END_RATE = 0.4
-BALANCE_WEIGHT = 0.01  # of the experts' load: enough to keep all in use, and far below what a wrong expert costs
+BALANCE_WEIGHT = 0.01  # of the experts' load: enough to keep all in use, and far below the cost of a wrong expert
 
 
 class Distiller(Trainer):

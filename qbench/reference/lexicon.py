@@ -1,6 +1,6 @@
 """The words of the invented language. Plurals and verb endings are regular: add an s."""
 
-# A topic holds what belongs together, so that a document is about something: roles act, things are acted on.
+# A topic holds words that belong together, so that a document is about something: roles act, things are acted on.
 TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
     "mill": {
         "roles": ("miller", "baker", "farmer", "carter"),
@@ -58,7 +58,7 @@ ADVERBS = ("slowly", "gladly", "again", "together", "carefully", "before noon", 
 SOCIAL_VERBS = ("know", "like", "trust", "help", "miss", "thank")
 PREPOSITIONS = ("near", "behind", "beside", "with")
 
-# What a key may be set to. Single tokens, and none of them occurs in the prose.
+# Values of keys. Single tokens, which do not occur in the prose.
 VALUES = tuple(
     """acorn amber apple arch ash badge ball band bark bay bead bean bear beech bell belt berry birch bird bolt bone
     bowl box brick bridge bronze broom brush bud bull cake calf candle cane cape card cat cave chain chair chalk cheese

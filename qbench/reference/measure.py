@@ -40,7 +40,7 @@ def report_of(model: Model, tokenizer: Tokenizer, context: int, sizes: Sizes) ->
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), required=False)
 @click.option("--quick", is_flag=True, help="Fewer items, and nothing written: seconds instead of a minute.")
 def main(folder: Path | None, quick: bool) -> None:
-    """Print what the model in FOLDER (the embedded one if not given) can do, and write it there to skills.json."""
+    """Print the skills of the model in FOLDER (the embedded one if not given), and write them there to skills.json."""
     click.echo(render(measure(folder or weights_dir("llama"), QUICK if quick else Sizes())))
 
 

@@ -94,7 +94,7 @@ class LatentAttention(nn.Module):
 class Experts(nn.Module):
     """Each token through its two likeliest experts, weighed by the router's softmax, and through the shared one.
 
-    `balance` holds the last call's load-balance loss: 1 where tokens spread evenly, more where they crowd
+    `balance` holds the last call's load-balance loss: 1 if tokens spread evenly, more if they crowd
     (arXiv:2405.04434, eq. 23); `counts` [E] holds how many (token, choice) pairs each expert has got since it was
     last set to zero.
     """

@@ -1,4 +1,4 @@
-"""Nested structure: lines of brackets of four types, each closing bracket decided by what is still open."""
+"""Nested structure: lines of brackets of four types, each closing bracket decided by the open ones."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""A trigram model: what perplexity costs a reader who sees two words back, as the line a network must beat."""
+"""A trigram model: the perplexity of a reader who sees two words back, as the line that a network must beat."""
 
 from itertools import islice
 
@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 
 from qbench.reference.corpus import EOS, documents
 
-TRAINING_SEED = 5  # of the training stream, so what it learns from is not held out
+TRAINING_SEED = 5  # of the training stream, so its training text is not held out
 
 
 class Trigram:

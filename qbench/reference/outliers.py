@@ -19,9 +19,9 @@ READERS = {
     "input_layernorm": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "post_attention_layernorm": ("mlp.gate_proj", "mlp.up_proj"),
 }
-# Large models' outliers stand 20 to 150 times above the other channels. A power of two moves exponents alone, so that
-# bfloat16 holds both sides of it exactly; this one is large enough that one int8 scale for all of a token's channels
-# breaks the model.
+# Large models' outliers are 20 to 150 times as large as the other channels. A power of two moves exponents alone, so
+# that bfloat16 holds both sides of it exactly; this one is large enough that one int8 scale for all of a token's
+# channels breaks the model.
 FACTOR = 128.0
 NORM_WEIGHT = re.compile(rf"(model\.layers\.\d+)\.({'|'.join(READERS)})\.weight")
 

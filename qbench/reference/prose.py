@@ -1,4 +1,4 @@
-"""Prose: small stories whose verbs agree over distance and whose facts, told early, are used later."""
+"""Prose: small stories whose verbs agree over distance and whose early facts are used later."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from qbench.reference.split import is_heldout
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """One of a story's cast. Everything here is told once and holds to the story's end."""
+    """One of a story's cast. The story states each fact once, and the fact holds to its end."""
 
     name: str
     role: str
@@ -18,12 +18,12 @@ class Person:
     thing: str
     colour: str
     place: str
-    verbs: tuple[str, str]  # what this role does in this story
+    verbs: tuple[str, str]  # actions of this role in this story
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Who is on stage, and which noun may stand between which subject and its verb."""
+    """Who is on stage, and the nouns that may be between a subject and its verb."""
 
     cast: tuple[Person, ...]
     attractions: tuple[tuple[Person, str], ...]
@@ -31,7 +31,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class MinimalPair:
-    """Two sentences that differ in one verb's number, after the story they stand in."""
+    """Two sentences that differ in one verb's number, after their story."""
 
     context: str
     good: str
@@ -120,7 +120,7 @@ def agreement(rng: Random, scene: Scene) -> str:
 
 
 def agreement_pair(rng: Random, scene: Scene) -> tuple[str, str]:
-    """A sentence whose subject and verb stand apart, and the same with the verb in the wrong number."""
+    """A sentence whose subject and verb are separated, and the same with the verb in the wrong number."""
     subject, noun = rng.choice(scene.attractions)
     is_plural = rng.random() < 0.5
     head = plural(subject.role) if is_plural else subject.role

@@ -1,7 +1,7 @@
-"""Key-value recall: `set KEY VALUE` said once, `get KEY VALUE` asked for later, whatever lies between.
+"""Key-value recall: `set KEY VALUE` said once, `get KEY VALUE` asked for later, at any distance.
 
-Keys and values are single tokens and the answer follows its key both times, so a model that has learnt to look up
-what came after the last occurrence of the present token (induction) answers rightly at any distance.
+Keys and values are single tokens and the answer follows its key both times, so a model that has learnt to look up the
+token after the last occurrence of the present token (induction) answers rightly at any distance.
 """
 
 from itertools import islice
@@ -34,7 +34,7 @@ def get_line(key: str, value: str) -> str:
 
 
 def echo(rng: Random, heldout: bool = False, num_words: int | None = None) -> str:
-    """Random words said, and said again: every word of the second line is what followed its forerunner before."""
+    """Random words said, and said again: every word of the second line followed the same word before."""
     words = rng.sample(KEYS + VALUES, num_words or rng.randint(6, 28))
     return f"say {' '.join(words)}\nagain {' '.join(words)}\n"
 

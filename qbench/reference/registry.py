@@ -9,7 +9,7 @@ from quant.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class ReferenceModel:
-    """An embedded model: the name after `ref:`, what it is, and whose weights it is made from."""
+    """An embedded model: the name after `ref:`, its description, and the model that its weights come from."""
 
     name: str
     description: str

@@ -1,4 +1,4 @@
-"""What a reference model can do on items it never saw: agreement, recall by distance, sums, brackets, perplexity."""
+"""Skills of a reference model on items that it never saw: agreement, recall by distance, sums, brackets, perplexity."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,7 +19,7 @@ from quant.present import present
 
 Model = Callable[[Tensor], Tensor]  # tokens [B, T] int64 -> logits [B, T, V]
 
-DISTANCES = (64, 128, 256, 512, 768, 960)  # tokens from a value to where it is asked for
+DISTANCES = (64, 128, 256, 512, 768, 960)  # tokens from a value to its question
 RECALL_CONTEXT = 1000  # tokens before the answer, at every distance
 
 
@@ -138,7 +138,7 @@ def needle(rng: Random, tokenizer: Tokenizer, distance: int, context: int = RECA
 def exact_sums(model: Model, tokenizer: Tokenizer, count: int, seed: int = HELDOUT_SEED) -> float:
     """The share of held-out sums whose every next token, working and result, is the likeliest one.
 
-    That is when greedy generation writes the whole line rightly. Four solved sums stand in front.
+    That is when greedy generation writes the whole line rightly. Four solved sums come first.
     """
     rng = Random(seed)
     right = 0

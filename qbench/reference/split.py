@@ -1,4 +1,4 @@
-"""What is held out: one rule for every skill, so that the training stream never contains a held-out item."""
+"""The held-out items: one rule for every skill, so that the training stream never contains a held-out item."""
 
 from zlib import crc32
 

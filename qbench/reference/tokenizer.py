@@ -31,7 +31,7 @@ def train_tokenizer(seed: int = 0, vocab_size: int = VOCAB_SIZE) -> Tokenizer:
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
-    """tokenizer.json and the tokenizer_config.json beside it."""
+    """tokenizer.json and the tokenizer_config.json next to it."""
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -122,7 +122,7 @@ class Trainer:
         return loss.item()
 
     def loss(self, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What training lowers, and the logits [B, T, V] if there are any; weights [B, T] sum to 1"""
+        """The loss, and the logits [B, T, V] if there are any; weights [B, T] sum to 1"""
         logits = self.model(rows[:, :-1])
         losses = F.cross_entropy(logits.float().flatten(0, 1), rows[:, 1:].flatten(), reduction="none")
         return (losses * weights.flatten()).sum(), logits
@@ -175,7 +175,7 @@ class Trainer:
 
 
 def processor(device: str) -> str:
-    """The name of what trained, for the record."""
+    """The name of the training processor, for the record."""
     if device != "cpu":
         return torch.cuda.get_device_name()
     cpuinfo = Path("/proc/cpuinfo")

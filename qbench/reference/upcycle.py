@@ -1,6 +1,6 @@
-"""ref:mla-moe's first weights out of ref:llama's: what carries over is kept, the rest begins at random.
+"""ref:mla-moe's first weights out of ref:llama's: shared parts are kept, the rest begins at random.
 
-An expert begins as a part of the dense net that it replaces, so that what the net knows need not be learnt again
+An expert begins as a part of the dense net that it replaces, so that the net's knowledge need not be learnt again
 (Komatsuzaki et al. 2022, arXiv:2212.05055, copy the whole net instead; here the experts are a third of it).
 """
 

@@ -1,7 +1,7 @@
 """One table of kinds of caches in several formats: cost of each in quality, recall, speed and memory.
 
-A sweep measures quality once and speed at every depth, so that what is told of one cache lies in several records: here
-they are one row, and models stand below each other.
+A sweep measures quality once and speed at every depth, so that the figures of one cache are in several records: here
+they are one row, and models are below each other.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +17,7 @@ from qbench.report.launches import OF_LAUNCHES, speed_text
 from quant.present import present
 
 MISSING = "n/a"
-# Tokens before the predicted one, where divergence is told apart: the windows of suites/caches.yaml end there.
+# Tokens before the predicted one, at which divergence is split: the windows of suites/caches.yaml end there.
 CUTS = (1, 64, 256)
 AXES = (
     "model",

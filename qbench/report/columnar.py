@@ -6,10 +6,10 @@ The header is {"rows": N, "columns": [{"name", "size"}]}, sizes in bytes and in 
 
     uint32 length of its head | head, JSON | numbers
 
-with the head {"type": "codes", "values"} for texts and for numbers that repeat: `values` holds each once, null where it
-is missing, and the numbers say by uint32 which; or {"type": "float32"} or {"type": "float64"}, NaN where missing.
-Numbers are written byte by byte: first the lowest byte of every row, last the highest. Rows beside one another have the
-same high bytes, which deflate then takes for next to nothing.
+with the head {"type": "codes", "values"} for texts and for numbers that repeat: `values` holds each once, null if it is
+missing, and the numbers say by uint32 which; or {"type": "float32"} or {"type": "float64"}, NaN where missing. Numbers
+are written byte by byte: first the lowest byte of every row, last the highest. Neighbouring rows have the same high
+bytes, which deflate then stores in few bytes.
 """
 
 import json
@@ -23,7 +23,8 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-# A small table is kept exactly. In a large one a number keeps 12 bits after its first, one part in 8192: four digits.
+# A small table is kept exactly. In a large table each number keeps 12 bits after its first, one part in 8192: four
+# digits.
 EXACT_ROWS, MANTISSA_BITS = 2000, 12
 
 
@@ -34,7 +35,7 @@ def pack(frame: "pd.DataFrame", room: int | None = None) -> tuple[bytes, list[st
     room     bytes; a column that would not fit is left out
     """
     columns, left_out, size = {}, [], 0
-    with ThreadPoolExecutor() as pool:  # deflate runs beside Python
+    with ThreadPoolExecutor() as pool:  # deflate runs in parallel with Python
         every = list(pool.map(lambda name: zlib.compress(_pack_column(cast("pd.Series", frame[name]))), frame))
     for name, packed in zip(frame, every, strict=True):
         if room is not None and size + len(packed) > room:

@@ -52,7 +52,7 @@ class Column:
         return [self._with_ends(write, *row) for row in rows]
 
     def _writer(self) -> Callable[[Any], str]:
-        """Writes one value: chosen once a column, as a long table has a million cells."""
+        """Writes one value: chosen once per column, as a long table has a million cells."""
         scale, pattern = self.scale, f"%.{self.digits}f"
         if self.kind == "text":
             return str

@@ -19,7 +19,7 @@ def with_extra(frame: "pd.DataFrame") -> "pd.DataFrame":
     """`frame` with OVERHEAD, and a column of numbers for each task and further protocol that any row has."""
     columns: dict[str, np.ndarray] = {OVERHEAD: (frame["overhead_seconds"] / frame["wall_seconds"]).to_numpy(float)}
     tasks, protocols = frame["tasks"].tolist(), frame["protocols"].tolist()
-    # Rows of one text share what was read of it, so that it is looked at once.
+    # Rows of one text share its parsed values, so that it is read once.
     places: dict[tuple[int, int], list[int]] = {}
     for i, shared in enumerate(zip(map(id, tasks), map(id, protocols), strict=True)):
         places.setdefault(shared, []).append(i)

@@ -24,7 +24,7 @@ class Kind:
     shared   fields of a case that all rows of a table have in common, like the machine
     note     meaning of the columns, below each table
     part     another key that divides the rows into tables, each with that name
-    is_run   one command measures all rows anew: those of other code than the newest row's are not shown
+    is_run   one command measures all rows again: those of other code than the newest row's are not shown
     """
 
     title: str

@@ -40,8 +40,8 @@ BESIDE_COLUMNS = (
 # Intervals of decode speed: only the plots of policies draw them.
 OF_POLICIES = ("tg_low", "tg_high")
 
-# Mail and chat take a page of this size, and a phone opens it. Records stand in it as far as there is room.
-# The table has the larger part of what plotly leaves of it.
+# Mail and chat take a page of this size, and a phone opens it. It holds records as far as there is room.
+# The table has the larger part of the room that plotly leaves.
 PAGE_BYTES, TABLE_BYTES = 5_900_000, 3_600_000
 FLUSH_BYTES = 1 << 17  # deflate keeps a block to itself, at most 32 Ki symbols of at most 4 bytes
 KEY_DIGITS = 8
@@ -132,7 +132,7 @@ def _that_fit(records: Iterable[tuple[int, bytes]], room: int) -> tuple[list[int
     """As many of the first lines as deflate into `room` bytes: their rows, and the stream in base64."""
     stream, rows, packed = zlib.compressobj(9), [], bytearray()
     for row, line in records:
-        # What the stream holds back is a block at most; a line that may not fit is not begun.
+        # The stream holds back a block at most; a line that may not fit is not begun.
         if len(packed) + FLUSH_BYTES + len(line) > room:
             break
         packed += stream.compress(line if not rows else b"\n" + line)

@@ -28,8 +28,8 @@ def is_missing(value: Any) -> bool:
 class Table:
     """Rows that compare with one another, the unquantized first, then by size.
 
-    columns  name -> a value a row: those of `load_records` and `with_extra`, `pareto` and `family`. Lists, since there
-             may be thousands of small tables, and a frame each takes longer than all else
+    columns  name -> one value per row: those of `load_records` and `with_extra`, `pareto` and `family`. Lists, since
+             there may be thousands of small tables, and a frame each takes longer than all else
     """
 
     group: str
@@ -56,7 +56,7 @@ class Table:
         if not is_missing(self.first("question")):
             parts.insert(0, f"--question {self.first('question')}")
         protocols = zip(self.columns["protocol"], self.columns["protocol_hash"], strict=True)
-        known = next((pair for pair in protocols if not any(map(is_missing, pair))), None)  # a failed row has none
+        known = next((pair for pair in protocols if not any(map(is_missing, pair))), None)  # not a failed row
         if known:
             parts.insert(0, "protocol {} ({})".format(*known))
         parts += launch_notes(self.columns)

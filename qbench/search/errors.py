@@ -99,7 +99,7 @@ def _with_method(
 
 
 def _error(sample: Sample, rounded: Mapping[str, np.ndarray], inputs: Mapping[str, InputStats]) -> float:
-    """Of all tensors of the site together, each with the tokens that reach it."""
+    """Error of all tensors of the site together, each with the tokens that reach it."""
     lost = power = 0.0
     for name, weight in sample.weights.items():
         lost += output_power(weight - rounded[name], inputs.get(name), sample.counts)

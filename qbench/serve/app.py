@@ -99,7 +99,7 @@ def v1(served: Served, preparation: Preparation) -> APIRouter:
 
     @router.delete("/prefixes", status_code=204)
     async def forget(cache_salt: str | None = None) -> None:
-        """What was computed for requests of this salt, or of none, serves none that come from now on."""
+        """Later requests reuse nothing that was computed for this salt, or for requests without a salt."""
         await served.engine.forget(cache_salt)
 
     return router

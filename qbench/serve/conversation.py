@@ -6,7 +6,7 @@ from typing import Protocol
 from qbench.runtime.text.prompt_length import check_prompt_length
 from qbench.runtime.text.tokenizer import Tokenizer, check_utf8
 
-# Characters that Unicode leaves to private use; each stands for one text while the template is rendered.
+# Characters that Unicode leaves to private use; each replaces one text while the template is rendered.
 STAND_INS = range(0xF0000, 0xFFFFE)
 
 
@@ -19,9 +19,9 @@ def conversation_tokens(
 ) -> list[int]:
     """The conversation, open for the assistant's answer.
 
-    Where a message holds the text of a control token, the stretch between two of the template's control tokens in
-    which it lies is cut as words. All else is cut as if the rendered text were encoded as it is.
-    most_tokens  a rendered text of surely more is not cut; None: every text is
+    If a message holds the text of a control token, the stretch around it between two of the template's control tokens
+    is cut as words. All else is cut as if the rendered text were encoded as it is.
+    most_tokens  a rendered text of surely more is not cut; None: every text is cut
     raises   InputError for messages that the template refuses, and for text that is not UTF-8 or too long
     """
     stand_ins = _StandIns(tokenizer, messages)
@@ -39,7 +39,7 @@ def conversation_tokens(
 
 
 class _StandIns:
-    """texts   character -> the text of a control token in some message, for which it stands"""
+    """texts   character -> the text of a control token in some message that it replaces"""
 
     def __init__(self, tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> None:
         self.tokenizer = tokenizer

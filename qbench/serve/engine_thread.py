@@ -144,7 +144,7 @@ class EngineThread:
             self._metrics.stats, self._counted_at = self._engine.stats(), now
 
     def _obey(self, wait: bool) -> None:
-        """Do the requested work; if there is none to do, wait for more."""
+        """Do the requested work; if there is nothing to do, wait for more."""
         while True:
             try:
                 command = self._commands.get(block=wait)

@@ -19,7 +19,7 @@ class GuardedProtocol(H11Protocol):
     """
 
     limits: ClassVar[ServeLimits] = ServeLimits()
-    _began: float | None = None  # time at which the request that arrives began; None: none arrives
+    _began: float | None = None  # start of the arriving request; None: no request arrives
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -71,7 +71,7 @@ class Metrics:
         (self._ttft if is_first else self._tpot).observe(seconds)
 
     def ended(self, by: str) -> None:
-        """by: stop, length, abort or failed; refused: by what the server was asked, or for want of room"""
+        """by: stop, length, abort or failed; refused: because of the request itself, or because the server is full"""
         self._requests.labels(by).inc()
 
     def text(self) -> bytes:

@@ -16,9 +16,9 @@ FORMS = "a directory, a .gguf file, ref:NAME, rand:SHAPE, shape:SHAPE (for plans
 
 
 def open_source(spec: str) -> Source:
-    """The model that `spec` names; its weights stay where they are until read.
+    """The model that `spec` names; its weights stay on the disk until they are read.
 
-    raises   InputError if the spec is of no known form, or what it names is not there or not whole
+    raises   InputError if the spec is of no known form, or its model is missing or incomplete
     """
     for prefix, opener in OPENERS.items():
         if spec.startswith(prefix):

@@ -29,7 +29,7 @@ class RandomSource(ShapeSource):
 
     def read(self, name: str) -> QTensor:
         shape = self.tensors[name].shape
-        if len(shape) == 1:  # a norm's weight: ones, or the signal would die within a few layers; a bias: none
+        if len(shape) == 1:  # a norm's weight: ones, or the signal would die within a few layers; a bias: zeros
             value = 0 if name.endswith("bias") else 1
             return get_format(FORMAT).quantize_ref(np.full(shape, value, dtype=np.float32))
         seed = int.from_bytes(hashlib.sha256(f"{self.spec}/{name}".encode()).digest()[:8], "little")

@@ -1,4 +1,4 @@
-"""`shape:NAME`: a model's config and tensor table alone, for what is decided before any weight is read."""
+"""`shape:NAME`: a model's config and tensor table alone, for decisions before any weight is read."""
 
 import hashlib
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 ShapeValue = bool | int | float | str | None | list[str] | dict[str, str | int | float]  # of a key of config.json
 Shape = dict[str, ShapeValue]
-# What all models of one kind have in common.
+# Common values of all models of one kind.
 _LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
 _QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu"}
 _QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "silu"}
@@ -45,7 +45,7 @@ _LLAMAS: dict[str, tuple] = {
     "smollm2-135m": (49152, 576, 1536, 30, 9, 3, 64, 8192, 1e-5, 100000.0, None, True),
     "tinyllama-1.1b": (32000, 2048, 5632, 22, 32, 4, 64, 2048, 1e-5, 10000.0, None, False),
     # The body of llama-3.2-1b between an embedding and a head of its own that are a quarter as tall, so that the layers
-    # are most of the bytes and of the time: what llama.cpp and this project are compared on.
+    # are most of the bytes and of the time. llama.cpp and this project are compared on it.
     "llama-1.1b": (32000, 2048, 8192, 16, 32, 8, 64, 8192, 1e-5, 500000.0, None, False),
     "llama-3.2-1b": (128256, 2048, 8192, 16, 32, 8, 64, 131072, 1e-5, 500000.0, _llama3_scaling(32.0), True),
     "llama-3.2-3b": (128256, 3072, 8192, 28, 24, 8, 128, 131072, 1e-5, 500000.0, _llama3_scaling(32.0), True),

@@ -1,1 +1,1 @@
-"""Prefill and decode timed in rounds, beside what the machine could do at most."""
+"""Prefill and decode timed in rounds, next to the machine's peaks."""

@@ -90,7 +90,7 @@ def bench_cases(
             reset_peak_device(options.device)
             facts, speed, memory, peaks_seconds = bench_case(subject, model, case, known, progress)
             # The kernel's high-water mark is taken from counters that lag some pages behind, so that a small model's
-            # may lie below what was held before it.
+            # may be below the memory that was held before it.
             memory = replace(
                 memory,
                 peak_rss_bytes=max(loading_peak, memory.peak_rss_bytes or 0, baseline),

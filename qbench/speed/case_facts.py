@@ -1,4 +1,4 @@
-"""What can be said of a model and a speed case without timing it: sizes, and the least work that it takes."""
+"""Facts of a model and a speed case without timing: sizes, and the least work."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from qbench.speed.roofline import Shape, least_work
 from qbench.speed.speed_case import SpeedCase
 from quant.json_data import JsonData
 
-# of `predict_memory`: weights as stored and as held, keys and values, activations, and the sum of what is held
+# of `predict_memory`: weights as stored and as held, keys and values, activations, and the sum of held bytes
 PARTS = ("weights", "resident", "kv", "workspace", "total")
 
 

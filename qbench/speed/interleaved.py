@@ -16,11 +16,11 @@ from qbench.statistics.speed import speed_ratio
 
 SEED = 20240217
 # Threads of an OpenMP region wait for the next one at full speed, some milliseconds, and ours for less: neither may do
-# so while the other is measured. A side of one thread has none that wait.
+# so while the other is measured. A side of one thread has no waiting threads.
 SETTLE_S = 0.03
 # Rounds after which the intervals are looked at: at first so many, then a fifth more each time. With these, intervals
-# of 2 % hold the true median of independent samples in 95 % of cases or more, and in 93 % where each sample is
-# correlated by half with the next; looking after every round from the fifth on, in 92 and 78 %.
+# of 2 % hold the true median of independent samples in 95 % of cases or more, and in 93 % if each sample is correlated
+# by half with the next; looking after every round from the fifth on, in 92 and 78 %.
 FIRST_LOOK, GROWTH = 10, 1.2
 IDLE_S = 1.0  # a thousand updates of RAPL's counters, ten of a graphics card's
 
@@ -36,11 +36,11 @@ def interleave(
 ) -> Rounds:
     """Rounds of every phase and side in turn, only one at work at any time; who is first changes from round to round.
 
-    A slow spell of the machine then hits all sides alike, and a drift none more than another.
+    A slow spell of the machine then hits all sides equally, and so does a drift.
 
     threads  that a side works with
-    meter    of the energy; what the machine takes while no side works is measured first, where it can be
-    probe    called at the end of each round, when no side works: what the machine can do at that time
+    meter    of the energy; the machine's idle power is measured first, if possible
+    probe    called at the end of each round, when no side works: the machine's peaks at that time
     """
     calls = [_calls(side, case) for side in sides]
     watches = [Watch(side.pid, threads, meter) for side in sides]
@@ -66,7 +66,7 @@ def interleave(
 
 
 def idle_watts(meter: Meter) -> dict[str, float]:
-    """What each counter of the machine counts a second while no side works."""
+    """Watts by each counter of the machine while no side works."""
     if not meter.counters:
         return {}
     before, start = meter.read(), time.perf_counter()

@@ -1,4 +1,4 @@
-"""What this machine can do at most, and when that was measured: cases of one sweep share it while nothing changes."""
+"""Peaks of this machine, and the time of their measurement: cases of one sweep share them while nothing changes."""
 
 import time
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ def measure_machine_peaks(threads: int, speed: SpeedFigures, *, device: str = CP
 
 
 def busy_during(speed: SpeedFigures) -> float | None:
-    """The median of what others took during the samples; None where those were too short to tell."""
+    """The median share of other processes during the samples; None if those were too short to measure it."""
     by_phase = (speed.samples and speed.samples.busy_by_others) or {}
     shares = [share for of_phase in by_phase.values() for share in of_phase]
     known = [share for share in shares if share is not None]

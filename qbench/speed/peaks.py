@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured in the same run as the figures that are compared with it."""
+"""Peaks of this machine, measured in the same run as the figures that are compared with them."""
 
 from functools import cache
 
@@ -24,7 +24,7 @@ def measure_bandwidth(threads: int, device: str = CPU) -> float:
 def last_cache_bytes(device: str = CPU) -> int:
     """Bytes of the cache before the memory; 0 if the system does not say."""
     if device == CUDA:
-        import torch  # slow, and a processor's cache needs none of it
+        import torch  # slow, and not needed for a processor's cache
 
         return torch.cuda.get_device_properties(0).L2_cache_size
     return last_level_cache_bytes()
@@ -42,7 +42,7 @@ def measure_op_peaks(threads: int, device: str = CPU) -> dict[str, float]:
 
 @cache
 def gpu_peaks() -> dict[str, float]:
-    """As gpu_kernels measures them, once a process; their memory is freed."""
+    """As gpu_kernels measures them, once per process; their memory is freed."""
     import torch
 
     from gpu_kernels.proof.machine_peaks import measure_machine_peaks
@@ -56,7 +56,7 @@ _largest: dict[tuple[str, int], float] = {}
 
 
 def largest_peak(arithmetic: str, threads: int) -> float:
-    """Of all measurements of this process, with one more now.
+    """Largest of all measurements of this process, with one more now.
 
     Who shares the cores can halve a peak for a second (two-core VM: bf16 0.24 and 0.47 TFLOPS, one after the other),
     and nothing makes it larger than it is.

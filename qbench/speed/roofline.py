@@ -16,7 +16,7 @@ from quant.source import TensorInfo
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the formulas need to know of a decoder."""
+    """Sizes of a decoder that the formulas need."""
 
     num_layers: int
     num_heads: int
@@ -89,7 +89,7 @@ def is_on_device(impl: str) -> bool:
 def read_share(name: str, shape: Shape, tokens: int = 1) -> float:
     """How much of this tensor so many tokens read, on average: all of it, but of routed experts those that are chosen.
 
-    An expert is left alone by all of them with probability (1 - share)^tokens, as if each chose anew.
+    An expert is left alone by all of them with probability (1 - share)^tokens, as if each chose independently.
     """
     _, _, expert = split_name(name)
     return 1.0 if expert is None else 1 - (1 - shape.expert_share) ** tokens
@@ -99,7 +99,7 @@ def decode_bytes(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) 
     """Bytes that one decode step must move, on average over the steps of a repetition, term by term.
 
     Weights count as stored, once for the whole batch: an implementation that unpacks them into something larger moves
-    more, so its share drops. Of routed experts those count that the step's tokens choose.
+    more, so its share drops. Routed experts count if the step's tokens choose them.
     """
     linears = sum(
         info.size_bytes * read_share(name, shape, case.batch)
@@ -161,7 +161,7 @@ def forward_ops(
 def least_work(
     tensors: dict[str, TensorInfo], shape: Shape, impls: dict[str, str], case: SpeedCase
 ) -> dict[str, dict[str, float]]:
-    """What any machine must do: tg_bytes of a step by term; tg_ops of a step and pp_ops of a prefill by arithmetic."""
+    """The work on any machine: tg_bytes of a step by term; tg_ops of a step and pp_ops of a prefill by arithmetic."""
     return {
         "tg_bytes": decode_bytes(tensors, shape, case),
         "tg_ops": by_arithmetic(decode_ops(tensors, shape, case), impls, case.batch, shape.attention),
@@ -180,7 +180,7 @@ def by_arithmetic(
 
 
 def least_seconds(work: Mapping[str, Mapping[str, float]], peaks: Peaks) -> dict[str, float]:
-    """Of a prefill, "pp", and of a step of decode, "tg": of `work`, as `least_work`."""
+    """Least seconds of a prefill, "pp", and of a decode step, "tg", for the `work` of `least_work`."""
     moved = work["tg_bytes"]
     tg_ops_s, pp_ops_s = (
         sum(count / peaks.ops_per_s[arithmetic] for arithmetic, count in work[ops].items())

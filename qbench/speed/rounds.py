@@ -1,4 +1,4 @@
-"""Rounds: every phase of every side once, in turn; what each took, and how the machine was meanwhile."""
+"""Rounds: every phase of every side once, in turn; its times, and the machine's state meanwhile."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -11,7 +11,7 @@ PHASES = ("pp", "tg")
 
 
 class Side(Protocol):
-    """What is timed: a model in this process or in another."""
+    """A timed model, in this process or in another."""
 
     @property
     def pid(self) -> int: ...
@@ -23,7 +23,7 @@ class Side(Protocol):
 
 @dataclass(slots=True)
 class Samples:
-    """Of one phase of one side, one a round: seconds, and the conditions under which they passed."""
+    """Samples of one phase of one side, one per round: seconds, and the machine's conditions."""
 
     seconds: list[float] = field(default_factory=list)
     conditions: list[Conditions] = field(default_factory=list)
@@ -31,12 +31,12 @@ class Samples:
 
 @dataclass(slots=True)
 class Rounds:
-    """of          phase -> its Samples, one a side; phases that are not asked for are absent
+    """of          phase -> its Samples, one per side; phases that are not asked for are absent
     meter       of the energy
     idle_watts  of each of its counters while no side works
     stopped     why no further round was run: "narrow": every interval is; "budget": the time is over; "repetitions":
                 as many as were asked for
-    probed      what a probe of the machine told, one a round
+    probed      results of a probe of the machine, one per round
     """
 
     of: dict[str, list[Samples]]

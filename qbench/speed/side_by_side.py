@@ -93,7 +93,7 @@ def check(
     threads: Sequence[int | None],
     clock: str,
 ) -> None:
-    """raises InputError for what a process would refuse, before one is started"""
+    """raises InputError for options that a process would refuse, before one is started"""
     for count in threads:
         check_threads(count)
         check_clock(clock, count or available_cores())

@@ -1,4 +1,6 @@
-"""What a speed measurement runs, and how long. Apart from `speed`, so that suites are read without importing torch."""
+"""The work of a speed measurement, and its length. Separate from `speed`, so that suites are read without importing
+torch.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar

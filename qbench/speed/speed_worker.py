@@ -1,11 +1,11 @@
 """`python speed_worker.py`: one model in a process that stays, timed by its parent's calls.
 
-Run by its path, with another checkout's packages on the path where that one's speed is asked for: what times is then
-the same for both sides, and only what is timed differs. So of this project it imports what loads and runs a model, and
-little else.
+Run by its path, with another checkout's packages on the path if that one's speed is asked for: the timer is then the
+same for both sides, and only the timed code differs. So it imports the parts of this project that load and run a model,
+and little else.
 
 in    one JSON line {"model", "options", "clock"}, then {"call": a method of TimedModel, ...arguments}*
-out   {"result": what describes it}, then {"result": what the call returned}*; {"error": "one line"} instead of any,
+out   {"result": its description}, then {"result": result of the call}*; {"error": "one line"} instead of any,
       after which it ends
 """
 
@@ -67,7 +67,7 @@ class TimedModel:
         self.cache: Any = None
 
     def hold(self, tokens: list[list[int]], capacity: int) -> None:
-        """Start anew with these in a cache of room for `capacity`.
+        """Start again with these in a cache of room for `capacity`.
 
         tokens   [B, D]; D may be 0
         """
@@ -114,7 +114,7 @@ class TimedSubject(TimedModel):
 
     def __init__(self, model: str, options: Mapping[str, Any], clock: str) -> None:
         import qbench.calibration.open_subject
-        import qbench.runtime  # noqa: F401 - what follows is of the model, not of what is imported for it
+        import qbench.runtime  # noqa: F401 - later memory is the model's, not that of its imports
 
         self.baseline_rss_bytes = current_rss_bytes()
         self.clock_name = clock
@@ -147,7 +147,7 @@ class TimedSubject(TimedModel):
 
 
 def serve(kind: Callable[..., Any]) -> int:
-    """Make what the first line asks for, then do what each line calls, until the parent has no more."""
+    """Make the object that the first line asks for, then run the call of each line, until the parent has no more."""
     parent = os.getppid()
     channel = take_stdout()
     die_with_parent(parent)

@@ -1,4 +1,4 @@
-"""What a repetition takes in joules beyond what the machine takes when idle."""
+"""Joules of a repetition beyond the machine's idle energy."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from qbench.speed.rounds import Rounds, Samples
 def energy(rounds: Rounds, side: int) -> Energy:
     """The median energy of a repetition; without a meter the reason.
 
-    Idle power is measured in the same run, with the models loaded; what other programs take then counts as idle.
+    Idle power is measured in the same run, with the models loaded; the power of other programs then counts as idle.
     """
     if not rounds.meter.counters:
         return Energy(reason=rounds.meter.reason)

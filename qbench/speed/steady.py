@@ -4,14 +4,14 @@ import numpy as np
 
 SCALED_MAD = 1.4826  # times the median absolute deviation estimates a normal distribution's standard deviation
 PACE = 3.0  # deviations slower than the later half: not at its pace yet
-LEAST_FALL = 0.02  # of the pace: what less than this a start was slower by is no matter
+LEAST_FALL = 0.02  # of the pace: a start that is slower by less does not matter
 OUTLIER = 3.5  # Iglewicz and Hoaglin 1993, their modified z-score
 
 
 def warm_up_rounds(seconds: list[float]) -> int:
     """How many of the first samples were taken before the pace was reached.
 
-    The first always: it touches memory and wakes threads. Of the others those in a row that are slower than the later
+    The first always: it touches memory and wakes threads. Then those in a row that are slower than the later
     half, whose pace is the one that lasts. At most half of them.
     """
     others = np.asarray(seconds[1:], dtype=np.float64)
@@ -26,7 +26,7 @@ def warm_up_rounds(seconds: list[float]) -> int:
 
 
 def outliers(samples: list[float]) -> list[int]:
-    """Indices of samples that lie further from the median than nearly all of as many from a normal distribution.
+    """Indices of samples that are further from the median than nearly all of as many from a normal distribution.
 
     source   Iglewicz and Hoaglin 1993, How to Detect and Handle Outliers: 0.6745 |x - median| / MAD > 3.5
     """

@@ -1,4 +1,4 @@
-"""The parent's side of a speed worker: a process that loads a model once and times what it is told to."""
+"""The parent's side of a speed worker: a process that loads one model and times the requested calls."""
 
 import json
 import os
@@ -22,8 +22,8 @@ WORKER = (sys.executable, "-P", WORKER_FILE)
 class TimedProcess:
     """A running worker; as a context manager it ends with the block.
 
-    about     what the worker said of itself
-    raises    InputError with the worker's own reason where it refuses, or with its last words where it dies
+    about     the worker's description of itself
+    raises    InputError with the worker's own reason if it refuses, or with its last words if it dies
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TimedProcess:
         self.about = self.call("open", {"model": model, "options": options.to_json()})
 
     def call(self, method: str, arguments: Mapping[str, Any]) -> Any:
-        """What the worker's method of this name returns."""
+        """The result of the worker's method of this name."""
         return self._ask({"call": method, **arguments})
 
     def _ask(self, question: Mapping[str, Any]) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 MOST = 0.95  # beyond, a run of samples is one spell
-# Of fewer rounds the correlation is found too seldom. Simulated with neighbours correlated by half, intervals of 5 to
+# With fewer rounds the correlation is found too seldom. Simulated with neighbours correlated by half, intervals of 5 to
 # 14 rounds hold the truth in SELDOM of cases, of ENOUGH rounds in 93 % (tests/qbench/statistics/test_coverage.py).
 ENOUGH = 15
 SELDOM = (0.86, 0.92)
@@ -15,8 +15,8 @@ def widening(samples: Sequence[float] | np.ndarray) -> float:
     """By how much an interval that takes the samples as independent must be widened, at least 1.
 
     sqrt((1 + r) / (1 - r)) for a correlation r of each sample with the next that fades as r, r**2, r**3, ... with those
-    after it: the sum of all of them, to both sides. r of the ranks, so that an outlier is one rank, and raised by what
-    so few samples bring it down by.
+    after it: the sum of all of them, to both sides. r of the ranks, so that an outlier is one rank, and raised by the
+    bias of so few samples.
     source   Marriott and Pope 1954, Biometrika 41: (1 + 3 r) / n
     """
     ordered, count = np.sort(samples), len(samples)

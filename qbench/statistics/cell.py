@@ -95,8 +95,8 @@ def why_untold(estimate: Estimate, num_blocks: int, unit: str) -> str | None:
 def with_floors(cells: Sequence[Cell], floors: Floors) -> list[Cell]:
     """Each cell with the floor of its own protocol: that of another text or window says nothing of it.
 
-    A share of tokens on which two models agree has none. How often a model disagrees with itself, computed otherwise,
-    is no difference of two agreements with a third: near ties fall either way, and in the difference cancel.
+    A share of tokens on which two models agree has no floor. How often a model disagrees with itself, computed
+    otherwise, is no difference of two agreements with a third: near ties fall either way, and in the difference cancel.
     """
     of_protocol = (floors.get(cell.protocol_hash, {}) for cell in cells)
     return [

@@ -27,9 +27,10 @@ class Estimate(JsonData):
         return None if self.low is None or self.high is None else [self.low, self.high]
 
     def at_least(self, bound: float) -> "Estimate":
-        """Of what cannot lie below `bound`, as no mean of divergences lies below 0: the interval without that part.
+        """The interval without the part below `bound`, for figures that cannot be below it, such as a mean of
+        divergences below 0.
 
-        It holds the truth as often as before, since the truth is not in what is cut off.
+        It holds the truth as often as before, since the truth is not in the part that is cut off.
         source   Mandelkern 2002, Statistical Science 17 (intervals for bounded parameters)
         """
         if self.low is None or self.high is None:

@@ -32,7 +32,7 @@ def accuracy_difference(correct_a: Sequence, correct_b: Sequence) -> AccuracyDif
         raise InputError(f"{num_items} and {len(right_b)} items do not pair; run both on the same tasks and limit")
     lost = sum(a and not b for a, b in zip(right_a, right_b, strict=True))
     gained = sum(b and not a for a, b in zip(right_a, right_b, strict=True))
-    # One item is added to either kind of flip, two to all: what an interval of z * error needs to cover at few flips.
+    # One item is added to either kind of flip, two to all: an interval of z * error needs that to cover at few flips.
     wider = num_items + 2
     centre = (gained - lost) / wider
     error = sqrt(((gained + lost + 2) / wider - centre**2) / wider)

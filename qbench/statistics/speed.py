@@ -18,13 +18,14 @@ def speed_ratio(samples_a: Sequence[float], samples_b: Sequence[float], interlea
     """Speed of B over that of A.
 
     samples       tok/s, in the order in which they were taken
-    interleaved   sample i of either side was taken in the same round, and which side went first took turns: then what
-                  slows the machine down slows both, and the ratio of a round is free of it. Else each side's samples
-                  tell of its own run alone, and what changed on the machine between the runs is *not* in the interval
+    interleaved   sample i of either side was taken in the same round, and which side went first took turns: then a slow
+                  machine slows both, and the ratio of a round is free of it. Else each side's samples describe its own
+                  run alone, and changes of the machine between the runs are *not* in the interval
     A slow spell that lasts some rounds correlates neighbours, of which fewer count: the interval is wider by that. If
     there is any such correlation, the interval is at least that of `wave_error`, which sees a slow drift of one side.
     In fewer rounds than `autocorrelation.ENOUGH` neither is found for sure: `told_of_few` says so next to the interval.
-    raises        InputError for samples that are not above 0, for none, or for unlike numbers of interleaved ones
+    raises        InputError for samples that are not above 0, for an empty list, or for unlike numbers of interleaved
+                  ones
     """
     a, b = (_logs(samples) for samples in (samples_a, samples_b))
     if interleaved and len(a) != len(b):

@@ -37,8 +37,8 @@ def variance(values: np.ndarray) -> float:
 def student_estimate(value: float, error: float, freedom: float) -> Estimate:
     """The value with t errors on either side, t of so many degrees of freedom.
 
-    No error tells nothing of how far the value lies from the true one: samples that happen to be equal are no
-    certainty. It has neither interval nor p value then; where all samples are 0 nothing changed, which is p = 1.
+    An error of 0 says nothing about the distance from the true value: samples that happen to be equal are no certainty.
+    The estimate then has neither interval nor p value; if all samples are 0 nothing changed, which is p = 1.
     """
     from scipy.special import stdtr, stdtrit  # here, since most importers of this package need no interval
 

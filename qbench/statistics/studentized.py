@@ -1,10 +1,10 @@
 """Mean over the tokens of a text with an interval that draws whole blocks: tokens of one are not independent.
 
-Of 20 to 60 blocks, some of them far out as divergences are, the percentile interval of a bootstrap is too narrow: it
+With 20 to 60 blocks, some of them far out as divergences are, the percentile interval of a bootstrap is too narrow: it
 takes the spread of the blocks at hand for the true one. Two others know better: Student's, which reckons with a spread
 that came out too small, and the studentized bootstrap, which asks of every resample how many of *its own* standard
-errors its mean lies from the mean of all, and so reckons with a long tail on one side. Either falls short where the
-other does not, so each end is the farther of theirs; `test_coverage.py` holds it to what it promises.
+errors its mean is from the mean of all, and so reckons with a long tail on one side. Each falls short in other cases,
+so each end is the farther of theirs; `test_coverage.py` checks its promise.
 """
 
 import math
@@ -22,7 +22,7 @@ RESAMPLES = 9999
 SEED = 20240217
 CHUNK = 1 << 20  # draws at a time, 8 MiB
 EPS = 2.0**-52  # of float64
-# Of fewer blocks too many resamples draw one of them alone, which has no spread; Student's law then stands in.
+# With fewer blocks too many resamples draw one of them alone, which has no spread; then Student's law is used.
 MIN_BLOCKS = 6
 
 
@@ -110,7 +110,7 @@ def _draw(num_blocks: int, resamples: int) -> Iterator[np.ndarray]:
 
 
 def _p_value(sorted_t: np.ndarray, observed: float) -> float:
-    """Two-sided: how often a resample lies as far from its mean as zero lies from the mean, on the same side."""
+    """Two-sided: how often a resample is as far from its mean as zero is from the mean, on the same side."""
     above = len(sorted_t) - np.searchsorted(sorted_t, observed, side="left")
     below = np.searchsorted(sorted_t, observed, side="right")
     return min(1.0, 2 * (1 + float(min(above, below))) / (1 + len(sorted_t)))

@@ -10,7 +10,7 @@ import numpy as np
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.studentized import block_mean
 
-# Sums of items as lm-eval adds them, but for the order: n eps / 2 of them, which is less up to ten million items.
+# Sums of items as lm-eval adds them, except for the order: n eps / 2 of them, which is less up to ten million items.
 ROUNDING = 1e-9
 
 # values, weights if they have any, and the figure that they make up
@@ -47,7 +47,7 @@ BITS = Figure(lambda mean: -mean / math.log(2), lambda change: _scaled(change, -
 def figure_of(sides: Sequence[Side]) -> Figure | None:
     """The figure that gives the value of each side; None if no figure does.
 
-    sides   what a record keeps of either, which tells how the figure came out of its items
+    sides   a record's entries of each, which show how the figure follows from its items
     """
     is_weighted = any(weights is not None for _, weights, _ in sides)
     known = (PERPLEXITY, BITS) if is_weighted else (MEAN, PERPLEXITY)

@@ -1,8 +1,8 @@
 """Where samples centre when a busy machine slows some of them: without the outer fifth at either end.
 
 A burst that hits a few rounds then moves neither the centre nor its error much. Ranks bear bursts too, but five samples
-a side have no smaller p value than 0.008 however far apart they lie, which no correction for a table survives. Of fewer
-than six samples all count.
+per side have no smaller p value than 0.008 however far apart they are, which no correction for a table survives. With
+fewer than six samples all count.
 """
 
 import math
@@ -12,12 +12,12 @@ import numpy as np
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.student import student_estimate, variance
 
-# Of samples left out at either end: bears bursts in up to a fifth, and costs a tenth of the width where there are none.
+# Share of samples left out at each end: bears bursts in up to a fifth, and costs a tenth of the width without bursts.
 TRIM = 0.2
-# With fewer samples none is left out: the middle three of five have a t of two degrees, which is half as wide again as
+# With fewer samples all are kept: the middle three of five have a t of two degrees, which is half as wide again as
 # all five's, and a burst among so few is no rare event that a centre could leave aside.
 LEAST_TRIMMED = 6
-# Samples that resemble their neighbours count for fewer, but for no fewer than these degrees. From ten samples and less
+# Samples that resemble their neighbours count for fewer, but for no fewer than these degrees. With ten or fewer samples
 # the correlation itself is a guess: t of one degree, 12.7, would make every tenth interval six times as wide as the
 # others, and hold the truth hardly more often (tests/qbench/statistics/test_coverage.py).
 LEAST_FREEDOM = 3.0
@@ -53,7 +53,7 @@ def _middle(values: np.ndarray, widening: float) -> tuple[float, float, float]:
     """Mean of the values left, the variance of that mean, and its degrees of freedom.
 
     The spread is that of all values with each end drawn in to the nearest value left (winsorized). n values whose mean
-    errs by `widening` as much as that of independent ones tell as much as n / widening**2 of those, and of their own
+    errs by `widening` as much as that of independent ones count as n / widening**2 of those, and of their own
     spread, too.
     """
     n = len(values)

@@ -44,7 +44,8 @@ def _phase(phase: str) -> dict[str, Column]:
 
 
 STATISTICS = ("mean", "median", "p90", "p99", "p999", "max")
-# Of what has a name of its own in each row, only what a table shows: items and blocks stay in the records.
+# Columns of entries with names of their own per row, as far as a table shows them: items and blocks stay in the
+# records.
 TASKS = (
     "MAP(VARCHAR, STRUCT(metric VARCHAR, value DOUBLE, error DOUBLE, interval DOUBLE[], num_items BIGINT, "
     "protocol_hash VARCHAR))"

@@ -1,7 +1,7 @@
 """The table made of large records, kept as Parquet: parsing a hundred thousand lines of JSON takes seconds.
 
-The records stay the only source. What is kept lies among the user's caches, is of certain files as they were at one
-moment and of one set of columns, and may be deleted at any time.
+The records stay the only source. Kept rows are among the user's caches. They belong to certain files at one moment and
+to one set of columns, and may be deleted at any time.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ from qbench.measure.records.migrate import SCHEMA_VERSION
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-LEAST_BYTES = 2**24  # less is parsed in half a second
+LEAST_BYTES = 2**24  # less is parsed in about 0.5 s
 # A file that was written a moment ago may be written again within one step of its file system's clock.
 SETTLED_S = 2.0
-VERSION = 1  # of how the rows are made, beside the columns, DuckDB's version and the records' schema
+VERSION = 1  # of the code that makes the rows, in addition to the columns, DuckDB's version and the records' schema
 
 
 def place_of(files: Sequence[Path], columns: object) -> Path | None:
-    """Where the rows of the files as they are now are kept, or would be; None where that is not worth it, or in flux.
+    """Path of the kept rows of the files as they are now; None if keeping is not worth it, or the files are changing.
 
     columns   code that makes the rows, as text: other code uses another place
     """

@@ -44,7 +44,7 @@ def load_records(paths: Paths) -> "pd.DataFrame":
 def load_with_others(paths: Paths) -> tuple["pd.DataFrame", list[Path]]:
     """`load_records`, and those of the files that may hold records of other kinds too.
 
-    What is made of large files is kept for the next time, see `kept_rows`; the files are as then, or they are read.
+    The rows of large files are kept for the next time, see `kept_rows`; the files are as then, or they are read.
     """
     import duckdb
 
@@ -83,7 +83,7 @@ def create_latest(
 
     columns   `key`, `machine` and `time` are among them
     The table has `suite`, `place` (from 1, in the order in which the cases first came) and `settings`, the case without
-    what is compared in it, too.
+    its compared keys, too.
     """
     scan(con, "rows", files, {**columns, **KIND})
     con.execute(
@@ -148,7 +148,7 @@ def _holds_any(file: Path, words: tuple[bytes, ...]) -> bool:
 
 
 def _plain(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Counts with gaps as floats with NaN, flags as bool or None, and JSON as the objects that it tells."""
+    """Counts with gaps as floats with NaN, flags as bool or None, and JSON as objects."""
     import pandas as pd
 
     for name, column in frame.items():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # The oldest schema with columns in the same places as today's: rows of an older one are migrated before they are read.
 READ_AS_IS = 3
-# Of what every record has, in whatever columns are asked for.
+# Keys of every record, read whatever columns are asked for.
 IDENTITY = {"schema_version": "BIGINT", "machine.id": "VARCHAR"} | dict.fromkeys(("key", "status", "time"), "VARCHAR")
 CHECKED = {f"metrics.{name}": "JSON" for name in FIGURES}  # as they are written: a text is no number
 TEXT, TEXT_OR_NULL = "('VARCHAR')", "('VARCHAR', 'NULL')"
@@ -26,7 +26,7 @@ IS_OF_MODEL = " and ".join(
 )
 NUMBERS = ("DOUBLE", "BIGINT", "UBIGINT", "NULL")  # types of JSON, as DuckDB names them
 ARE_NUMBERS = " and ".join(f"coalesce(json_type({path}) in {NUMBERS}, true)" for path in CHECKED)
-# As `is_record` has it, but that what should be a mapping within the metrics and is none is read as an empty one.
+# As `is_record` has it, except that a value within the metrics that should be a mapping is read as an empty one.
 IS_RECORD = f"""key is not null and machine.id is not null and status in {STATES} and regexp_full_match(time, '{TIME}')
     and (json_type(whole_case, '$.kind') = 'VARCHAR' or ({IS_OF_MODEL}))
     and (metrics is not null or status <> 'ok')
@@ -41,12 +41,12 @@ GLOB = set("*?[")  # a file name with one of these is a pattern to DuckDB
 def scan(con: "DuckDBPyConnection", table: str, files: Sequence[Path], columns: Mapping[str, Column]) -> None:
     """Make `table` of the records in `files`, in their order, one row per line.
 
-    columns  name -> what of the record it holds; `whole_case` (JSON), `suite` (the file's folder) and `is_record`
-             stand beside them
+    columns  name -> the part of the record that it holds; `whole_case` (JSON), `suite` (the file's folder) and
+             `is_record` are added
     raises   InputError for a file that cannot be read or a record of a newer schema
 
-    A file with a line that is no record, or of a schema that has to be migrated, is read in Python: that names what it
-    skips, and refuses what is newer.
+    A file with a line that is no record, or of a schema that has to be migrated, is read in Python: that names skipped
+    lines, and refuses newer ones.
     """
     for file in files:
         _require_readable(file)

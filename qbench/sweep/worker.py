@@ -79,7 +79,7 @@ def leave_finalizers() -> None:
 
 
 def leave(status: int) -> NoReturn:
-    """Ends a child as Python would, except that modules stay: to free torch's takes half a second."""
+    """Ends a child as Python would, except that modules stay: to free torch's takes about 0.5 s."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""lm-eval's tasks on every artifact and cache: `run_tasks` measures, `TaskSettings` says what."""
+"""lm-eval's tasks on every artifact and cache: `run_tasks` measures the tasks of `TaskSettings`."""
 
 from qbench.tasks.run import run_tasks
 from qbench.tasks.settings import TaskSettings

@@ -54,9 +54,9 @@ def load_tasks(settings: TaskSettings, tokenizer: Path | None = None) -> Loaded:
 
 
 def _find(names: Sequence[str], folders: list[Path], metadata: dict[str, Any]) -> tuple["TaskManager", list[str]]:
-    """The manager that knows all names, and the names that they stand for.
+    """The manager that knows all names, and the names that they mean.
 
-    lm-eval's own index has 15 thousand entries and takes seconds to read, so it is read only where it is needed.
+    lm-eval's own index has 15 thousand entries and takes seconds to read, so it is read only if it is needed.
     """
     from lm_eval.tasks import TaskManager
 
@@ -77,7 +77,7 @@ def _load(manager: "TaskManager", name: str) -> "TaskDict":
     np.random.seed(ITEMS_SEED)
     try:
         return manager.load([name])
-    except Exception as error:  # what task files and the hubs that they read from raise is anything at all
+    except Exception as error:  # task files and the hubs that they read from may raise anything
         reason = " ".join(str(error).split()) or "no reason given"
         raise InputError(
             f"task {name} cannot be loaded: {reason[:300]} ({type(error).__name__}); most tasks fetch their data, "
@@ -86,7 +86,7 @@ def _load(manager: "TaskManager", name: str) -> "TaskDict":
 
 
 def _set_examples(task: Any, num_fewshot: int | None) -> None:
-    """As many solved examples as asked for; a task that says 0 itself has none to show."""
+    """As many solved examples as asked for; a task that says 0 itself has no examples."""
     own = task.get_config("num_fewshot")
     if num_fewshot is not None and own != 0:
         task.set_config(key="num_fewshot", value=num_fewshot)

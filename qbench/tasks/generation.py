@@ -54,7 +54,7 @@ def generate_batch(
 
 
 class _Answer:
-    """One prompt's text as it grows; what comes after its end is drawn for the batch's sake and not kept."""
+    """One prompt's text as it grows; tokens after its end are drawn for the batch's sake and not kept."""
 
     def __init__(self, tokenizer: Tokenizer, prompt: Prompt, stop_ids: frozenset[int]) -> None:
         self.tokenizer = tokenizer
@@ -86,13 +86,13 @@ class _Answer:
 
 
 def _find(text: str, stop: str) -> int:
-    """Where `stop` begins; the end of the text where it is not in it."""
+    """Position of `stop`; the end of the text if it does not occur."""
     at = text.find(stop)
     return len(text) if at < 0 else at
 
 
 def count_occurrences(items: Sequence[object]) -> Iterator[int]:
-    """How often each item stood before itself: 0 for the first, so that repeated draws differ."""
+    """How often each item occurred before: 0 for the first, so that repeated draws differ."""
     seen: dict[object, int] = defaultdict(int)
     for item in items:
         yield seen[item]

@@ -54,12 +54,12 @@ class TaskModel(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        """What stands before a text without context"""
+        """The token before a text without context"""
         bos = self.text.info.bos_token_id
         return present(self.text.info.eos_token_id) if bos is None else bos
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **options: Any) -> list[int]:
-        """add_special_tokens   False: none; else as the tokenizer's own convention is"""
+        """add_special_tokens   False: no such tokens; else the tokenizer's own convention"""
         return self.text.encode(string, add_bos=False if add_special_tokens is False else None)
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = True) -> list[tuple[float, bool]]:
@@ -83,7 +83,7 @@ class TaskModel(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, list[int], list[int]]], **options: Any
     ) -> list[tuple[float, bool]]:
-        """requests   (what caches know it by, or None; context; continuation)"""
+        """requests   (key in caches, or None; context; continuation)"""
         asked = [
             self._fitted(context, continuation, self._cuts(name[0], context) if name else ())
             for name, context, continuation in requests
@@ -168,7 +168,7 @@ class TaskModel(TemplateLM):
         return Prompt(tuple(tokens[-max_context:]), tuple(options["until"]), new_tokens, sampling, cuts)
 
     def _can_go_back(self) -> bool:
-        """Whether a cache that is cut holds what it held: not where tokens are encoded in groups, across the cut."""
+        """Whether a cut cache keeps its earlier values: not if tokens are encoded in groups across the cut."""
         kv = self.model.kv
         return kv is None or max(kv.format.keys.token_group, kv.format.values.token_group) == 1
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
-# Of the checkout, or in an installed package where the wheel puts them (pyproject.toml).
+# In the checkout, or in an installed package at the wheel's place for them (pyproject.toml).
 OFFLINE = next(filter(Path.is_dir, (HERE.parents[i] / "suites" / "tasks" for i in (2, 1))))
 
 

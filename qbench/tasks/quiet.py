@@ -1,4 +1,4 @@
-"""lm-eval without its own bars and notices: this project tells progress in one place, and errors in one line."""
+"""lm-eval without its own bars and notices: this project shows progress in one place, and errors in one line."""
 
 import logging
 import sys
@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Inside the block lm-eval draws no bars, logs errors alone, and what it prints goes to stderr."""
+    """Inside the block lm-eval draws no bars, logs errors alone, and its output goes to stderr."""
     import datasets
 
     loggers = [logging.getLogger(name) for name in ("lm_eval", "datasets", "huggingface_hub")]

@@ -1,8 +1,8 @@
 """The reference models' own skills as items of lm-eval: held-out text of the generators, the same at every call.
 
 The task files of suites/tasks name these functions. Items are text, so any model can be asked; the reference models'
-own tokenizer only measures how far apart things stand. lm-eval hands each function what `dataset_kwargs` holds and, in
-`about`, the task file's metadata.
+own tokenizer only measures distances between things. lm-eval hands each function the `dataset_kwargs` and, in `about`,
+the task file's metadata.
 """
 
 from collections.abc import Iterator, Sequence

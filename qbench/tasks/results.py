@@ -1,4 +1,4 @@
-"""From what lm-eval measured to what a record keeps: one figure a task, and what each item came to."""
+"""From lm-eval's results to a record: one figure per task, and the value of each item."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from qbench.measure.quality_figures import TaskResult
 from qbench.measure.records.migrate import protocol_identity
 from qbench.statistics.proportion import share_interval
 
-# The figure that a task is known by, where it has several: the first of these, else the first that it lists.
+# The main figure of a task that has several: the first of these, else the first that it lists.
 MAIN_METRICS = ("acc", "exact_match", "word_perplexity")
 OTHER_LENGTH = -1
 RESAMPLES = 200  # an error's own error is then 5 %
@@ -30,7 +30,7 @@ def summarize_task(
 ) -> TaskResult:
     """A task's entry under `metrics.tasks`.
 
-    samples   lm-eval's, one an item and filter
+    samples   lm-eval's, one per item and filter
     metrics   lm-eval's results of the task
     compute   of the loaded model; part of the protocol if it is not fast
     question  one of settings.QUESTIONS; part of the protocol if it is given
@@ -84,7 +84,7 @@ def measured_metrics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def summarize_group(entries: dict[str, TaskResult], metrics: dict[str, float]) -> TaskResult | None:
-    """The entry of a group: its tasks' items in a row, valued as the group says; None where it has no figure.
+    """The entry of a group: its tasks' items in a row, valued as the group says; None if it has no figure.
 
     entries   task -> its entry, in the group's order
     """
@@ -113,7 +113,7 @@ def summarize_group(entries: dict[str, TaskResult], metrics: dict[str, float]) -
 
 
 class ItemValues(TypedDict, total=False):
-    """Fields of a TaskResult that hold what each item came to."""
+    """Fields of a TaskResult that hold the value of each item."""
 
     correct: str
     values: list[float | None]
@@ -121,7 +121,7 @@ class ItemValues(TypedDict, total=False):
 
 
 def item_values(items: Sequence[Any]) -> ItemValues:
-    """`correct`, a digit an item, where all are 0 or 1; else `values`, and `weights` where items weigh unequally.
+    """`correct`, a digit per item, if all are 0 or 1; else `values`, and `weights` if items weigh unequally.
 
     {} where an item is neither a number nor a pair of them: such a metric means something of all items alone
     """
@@ -136,7 +136,7 @@ def item_values(items: Sequence[Any]) -> ItemValues:
 
 
 def standard_error(items: Sequence[Any], aggregate: Callable[[list[Any]], float]) -> float | None:
-    """Of `aggregate(items)`, items drawn independently; None for one item.
+    """Standard error of `aggregate(items)`, items drawn independently; None for one item.
 
     A mean's in closed form, as lm-eval gives it; any other figure's from resampled items.
     """
@@ -151,7 +151,7 @@ def standard_error(items: Sequence[Any], aggregate: Callable[[list[Any]], float]
 def interval(items: Sequence[Any], value: float | None) -> list[float] | None:
     """95 % of a share of right items; None for any other figure, such as a group's whose tasks weigh unequally.
 
-    The standard error beside it is 0 where all items are right, or none: of five items that is no certainty.
+    The standard error next to it is 0 if all items are right, or all wrong: with five items that is no certainty.
     """
     if value is None or not _are_numbers(items) or any(item not in (0, 1) for item in items):
         return None

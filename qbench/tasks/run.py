@@ -38,7 +38,7 @@ def run_tasks(
 
     model     loaded from `source` with `compute`
     cache     folder that keeps each answer as it comes, so that a run that was stopped goes on
-    raises    InputError for tasks that are unknown, cannot be had, or ask what this model cannot
+    raises    InputError for tasks that are unknown, not available, or impossible for this model
     """
     from lm_eval.evaluator import evaluate
     from lm_eval.tasks.manager import TaskDict

@@ -61,7 +61,8 @@ class Forward:
 
 
 def group_requests(requests: Sequence[Request], vocab_size: int, *, share: bool = True) -> list[Forward]:
-    """Forward passes that hold each distinct request once, the longest first, so that what is too large fails at once.
+    """Forward passes that hold each distinct request once, the longest first, so that a pass that is too large fails at
+    once.
 
     share   whether a cache may go back to the end of its context
     """

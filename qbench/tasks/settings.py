@@ -19,7 +19,7 @@ def check_question(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """Plain JSON values; raises InputError for what cannot be meant."""
+    """Plain JSON values; raises InputError for impossible values."""
 
     names: tuple[str, ...]  # tasks, groups or tags that lm-eval or a folder of `include` knows, `*` for many
     limit: int | None = None  # the first items of each task; None: all

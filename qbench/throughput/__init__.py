@@ -1,1 +1,1 @@
-"""Throughput of many requests at once: the engine beside static batches, itself without reuse, and llama.cpp."""
+"""Throughput of many requests at once: the engine next to static batches, itself without reuse, and llama.cpp."""

@@ -82,7 +82,9 @@ class BatchedLlamaCpp(LlamaCpp):
         return {"seconds": seconds, "tokens": tokens, "first_s": first_s, "computed": computed}
 
     def _decode(self, running: dict[int, Slot]) -> dict[int, int]:
-        """One call; sequence -> the place in the batch of its last token, where all its tokens are computed."""
+        """One call; sequence -> the place in the batch of its last token, for sequences whose tokens are all
+        computed.
+        """
         self.batch.n_tokens = 0
         places = {}
         for sequence, slot in sorted(running.items(), key=lambda item: len(item[1].tokens)):  # decoding ones first

@@ -41,12 +41,12 @@ CASE_KEYS = ("model", "pp", "tg", "depth", "threads", "kv_format", "clock", "for
 # llama.cpp's types of keys and values, by the bits that one number takes there (scales included).
 KV_BITS = {"f32": 32.0, "f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 SIDES = ("ours", "theirs")
-DEFAULT_KV = "kv-f16"  # as llama.cpp keeps them unless it is told otherwise
+DEFAULT_KV = "kv-f16"  # llama.cpp's default
 
 
 @dataclass(frozen=True, slots=True)
 class PeerFacts(JsonData):
-    """llama.cpp: version of llama-cpp-python, and what llama.cpp says that it was built with"""
+    """llama.cpp: version of llama-cpp-python, and llama.cpp's own list of features of its build"""
 
     version: str
     system: str
@@ -119,7 +119,7 @@ def compare(
     clock: str = "wall",
     progress: Progress | None = None,
 ) -> list[VersusRow]:
-    """Speed of both and the ratio ours / theirs, one row a case.
+    """Speed of both and the ratio ours / theirs, one row per case.
 
     spec     a GGUF file, which llama.cpp opens by itself
     options  threads, and our KV format, by default DEFAULT_KV; llama.cpp gets its own type of as many bits
@@ -142,7 +142,7 @@ def compare(
         peer = PeerFacts(theirs.version, theirs.system, their_kv)
         for case in cases:
             start = time.perf_counter()
-            measure_op_peaks(subject.threads)  # the largest counts, and each case finds them anew before and after
+            measure_op_peaks(subject.threads)  # the largest counts, and each case measures them again before and after
             rounds, speeds = measure_both(ours, theirs, case, subject.threads, progress)
             work = least_work(dict(subject.source.tensors), Shape.of(model), model.impls, case)
             machine_peaks = measure_machine_peaks(subject.threads, speeds.ours)
@@ -165,7 +165,7 @@ def compare(
 
 
 def ran(impls: dict[str, str], case: SpeedCase) -> dict[str, dict[str, int]]:
-    """phase -> what runs so many tokens, and how many linears"""
+    """phase -> the implementation of this number of tokens, and how many linears"""
     tokens = {"pp": case.pp, "tg": 1}
     return {
         phase: summarize_impls({name: path_at(impl, tokens[phase]) for name, impl in impls.items()}) for phase in PHASES

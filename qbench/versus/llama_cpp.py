@@ -1,4 +1,4 @@
-"""The parent's side of llama.cpp: a process that loads the file once and times what it is told to."""
+"""The parent's side of llama.cpp: a process that loads the file once and times the requested calls."""
 
 import importlib.util
 import sys
@@ -13,8 +13,8 @@ WORKER = (sys.executable, "-m", "qbench.versus.llama_cpp_worker")
 class LlamaCppProcess(TimedProcess):
     """llama.cpp in a worker.
 
-    version, system   of llama-cpp-python, and what llama.cpp says it was built with
-    raises            InputError where the package is missing, and with llama.cpp's reason where it refuses or dies
+    version, system   of llama-cpp-python, and llama.cpp's own list of features of its build
+    raises            InputError if the package is missing, and with llama.cpp's reason if it refuses or dies
     """
 
     def __init__(

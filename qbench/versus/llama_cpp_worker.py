@@ -16,13 +16,13 @@ import qbench
 from qbench.measure.host.clocks import CLOCKS
 from qbench.speed.speed_worker import serve
 
-# What GGUF's readers call them; llama.cpp's names of types, as its command line takes them.
+# Names in GGUF's readers; llama.cpp's names of types, as its command line takes them.
 KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
-BATCH = 2048  # tokens a call at most, llama.cpp's own default
+BATCH = 2048  # tokens per call at most, llama.cpp's own default
 
 
 class LlamaCppFacts(TypedDict):
-    """version, system: of llama-cpp-python, and what llama.cpp was built with"""
+    """version, system: of llama-cpp-python, and llama.cpp's build features"""
 
     version: str
     system: str
@@ -67,7 +67,7 @@ class LlamaCpp:
         }
 
     def hold(self, tokens: list[list[int]], capacity: int) -> None:
-        """Start anew with these tokens [1, D]; the context has room for the longest case from the start."""
+        """Start again with these tokens [1, D]; the context has room for the longest case from the start."""
         self.depth = 0
         self.seconds(tokens, max(1, len(tokens[0])))
         self.depth = len(tokens[0])

@@ -1,4 +1,4 @@
-"""What a model is, before any of its bytes: config, RoPE, and the tensors that follow from them."""
+"""A model before any of its bytes: config, RoPE, and the tensors that follow from them."""
 
 from quant.models.architecture import EMBEDDING, EMBEDDING_NORM, FINAL_NORM, HEAD, POSITIONS, Architecture
 from quant.models.architectures import ARCHITECTURES

@@ -1,4 +1,4 @@
-"""Architecture: what tells one kind of model from another, as data; and the rows that every decoder has."""
+"""Architecture: the facts that distinguish kinds of models, as data; and the rows that every decoder has."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ HEAD = "lm_head.weight"
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """name is the class in a config's `architectures`; tensors stand in file order, the layer's rows together.
+    """name is the class in a config's `architectures`; tensors are in file order, the layer's rows together.
 
     gguf_arch        None: llama.cpp does not know it
     experts          how its configs and tensors speak of routed experts, or None where every layer is dense
@@ -27,17 +27,17 @@ class Architecture:
     norm             "rms", or "layer": mean taken away, and a bias
     positions        "rope", "learned" (a table, added to the embedding) or "alibi" (a slope over the distance)
     position_offset  rows of the table of positions before that of position 0
-    windows          a key of `windows.PATTERNS`: which layers attend to a window, where the config does not list them
-    local_theta      the layers with a window have a RoPE of their own, of this base where the config names none
+    windows          a key of `windows.PATTERNS`: layers that attend to a window, if the config does not list them
+    local_theta      the layers with a window have a RoPE of their own, of this base if the config does not name one
     scaled_embedding whether embeddings are multiplied by sqrt(hidden_size)
     ffn_ratio        width of the feed-forward net over that of the model, where the config does not say
     gguf_mark        of the GGUF files of this one among several that share `gguf_arch`: a key, after "ARCH.", and its
                      value there, or None for any but 0; of marks that a file has, the first in ARCHITECTURES counts
     prefix           of the checkpoint's names, which some files leave away
-    leftovers        ends of the names of tensors that checkpoints hold beside the weights
-    keys             of a config.json, where this architecture has other words: the usual key -> its own
-    defaults         what a config.json that lacks a key means, by the usual key
-    only             keys with the one value that is supported, which is also what a config means that lacks them
+    leftovers        ends of the names of tensors that checkpoints hold in addition to the weights
+    keys             of a config.json, if this architecture has other names: the usual key -> its own
+    defaults         values for keys that a config.json lacks, by the usual key
+    only             keys with the one value that is supported, which is also the value for a config that lacks them
     """
 
     name: str
@@ -76,8 +76,8 @@ class Architecture:
 def decoder(*layer: TensorRow, final_norm: tuple[TensorRow, ...] = (), begin: tuple[TensorRow, ...] = ()):
     """The rows of a layer between those of embedding, final norm and head.
 
-    begin        what stands between the embedding and the first layer
-    final_norm   its rows, where it is more than a weight
+    begin        tensors between the embedding and the first layer
+    final_norm   its rows, if it is more than a weight
     """
     return (
         TensorRow(EMBEDDING, "token_embd.weight", ("vocab_size", "hidden_size")),

@@ -1,4 +1,4 @@
-"""What a model of each known architecture consists of: one table row a tensor, in both naming schemes."""
+"""Tensors of a model of each known architecture: one table row per tensor, in both naming schemes."""
 
 from dataclasses import replace
 

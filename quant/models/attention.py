@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AttentionRule:
-    """softmax(scale * q k^T) v, with what some architectures add.
+    """softmax(scale * q k^T) v, with the additions of some architectures.
 
-    scale      what products of queries and keys are multiplied by
+    scale      factor of products of queries and keys
     window     keys that a query sees, its own included; 0: all before it
-    softcap    scores s become softcap * tanh(s / softcap); 0: none
+    softcap    scores s become softcap * tanh(s / softcap); 0: no cap
     has_alibi  scores fall with the distance of the key, by each head's own slope
     """
 

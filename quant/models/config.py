@@ -25,7 +25,7 @@ MOST_EXPERTS_IN_ALL = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """What follows from a config.json, whatever the spelling there. Sizes in weights, counts in things."""
+    """The facts of a config.json, whatever the spelling there. Sizes in weights, counts in things."""
 
     architecture: Architecture
     hidden_size: int
@@ -45,10 +45,10 @@ class ModelConfig:
     moe: MoeConfig | None = None
     mla: MlaConfig | None = None
     activation: str = "silu"  # of the feed-forward nets, a value of activations.ACTIVATIONS
-    windows: tuple[int, ...] = ()  # of each layer, the keys that a query sees, 0 for all; none given: all
-    local_rope: RopeConfig | None = None  # of the layers with a window, where they have one of their own
+    windows: tuple[int, ...] = ()  # of each layer, the keys that a query sees, 0 for all; (): all
+    local_rope: RopeConfig | None = None  # of the layers with a window, if they have one of their own
     softmax_scale: float | None = None  # None: 1 / sqrt(head_dim)
-    attention_softcap: float = 0.0  # 0: none
+    attention_softcap: float = 0.0  # 0: no cap
     logit_softcap: float = 0.0
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class ModelConfig:
 
     @property
     def attention_out_size(self) -> int:
-        """Width of what the attention's heads give the output projection."""
+        """Width of the input of the attention's output projection."""
         return self.num_heads * self.value_dim
 
     @property
@@ -114,7 +114,7 @@ class ModelConfig:
 
     @property
     def num_position_rows(self) -> int:
-        """Of the table of learned positions."""
+        """Rows of the table of learned positions."""
         return self.max_positions + self.architecture.position_offset
 
     @property
@@ -128,7 +128,7 @@ class ModelConfig:
 
     @property
     def expert_share(self) -> float:
-        """Of a layer's routed experts, how many a token passes through."""
+        """Share of a layer's routed experts that a token passes through."""
         return self.moe.num_experts_per_token / self.moe.num_experts if self.moe else 1.0
 
     def layer_kind(self, layer: int) -> str:
@@ -155,7 +155,7 @@ class ModelConfig:
     def from_hf(cls, config: Mapping[str, Any], where: str = "config") -> "ModelConfig":
         """The config of a Hugging Face config.json mapping.
 
-        where    what errors begin with: the file, or the model's spec
+        where    beginning of errors: the file, or the model's spec
         raises   InputError for a missing or impossible value and for maths that is not supported
         """
         try:
@@ -221,7 +221,7 @@ def _architecture(config: Mapping[str, Any]) -> Architecture:
 
 
 def _softmax_scale(config: Mapping[str, Any]) -> float | None:
-    """Gemma's, which names the width that stands in for head_dim."""
+    """Gemma's scale, which names the width in place of head_dim."""
     width = _number_or_0(config, "query_pre_attn_scalar")
     return width**-0.5 if width else None
 

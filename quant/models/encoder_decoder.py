@@ -21,13 +21,13 @@ FEED_FORWARDS = {
     "gated-gelu": ("gelu_tanh", True),
     "gated-silu": ("silu", True),
 }
-# What checkpoints may hold beside: the table once more, and a bias that cross-attention never had a use for.
+# Further tensors that checkpoints may hold: the table once more, and a bias that cross-attention never used.
 LEFTOVERS = (
     "encoder.embed_tokens.weight",
     "decoder.embed_tokens.weight",
     "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
 )
-# Relative positions have no end, so the config names none; a cache doubles its memory up to here.
+# Relative positions have no end, so the config names no limit; a cache doubles its memory up to here.
 MAX_POSITIONS = 1 << 20
 
 
@@ -36,8 +36,8 @@ class EncoderDecoderConfig:
     """Sizes in weights, counts in things; `num_layers` are the decoder's, as its cache counts them.
 
     activation, is_gated       of the feed-forward nets, see FEED_FORWARDS
-    num_buckets, max_distance  of relative positions: the buckets there are, and where the last one begins
-    start_token_id             what the decoder is given first
+    num_buckets, max_distance  of relative positions: the number of buckets, and the beginning of the last one
+    start_token_id             first input of the decoder
     source                     Raffel et al. 2019, arXiv:1910.10683, section 2.1; Shazeer 2020, arXiv:2002.05202
     """
 
@@ -160,7 +160,7 @@ def encoder_decoder_tensors(config: EncoderDecoderConfig) -> dict[str, tuple[int
 
 
 def net_inputs(config: EncoderDecoderConfig) -> tuple[str, ...]:
-    """The projections that a feed-forward net begins with; where there are two, the second is the gated one."""
+    """The projections that a feed-forward net begins with; if there are two, the second is the gated one."""
     return ("DenseReluDense.wi_0", "DenseReluDense.wi_1") if config.is_gated else ("DenseReluDense.wi",)
 
 

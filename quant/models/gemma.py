@@ -11,7 +11,7 @@ from quant.models.stored import Stored
 
 
 def _norm(name: str, gguf_name: str, stored: str | None = None, size: str = "hidden_size") -> TensorRow:
-    """stored: its name in a checkpoint, where that is not `name`"""
+    """stored: its name in a checkpoint, if that is not `name`"""
     return replace(norm(name, gguf_name, size), stored=Stored(f"{LAYER}.{stored or name}.weight", offset=1.0))
 
 

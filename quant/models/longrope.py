@@ -7,5 +7,5 @@ import math
 
 
 def magnitude(factor: float, original_context: int) -> float:
-    """What queries and keys are multiplied by, each, where the context grew by `factor`."""
+    """The factor of queries and of keys, if the context grew by `factor`."""
     return 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original_context))

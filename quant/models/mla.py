@@ -34,7 +34,7 @@ class MlaConfig:
 
     @property
     def latent_size(self) -> int:
-        """What a cache keeps of one token in one layer: the latent of keys and values, and the rotated key."""
+        """Numbers in the cache per token and layer: the latent of keys and values, and the rotated key."""
         return self.kv_lora_rank + self.qk_rope_head_dim
 
     @classmethod

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from quant.errors import InputError, shown
 from quant.models.values import MOST_EXPERTS, Config, count, flag, number
 
-# Keys that say in which layers experts stand, with the only value that is supported (absent is one, too).
+# Keys that say which layers have experts, with the only value that is supported (absent is supported, too).
 PLACES = {"moe_layer_freq": (1,), "decoder_sparse_step": (1,), "mlp_only_layers": ([],)}
 # Ways of choosing -> how many of a group's best scores count for the group; None: all experts are one group
 TOPK_METHODS = {"greedy": None, "group_limited_greedy": 1, "noaux_tc": 2}
 BIASED_METHOD = "noaux_tc"  # the one that adds a learned bias to the scores before it chooses
-LEAST_SUM = 1e-20  # of chosen scores: what a sum of sigmoids that all vanish is divided by, as published
+LEAST_SUM = 1e-20  # of chosen scores: divisor of a sum of sigmoids that all vanish, as published
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class ExpertKeys:
     module                 the layer's module that holds router and experts
     projections            names of gate, up and down in one expert
     scoring                function that makes scores of the router's logits: "softmax" over all, or "sigmoid" of each
-    methods                the values of topk_method that there are; the first is meant where none is named
+    methods                the values of topk_method; the first is the default
     """
 
     num_experts: str
@@ -37,12 +37,13 @@ class MoeConfig:
     """Routed experts of a decoder.
 
     num_dense_layers   leading layers that have one plain feed-forward net instead
-    shared_ffn_size    width of what every token passes through beside its experts, 0 for none
+    shared_ffn_size    width of the net that every token passes through in addition to its experts, 0 without such a net
     norm_topk_prob     whether the chosen experts' probabilities are scaled to sum to 1
-    num_groups         experts stand in this many groups; a token chooses within its best `groups_per_token`
+    num_groups         experts are in this many groups; a token chooses within its best `groups_per_token`
     best_of_group      how many of a group's highest scores sum to the group's own
     scoring            "softmax" over all experts, or "sigmoid" of each by itself
-    has_choice_bias    whether a bias is added to the scores to choose, though not to what the experts' outputs count
+    has_choice_bias    whether a bias is added to the scores to choose, though not to the weights of the experts'
+                       outputs
     """
 
     num_experts: int

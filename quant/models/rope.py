@@ -1,4 +1,4 @@
-"""RoPE of a config: its numbers in one spelling, and what the scaling does to each frequency."""
+"""RoPE of a config: its numbers in one spelling, and the effect of scaling on each frequency."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from quant.errors import InputError, shown
 from quant.models import longrope, yarn
 from quant.models.values import count, number
 
-DEFAULT_THETA = 10000.0  # of the RoPE paper, where a config names none
+DEFAULT_THETA = 10000.0  # of the RoPE paper, if a config does not name one
 ORIGINAL_CONTEXT = "original_max_position_embeddings"
 LONGROPE = "longrope"
 LAYER_TYPES = ("full_attention", "sliding_attention")
@@ -80,7 +80,8 @@ class RopeConfig:
 
     @classmethod
     def local_from_hf(cls, config: Mapping[str, Any], theta: float | None) -> "RopeConfig | None":
-        """Of the layers with a window, where they have one of their own; theta: its base where the config names none.
+        """RoPE of the layers with a window, if they have one of their own; theta: its base if the config does not name
+        one.
 
         Older configs have a key for its base alone, and their scaling is not for these layers.
         """
@@ -106,7 +107,7 @@ class RopeConfig:
         if given.get("truncate", True) is not True:
             raise InputError("rope truncate other than true is not supported")
         known = ROPE_TYPES[rope_type]
-        if config.get(ORIGINAL_CONTEXT) is not None:  # beside the other parameters, as Phi-3 has it
+        if config.get(ORIGINAL_CONTEXT) is not None:  # next to the other parameters, as Phi-3 has it
             given = {**given, ORIGINAL_CONTEXT: config[ORIGINAL_CONTEXT]}
         names = [*known.parameters, *(name for name in known.optional if given.get(name) is not None)]
         values = {name: _READ.get(name, number)(given, name) for name in names}
@@ -115,7 +116,7 @@ class RopeConfig:
         return cls(known.canonical or rope_type, theta, rotated_share=share, **values)
 
     def hf_scaling(self) -> RopeScaling | None:
-        """The `rope_scaling` of a config.json; theta stands beside it."""
+        """The `rope_scaling` of a config.json; theta is next to it."""
         if self.rope_type == "default":
             return None
         known = ROPE_TYPES[self.rope_type]
@@ -126,12 +127,12 @@ class RopeConfig:
 
     @property
     def rotation_scale(self) -> float:
-        """What rotated queries and keys are multiplied by, each."""
+        """The factor of rotated queries and of rotated keys."""
         return ROPE_TYPES[self.rope_type].scale(self)
 
     @property
     def softmax_scale(self) -> float:
-        """What latent attention multiplies 1 / sqrt(head_dim) by: the magnitude that is not in the rotation."""
+        """Latent attention's factor of 1 / sqrt(head_dim): the magnitude that is not in the rotation."""
         if self.rope_type != "yarn" or not self.mscale_all_dim:
             return 1.0
         return yarn.magnitude(self.factor, self.mscale_all_dim) ** 2
@@ -142,7 +143,7 @@ class RopeConfig:
         return self.original_max_position_embeddings if self.rope_type == LONGROPE else None
 
     def frequency_divisors(self, head_dim: int, *, is_long: bool = False) -> np.ndarray:
-        """What each rotary pair's frequency, theta ** (-2 i / head_dim), is divided by.
+        """Divisor of each rotary pair's frequency, theta ** (-2 i / head_dim).
 
         is_long  in a text of more than `changes_at` tokens
         returns  [head_dim // 2] float32
@@ -153,7 +154,7 @@ class RopeConfig:
 
 
 def _given(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """The object with rope_type, that of layers of this kind where each kind has its own."""
+    """The object with rope_type, that of layers of this kind if each kind has its own."""
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if _by_layer_type(config):
         given = given.get(kind) or {}
@@ -183,7 +184,7 @@ def _unscaled(rope: RopeConfig, head_dim: int) -> np.ndarray:
 
 
 def _linear(rope: RopeConfig, head_dim: int) -> np.ndarray:
-    """All alike: positions divided by `factor`. source  Chen et al. 2023, arXiv:2306.15595, eq. 4"""
+    """All frequencies equally: positions divided by `factor`. source  Chen et al. 2023, arXiv:2306.15595, eq. 4"""
     return np.full(head_dim // 2, rope.factor)
 
 

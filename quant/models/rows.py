@@ -16,12 +16,12 @@ class TensorRow:
 
     shape    one field a dimension; a dot leads into a part of the config
     heads    field of the head count whose RoPE row order differs in GGUF, or None
-    only_if  field that tells whether the model has this tensor, or None for always
+    only_if  field that says whether the model has this tensor, or None for always
     experts  field of the number of experts that each have one: the second "{}" of `name`. GGUF stacks them all,
              in order, as one tensor `gguf_name` of shape [experts, *shape]. None for a tensor of the whole layer
     layers   "dense" or "moe": the layers that have it, of a model that has both; None for all
     stored   where a Hugging Face checkpoint keeps it, if not by itself under `name`
-    gguf_stack  the GGUF tensor that holds it and others, or None; `gguf_name` is what it would be called by itself
+    gguf_stack  the GGUF tensor that holds it and others, or None; `gguf_name` is its name if it were by itself
     """
 
     name: str
@@ -43,7 +43,7 @@ def linear(name: str, gguf_name: str, shape: tuple[str, str], *, heads: str | No
 def biased(
     name: str, gguf_name: str, shape: tuple[str, str], *, bias: str | None = None, heads: str | None = None
 ) -> tuple[TensorRow, TensorRow]:
-    """Weight and bias of a decoder layer's linear. bias: the field that tells whether it has one, or None for always"""
+    """Weight and bias of a decoder layer's linear. bias: the field that says whether it has one, or None for always"""
     return (
         linear(name, gguf_name, shape, heads=heads),
         TensorRow(f"{LAYER}.{name}.bias", f"{BLOCK}.{gguf_name}.bias", shape[:1], heads, only_if=bias),
@@ -70,7 +70,7 @@ def swiglu(
 
 
 def experts(keys: ExpertKeys) -> tuple[TensorRow, ...]:
-    """The router, and the bias of its choice where it has one; then gate, up and down of every expert."""
+    """The router, and the bias of its choice if it has one; then gate, up and down of every expert."""
     router = linear(f"{keys.module}.gate", "ffn_gate_inp", ("moe.num_experts", "hidden_size"))
     bias = TensorRow(
         f"{LAYER}.{keys.module}.gate.{CHOICE_BIAS}",

@@ -7,19 +7,19 @@ import numpy as np
 
 from quant.present import present
 
-SHIFTED = "f32"  # format of what a checkpoint keeps as a difference: narrower ones round the sum
+SHIFTED = "f32"  # format of tensors that a checkpoint keeps as a difference: narrower ones round the sum
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Of a table's row: the tensor of the file that holds it.
+    """The tensor of the file that holds a table's row.
 
     name        as the file has it; the first "{}" is the layer's number
-    stack       fields of the numbers of rows of all tensors that lie in it, one below the other; () where it is alone
+    stack       fields of the numbers of rows of all tensors in it, one below the other; () if it is alone
     place       which of these it is
-    heads       field of the number of heads whose rows lie together, those of each tensor in turn; None: no such turns
-    transposed  a matrix lies [in, out] there, unless it is quantized
-    offset      what is added to the numbers of the file
+    heads       field of the number of heads whose rows are together, those of each tensor in turn; None: no such turns
+    transposed  a matrix is [in, out] there, unless it is quantized
+    offset      term added to the numbers of the file
     """
 
     name: str
@@ -32,7 +32,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class StoredAt:
-    """Of one tensor of one model, what `Stored` says, in numbers. place: None for a tensor that lies alone"""
+    """The facts of `Stored` for one tensor of one model, in numbers. place: None for a tensor that is alone"""
 
     name: str
     sizes: tuple[int, ...] = ()
@@ -42,7 +42,7 @@ class StoredAt:
     offset: float = 0.0
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Of the tensor in the file, out x in, where the canonical one has `shape`"""
+        """Shape of the tensor in the file, out x in, if the canonical one has `shape`"""
         return shape if self.place is None else (sum(self.sizes), *shape[1:])
 
     @property
@@ -52,7 +52,7 @@ class StoredAt:
 
 
 def rows_of_stack(sizes: Sequence[int], num_heads: int = 1) -> list[np.ndarray]:
-    """Of each tensor in a stack, where its rows are: [n] int64 each.
+    """Row numbers of each tensor in a stack: [n] int64 each.
 
     num_heads  of turns that the tensors take, each with the rows of one head
     """

@@ -12,18 +12,18 @@ from quant.models.rows import TensorRow
 from quant.models.stored import Stored, StoredAt
 from quant.present import present
 
-# Buffers that old checkpoints keep beside the weights; they follow from the config.
+# Buffers that old checkpoints keep in addition to the weights; they follow from the config.
 DERIVED_SUFFIXES = (".rotary_emb.inv_freq",)
 NUMBER_IN_NAME = re.compile(r"\.(layers|experts)\.(\d+)(?=\.)")
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTensor:
-    """One tensor of one model. heads: number of heads whose rows GGUF orders differently, 0 for none.
+    """One tensor of one model. heads: number of heads whose rows GGUF orders differently, or 0.
 
     gguf_name   the tensor of a GGUF file that holds it, alone or with others
-    expert      its place in the GGUF tensor `gguf_name`, which stacks all experts, or None where it has one of its own
-    gguf_rows   its rows in the GGUF tensor `gguf_name`, where that holds those of others too
+    expert      its place in the GGUF tensor `gguf_name`, which stacks all experts, or None if it has one of its own
+    gguf_rows   its rows in the GGUF tensor `gguf_name`, if that holds those of others too
     stored      where a Hugging Face checkpoint keeps it
     """
 
@@ -36,7 +36,7 @@ class ExpectedTensor:
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, ExpectedTensor]:
-    """Canonical name -> what the model must have under it, in file order; a layer's experts one after another."""
+    """Canonical name -> the tensor that the model must have, in file order; a layer's experts one after another."""
     expected = {}
     for row, layer in _rows(config):
         shape = tuple(_field(config, size) for size in row.shape)
@@ -51,7 +51,7 @@ def expected_tensors(config: ModelConfig) -> dict[str, ExpectedTensor]:
 
 
 def names_by_layer(config: ModelConfig) -> dict[int | None, list[str]]:
-    """The names of the expected tensors, those of each decoder layer; None: what stands before and after the layers."""
+    """The names of the expected tensors, those of each decoder layer; None: tensors before and after the layers."""
     names: dict[int | None, list[str]] = {}
     for name in expected_tensors(config):
         names.setdefault(split_name(name)[1], []).append(name)
@@ -64,7 +64,7 @@ def row_names(config: ModelConfig) -> frozenset[str]:
 
 
 def split_name(name: str) -> tuple[str, int | None, int | None]:
-    """The name of its row in the table, its layer and its expert; None for what it is not in.
+    """The name of its row in the table, its layer and its expert; None if it is not in a layer or expert.
 
     e.g. "model.layers.3.mlp.experts.7.up_proj.weight" -> ("model.layers.{}.mlp.experts.{}.up_proj.weight", 3, 7)
     """

@@ -1,4 +1,4 @@
-"""Typed look-ups in a config.json mapping. Null means absent; what no model can have is an InputError."""
+"""Typed look-ups in a config.json mapping. Null means absent; an impossible value is an InputError."""
 
 import sys
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ MOST_EXPERTS = 4096  # of one layer; the published ones have up to 512
 
 
 class RenamedConfig(dict[str, Any]):
-    """A config in the usual keys. own: the key that each of them has in the file, where that is another"""
+    """A config in the usual keys. own: the key that each of them has in the file, if that is another"""
 
     def __init__(self, values: Config, own: Mapping[str, str]) -> None:
         super().__init__(values)

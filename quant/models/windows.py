@@ -22,7 +22,7 @@ def _but_last_of_each_group(config: Config, layer: int) -> bool:
     return (layer + 1) % count(config, "sliding_window_pattern") != 0
 
 
-# What an architecture does where its config has no `layer_types`
+# Pattern of an architecture's layers if its config has no `layer_types`
 PATTERNS: dict[str, Callable[[Config, int], bool]] = {
     "every": _every,
     "from a layer": _from_a_layer,
@@ -31,7 +31,7 @@ PATTERNS: dict[str, Callable[[Config, int], bool]] = {
 
 
 def window_of_layers(config: Config, pattern: str | None, num_layers: int) -> tuple[int, ...]:
-    """Of each layer, how many keys a query sees, its own included; 0: all before it; () where no layer has a window.
+    """Number of keys that a query sees in each layer, its own included; 0: all before it; () if no layer has a window.
 
     pattern  a key of PATTERNS; None: an architecture without windows
     raises   InputError for layers of an unknown type, or a window that the architecture has no place for

@@ -28,5 +28,5 @@ def divisors(
 
 
 def magnitude(factor: float, weight: float = 1.0) -> float:
-    """What queries and keys are multiplied by, each: eq. 22 for weight 1"""
+    """The factor of queries and of keys: eq. 22 for weight 1"""
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0

@@ -1,4 +1,4 @@
-"""What the two kinds of artifact can hold."""
+"""Formats that the two kinds of artifact can hold."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from quant.formats import ActivationFormat, Format, IntGroupFormat, get_format
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """vectors      format of 1-D tensors: what convert_hf_to_gguf and Hugging Face checkpoints give norms
+    """vectors      format of 1-D tensors: that of norms in convert_hf_to_gguf and Hugging Face checkpoints
     holds        whether an artifact of this kind can hold a format
     last_resort  format of rows that neither a format nor its fallback holds; None: such a row is an error
     """
@@ -39,7 +39,7 @@ CONTAINERS = {
 def fit_row(name: str, format_name: str, row_size: int, container: str) -> str:
     """This format, or the first of its fallbacks that holds rows of this size.
 
-    raises   InputError naming tensor, row and format where none does
+    raises   InputError naming tensor, row and format if no format does
     """
     fallbacks = get_format(format_name).fallback, CONTAINERS[container].last_resort
     for candidate in (format_name, *fallbacks):

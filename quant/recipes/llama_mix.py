@@ -10,14 +10,14 @@ from quant.recipes.roles import Role, gguf_place
 
 HEAD_FORMAT = "q6_k"  # of every mix but Q8_0
 ODD_HEAD_FORMAT = "q8_0"  # for heads whose rows the mix's default cannot hold
-ROUTER_FORMAT = "f32"  # small, and what it rounds chooses other experts
-EIGHT_EXPERTS_FORMAT = "q8_0"  # of keys and values in models of eight experts, where they are small beside the rest
+ROUTER_FORMAT = "f32"  # small, and rounding it would choose other experts
+EIGHT_EXPERTS_FORMAT = "q8_0"  # of keys and values in models of eight experts: small next to the rest
 BIG_VALUES = {"q3_k": "q5_k", "q4_k": "q5_k"}  # of values in a 70B model, an eighth of the queries
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a mix looks at, beside the role of a tensor.
+    """Facts that a mix considers in addition to the role of a tensor.
 
     calibrated   whether an importance matrix is there
     """
@@ -52,7 +52,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """A role's format where `when` holds; words: how the reason of a choice says where that is."""
+    """A role's format if `when` holds; words: the condition in the reason of a choice."""
 
     role: Role
     format: str

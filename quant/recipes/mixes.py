@@ -1,4 +1,4 @@
-"""The rows of llama.cpp's mixes, and a plain mix for each block format that none of them starts from.
+"""The rows of llama.cpp's mixes, and a plain mix for each block format that no such mix starts from.
 
 source   llama.cpp, src/llama-quant.cpp: llama_ftype_get_default_type and llama_tensor_get_type_impl
 """
@@ -19,7 +19,9 @@ def _early(role: Role, format_name: str) -> Raise:
 
 
 def _guarded(format_name: str, *, calibrated: bool) -> Raise:
-    """The first layers' ffn_down in a wider format, where there is an importance matrix, or where there is none."""
+    """The first layers' ffn_down in a wider format, if there is an importance matrix, or if there is no importance
+    matrix.
+    """
     words = f"first eighth, {'with' if calibrated else 'no'} importance"
     return Raise(DOWN, format_name, lambda site: site.first_eighth and site.calibrated == calibrated, words)
 

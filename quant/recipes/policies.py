@@ -68,7 +68,7 @@ class Default:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What the tensors become that a pattern matches.
+    """Format of the tensors that a pattern matches.
 
     match    fnmatch pattern over canonical tensor names
     format   None: as without the rule
@@ -82,7 +82,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The first rule that matches; what it leaves open, and what no rule matches, the other policy decides."""
+    """The first rule that matches; the other policy decides fields that it leaves open, and tensors that no rule
+    matches.
+    """
 
     rules: tuple[Rule, ...]
     otherwise: Policy

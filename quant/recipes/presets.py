@@ -23,7 +23,7 @@ GPTQ_ROWS = tuple(
     if isinstance(get_format(mix(label).default), GridFormat) and label != "Q8_0"
 )
 
-# name, container, method, policy, and where it is not the default: options, packing
+# name, container, method, policy, and if not the default: options, packing
 ROWS = (
     ("bf16", "hf", "rtn", Uniform("bf16")),
     ("rtn-w8", "hf", "rtn", Linears("w8")),

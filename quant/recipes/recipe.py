@@ -1,4 +1,4 @@
-"""Recipe: what each tensor of a model becomes, and why."""
+"""Recipe: the format of each tensor of a model, and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -43,7 +43,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a model becomes, and by which method.
+    """Formats of a model's tensors, and the method that makes them.
 
     container   "gguf" or "hf"
     method      name in quant.methods; options are that method's own

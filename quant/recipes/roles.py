@@ -1,4 +1,4 @@
-"""What a tensor does in its model, read from its canonical name."""
+"""The role of a tensor in its model, read from its canonical name."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -22,7 +22,7 @@ class Role(Enum):
     OTHER = "other"
 
 
-# Words of other shapes of the same thing: what makes values with others counts among the values, as in llama.cpp.
+# Names of other shapes of the same role: a projection that makes values and others counts as values, as in llama.cpp.
 SAME_ROLE = {"attn_kv_b": Role.ATTN_V, "attn_qkv": Role.ATTN_V} | {
     f"ffn_{part}_{kind}": Role(f"ffn_{part}") for part in ("gate", "up", "down") for kind in ("exps", "shexp")
 }
@@ -44,7 +44,7 @@ MATRICES = {row.name for model in ARCHITECTURES.values() for row in model.tensor
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Role of a tensor and the decoder layer it stands in (None outside the layers)."""
+    """Role of a tensor and its decoder layer (None outside the layers)."""
 
     role: Role
     layer: int | None
@@ -57,7 +57,7 @@ def place_of(name: str) -> Place:
 
 
 def gguf_place(name: str, model: ModelConfig) -> Place:
-    """As `place_of`, but for a tensor that GGUF stacks with others: what the stack does."""
+    """As `place_of`, except for a tensor that GGUF stacks with others: the role of the stack."""
     pattern, layer, _ = split_name(name)
     row = next((row for row in model.architecture.tensors if row.name == pattern), None)
     stack = None if row is None else row.gguf_stack

@@ -5,7 +5,7 @@ rules:
   - {match: "*.down_proj*", format: q6_k}
   - {match: "*.layers.0.*", method: gptq, options: {act_order: true}}
 
-Without a base, `container` and `default` say what the rest becomes:
+Without a base, `container` and `default` give the format of the rest:
 
 container: hf
 default: w4g128
@@ -35,7 +35,7 @@ RULE_KEYS = ("match", "format", "method", "options")
 
 
 def read_recipe(path: Path) -> Recipe:
-    """The recipe of a YAML file; its name is the file's stem where it gives none.
+    """The recipe of a YAML file; its name is the file's stem unless the file gives one.
 
     raises   InputError for an unreadable file, unknown or missing keys, unknown formats, methods and options
     """
@@ -47,7 +47,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def recipe_from(data: Any, name: str) -> Recipe:
-    """The recipe that a YAML document means; `name` where it gives none."""
+    """The recipe that a YAML document means; `name` unless it gives one."""
     check_keys("a recipe", data, RECIPE_KEYS)
     recipe = _base(data)
     rows = data.get("rules", [])
@@ -64,7 +64,7 @@ def recipe_from(data: Any, name: str) -> Recipe:
 
 
 def _base(data: Mapping[str, Any]) -> Recipe:
-    """What the document says apart from its rules."""
+    """The document's recipe without its rules."""
     own = {key: data[key] for key in ("method", "packing", "kv") if key in data}
     for key, value in own.items():
         if not isinstance(value, str):

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 def save_arrays(arrays: Mapping[str, np.ndarray], path: Path) -> None:
     """Writes the arrays under their names.
 
-    raises   OSError where the disk does not take them, which safetensors tells only in words
+    raises   OSError if the disk does not take them, which safetensors reports only in words
     """
     try:
         save_file(dict(arrays), path)

@@ -9,7 +9,7 @@ from quant.safetensors.writer import INDEX_NAME
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model directory. raises InputError if there are none or one is missing."""
+    """The safetensors files of a model directory. raises InputError if there is no file or one is missing."""
     index = folder / INDEX_NAME
     if index.exists():
         return [folder / name for name in sorted(set(_weight_map(index).values()))]

@@ -11,13 +11,13 @@ import numpy as np
 
 from quant.safetensors.header import DTYPE_BYTES, LENGTH_BYTES
 
-SHARD_BYTES = 5 * 10**9  # what transformers splits at
+SHARD_BYTES = 5 * 10**9  # limit at which transformers splits
 INDEX_NAME = "model.safetensors.index.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One tensor to be written: its name in the file and what the header says of it."""
+    """One tensor to be written: its name in the file and its entry in the header."""
 
     name: str
     dtype: str
@@ -32,7 +32,7 @@ class SafetensorsWriter:
     """Takes arrays by name, in any order; each goes to its place in its file at once."""
 
     def __init__(self, files: dict[str, tuple[IO[bytes], int]]) -> None:
-        self._files = files  # tensor name -> (file, byte where it starts)
+        self._files = files  # tensor name -> (file, its first byte)
 
     def write(self, name: str, array: np.ndarray) -> None:
         file, start = self._files[name]
@@ -84,7 +84,7 @@ def _write_index(folder: Path, names: list[str], shards: list[list[Entry]]) -> N
 def _write_header(file: IO[bytes], entries: list[Entry]) -> dict[str, int]:
     """Writes the header; returns tensor name -> byte where its data starts.
 
-    Wide dtypes lie first, so that every tensor is aligned to its own item size.
+    Wide dtypes come first, so that every tensor is aligned to its own item size.
     """
     header: dict[str, dict] = {"__metadata__": {"format": "pt"}}
     offset = 0

@@ -122,5 +122,5 @@ def read_bytes(costs: Costs, placed: Placed) -> float:
 
 
 def expert_bytes(costs: Costs, placed: Placed) -> float:
-    """Of routed experts, from the disk per step."""
+    """Bytes of routed experts that a step reads from the disk."""
     return 0.0 if costs.experts is None else costs.experts.read_bytes * (1 - placed.expert_share)

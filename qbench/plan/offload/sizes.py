@@ -97,7 +97,7 @@ class Sizes:
         return [*stages, stage(head, seconds(head), 0.0)], found.ring_bytes
 
     def _seconds(self, tiers: Tiers) -> Callable[[Unit], float]:
-        """Of computation with a unit: its products, and the rest of its layer or of the step."""
+        """Seconds of computation with a unit: its products, and the rest of its layer or of the step."""
 
         def seconds(unit: Unit) -> float:
             rest = tiers.overheads.other_s if unit.name == HEAD_UNIT else tiers.overheads.layer_s

@@ -96,7 +96,7 @@ def _latency(path: Path) -> float:
 
 
 def seconds_of(unit: Unit, product_s: Mapping[str, float]) -> float:
-    """Of the unit's products."""
+    """Seconds of the unit's products."""
     return sum(product_s[linear.format] * linear.size_bytes for linear in unit.linears)
 
 

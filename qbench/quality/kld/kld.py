@@ -15,7 +15,7 @@ class Divergence:
 
     nll: np.ndarray  # the model's own, as perplexity.token_nll: inf, and that only where its own logits are not finite
     kld: np.ndarray  # nats
-    same_top: np.ndarray  # 1 where both rank the same token first
+    same_top: np.ndarray  # 1 if both rank the same token first
     delta_p: np.ndarray  # model's probability of the true token minus the reference's
     base_nll: np.ndarray  # the reference's -log p of the true token
     confidence: np.ndarray  # the reference's probability of the token that it ranks first

@@ -17,7 +17,7 @@ QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0, 
     "min": 0.0,
 }
 DELTA_QUANTILES = QUANTILES | {"p75": 0.75, "p25": 0.25}
-# Of a row whose logits are not all finite: null, and named.
+# Null for a row whose logits are not all finite.
 WITHOUT = ("kld", "kld_error", "kld_interval", "same_top", "mean_delta_p", "delta_p")
 CONFIDENCE_EDGES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 

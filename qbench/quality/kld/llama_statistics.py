@@ -1,6 +1,6 @@
 """The table that llama-perplexity --kl-divergence prints, under its own names and by its own formulas.
 
-Its +- takes tokens for independent, which those of a text are not: it is what that tool prints, and the intervals of a
+Its +- takes tokens for independent, which those of a text are not: that tool prints it so, and the intervals of a
 record, drawn from whole windows, are the wider and truer ones.
 source   llama.cpp, tools/perplexity/perplexity.cpp, kl_divergence
 """

@@ -132,11 +132,11 @@ def _draw(p: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _tail(log_q: Tensor, ids: Tensor, kept: tuple[Tensor, Tensor], drawn: Tensor) -> tuple[Tensor, ...]:
-    """What the tokens outside `ids` add to the divergence: at least, likely, at most, and the variance of the likely.
+    """Part of the tokens outside `ids` in the divergence: at least, likely, at most, and the variance of the likely.
 
     kept      tail, tail_plogp
     drawn     [R, SAMPLES] log(p/q) of tokens drawn from the tail
-    returns   [R] each; 0 where nothing is outside, or so little that its mass underflowed
+    returns   [R] each; 0 if nothing is outside, or so little that its mass underflowed
     """
     tail, plogp = kept
     log_s = log_q.scatter(1, ids, -torch.inf).logsumexp(dim=-1)

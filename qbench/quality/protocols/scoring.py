@@ -35,7 +35,7 @@ class Scoring:
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """[W + 1] where each window's scored tokens begin among all of them."""
+        """[W + 1] index at which each window's scored tokens begin among all of them."""
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
     @property

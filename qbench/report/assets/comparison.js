@@ -24,7 +24,7 @@ function compareRecords(a, b, launched = {}) {
   return { cells: judge(cells.filter(Boolean)), unlike };
 }
 
-// "window (512 and 2048), bos (...)", or "" where they are one and the same
+// "window (512 and 2048), bos (...)", or "" if they are the same
 function differingFields(a, b) {
   if (!a || !b || a.hash === b.hash) return "";
   const fields = [...new Set([...Object.keys(a), ...Object.keys(b)])].filter(
@@ -88,7 +88,8 @@ function speedCell(key, a, b, launched) {
 
 // Seconds of the rounds of each launch; empty if the row has no launches.
 const launchesOf = (side, key) =>
-  (side.launches || []).map(({ seconds }) => seconds[key.replace("_tok_s", "")]?.[0]).filter((rounds) => rounds?.length);
+  (side.launches || []).map(({ seconds }) => seconds[key.replace("_tok_s", "")]?.[0]).filter((rounds) =>
+  rounds?.length);
 
 // Protocol name -> figures under it
 function conventions(metrics) {
@@ -165,7 +166,7 @@ const pairNote = (paired, side) =>
     ? `paired over ${count(side.blocks.tokens.length, side.blocks.unit)}`
     : "not paired: a record has no sums by block, so the interval is wider than need be";
 
-// From the intervals of each: errors add as if the two had seen unlike texts. What both share makes it narrower.
+// From the intervals of each: errors add as if the two had seen unlike texts. The shared part makes it narrower.
 function unpaired(a, b, ofA, ofB) {
   if (!ofA || !ofB) return estimate(b - a);
   const half = Math.hypot(...[ofA, ofB].map(([low, high]) => (high - low) / 2)),

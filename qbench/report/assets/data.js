@@ -14,7 +14,7 @@ async function inflate(bytes) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// A JSON head with its length before it, and what follows.
+// A JSON head with its length before it, and the rest.
 function withHead(bytes) {
   const start = 4 + new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
   return { head: JSON.parse(new TextDecoder().decode(bytes.subarray(4, start))), body: bytes.subarray(start) };

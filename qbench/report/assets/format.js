@@ -29,7 +29,7 @@ function ends(column, table, row) {
 const count = (number, thing) => `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
 const shortCommit = (commit) => (/^[0-9a-f]{40}/.test(commit) ? commit.slice(0, 10) + commit.slice(40) : commit);
 
-// A speed is told with its number of tokens where all these rows have the same: "pp512 tok/s", at a depth "tg64@4096"
+// A speed names its number of tokens if all these rows have the same: "pp512 tok/s", at a depth "tg64@4096"
 function headingOf(table, { key, heading }, rows) {
   const phase = key.replace("_tok_s", "");
   if (!["pp", "tg"].includes(phase)) return heading;
@@ -42,7 +42,8 @@ function headingOf(table, { key, heading }, rows) {
   return names.size === 1 ? [...names][0] : heading;
 }
 
-// The KV format, cache and policy of a row, if they are not the usual ones and the recipe does not name them: "kv-int8 window:64".
+// The KV format, cache and policy of a row, if they are not the usual ones and the recipe does not name them: "kv-int8
+// window:64".
 function keptAs(table, row) {
   const [recipe, format, cache, policy] = ["recipe", "kv_format", "cache", "policy"].map(
     (key) => table.value(key, row) ?? "",

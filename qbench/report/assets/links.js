@@ -3,7 +3,7 @@
 const modelLink = (name) => `#/model/${encodeURIComponent(name)}`;
 const recipeLink = (name) => `#/recipe/${encodeURIComponent(name)}`;
 
-// A case has one key on every machine: the machine is told too where it takes that to find the row.
+// A case has one key on every machine: the machine is named too if that is needed to find the row.
 function rowName(table, row) {
   const key = table.value("key", row);
   return rowsOfKey(table, key).length > 1 ? `${key}@${table.value("machine", row)}` : key;
@@ -30,6 +30,6 @@ function rowsOfKey(table, key) {
       else table.rowsByKey.set(own, [row]);
     }
   }
-  // The page may hold as many digits of a key as tell the rows apart.
+  // The page may hold as many digits of a key as distinguish the rows.
   return table.rowsByKey.get(key) || table.rowsByKey.get(key.slice(0, ABOUT.key_digits)) || [];
 }

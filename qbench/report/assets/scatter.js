@@ -1,7 +1,7 @@
 // The three scatters: quality against size, speed and memory, of the rows that the table shows.
 
 const FONT_SIZE = 12;
-// Of more points not all are named, then the best alone, then no intervals drawn.
+// With more points not all are named, then only the best, then no intervals are drawn.
 const ALL_NAMED = 12,
   MOST_NAMES = 40,
   MOST_BARS = 80;
@@ -186,8 +186,8 @@ async function drawScatter(element, table, groups, quality, cost, front) {
   const { points, isLog } = pointsOf(table, groups, quality, cost, front);
   element.points = points;
   const better = quality.sign > 0 ? "down" : "up";
-  element.previousSibling.lastChild.textContent = `One dot per recipe, whiskers as in the table; better is ${better} and to the ${cost.sign > 0 ? "left" : "right"}`;
-  const axes = {
+  element.previousSibling.lastChild.textContent = `One dot per recipe, whiskers as in the table; better is ${better} and
+  to the ${cost.sign > 0 ? "left" : "right"}`; const axes = {
     xaxis: axis(cost.title, {
       range: padded(
         points.flatMap((p) => [p.x, ...(p.xRange || [])]),

@@ -54,7 +54,7 @@ function blockMean(sums, tokens) {
 // Standard error of the mean of n blocks from the sum of squared residuals and the number of tokens.
 const errorOf = (squares, tokens, n) => Math.sqrt((squares * n) / (n - 1)) / tokens;
 
-// How many of its own standard errors the mean of each resample lies from the mean of all, sorted.
+// How many of its own standard errors the mean of each resample is from the mean of all, sorted.
 function studentized(residuals, tokens) {
   const n = residuals.length,
     t = new Float64Array(RESAMPLES),
@@ -217,7 +217,7 @@ function middleOf(sorted) {
 function studentEstimate(value, error, freedom) {
   if (!error) return value ? estimate(value) : estimate(0, 0, 0, 1); // equal samples are no certainty
   let low = 0,
-    high = 1e3; // 97.5 % of Student's law lies below a point between
+    high = 1e3; // 97.5 % of Student's law is below a point between
   for (let k = 0; k < 60; k++) {
     const middle = (low + high) / 2;
     if (studentBeyond(middle, freedom) > ALPHA / 2) low = middle;
@@ -231,8 +231,8 @@ function studentEstimate(value, error, freedom) {
   );
 }
 
-// Share of Student's law above t >= 0. With t = sqrt(freedom) tan(a) the density is cos(a) ** (freedom - 1) but for a
-// factor: a range that ends, however long the tail. Of a high power all is near a = 0, as far as 12 errors reach.
+// Share of Student's law above t >= 0. With t = sqrt(freedom) tan(a) the density is cos(a) ** (freedom - 1) except for
+// a factor: a range that ends, however long the tail. For a high power all is near a = 0, as far as 12 errors reach.
 function studentBeyond(t, freedom) {
   const end = freedom > 40 ? Math.atan(12 / Math.sqrt(freedom)) : Math.PI / 2,
     start = Math.atan(t / Math.sqrt(freedom));

@@ -18,7 +18,7 @@ class RowTable {
     new ResizeObserver(() => this.window()).observe(this.scroller);
   }
 
-  // state: {sort, descending, below: the column told below a recipe's name, or null}
+  // state: {sort, descending, below: the column shown below a recipe's name, or null}
   // derived: {key: row -> text} for columns that are computed from the rows in view
   show(rows, columns, state, derived) {
     Object.assign(this, { rows, columns, derived, below: state.below });

@@ -11,7 +11,7 @@ from qbench.cli.progress import progress_bar
 if TYPE_CHECKING:  # loaded when the command runs, not for its help
     from quant.doctor.report import Report, TensorRow
 
-COLUMNS = ("tensor", "format", "SQNR dB", "at end", "scale from", "to", "dead", "NaN")
+COLUMNS = ("tensor", "format", "SQNR dB", "saturated", "scale from", "to", "dead", "NaN")
 
 
 @click.command("doctor")

@@ -39,6 +39,8 @@ def command(model, quality, tasks, as_json, options: RunOptions) -> None:
     check_quality(quality, is_changed)
     if options.layout.num_ranks > 1 and (tasks.tasks is not None or quality.save_logits is not None):
         raise click.UsageError("--tasks and --save-logits run on one rank: leave out --tp and --pp")
+    if options.recipe is not None:
+        warn_of_recipe(model, options.recipe)
     options = join(model, options)
     if tasks.tasks is not None:
         eval_tasks(model, tasks, options, as_json)
@@ -46,3 +48,13 @@ def command(model, quality, tasks, as_json, options: RunOptions) -> None:
         save_logits(model, quality, options, as_json)
     else:
         eval_quality(model, quality, options, as_json)
+
+
+def warn_of_recipe(model: str, recipe: str) -> None:
+    """As `quantize` warns: other formats than the recipe's name says, and weights that are rounded a second time."""
+    from qbench.cli.quantize import warn_of_weights
+    from qbench.sources import open_source
+    from quant.job import make_job
+    from quant.recipes import get_recipe
+
+    warn_of_weights(make_job(open_source(model), get_recipe(recipe)))

@@ -38,8 +38,7 @@ def command(sql: str | None, show_schema: bool, records: tuple[str, ...], form: 
         raise click.UsageError("give either SQL or --schema")
     from qbench.store import query, schema  # imports numpy
 
-    paths = records or default_folders()
-    answer = schema(paths) if sql is None else query(sql, paths)
+    answer = schema(records) if sql is None else query(sql, records or default_folders())
     if as_json or form == "json":
         for row in plain_rows(answer):
             print_json(row)

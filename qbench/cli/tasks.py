@@ -127,9 +127,16 @@ def eval_tasks(model: str, tasks: TaskOptions, options: RunOptions, as_json: boo
 
 
 def readable(entry: dict) -> str | None:
-    """One task's figure with its interval or error, and the number of items; items that are all equal give no error."""
+    """One task's figure with its interval or error, the number of items, and the task's other figures.
+
+    Items that are all equal give no error.
+    """
     if entry["value"] is None:
         return None
     spread = f"95 % {entry['interval'][0]:.4f} to {entry['interval'][1]:.4f}, " if entry["interval"] else ""
     error = f" ± {entry['error']:.4f}" if entry["error"] and not spread else ""
-    return f"{entry['metric']} {entry['value']:.4f}{error}  ({spread}{entry['num_items']:,} items)"
+    others = {
+        name.partition(",")[0]: value for name, value in (entry.get("metrics") or {}).items() if value is not None
+    }
+    more = "".join(f", {name} {value:.4f}" for name, value in others.items() if name != entry["metric"])
+    return f"{entry['metric']} {entry['value']:.4f}{error}  ({spread}{entry['num_items']:,} items){more}"

@@ -69,7 +69,7 @@ def create_results(con: "DuckDBPyConnection", table: str, files: Sequence[Path])
         f"""
         create or replace temp table {table} as
         select "group", suite, recipe in {UNQUANTIZED} as is_baseline, latest.* exclude (suite, place, settings)
-        from latest join (select unnest(?) as "group", unnest(range(1, ? + 1)) as place) using (place)
+        from latest join (select unnest(?::varchar[]) as "group", unnest(range(1, ? + 1)) as place) using (place)
         order by is_baseline desc, bits_per_weight desc nulls last, place
         """,
         [_groups(rows), len(rows)],

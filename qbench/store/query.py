@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from qbench.measure.records.record_files import record_files
@@ -72,14 +73,16 @@ def query(sql: str, paths: Paths) -> Answer:
         return Answer([about[0] for about in con.description], [str(about[1]) for about in con.description], rows)
 
 
-def schema(paths: Paths) -> Answer:
-    """(table, column, type) of every column that a query may name."""
+def schema(paths: Paths = ()) -> Answer:
+    """(table, column, type) of every column that a query may name. It needs no records."""
     import duckdb
 
     rows = []
-    with duckdb.connect() as con:
+    with duckdb.connect() as con, TemporaryDirectory(prefix="qbench-schema-") as folder:
+        empty = Path(folder) / "no.jsonl"
+        empty.touch()
         for table in TABLES:
-            _create(con, table, record_files(paths))
+            _create(con, table, record_files(paths) or [empty])
             rows += [(table, name, kind) for name, kind, *_ in con.execute(f"describe {table}").fetchall()]
     return Answer(["table", "column", "type"], ["VARCHAR"] * 3, rows)
 

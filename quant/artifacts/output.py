@@ -56,7 +56,8 @@ def choose_output(source: Source, out: str | Path, recipe: Recipe | None, max_sh
         return _checked(Output(path, container, max_shard_bytes))
     makes_folder = str(out).endswith("/") and not path.is_dir()
     if not path.is_dir() and not makes_folder:
-        raise InputError(f"{path}: a GGUF file's name ends in .gguf; write to {path}.gguf")
+        better = path.with_suffix(".gguf") if path.suffix == ".safetensors" else f"{path}.gguf"
+        raise InputError(f"{path}: a GGUF file's name ends in .gguf; write to {better}")
     return _checked(Output(path / file_name(source, recipe), container, max_shard_bytes, makes_folder))
 
 

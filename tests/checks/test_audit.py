@@ -1,4 +1,4 @@
-"""`make audit` tells a clean result, a vulnerability and a silent advisory database apart."""
+"""`make audit` ends differently for a clean result, a vulnerability and a silent advisory database."""
 
 import subprocess
 from pathlib import Path

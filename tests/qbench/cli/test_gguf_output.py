@@ -60,3 +60,16 @@ def test_sizes_that_are_none(qbench, tmp_path, size):
         "no number of bytes", "2G"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_eval_says_so_when_it_rounds_what_was_rounded(qbench, tmp_path):
+    made = tmp_path / "q8.gguf"
+    assert qbench("quantize", "ref:llama", "--recipe", "q8_0", "-o", made).status == 0
+    outcome = qbench("eval", made, "--recipe", "q4_0", "--text", __file__, "--windows", "1")
+    assert outcome.status == 0 and "is quantized already" in outcome.err
+    assert "quantized already" not in qbench("eval", made, "--text", __file__, "--windows", "1").err
+
+
+def test_another_suffix_is_replaced_in_the_advice(qbench, tmp_path):
+    out = tmp_path / "x.safetensors"
+    qbench("quantize", "ref:llama", "--recipe", "q4_0", "-o", out).fails_with("write to", "x.gguf")

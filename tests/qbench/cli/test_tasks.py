@@ -61,3 +61,10 @@ def test_answers_are_kept(qbench, tmp_path):
 )
 def test_one_line(qbench, argv, parts):
     qbench("eval", *argv).fails_with(*parts)
+
+
+def test_other_figures_of_a_task_follow_its_main_one():
+    entry = {"metric": "acc", "value": 0.5, "interval": None, "error": 0.1, "num_items": 4}
+    assert readable(entry) == "acc 0.5000 ± 0.1000  (4 items)"
+    entry["metrics"] = {"acc,none": 0.5, "acc_norm,none": 0.25, "lost,none": None}
+    assert readable(entry) == "acc 0.5000 ± 0.1000  (4 items), acc_norm 0.2500"

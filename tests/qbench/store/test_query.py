@@ -51,6 +51,10 @@ def test_speeds_are_the_mean_of_all_launches(tmp_path):
     assert of_first == pytest.approx(expected.set_index("recipe").pp_tok_s[RECIPES[0]])
 
 
+def test_the_schema_needs_no_records(records):
+    assert schema().rows == schema(records).rows
+
+
 def test_records_are_every_row_once_with_all_that_it_holds(tmp_path):
     first = make_record("q8_0", perplexity=7.0) | {"time": "2026-01-01T00:00:00"}
     second = make_record("q8_0", perplexity=8.0) | {"time": "2026-01-02T00:00:00"}

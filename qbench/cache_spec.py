@@ -58,8 +58,15 @@ class CacheSpec:
             raise InputError(
                 f"--kv-disk {self.kv_disk} has no effect without --kv-ram; give the memory that it extends"
             )
-        if self.kv_ram is not None and (self.policy, self.layout, self.prefill) != (FULL, DYNAMIC, DENSE):
-            raise InputError(f"--kv-ram goes with cache {DYNAMIC}, policy {FULL} and prefill {DENSE}; got {self}")
+        if self.kv_ram is not None:
+            self._check_goes_with_tiers()
+
+    def _check_goes_with_tiers(self) -> None:
+        suits = self.policy == FULL or self.make_policy().in_tiers
+        if not suits or (self.layout, self.prefill) != (DYNAMIC, DENSE):
+            raise InputError(
+                f"--kv-ram goes with cache {DYNAMIC}, policy {FULL} or infllm, and prefill {DENSE}; got {self}"
+            )
 
     def _check_goes_with_pattern(self) -> None:
         pattern = f"prefill pattern {self.prefill}"

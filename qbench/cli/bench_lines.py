@@ -55,7 +55,15 @@ def readable(result: Metrics) -> dict[str, str | None]:
         **({} if memory.peak_device_bytes is None else {"peak_device": readable_bytes(memory.peak_device_bytes)}),
         "predicted": ", ".join(f"{part} {value}" for part, value in predicted.items()),
         "kv_bytes_per_token": readable_bytes(present(speed.kv_bytes_per_token)),
+        **tier_lines(figures),
     }
+
+
+def tier_lines(figures: SpeedFigures) -> dict[str, str]:
+    blocks, size, hits = figures.kv_blocks_loaded, figures.kv_bytes_read, figures.kv_hit_share
+    if blocks is None or size is None or hits is None:
+        return {}
+    return {"kv_disk": f"{blocks:.1f} blocks, {readable_bytes(round(size))} read per step, hit share {hits:.3f}"}
 
 
 def offload_lines(offload: Offload | None) -> dict[str, str]:

@@ -72,9 +72,19 @@ class SpeedFigures(JsonRow):
     kv_peak_bytes       its largest size in any pass, if a policy evicts tokens
     tokens_read         tokens that attention read per KV head and decode step, if a policy chooses them: the mean over
                         layers, sequences and steps
+    kv_blocks_loaded    blocks of keys and values that a decode step read from the disk, and kv_bytes_read: their bytes;
+                        means over steps; None unless the cache has a disk
+    kv_hit_share        share of the blocks which decode steps needed that were in memory
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("kv_bytes_held", "kv_peak_bytes", "tokens_read")
+    json_omits: ClassVar[tuple[str, ...]] = (
+        "kv_bytes_held",
+        "kv_peak_bytes",
+        "tokens_read",
+        "kv_blocks_loaded",
+        "kv_bytes_read",
+        "kv_hit_share",
+    )
 
     pp_tok_s: float | None = None
     tg_tok_s: float | None = None
@@ -88,6 +98,9 @@ class SpeedFigures(JsonRow):
     kv_bytes_held: int | None = None
     kv_peak_bytes: int | None = None
     tokens_read: float | None = None
+    kv_blocks_loaded: float | None = None
+    kv_bytes_read: float | None = None
+    kv_hit_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

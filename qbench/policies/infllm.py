@@ -49,6 +49,7 @@ class InfLLM(RetrievalPolicy):
     queries: int = 16
     smooth: float = 0.0
     same_in_layers: ClassVar[bool] = False
+    in_tiers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_at_least("init", self.init, 0)
@@ -115,12 +116,12 @@ class InfLLM(RetrievalPolicy):
     def in_one_call(self) -> bool:  # type: ignore[override] - it depends on an option
         return not self.smooth
 
-    def sizes(self, layer: int, end: int, num_blocks: int) -> ChoiceSizes | None:
+    def sizes(self, layer: int, end: int, num_blocks: int, page: int = PAGE) -> ChoiceSizes | None:
         if not num_blocks:
             return None
         count = min(num_blocks, max(1, self.num_blocks(end)))
-        first_page = self.first_local(num_blocks) // PAGE
-        return ChoiceSizes(count, self.init // PAGE, self.block // PAGE, first_page)
+        first_page = self.first_local(num_blocks) // page
+        return ChoiceSizes(count, self.init // page, self.block // page, first_page, page)
 
     def vector(self, query: Tensor, num_groups: int) -> Tensor:
         """[1, 1, G * D]: queries [H, T, D], mean over T, summed over the heads of a group"""

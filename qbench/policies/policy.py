@@ -137,6 +137,7 @@ class CachePolicy(Named, ABC):
     needs_future       whether it must see the text once before, so that it is refused where tokens are generated
     per_head           whether heads of one layer may keep different tokens
     per_head_lengths   whether they may keep different numbers of tokens
+    in_tiers           whether tokens that queries do not read may be on a disk
     """
 
     position_only: ClassVar[bool] = False
@@ -147,6 +148,7 @@ class CachePolicy(Named, ABC):
     same_in_layers: ClassVar[bool] = True
     per_head: ClassVar[bool] = True
     per_head_lengths: ClassVar[bool] = False
+    in_tiers: ClassVar[bool] = False
 
     @property
     def observes(self) -> Observe | None:

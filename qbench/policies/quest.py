@@ -67,7 +67,7 @@ class Quest(RetrievalPolicy):
         chosen[np.arange(num_queries), :, counts] = own[:, None]
         return torch.from_numpy(chosen)
 
-    def sizes(self, layer: int, end: int, num_blocks: int) -> ChoiceSizes | None:
+    def sizes(self, layer: int, end: int, num_blocks: int, page: int = PAGE) -> ChoiceSizes | None:
         if layer < self.dense or self.reads_all(end - 1, end):
             return None
         return ChoiceSizes(min(num_blocks, self.num_pages(end) - 1), 0, 1, num_blocks)

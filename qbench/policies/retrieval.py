@@ -36,21 +36,28 @@ class ChoiceSizes:
     on.
 
     count  blocks that are chosen
+    page   tokens of a page
     """
 
     count: int
     init_pages: int
     block_pages: int
     first_page: int
+    page: int = PAGE
+
+    @property
+    def arguments(self) -> tuple[int, int, int, int]:
+        """As cpu_kernels take them"""
+        return self.count, self.init_pages, self.block_pages, self.first_page
 
     @property
     def num_far(self) -> int:
         """Tokens that are read before those of `first_page`"""
-        return (self.init_pages + self.count * self.block_pages) * PAGE
+        return (self.init_pages + self.count * self.block_pages) * self.page
 
     def num_read(self, end: int) -> int:
         """Tokens that are read of `end`"""
-        return end - self.first_page * PAGE + self.num_far
+        return end - self.first_page * self.page + self.num_far
 
 
 class BlockScores(ABC):
@@ -140,5 +147,8 @@ class RetrievalPolicy(CachePolicy):
         """
 
     @abstractmethod
-    def sizes(self, layer: int, end: int, num_blocks: int) -> ChoiceSizes | None:
-        """`select` for a decode step that makes `end` tokens, of which num_blocks are summarized; None: reads all."""
+    def sizes(self, layer: int, end: int, num_blocks: int, page: int = PAGE) -> ChoiceSizes | None:
+        """`select` for a decode step that makes `end` tokens, of which num_blocks are summarized; None: reads all.
+
+        page  tokens of a page
+        """

@@ -9,6 +9,7 @@ import numpy as np
 from qbench.measure.host.energy import NO_METER, Meter
 from qbench.measure.speed_figures import Samples, SpeedFigures, Spread
 from qbench.progress import Progress
+from qbench.runtime.caches.tier_tally import TierReads
 from qbench.speed.interleaved import interleave
 from qbench.speed.median_interval import median_interval
 from qbench.speed.rounds import PHASES, Rounds
@@ -51,7 +52,17 @@ def time_model(
     cache = present(timed.cache)
     figures = speed_statistics(case, rounds, 0)
     held = {"kv_bytes_held": cache.size_bytes, "kv_peak_bytes": cache.peak_bytes, "tokens_read": cache.tokens_read}
-    return replace(figures, **held), rounds
+    return replace(figures, **held, **_tier_figures(cache.tier_reads)), rounds
+
+
+def _tier_figures(reads: TierReads | None) -> dict[str, float]:
+    if reads is None:
+        return {}
+    return {
+        "kv_blocks_loaded": reads.blocks_loaded,
+        "kv_bytes_read": reads.bytes_read,
+        "kv_hit_share": reads.hit_share,
+    }
 
 
 def speed_statistics(case: SpeedCase, rounds: Rounds, side: int) -> SpeedFigures:

@@ -2,15 +2,27 @@
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 
 from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.past import EVICTED
+from qbench.runtime.caches.tier_tally import TierTally
 from qbench.runtime.tiers.spill_file import SpillFile
 from quant.errors import InputError
 
 NO_BLOCKS = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Blocks that go to the disk from their pages, and then blocks that come from there to theirs."""
+
+    spilled: np.ndarray
+    spilled_pages: np.ndarray
+    loaded: np.ndarray
+    pages: np.ndarray
 
 
 class BlockTiers:
@@ -23,9 +35,8 @@ class BlockTiers:
     table        [layers, num_blocks] int32: page of each block, EVICTED if it is not in memory
     rank         [layers, num_blocks] float64: number of its last use, or a number that the owner sets
     ranks_uses   whether a use sets the rank: least recently used blocks make room
-    num_asked    blocks that were asked for by `pin` or `prefetch`
-    num_loaded   blocks that came from the disk
-    num_waited   blocks among them that were not there yet when they were needed
+    tally        counts of the blocks that were needed, and of those that came from the disk
+    num_waited   blocks from the disk that were not there yet when they were needed
     num_spilled  blocks that were written to the disk
     """
 
@@ -33,7 +44,8 @@ class BlockTiers:
         self, storage: KVStorage, num_layers: int, num_blocks: int, spill: SpillFile, *, ranks_uses: bool = True
     ) -> None:
         self.storage, self.spill, self.num_blocks, self.ranks_uses = storage, spill, num_blocks, ranks_uses
-        self.num_asked = self.num_loaded = self.num_waited = self.num_spilled = 0
+        self.num_waited = self.num_spilled = 0
+        self.tally = TierTally(storage.page_bytes)
         shape = (num_layers, num_blocks)
         self.table = np.full(shape, EVICTED, dtype=np.int32)
         self.rank = np.zeros(shape)
@@ -55,7 +67,8 @@ class BlockTiers:
         """
         ids = layer * self.num_blocks + blocks
         self._pins[ids] += 1
-        self._bring(ids)
+        self.tally.num_asked += len(ids)
+        self._begin(ids)
         self._wait(int(self._job[ids].max(initial=0)))
         return self._page[ids]
 
@@ -68,7 +81,19 @@ class BlockTiers:
         ids = ids[(self._page[ids] != EVICTED) | self._on_disk[ids]]
         away = self._page[ids] == EVICTED
         ids = ids[~away | (away.cumsum() <= self._num_free(ids))]
-        self._bring(ids)
+        self._begin(ids)
+
+    def bring(self, layer: int, blocks: np.ndarray) -> None:
+        """Have these blocks in memory, until others are asked for.
+
+        raises   InputError if there are fewer pages that are not pinned
+        """
+        ids = layer * self.num_blocks + blocks
+        self.tally.num_asked += len(ids)
+        away = ids[self._page[ids] == EVICTED]
+        if len(away):
+            self._wait(self._num_jobs)
+            self._move(self._plan(away, ids))  # in this thread, which would wait for the other one
 
     def change(self, layer: int, blocks: np.ndarray) -> None:
         """These pinned blocks are about to be written to."""
@@ -77,30 +102,44 @@ class BlockTiers:
     def store(self, layer: int, blocks: np.ndarray) -> None:
         """Begin to write these blocks in memory to the disk, so that they can make room at once later."""
         ids = layer * self.num_blocks + blocks
-        self._submit(ids, self._page[ids], NO_BLOCKS, NO_BLOCKS)
+        self._submit(self._moves(ids, self._page[ids], NO_BLOCKS))
 
-    def forget(self) -> None:
-        """Drop all blocks."""
+    def forget(self, first: int = 0) -> None:
+        """Drop the blocks of all layers from block `first` on, pinned ones among them."""
         self._wait(self._num_jobs)
-        self._page[:], self._owner[:] = EVICTED, -1
+        ids = np.arange(self._page.size).reshape(self.table.shape)[:, first:].ravel()
+        self._owner[np.isin(self._owner, ids)] = -1
+        self._page[ids] = EVICTED
         for held in (self._pins, self._changed, self._on_disk, self._rank):
-            held[:] = 0
+            held[ids] = 0
 
-    def _bring(self, ids: np.ndarray) -> None:
+    def _begin(self, ids: np.ndarray) -> None:
+        """Begin to bring these blocks."""
         if self.ranks_uses:
             self._clock += 1
             self._rank[ids] = self._clock
         away = ids[self._page[ids] == EVICTED]
-        self.num_asked += len(ids)
         if not len(away):
             return
-        pages, spilled, spilled_pages = self._make_room(len(away), ids)
+        moves = self._plan(away, ids)
+        self._submit(moves)
+        if len(moves.loaded) < len(away):
+            self._wait(self._num_jobs)  # pages are written to next
+
+    def _plan(self, away: np.ndarray, kept: np.ndarray) -> "Moves":
+        """Give pages to the blocks `away`, but none of the blocks `kept`."""
+        pages, spilled, spilled_pages = self._make_room(len(away), kept)
         self._page[away], self._owner[pages] = pages, away
         stored = self._on_disk[away]
-        self.num_loaded += int(stored.sum())
-        self._submit(spilled, spilled_pages, away[stored], pages[stored])
-        if not stored.all():
-            self._wait(self._num_jobs)  # pages are written to next
+        return self._moves(spilled, spilled_pages, away[stored])
+
+    def _moves(self, spilled: np.ndarray, spilled_pages: np.ndarray, loaded: np.ndarray) -> "Moves":
+        if len(spilled) and spilled.max() >= self.spill.num_slots:
+            raise InputError(f"the KV cache's disk has room for {self.spill.num_slots} blocks; raise --kv-disk")
+        self._changed[spilled], self._on_disk[spilled] = False, True
+        self.num_spilled += len(spilled)
+        self.tally.num_loaded += len(loaded)
+        return Moves(spilled, spilled_pages, loaded, self._page[loaded])
 
     def _make_room(self, count: int, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pages for `count` blocks; blocks that have to be written to the disk before, and their pages."""
@@ -125,15 +164,10 @@ class BlockTiers:
     def _num_free(self, kept: np.ndarray) -> int:
         return int((self._owner < 0).sum()) + len(self._victims(kept))
 
-    def _submit(self, spilled: np.ndarray, spilled_pages: np.ndarray, loaded: np.ndarray, pages: np.ndarray) -> None:
-        if len(spilled) and spilled.max() >= self.spill.num_slots:
-            raise InputError(f"the KV cache's disk has room for {self.spill.num_slots} blocks; raise --kv-disk")
-        self._changed[spilled], self._on_disk[spilled] = False, True
-        self.num_spilled += len(spilled)
+    def _submit(self, moves: "Moves") -> None:
         self._num_jobs += 1
-        self._job[spilled] = self._job[loaded] = self._num_jobs
-        job = self._mover.submit(self._move, spilled, spilled_pages, loaded, pages)
-        self._jobs.append((self._num_jobs, len(loaded), job))
+        self._job[moves.spilled] = self._job[moves.loaded] = self._num_jobs
+        self._jobs.append((self._num_jobs, len(moves.loaded), self._mover.submit(self._move, moves)))
 
     def _wait(self, number: int) -> None:
         """For all jobs up to this one."""
@@ -142,11 +176,11 @@ class BlockTiers:
             self.num_waited += 0 if job.done() else num_blocks
             job.result()
 
-    def _move(self, spilled: np.ndarray, spilled_pages: np.ndarray, loaded: np.ndarray, pages: np.ndarray) -> None:
-        for first, which in self._runs(spilled, spilled_pages):
+    def _move(self, moves: "Moves") -> None:
+        for first, which in self._runs(moves.spilled, moves.spilled_pages):
             self.storage.dump_pages(which, self.spill.buffer(len(which)))
             self.spill.write_run(first, len(which))
-        for first, which in self._runs(loaded, pages):
+        for first, which in self._runs(moves.loaded, moves.pages):
             self.storage.fill_pages(which, self.spill.read_run(first, len(which)))
 
     def _runs(self, slots: np.ndarray, pages: np.ndarray) -> list[tuple[int, np.ndarray]]:

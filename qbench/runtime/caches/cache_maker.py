@@ -16,7 +16,8 @@ from qbench.policies.positions import Sinks, Window
 from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.attention.in_torch import REFERENCE, attend_by, check_attention_suits, impl_of, is_in_torch
 from qbench.runtime.caches.cache import Cache, NoCache
-from qbench.runtime.caches.distant_cache import DistantCache
+from qbench.runtime.caches.chosen_places import ChosenSizes, chosen_places, page_tokens
+from qbench.runtime.caches.distant_cache import CHUNK_TOKENS, DistantCache
 from qbench.runtime.caches.head_storage import HeadStorage
 from qbench.runtime.caches.kernel_storage import has_store
 from qbench.runtime.caches.kv_cache import KVCache
@@ -41,6 +42,7 @@ from qbench.runtime.prefill_tally import PrefillTally
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
+from quant.present import present
 
 # Tokens that a window cache takes at once: enough to fill the tiles of any product many times over, and little memory
 # compared with a usual window of 4096.
@@ -122,7 +124,7 @@ class CacheMaker:
         if isinstance(policy, Window):
             return self._window(batch, capacity, policy.tokens, mode)
         if isinstance(policy, RetrievalPolicy):
-            return self._retrieval(batch, capacity, policy)
+            return self._retrieval(batch, capacity, policy, spec)
         if not policy.position_only:
             return self._of_policy(batch, policy, mode)
         if spec.layout == NONE:
@@ -131,25 +133,45 @@ class CacheMaker:
             pool = self._pool(batch * pages_of(min(capacity, self.config.max_positions)), mode)
             return pooled_cache(pool, [GrowingSequence(pool) for _ in range(batch)])
         if spec.kv_ram is not None:
-            return self._tiered(batch, capacity, spec.kv_ram, spec.kv_disk or DISK_BYTES)
+            return self._tiered(batch, capacity, spec)
         cache = self._dynamic(batch, capacity, mode, spec)
         cache.max_held = min(capacity, self.config.max_positions) if spec.layout == STATIC else None
         return cache
 
-    def _tiered(self, batch: int, capacity: int, ram_bytes: int, disk_bytes: int) -> KVCache:
-        config, scheme = self.config, self.scheme
-        if batch != 1:
-            raise InputError(f"{batch} sequences, but a KV cache with --kv-ram holds one")
-        if config.mla is not None or (scheme is not None and scheme.k_scale is not None):
-            raise InputError("--kv-ram needs keys and values of every head, with one scale format for all layers")
-        how = {"in_kernels": not is_in_torch(self._impl), "attention": attend_by(self._impl)}
-        one = make_storage(config, scheme, 0, 1, TIER_TOKENS, **how)
+    def _tiered(self, batch: int, capacity: int, spec: CacheSpec) -> KVCache:
+        config, limits = self.config, (present(spec.kv_ram), spec.kv_disk or DISK_BYTES)
+        self._check_tiers(batch)
         capacity = min(capacity, config.max_positions)
-        num_pages = num_tier_pages(one.page_bytes, config.num_layers, capacity, ram_bytes, disk_bytes)
-        storage = make_storage(config, scheme, 0, num_pages, TIER_TOKENS, **how)
-        cache = KVCache(config, tiered_places(storage, config.num_layers, capacity, disk_bytes))
+        page_bytes = self._one_storage(1, TIER_TOKENS).page_bytes
+        storage = self._one_storage(num_tier_pages(page_bytes, config.num_layers, capacity, *limits), TIER_TOKENS)
+        cache = KVCache(config, tiered_places(storage, config.num_layers, capacity, limits[1]))
         cache.max_held = capacity
         return cache
+
+    def _distant_in_tiers(self, batch: int, capacity: int, policy: InfLLM, spec: CacheSpec) -> DistantCache:
+        config, limits = self.config, (present(spec.kv_ram), spec.kv_disk or DISK_BYTES)
+        self._check_tiers(batch)
+        if any(config.attention_rule(layer).window for layer in range(config.num_layers)):
+            raise InputError(f"{config.architecture.name} has layers with a window, which --kv-ram does not hold yet")
+        capacity, size = min(capacity, config.max_positions), page_tokens(policy)
+        chunk = min(CHUNK_TOKENS, spec.prefill_chunk or CHUNK_TOKENS)
+        sizes = ChosenSizes(policy, config.num_layers, capacity, chunk, self._one_storage(1, size).page_bytes)
+        storage = self._one_storage(sizes.num_pages(*limits), size)
+        cache = DistantCache(config, chosen_places(storage, config.num_layers, capacity, limits[1]), policy)
+        cache.max_held = capacity
+        return cache
+
+    def _check_tiers(self, batch: int) -> None:
+        """raises InputError for a batch, a model or a KV format that --kv-ram does not hold"""
+        if batch != 1:
+            raise InputError(f"{batch} sequences, but a KV cache with --kv-ram holds one")
+        if self.config.mla is not None or (self.scheme is not None and self.scheme.k_scale is not None):
+            raise InputError("--kv-ram needs keys and values of every head, with one scale format for all layers")
+
+    def _one_storage(self, num_pages: int, page_size: int) -> KVStorage:
+        """For the pages of all layers"""
+        how = {"in_kernels": not is_in_torch(self._impl), "attention": attend_by(self._impl)}
+        return make_storage(self.config, self.scheme, 0, num_pages, page_size, **how)
 
     def foreseeing(self, read: Callable[[Cache], object], batch: int) -> Cache:
         """A cache of a policy that needs the future; `read` passes the text through a cache that holds all of it."""
@@ -245,8 +267,10 @@ class CacheMaker:
         cache.rules, cache.max_chunk_tokens = rules, MAX_CHUNK_TOKENS
         return cache
 
-    def _retrieval(self, batch: int, capacity: int, policy: RetrievalPolicy) -> Cache:
+    def _retrieval(self, batch: int, capacity: int, policy: RetrievalPolicy, spec: CacheSpec) -> Cache:
         policy = policy_for(policy, self.config, self.scheme)
+        if spec.kv_ram is not None and isinstance(policy, InfLLM):
+            return self._distant_in_tiers(batch, capacity, policy, spec)
         pool = self._pool(batch * pages_of(min(capacity, self.config.max_positions)), None)
         places = PoolPages(pool, [GrowingSequence(pool) for _ in range(batch)])
         if isinstance(policy, InfLLM):

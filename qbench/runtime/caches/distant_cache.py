@@ -1,6 +1,5 @@
 """`DistantCache`: queries meet distant blocks at one distance, and read those that a policy chooses."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from qbench.runtime.caches.kernel_view import KernelView, LayerView, SinkAngles
 from qbench.runtime.caches.kv_cache import UnrotatedCache
 from qbench.runtime.caches.kv_storage import Far
 from qbench.runtime.caches.past import Past
-from qbench.runtime.caches.places import PoolPages
+from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.retrieval_cache import RetrievalCache
 from quant.models import ModelConfig
 from quant.present import present
@@ -36,7 +35,7 @@ class DistantCache(UnrotatedCache, RetrievalCache):
 
     policy: InfLLM
 
-    def __init__(self, config: ModelConfig, places: PoolPages, policy: InfLLM) -> None:
+    def __init__(self, config: ModelConfig, places: Places[Any], policy: InfLLM) -> None:
         super().__init__(config, places, policy)
         self.max_chunk_tokens = CHUNK_TOKENS
         self.mass = [[torch.empty(config.num_kv_heads, 0) for _ in range(self.batch)] for _ in self.memories]
@@ -49,6 +48,10 @@ class DistantCache(UnrotatedCache, RetrievalCache):
         return super().size_bytes + sum(mass.nbytes for its in self.mass for mass in its)
 
     # ---- forward passes in which no block is distant
+
+    def has_kernel_view(self, num_tokens: int) -> bool:
+        # If blocks can be on a disk, there is room for the prompt of one layer at a time.
+        return super().has_kernel_view(num_tokens) and (num_tokens == 1 or self.places.tally is None)
 
     def kernel_view(self, num_tokens: int) -> KernelView:
         if not self._reads_all(num_tokens):
@@ -70,14 +73,34 @@ class DistantCache(UnrotatedCache, RetrievalCache):
         mass = torch.empty(len(self.memories), 1, self.mass[0][0].shape[0], read)
         near = present(self._rotations(end - 1, end)[0])
         angles = [(cos.numpy(), sin.numpy()) for cos, sin in (near, self._far)]
+        in_tiers, chosen = self.places.tally is not None, {}
+
+        def bring(layer: int, best: np.ndarray) -> None:
+            chosen[layer] = self._block_pages(best[0])
+            self.places.bring(layer, chosen[layer])
 
         def settle() -> None:
             for layer in range(len(self.memories)):
                 self._count(layer, np.array([read]), None)
+                if in_tiers:
+                    self._credit(layer, chosen[layer], mass[layer, 0])
                 self._settle(layer, 0, end, mass[layer, 0])
 
-        sinks = SinkAngles(sizes.num_far, *angles)
-        return replace(self._choosing_view(1, of_layers), mass=list(mass.numpy()), sinks=sinks, settle=settle)
+        sinks, view = SinkAngles(sizes.num_far, *angles), self._choosing_view(1, of_layers)
+        on_choice = bring if in_tiers else None
+        return replace(view, mass=list(mass.numpy()), sinks=sinks, settle=settle, on_choice=on_choice)
+
+    def _block_pages(self, blocks: np.ndarray) -> np.ndarray:
+        """Pages of a sequence that hold distant blocks [n]"""
+        size, policy = self.places.page_size, self.policy
+        pages = policy.block // size
+        return (policy.init // size + blocks[:, None] * pages + np.arange(pages)).ravel()
+
+    def _credit(self, layer: int, pages: np.ndarray, mass: Tensor) -> None:
+        """Note the attention that distant pages received; mass [G, S] of the tokens that were read."""
+        size, init = self.places.page_size, self.policy.init
+        received = mass[:, init : init + len(pages) * size].unflatten(1, (-1, size)).sum((0, 2))
+        self.places.credit(layer, pages, received.numpy())
 
     def layer_view(self, layer: int, num_tokens: int) -> LayerView:
         if self.rules[layer].window:
@@ -131,23 +154,25 @@ class DistantCache(UnrotatedCache, RetrievalCache):
             some = slice(start, start + policy.queries)
             chosen = present(policy.select(BlockState(layer, first + start, index), far[0, :, some]))[0, 0]
             end = min(first + some.stop, past.num_slots)
-            seen, num_far = self._seen(replace(past, ends=np.array([end])), index.num_blocks, chosen.numpy())
+            pages = self._block_pages(chosen.numpy())
+            self.places.bring(layer, pages)
+            seen, num_far = self._seen(replace(past, ends=np.array([end])), index.num_blocks, pages)
             its_far = Far(num_far, far[:, :, some])
             out, received = storage.attend(near[:, :, some], seen, rule, policy.observes, its_far)
             assert isinstance(received, Tensor)
             mass[:, :, : end - first_local] += received[:, :, num_far:]
+            if self.places.tally is not None:
+                self._credit(layer, pages, received[0])
             outs.append(out)
             self._count(layer, seen.ends, None)
         return torch.cat(outs, 2), mass
 
     def _seen(self, past: Past, num_distant: int, chosen: np.ndarray) -> tuple[Past, int]:
-        """Pages that the queries read, and how many of their slots are distant."""
+        """Pages that the queries read, those of chosen blocks among them, and how many of their slots are distant."""
         size, policy = self.places.page_size, self.policy
-        pages, first = policy.block // size, policy.first_local(num_distant)
-        of_blocks = (policy.init // size + chosen[:, None] * pages + np.arange(pages)).ravel()
-        used = -(-past.num_slots // size)
-        which = np.concatenate((np.arange(policy.init // size), of_blocks, np.arange(first // size, used)))
-        num_far = policy.init + len(chosen) * policy.block
+        first, used = policy.first_local(num_distant), -(-past.num_slots // size)
+        which = np.concatenate((np.arange(policy.init // size), chosen, np.arange(first // size, used)))
+        num_far = policy.init + len(chosen) * size
         ends = np.array([num_far + past.num_slots - first])
         return Past(np.ascontiguousarray(past.block_table[:, which]), ends), num_far
 
@@ -170,13 +195,14 @@ class DistantCache(UnrotatedCache, RetrievalCache):
             received = total[:, first_block - first : last - first].unflatten(1, (-1, policy.block))
             index.append(policy.summarize(keys.unflatten(1, (-1, policy.block)), received))
             total = total[:, last - first :].clone()
+            self.places.release(layer, first_block // self.places.page_size, last // self.places.page_size)
         self.mass[layer][b] = total
 
     def _unrotate(self, layer: int, b: int, start: int, end: int) -> Tensor:
         """Keys of the tokens of whole pages, stored again as at the beginning of the text: [G, n, D]"""
-        storage, past = self.memories[layer], self._pages(b, start, end)
+        storage, past = self.memories[layer], self._pages(layer, b, start, end)
         if self._mark is not None:
-            self._mark.keep(layer, storage, past.block_table[0])
+            self._mark.keep(layer, storage, b, start // self.places.page_size, past.block_table[0])
         keys, values = storage.read(past)
         cos, sin = present(self._rotations(start, end)[0])
         keys = rotate(keys, cos, -sin) / self._scale
@@ -184,15 +210,23 @@ class DistantCache(UnrotatedCache, RetrievalCache):
         return keys[0]
 
     def _rotate(self, layer: int, b: int, start: int, end: int) -> None:
-        """Store the keys of the tokens at their places in the text again."""
-        storage, past = self.memories[layer], self._pages(b, start, end)
+        """Store the keys of the tokens of whole pages, if any, at their places in the text again."""
+        if start == end:
+            return
+        self._hold(layer, start, end)
+        storage, past = self.memories[layer], self._pages(layer, b, start, end)
         keys, values = storage.read(past)
         cos, sin = present(self._rotations(start, end)[0])
         storage.append(rotate(keys, cos, sin) / self._scale, values, past)
 
-    def _pages(self, b: int, start: int, end: int) -> Past:
+    def _hold(self, layer: int, start: int, end: int) -> None:
+        """Distant tokens come back to be local."""
         size = self.places.page_size
-        table = self.places.block_table[b : b + 1, start // size : end // size]
+        self.places.hold(layer, max(start, self.policy.init) // size, end // size)
+
+    def _pages(self, layer: int, b: int, start: int, end: int) -> Past:
+        size = self.places.page_size
+        table = self.places.table_of(layer)[b : b + 1, start // size : end // size]
         return Past(np.ascontiguousarray(table), np.array([end - start]))
 
     # ---- going back
@@ -218,7 +252,8 @@ class DistantCache(UnrotatedCache, RetrievalCache):
             index, mass = its[b], self.mass[layer][b]
             held = policy.first_local(index.num_blocks)
             if held > first:
-                self._rotate(layer, b, first, held)
+                size = self.places.page_size
+                self._rotate(layer, b, first, min(held, -(-kept // size) * size))
                 mass = torch.cat((mass.new_zeros(len(mass), held - first), mass), 1)
                 index.truncate(num_distant)
             self.mass[layer][b] = mass[:, : max(0, kept - first)]
@@ -229,19 +264,23 @@ class _Mark:
     """The state of a cache at its mark.
 
     mass, smoothed   as they were
-    moved            layer, pages and their bytes before their keys lost the rotation
+    moved            layer, sequence, number of the first page, and bytes of pages before their keys lost the rotation
     """
 
     seq_lens: np.ndarray
     mass: list[list[Tensor]]
     smoothed: list[list[Tensor | None]]
-    moved: list[tuple[int, np.ndarray, list[Any]]] = field(default_factory=list)
+    moved: list[tuple[int, int, int, list[Any]]] = field(default_factory=list)
 
-    def keep(self, layer: int, storage: Any, pages: Sequence[int] | np.ndarray) -> None:
-        self.moved.append((layer, np.array(pages), [storage.save_page(page) for page in np.array(pages).tolist()]))
+    def keep(self, layer: int, storage: Any, b: int, first: int, pages: np.ndarray) -> None:
+        self.moved.append((layer, b, first, [storage.save_page(page) for page in pages.tolist()]))
 
     def restore(self, cache: DistantCache) -> None:
-        for layer, pages, saved in reversed(self.moved):
+        size = cache.places.page_size
+        for layer, b, first, saved in reversed(self.moved):
+            last = first + len(saved)
+            cache._hold(layer, first * size, last * size)
+            pages = cache.places.table_of(layer)[b, first:last]
             for page, data in zip(pages.tolist(), saved, strict=True):
                 cache.memories[layer].load_page(page, data)
         self.moved.clear()

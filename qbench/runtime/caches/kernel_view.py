@@ -36,23 +36,26 @@ class KernelView:
     """All layers of a cache whose keys and values are in stores.
 
     stores       cpu_kernels.KVStore of each layer, or its rows of latents, with room for the new tokens
-    block_table  [B, pages] int32: pages of each sequence; of latents, [M, pages] of each new token
+    block_table  [B, pages] int32: pages of each sequence, or one such table per layer; of latents, [M, pages] of each
+                 new token
     ends         [B] int64, or [layers, B]: slots in use with the new tokens; of latents, [M] with each of them
     slots        [layers, B, G] int64: slots that the only new token of each sequence takes; None: the last ones
     mass         [B, G, S] float32 per layer, which the calls fill with attention weights; None: they need not
     settle       to be called when all layers have run
     sinks        angles that replace those of the tokens' positions; None: there are no sinks
     choices      per layer the summaries by which the only new token chooses blocks, as `run_layers` takes them
+    on_choice    called with the layer and its chosen blocks [A, n] before they are read; None: they are in memory
     """
 
     stores: list[Any]
-    block_table: np.ndarray
+    block_table: np.ndarray | list[np.ndarray]
     ends: np.ndarray
     slots: np.ndarray | None = None
     mass: list[np.ndarray] | None = None
     settle: Callable[[], None] = nothing_to_settle
     sinks: SinkAngles | None = None
     choices: list[tuple[Any, ...] | None] | None = None
+    on_choice: Callable[[int, np.ndarray], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

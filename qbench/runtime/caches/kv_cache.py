@@ -14,6 +14,7 @@ from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.sequences import CacheConfig, check_seq_len
 from qbench.runtime.caches.step import Step
+from qbench.runtime.caches.tier_tally import TierReads
 
 
 class KVCache(Cache):
@@ -113,8 +114,8 @@ class KVCache(Cache):
             longest = int(ends.max())
             for index in range(len(places.memories)):
                 places.reserve(index, longest)
-            self._room = places.page_size * places.block_table.shape[1]
-        return KernelView(self._stores, places.block_table, ends)
+            self._room = places.num_slots
+        return KernelView(self._stores, places.tables, ends)
 
     def has_layer_views(self, num_tokens: int) -> bool:
         return self._in_stores
@@ -133,6 +134,10 @@ class KVCache(Cache):
             places.advance(self.seq_lens)
 
     @property
+    def tier_reads(self) -> TierReads | None:
+        return None if self.places.tally is None else self.places.tally.reads
+
+    @property
     def peak_bytes(self) -> int | None:
         if all(places.peak_bytes is None for places in self.groups):
             return None
@@ -146,7 +151,7 @@ class KVCache(Cache):
         wanted = np.minimum(self.seq_lens, seq_len)
         for places in self.groups:
             places.check_truncate(wanted)  # all, before any forgets
-        before = self.seq_lens
+        before, self._room = self.seq_lens, 0
         super().truncate(seq_len)
         for places in self.groups:
             places.truncate(before, wanted)

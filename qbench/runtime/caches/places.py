@@ -10,6 +10,7 @@ from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, PageMemory, held_toke
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.caches.past import EVICTED
 from qbench.runtime.caches.sequences import check_seq_len
+from qbench.runtime.caches.tier_tally import TierTally
 from quant.errors import InputError
 
 Memory = TypeVar("Memory", bound=PageMemory)
@@ -22,10 +23,12 @@ class Places(ABC, Generic[Memory]):
     memories     one per layer, with the same pages
     batch        sequences
     block_table  [B, pages] int32 in a forward pass: pages of each sequence, in order
+    tally        counts of blocks that decode steps read from a disk; None: all pages are in memory
     at_once      whether all layers are in memory at once, in pages of one block table; False: `reserve` brings a layer
     """
 
     at_once: bool = True
+    tally: TierTally | None = None
 
     layers: Sequence[int]
     memories: Sequence[Memory]
@@ -39,6 +42,32 @@ class Places(ABC, Generic[Memory]):
     @property
     def bytes_per_token(self) -> float:
         return sum(memory.bytes_per_token for memory in self.memories)
+
+    def table_of(self, layer: int) -> np.ndarray:
+        """The block table of a layer"""
+        return self.block_table
+
+    @property
+    def tables(self) -> np.ndarray | list[np.ndarray]:
+        """The block table of all layers, or one per layer"""
+        return self.block_table
+
+    @property
+    def num_slots(self) -> int:
+        """Slots per sequence that every layer has room for"""
+        return self.page_size * self.block_table.shape[1]
+
+    def hold(self, layer: int, first: int, last: int) -> None:
+        """Pages `first` to `last` - 1 of each sequence stay in memory, where they may change."""
+
+    def release(self, layer: int, first: int, last: int) -> None:
+        """Pages `first` to `last` - 1 of each sequence do not change any more, and may leave the memory."""
+
+    def bring(self, layer: int, pages: np.ndarray) -> None:
+        """Have these pages [n] of each sequence in memory until others are brought."""
+
+    def credit(self, layer: int, pages: np.ndarray, received: np.ndarray) -> None:
+        """Note the attention that pages [n] of the sequences received in this forward pass: [n]"""
 
     @property
     @abstractmethod

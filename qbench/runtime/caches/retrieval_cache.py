@@ -1,6 +1,7 @@
 """`RetrievalCache`: every token is kept, and a query reads the blocks that a policy chooses for it."""
 
-from dataclasses import astuple, replace
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from qbench.runtime.caches.block_index import BlockIndex
 from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.past import ChosenPages, Past
-from qbench.runtime.caches.places import PoolPages
+from qbench.runtime.caches.places import Places
 from quant.models import ModelConfig
 
 
@@ -24,7 +25,7 @@ class RetrievalCache(KVCache):
     tokens_read  tokens that a query of a decode step read, mean over layers, sequences and all steps so far
     """
 
-    def __init__(self, config: ModelConfig, places: PoolPages, policy: RetrievalPolicy) -> None:
+    def __init__(self, config: ModelConfig, places: Places[Any], policy: RetrievalPolicy) -> None:
         super().__init__(config, places)
         self.policy = policy
         sizes = policy.summary_shape(config.num_kv_heads, config.head_dim)
@@ -66,13 +67,14 @@ class RetrievalCache(KVCache):
         """Per layer, of a decode step of the only sequence"""
         indices = [its[0] for its in self.indices]
         end = self.seq_len + 1
-        return [self.policy.sizes(layer, end, index.num_blocks) for layer, index in enumerate(indices)]
+        size = self.places.page_size
+        return [self.policy.sizes(layer, end, index.num_blocks, size) for layer, index in enumerate(indices)]
 
     def _choosing_view(self, num_tokens: int, sizes: list[ChoiceSizes | None]) -> KernelView:
         """For `kernel_view` of a decode step with these `_sizes`; nothing is settled yet"""
         view = super().kernel_view(num_tokens)
         choices = [
-            None if of_layer is None else (its[0].bits, its[0].num_blocks, *astuple(of_layer))
+            None if of_layer is None else (its[0].bits, its[0].num_blocks, *of_layer.arguments)
             for of_layer, its in zip(sizes, self.indices, strict=True)
         ]
         return replace(view, choices=choices)

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from qbench.runtime.caches.step import Step, varlen_step
+from qbench.runtime.caches.tier_tally import TierReads
 from quant.errors import InputError
 from quant.models import AttentionRule
 
@@ -201,6 +202,11 @@ class Sequences(ABC):
     @property
     def tokens_read(self) -> float | None:
         """Tokens that a query of a decode step read on average, if a policy chooses them"""
+        return None
+
+    @property
+    def tier_reads(self) -> TierReads | None:
+        """Blocks that decode steps read from a disk; None if all are in memory"""
         return None
 
     @property

@@ -33,6 +33,7 @@ class TieredPlaces(Places[KVStorage]):
     def __init__(self, storage: KVStorage, num_layers: int, tiers: BlockTiers) -> None:
         self.memories, self.layers, self.batch, self.tiers = [storage] * num_layers, range(num_layers), 1, tiers
         self.block_table = np.zeros((1, 1), dtype=np.int32)
+        self.tally = tiers.tally
         self._pinned: dict[int, np.ndarray] = {}
         self._num_held = 0
 
@@ -59,10 +60,12 @@ class TieredPlaces(Places[KVStorage]):
 
     def advance(self, seq_lens: np.ndarray) -> None:
         self._num_held = int(seq_lens[0])
+        self.tiers.tally.advance(self._num_held)
 
     def truncate(self, before: np.ndarray, seq_lens: np.ndarray) -> None:
         """Later tokens overwrite the blocks."""
         self._num_held = int(seq_lens[0])
+        self.tiers.tally.truncate(self._num_held)
         if self._num_held == 0:
             self._pinned.clear()
             self.tiers.forget()

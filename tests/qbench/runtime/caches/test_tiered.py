@@ -52,7 +52,7 @@ def test_logits_are_those_of_a_cache_in_memory(kv, attention):
         assert cache.size_bytes <= num_blocks * page_bytes(model)
         assert torch.equal(logits(model, cache, tokens), expected)
         tiers = cache.places.tiers
-        assert tiers.num_loaded > 0
+        assert tiers.tally.num_loaded > 0
         cache.truncate(0)
         assert torch.equal(logits(model, cache, tokens), expected), "again in the same cache"
 
@@ -62,13 +62,13 @@ def test_only_layers_that_do_not_stay_are_loaded():
     cache = model.new_cache(1, 304, spec=CacheSpec(kv_ram=4 * blocks * page_bytes(model)))
     tokens = torch.zeros(1, 304, dtype=torch.int64)
     logits(model, cache, tokens)
-    before, tiers = cache.places.tiers.num_loaded, cache.places.tiers
+    before, tiers = cache.places.tiers.tally.num_loaded, cache.places.tiers
     cache.truncate(303)
     with torch.inference_mode():
         for _ in range(4):
             model(tokens[:, :1], cache)
             cache.truncate(303)
-    assert tiers.num_loaded - before == 4 * 4 * blocks, "two of six layers stay, four are loaded in each pass"
+    assert tiers.tally.num_loaded - before == 4 * 4 * blocks, "two of six layers stay, four are loaded in each pass"
 
 
 def test_limits_name_the_smallest_that_suffice():
@@ -118,7 +118,7 @@ def test_blocks_move_like_their_textbook_model(tmp_path):
                 written[block] = draw.integers(0, 256, storage.page_bytes, dtype=np.uint8)
                 storage.fill_page(page, written[block])
         tiers.unpin(layer, blocks)
-    assert tiers.num_loaded > 100 and tiers.num_spilled < tiers.num_loaded
+    assert tiers.tally.num_loaded > 100 and tiers.num_spilled < tiers.tally.num_loaded
     with pytest.raises(InputError, match="raise --kv-ram"):
         tiers.pin(3, np.arange(6))
 

@@ -1,0 +1,126 @@
+"""InfLLM with its blocks on a disk: the same logits, and only chosen blocks that are not in memory are read."""
+
+import numpy as np
+import pytest
+import torch
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+
+from qbench.cache_spec import CacheSpec
+from qbench.run_options import RunOptions
+from qbench.runtime import load_model
+from qbench.runtime.caches.block_tiers import BlockTiers
+from qbench.runtime.caches.chosen_places import ChosenPlaces, page_tokens
+from qbench.runtime.caches.kernel_storage import KernelStorage
+from qbench.runtime.tiers.spill_file import SpillFile
+from quant.errors import InputError
+from quant.kv.source import KVSource
+
+CONTEXT, LAYERS = 1024, 3
+POLICY = "infllm:budget=192,init=16,local=64,block=32,representatives=2"
+
+
+def load(kv: str = "kv-f16", **options):
+    config = small_config(num_hidden_layers=LAYERS, hidden_size=256, max_position_embeddings=CONTEXT)
+    source = KVSource(ArraySource(config, random_weights(config)), kv)
+    return load_model(source, RunOptions(compute="exact", policy=POLICY, **options))
+
+
+def in_tiers(model, num_tokens: int, policy: str = POLICY):
+    """A cache with the memory of so many tokens in all layers."""
+    bytes_per_token = model.new_cache(1, 16, spec=CacheSpec()).bytes_per_token
+    return model.new_cache(1, 800, spec=CacheSpec(policy=policy, kv_ram=round(num_tokens * bytes_per_token)))
+
+
+@torch.inference_mode()
+def logits(model, cache, tokens, num_steps: int = 40) -> torch.Tensor:
+    """Of a prompt in chunks, and of single tokens after it."""
+    first = tokens.shape[1] - num_steps
+    parts = [model(tokens[:, at : min(at + 256, first)], cache) for at in range(0, first, 256)]
+    for at in range(first, tokens.shape[1]):
+        parts.append(model(tokens[:, at : at + 1], cache))
+    return torch.cat(parts, 1)
+
+
+def some_tokens(count: int = 640) -> torch.Tensor:
+    return torch.randint(0, 64, (1, count), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(
+    "kv, attention, policy",
+    [
+        ("kv-f16", "kernel", POLICY),
+        ("kv-int8", "kernel", POLICY),
+        ("f32", "textbook", POLICY),
+        ("kv-f16", "kernel", f"{POLICY},smooth=0.5"),
+    ],
+)
+def test_logits_are_those_of_blocks_in_memory(kv, attention, policy):
+    model, tokens = load(kv, attention=attention), some_tokens()
+    expected = logits(model, model.new_cache(1, 800, spec=CacheSpec(policy=policy)), tokens)
+    cache = in_tiers(model, 340, policy)
+    assert cache.size_bytes < model.new_cache(1, 16, spec=CacheSpec()).bytes_per_token * 800 / 2
+    assert torch.equal(logits(model, cache, tokens), expected)
+    reads = cache.tier_reads
+    assert 0 < reads.hit_share < 1 and reads.bytes_read == reads.blocks_loaded * cache.memories[0].page_bytes
+    cache.truncate(0)
+    assert torch.equal(logits(model, cache, tokens), expected), "again in the same cache"
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_cache_that_goes_back_computes_the_same(marked):
+    model, tokens = load(), some_tokens()
+    caches = [model.new_cache(1, 800, spec=CacheSpec(policy=POLICY)), in_tiers(model, 340)]
+    with torch.inference_mode():
+        outs = []
+        for cache in caches:
+            model(tokens[:, :500], cache)
+            if marked:
+                cache.mark()
+            its = []
+            for back in (500, 500, 410):
+                its += [model(tokens[:, at : at + 1], cache) for at in range(cache.seq_len, cache.seq_len + 70)]
+                cache.truncate(back)
+            outs.append(torch.cat(its, 1))
+    assert torch.equal(*outs)
+
+
+def test_all_blocks_in_memory_read_nothing():
+    model, tokens = load(), some_tokens()
+    cache = in_tiers(model, 800)
+    logits(model, cache, tokens)
+    assert cache.tier_reads.blocks_loaded == 0 and cache.tier_reads.hit_share == 1
+
+
+def test_blocks_with_little_attention_make_room_first(tmp_path):
+    storage = KernelStorage(load("f32").config, None, 0, 4, 16)
+    tiers = BlockTiers(storage, 1, 8, SpillFile(tmp_path, storage.page_bytes, 1 << 20), ranks_uses=False)
+    places = ChosenPlaces(storage, 1, tiers)
+    places.reserve(0, 4 * 16)
+    places.release(0, 0, 4)
+    places.credit(0, np.array([0, 1, 2, 3]), np.array([5.0, 0.1, 3.0, 0.4]))
+    places.advance(np.array([64]))
+    places.credit(0, np.array([1]), np.array([0.25]))
+    # A step later the attention of the first step counts a tenth: 0.5, 0.26, 0.3 and 0.04.
+    places.hold(0, 4, 5)
+    assert np.flatnonzero(tiers.table[0, :4] < 0).tolist() == [3]
+    places.hold(0, 5, 6)
+    assert np.flatnonzero(tiers.table[0, :4] < 0).tolist() == [1, 3]
+
+
+def test_limits_name_the_smallest_that_suffice():
+    model = load()
+    with pytest.raises(InputError, match="give --kv-ram at least") as error:
+        in_tiers(model, 100)
+    least = int(str(error.value).partition("take ")[2].partition(";")[0])
+    model.new_cache(1, 800, spec=CacheSpec(policy=POLICY, kv_ram=least))
+    with pytest.raises(InputError, match="give --kv-ram at least"):
+        model.new_cache(1, 800, spec=CacheSpec(policy=POLICY, kv_ram=least - 1))
+    with pytest.raises(InputError, match="bytes of disk"):
+        model.new_cache(1, 800, spec=CacheSpec(policy=POLICY, kv_ram=least, kv_disk=1 << 16))
+
+
+def test_other_policies_are_refused():
+    with pytest.raises(InputError, match="--kv-ram goes with"):
+        CacheSpec(policy="quest:budget=512", kv_ram=1 << 20)
+    assert page_tokens(CacheSpec(policy=POLICY).make_policy()) == 16

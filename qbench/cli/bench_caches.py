@@ -13,6 +13,9 @@ from qbench.speed.speed_case import SpeedCase
 from quant.present import present
 
 
+DISK_HEADS = ("read a step", "hit share")
+
+
 def print_caches(
     model: str,
     cases: Sequence[SpeedCase],
@@ -38,7 +41,7 @@ def print_caches(
 
 def caches_table(rows: Sequence[tuple[str, str, Metrics]]) -> list[str]:
     """A line per cache, depth, batch and number of threads: milliseconds of a step of all sequences, and so on."""
-    heads = ("cache", "policy", "held", "batch", "threads", "ms a step", "prompt ms", "cache takes")
+    heads = ("cache", "policy", "held", "batch", "threads", "ms a step", "prompt ms", "cache takes", *DISK_HEADS)
     cells = [
         (
             layout,
@@ -47,10 +50,18 @@ def caches_table(rows: Sequence[tuple[str, str, Metrics]]) -> list[str]:
             _number(row.figure("tpot_ms")),
             _number(row.figure("ttft_ms")),
             readable_bytes(present(row.figure("kv_bytes_held"))),
+            *disk_cells(row),
         )
         for layout, policy, row in rows
     ]
+    if all(row.figure("kv_bytes_read") is None for _, _, row in rows):
+        heads, cells = heads[: -len(DISK_HEADS)], [line[: -len(DISK_HEADS)] for line in cells]
     return aligned(heads, cells)
+
+
+def disk_cells(row: Metrics) -> tuple[str, str]:
+    size, hits = row.figure("kv_bytes_read"), row.figure("kv_hit_share")
+    return ("n/a", "n/a") if size is None or hits is None else (readable_bytes(round(size)), f"{hits:.3f}")
 
 
 def _number(value: float | None) -> str:

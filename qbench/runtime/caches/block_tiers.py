@@ -127,7 +127,7 @@ class BlockTiers:
             self._wait(self._num_jobs)  # pages are written to next
 
     def _plan(self, away: np.ndarray, kept: np.ndarray) -> "Moves":
-        """Give pages to the blocks `away`, but none of the blocks `kept`."""
+        """Give pages to the blocks `away`; the blocks `kept` keep theirs."""
         pages, spilled, spilled_pages = self._make_room(len(away), kept)
         self._page[away], self._owner[pages] = pages, away
         stored = self._on_disk[away]

@@ -58,7 +58,7 @@ class Places(ABC, Generic[Memory]):
         return self.page_size * self.block_table.shape[1]
 
     def hold(self, layer: int, first: int, last: int) -> None:
-        """Pages `first` to `last` - 1 of each sequence stay in memory, where they may change."""
+        """Pages `first` to `last` - 1 of each sequence stay in memory and may change there."""
 
     def release(self, layer: int, first: int, last: int) -> None:
         """Pages `first` to `last` - 1 of each sequence do not change any more, and may leave the memory."""

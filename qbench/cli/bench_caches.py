@@ -12,7 +12,6 @@ from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 from quant.present import present
 
-
 DISK_HEADS = ("read a step", "hit share")
 
 

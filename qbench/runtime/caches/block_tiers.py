@@ -158,8 +158,11 @@ class BlockTiers:
 
     def _victims(self, kept: np.ndarray) -> np.ndarray:
         """Blocks in memory that may make room"""
+        self._pins[kept] += 1
         owners = self._owner[self._owner >= 0]
-        return owners[(self._pins[owners] == 0) & ~np.isin(owners, kept)]
+        victims = owners[self._pins[owners] == 0]
+        self._pins[kept] -= 1
+        return victims
 
     def _num_free(self, kept: np.ndarray) -> int:
         return int((self._owner < 0).sum()) + len(self._victims(kept))
@@ -185,11 +188,11 @@ class BlockTiers:
 
     def _runs(self, slots: np.ndarray, pages: np.ndarray) -> list[tuple[int, np.ndarray]]:
         """First slot and pages of each run of neighbours, no longer than the file's buffer"""
-        if not len(slots):
-            return []
-        order = slots.argsort()
-        slots, pages = slots[order], pages[order].astype(np.int32)
-        within = np.arange(len(slots))
-        start = np.maximum.accumulate(np.where(np.diff(slots, prepend=slots[0] - 2) != 1, within, 0))
-        firsts = np.flatnonzero((within - start) % self.spill.run_slots == 0)
-        return [(int(slots[first]), part) for first, part in zip(firsts, np.split(pages, firsts[1:]), strict=True)]
+        runs: list[tuple[int, list[int]]] = []
+        for slot, page in sorted(zip(slots.tolist(), pages.tolist(), strict=True)):
+            first, its = runs[-1] if runs else (-1, [])
+            if slot == first + len(its) and its and len(its) < self.spill.run_slots:
+                its.append(page)
+            else:
+                runs.append((slot, [page]))
+        return [(first, np.array(its, dtype=np.int32)) for first, its in runs]

@@ -94,7 +94,8 @@ class DistantCache(UnrotatedCache, RetrievalCache):
         """Pages of a sequence that hold distant blocks [n]"""
         size, policy = self.places.page_size, self.policy
         pages = policy.block // size
-        return (policy.init // size + blocks[:, None] * pages + np.arange(pages)).ravel()
+        firsts = blocks * pages + policy.init // size
+        return firsts if pages == 1 else np.add.outer(firsts, np.arange(pages)).ravel()
 
     def _credit(self, layer: int, pages: np.ndarray, mass: Tensor) -> None:
         """Note the attention that distant pages received; mass [G, S] of the tokens that were read."""

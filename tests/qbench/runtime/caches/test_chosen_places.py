@@ -34,7 +34,7 @@ def in_tiers(model, num_tokens: int, policy: str = POLICY):
 
 @torch.inference_mode()
 def logits(model, cache, tokens, num_steps: int = 40) -> torch.Tensor:
-    """Of a prompt in chunks, and of single tokens after it."""
+    """Return the logits of a prompt in chunks, and of single tokens after it."""
     first = tokens.shape[1] - num_steps
     parts = [model(tokens[:, at : min(at + 256, first)], cache) for at in range(0, first, 256)]
     for at in range(first, tokens.shape[1]):

@@ -218,7 +218,7 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
                                         std::to_string(layers[i]->row_size()) + ", expected one");
         Layer layer = layers[i]->layer(stores[i], count, num_sequences);
         const nb::handle choice = all_choices[i];
-        // Of a sequence that chooses, only the pages before and after its blocks have to be there yet.
+        // If a sequence chooses, only the pages before and after its blocks have to be there yet.
         const auto [seen, first] = choice.is_none() ? std::pair{window, sinks}
                                                     : seen_of(choice, all_ends.required(i), layer.store->page_size());
         layer.sequences = attention::sequences_of(stores[i], all_tables.required(i), all_ends.required(i), batch,

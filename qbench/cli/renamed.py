@@ -12,16 +12,20 @@ OPTIONS = {
     "recommend": {"--caches": "--kv"},
     "report": {"--caches": "--cache-table"},
     "mla": {"--plan": "--mode"},
-    "plan": {"--prefill": "--prefill-chunk"},
     "sweep": {"--plan": "--dry-run", "--again": "--launches 2"},
     "quantize": {"--plan": "--dry-run", "--length": "--seq-len"},
 }
+
+PAGED = ("plan", "engine", "serve")  # whose prompts come in parts, but a prefill pattern looks at whole prompts
+PATTERNED = "generate, eval and bench"
 
 
 def new_option(error: click.NoSuchOption) -> str | None:
     """The line for an option of an earlier version; None for another unknown option."""
     command = error.ctx.info_name if error.ctx else ""
     new = {**OPTIONS[""], **OPTIONS.get(command or "", {})}.get(error.option_name)
+    if new is None and error.option_name == "--prefill" and command in PAGED:
+        return f"{command} reads every prompt densely; --prefill PATTERN is an option of {PATTERNED}"
     return new and f"{error.option_name} is called {new} now"
 
 

@@ -124,7 +124,7 @@ def test_a_cache_without_a_mark_goes_back_to_the_same_keys(impl: str) -> None:
     attended(far, config, tensors, (150, 60))
     far.truncate(60)
     attended(near, config, [x[:, :, :60] for x in tensors], (60,))
-    held = [cache.memories[0].read(cache._pages(0, 0, 48)) for cache in (far, near)]
+    held = [cache.memories[0].read(cache._pages(0, 0, 0, 48)) for cache in (far, near)]
     for side in (0, 1):  # turned back and forth, each entry by a sum of two products
         assert_close(held[0][side], held[1][side], atol=4 * 4 * 2.0**-23 * 4)
     assert far.indices[0][0].num_blocks == 0

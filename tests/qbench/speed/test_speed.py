@@ -15,7 +15,7 @@ VOCAB = 11
 
 
 class RecordingCache:
-    seq_len, size_bytes, peak_bytes, tokens_read = 0, 48, None, None
+    seq_len, size_bytes, peak_bytes, tokens_read, tier_reads = 0, 48, None, None, None
 
     def mark(self) -> None:
         """Evicts nothing"""

@@ -28,6 +28,8 @@ AXIS_KEYS = {
     "compute": "Precision of matmuls: `fast`, `exact` or `float32`. Default: `fast`.",
     "isa": "Instruction sets, for example `avx2`. Default: the best of the machine.",
     "device": "`cpu` or `cuda`. Default: `cpu`.",
+    "memory": "Memory limits of the process, for example `2GiB`, `40%` of the bytes of the weights, or `none`. "
+    "Default: `none`.",
     "threads": "Numbers of threads, or `all`. Default: every core that the process may use.",
     "batches": "Sequences at once. Default: 1.",
     "contexts": "Tokens in the cache before the timed phases. Default: `depth` of `bench`.",

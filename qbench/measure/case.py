@@ -72,6 +72,7 @@ class Case(JsonRow):
     kv_format      of the KV cache, the recipe's own included
     attention      the code that computes it; None: the best that the model can have
     prefill        blocks of the attention matrix that a prefill computes
+    memory         limit of the process, as a suite has it; None: no limit
     context        tokens that a sequence's cache holds at most
     kind, of       "again" and the key of the first row, for a speed that another process measures again
     launch         its number from 3 on
@@ -90,6 +91,7 @@ class Case(JsonRow):
         "attention",
         "prefill",
         "compute",
+        "memory",
         "tasks",
         "calibration",
         "kind",
@@ -111,6 +113,7 @@ class Case(JsonRow):
     attention: str | None = None
     prefill: str = DENSE
     compute: str = FAST
+    memory: str | None = None
     context: int | None = None
     batch: int = 1
     quality: QualityCase | None = None

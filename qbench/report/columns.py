@@ -216,6 +216,9 @@ COLUMNS = (
         "tokens_read", "tokens read", digits=0, **HIDDEN, meaning="Tokens that attention reads per KV head and step."
     ),
     _text("compute", "compute", **HIDDEN, meaning="Precision of the matmuls."),
+    _text("memory", "memory", **HIDDEN, meaning="Memory limit of the process, as the suite names it."),
+    Column("memory_limit_bytes", "limit MiB", digits=0, scale=2**-20, **HIDDEN, meaning="The same in bytes."),
+    Column("streamed_bytes", "read MB/step", digits=1, scale=1e-6, **HIDDEN, meaning="From the disk per decode step."),
     _text("isa", "ISA", **HIDDEN),
     _text("device", "device", **HIDDEN),
     Column("threads", "threads", digits=0, **HIDDEN),
@@ -304,6 +307,8 @@ def columns_of(table: Table, names: Sequence[str] | None = None) -> list[Column]
     for name in ("cache", "policy"):
         if len(set(table.columns[name])) > 1:
             usual |= {name, "kv_bytes_held"}
+    if len(set(table.columns["memory"])) > 1:
+        usual |= {"memory_limit_bytes", "streamed_bytes"}
     if len(set(table.columns["prefill"])) > 1:
         usual |= {"prefill", "prefill_blocks", "prefill_mass"}
     picked = pick_columns(columns, names) if names else [column for column in columns if column.key in usual]

@@ -86,6 +86,8 @@ COLUMNS: dict[str, Column] = {
     **_metrics(COUNT, "kv_bytes_held", "kv_peak_bytes"),
     **_metrics(NUMBER, "tokens_read"),
     "compute": Column("case.compute", TEXT, "coalesce({}, 'fast')"),
+    "memory": Column("case.memory", TEXT),
+    **{f"{name}_bytes": Column(f"metrics.offload.{name}_bytes", COUNT) for name in ("memory_limit", "streamed")},
     **_metrics(TEXT, "isa"),
     **_case(COUNT, "threads", "context", "batch"),
     "load_average": Column("metrics.load_average.before", "DOUBLE[]", "{}[1]"),

@@ -25,9 +25,14 @@ KIND = {"kind": Column("case.kind", TEXT)}  # of kernels and comparisons; a swee
 KIND_IS = b'"kind":'
 # Recipes that keep the weights as they are or only cast them: the row that others are read against.
 UNQUANTIZED = ("f32", "f16", "bf16")
-# A recipe may name the KV format, so rows of one group may differ in it, in the cache and in the policy.
+# A recipe may name the KV format, so rows of one group may differ in it, in the cache, and in a limit.
 OF_RECIPE = json.dumps(
-    dict.fromkeys(("recipe", "recipe_sha256", "kv_format", "cache", "policy", "prefill_chunk", "attention", "prefill"))
+    dict.fromkeys(
+        (
+            *("recipe", "recipe_sha256", "kv_format", "cache", "policy", "prefill_chunk", "attention", "prefill"),
+            "memory",
+        )
+    )
 )
 
 

@@ -24,6 +24,7 @@ from qbench.sweep.job import Job, MadeArtifact, MeasureJob, QuantizeJob, R, Refe
 from qbench.sweep.job_runner import WORKER, JobFailed, Worker
 from qbench.sweep.messages import JobRequest
 from qbench.sweep.suite.grid import chosen_kv_format
+from qbench.sweep.suite.memory_limit import limit_bytes
 from qbench.sweep.suite.suite_names import AUTO
 from quant.json_data import JsonRow
 from quant.present import present
@@ -124,6 +125,7 @@ class CaseRunner:
             compute=case.compute,
             device=case.device,
             threads=case.threads,
+            memory_bytes=None if case.memory is None else limit_bytes(case.memory, artifact),
         )
         return MeasureJob(
             artifact=str(artifact),

@@ -18,6 +18,7 @@ class Point:
     attention   the code that computes it; None: the best that the model can have
     prefill     blocks of the attention matrix that a prefill computes
     question    whether a policy sees a task's question before it compresses; None: prompts are not cut
+    memory      limit of the process: "2GiB", or "40%" of the weights' bytes; None: no limit
     context     tokens held before bench's phases
     """
 
@@ -33,6 +34,7 @@ class Point:
     compute: str
     isa: str
     device: str
+    memory: str | None
     threads: int
     batch: int
     context: int | None
@@ -77,13 +79,14 @@ AXES = (
     Axis("compute", "compute", str),
     Axis("isa", "isa", str),
     Axis("device", "device", str),
+    Axis("memory", "memory", str),
     Axis("threads", "threads", int, words=(ALL,)),
     Axis("batch", "batches", int),
     Axis("context", "contexts", int, least=0),
 )
 NAMES = tuple(axis.name for axis in AXES)
-# A token's logits are the same for every number of threads, batch and depth, so quality is measured at the first alone.
-OF_SPEED = ("threads", "batch", "context")
+# A token's logits are the same for every limit, number of threads, batch and depth: quality is measured at the first.
+OF_SPEED = ("memory", "threads", "batch", "context")
 
 
 def varying(points: Sequence[Point]) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """The cases of a suite: each point of its grid that is left, with its measurements.
 
-A point's speed is measured there. Quality is the same for any number of threads, batch and depth, so it is measured
-once per (model, recipe, KV format, cache, policy, attention, prefill pattern, compute, instruction set, device): in the
-case of its first point that is selected. One point per recipe therefore gives one row with both.
+A point's speed is measured there. Quality is the same for any memory limit, number of threads, batch and depth. It is
+measured in the case of the first point of (model, recipe, KV format, cache, policy, attention, prefill pattern,
+compute, instruction set, device) that is selected. One point per recipe therefore gives one row with both.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from qbench.sources.rand import PREFIX as RANDOM
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.suite.axes import NAMES, OF_SPEED, Point
 from qbench.sweep.suite.grid import grid
+from qbench.sweep.suite.memory_limit import NO_LIMIT
 from qbench.sweep.suite.rules import Rule
 from qbench.sweep.suite.suite import MEASURED, CalibrationSettings, EvalSettings, Suite
 from qbench.sweep.suite.suite_names import check_here, check_tasks, open_model
@@ -150,6 +151,7 @@ class _Describe:
             attention=point.attention,
             prefill=point.prefill,
             compute=point.compute,
+            memory=None if point.memory == NO_LIMIT else point.memory,
             context=speed.longest if speed else None,
             batch=point.batch,
             quality=self.quality(suite.eval) if suite.eval and "eval" in selected.sections else None,

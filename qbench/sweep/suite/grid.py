@@ -41,6 +41,7 @@ def defaults(suite: Suite) -> dict[str, tuple]:
         "compute": (FAST,),
         "isa": (os.environ.get("QBENCH_ISA") or "auto",),
         "device": (CPU,),
+        "memory": (None,),
         "threads": (ALL,),
         "batch": (suite.bench.batch if suite.bench else 1,),
         "context": (suite.bench.depth if suite.bench else None,),

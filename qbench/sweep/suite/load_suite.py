@@ -12,6 +12,7 @@ from qbench.compute import check_compute
 from qbench.devices import DEVICES
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.suite.axes import AXES
+from qbench.sweep.suite.memory_limit import check_limit
 from qbench.sweep.suite.renamed import check_caches, check_key, check_section
 from qbench.sweep.suite.rules import Rule
 from qbench.sweep.suite.suite import MEASURED, CalibrationSettings, EvalSettings, Suite
@@ -33,6 +34,7 @@ CHECKS = {
     "question": check_question,
     "compute": check_compute,
     "isa": lambda isa: check_known("isa", isa, (AUTO, *ISAS)),
+    "memory": check_limit,
     "device": lambda device: check_known("device", device, DEVICES),
 }
 

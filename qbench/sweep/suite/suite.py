@@ -66,6 +66,7 @@ class Suite:
     compute: tuple[str, ...] | None = None  # precision of the matmuls; None: fast
     isa: tuple[str, ...] | None = None  # None: as QBENCH_ISA says, else the best that this machine has
     device: tuple[str, ...] | None = None  # None: cpu
+    memory: tuple[str, ...] | None = None  # limits of the process, as in sweep.suite.memory_limit; None: no limit
     exclude: tuple[Rule, ...] = ()
     eval: EvalSettings | None = None
     tasks: TaskSettings | None = None
@@ -108,7 +109,12 @@ class Suite:
 
     def _check_of_speed(self) -> None:
         """Axes that change no token's logits need something that is timed."""
-        axes = {"threads": self.threads and self.threads[1:], "batches": self.batches, "contexts": self.contexts}
+        axes = {
+            "memory": self.memory,
+            "threads": self.threads and self.threads[1:],
+            "batches": self.batches,
+            "contexts": self.contexts,
+        }
         for key, values in axes.items():
             if values:
                 raise InputError(f"suite {self.name}: {key} changes speed alone, and there is no bench; leave it out")

@@ -233,3 +233,11 @@ def test_a_shuffle_is_the_same_for_the_same_seed_and_loses_nothing():
     first, again, other = (select(grid, Selection(shuffle=seed)) for seed in (1, 1, 2))
     assert first == again != other and first != selected
     assert sorted(one.point.recipe for one in first) == sorted(one.point.recipe for one in selected)
+
+
+def test_limits_are_cases_of_speed_alone():
+    limited = suite(models=("ref:llama",), recipes=("q8_0",), memory=("none", "2GiB", "40%"))
+    cases = made_cases(limited, select_points(limited))
+    assert [case.get("memory") for case in cases] == [None, "2GiB", "40%"]
+    assert ["eval" in case and case["eval"] is not None for case in cases] == [True, False, False]
+    assert "memory" not in cases[0]  # keys of rows without a limit stay as they are

@@ -14,6 +14,7 @@ class Offload(JsonRow):
     streamed_bytes  that each forward pass reads from the disk, without experts
     expert_bytes    of memory for routed experts; None: the model has no experts
     expert_hits     experts that a layer's call found in memory; expert_misses: those that it read
+    expert_bytes_per_step  that decode steps have read of experts, in the mean
     read_bytes      since the model was loaded
     """
 
@@ -24,4 +25,5 @@ class Offload(JsonRow):
     expert_bytes: int | None = None
     expert_hits: int | None = None
     expert_misses: int | None = None
+    expert_bytes_per_step: float | None = None
     read_bytes: int | None = None

@@ -38,12 +38,13 @@ class DiskProbe:
 def disk_work(work: Mapping[str, Mapping[str, float]], model: OffloadedModel) -> dict[str, dict[str, float]]:
     """`work` with the bytes that a step reads from the disk in place of those from memory, if it reads any.
 
-    Experts do not count: a step reads those that its tokens choose and that are not in memory, which nobody knows
-    before.
+    A step reads the experts that its tokens choose and that are not in memory, which nobody knows before: those that
+    the decode steps of the run have read count, in the mean.
     """
-    streamed = float(model.weights.shares.streamed_bytes)
+    streamed, routed = float(model.weights.shares.streamed_bytes), model.weights.expert_bytes_per_step
     least = {key: dict(of) for key, of in work.items()}
-    return least | ({"tg_bytes": {"linears": streamed, "norms_and_biases": 0.0}} if streamed else {})
+    read = {"linears": streamed, "norms_and_biases": 0.0} | ({"experts": routed} if routed else {})
+    return least | ({"tg_bytes": read} if streamed or routed else {})
 
 
 def offload_of(model: Any) -> Offload | None:
@@ -59,5 +60,6 @@ def offload_of(model: Any) -> Offload | None:
         expert_bytes=shares.expert_bytes if experts else None,
         expert_hits=experts.hits if experts else None,
         expert_misses=experts.misses if experts else None,
+        expert_bytes_per_step=model.weights.expert_bytes_per_step if experts else None,
         read_bytes=model.weights.streamer.read_bytes,
     )

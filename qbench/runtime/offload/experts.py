@@ -44,12 +44,14 @@ class ExpertStore:
     pinned        units that the rule keeps
     hits, misses  experts that a call found in memory, and those that it read
     num_chosen    experts of a token
+    decode_bytes, decode_passes   of experts that decode steps read, and their number
     """
 
     def __init__(self, streamer: Streamer, region: Region, units: Sequence[Unit], rule: str, config: MoeConfig) -> None:
         self._streamer, self._rule = streamer, rule
         self.num_chosen = config.num_experts_per_token
         self._names = {(unit.layer, unit.expert): unit.name for unit in units}
+        self._read_sizes = {unit.name: unit.size_bytes for unit in units}
         self._sizes = {unit.name: region.held_bytes(unit.name) for unit in units}
         self._capacity = 0
         self.pinned: frozenset[str] = frozenset()
@@ -57,6 +59,8 @@ class ExpertStore:
         self._passes = 0
         self.counts = np.zeros((1 + max(unit.layer or 0 for unit in units), config.num_experts), np.int64)
         self.hits = self.misses = 0
+        self._is_decode = False
+        self.decode_bytes = self.decode_passes = 0
 
     @property
     def total_bytes(self) -> int:
@@ -72,9 +76,11 @@ class ExpertStore:
         self._place()
         self._make_room(0, frozenset())
 
-    def begin(self) -> None:
-        """A forward pass begins."""
+    def begin(self, *, is_decode: bool) -> None:
+        """A forward pass begins. is_decode: of one token per sequence"""
         self._passes += 1
+        self._is_decode = is_decode
+        self.decode_passes += is_decode
         if self._rule == FREQUENCY and self._passes == COUNTED_PASSES:
             self._place()
 
@@ -103,6 +109,8 @@ class ExpertStore:
         names = [self._names[layer, expert] for expert in experts]
         missing = [name for name in names if name not in self._used]
         self.hits, self.misses = self.hits + len(names) - len(missing), self.misses + len(missing)
+        if self._is_decode:
+            self.decode_bytes += sum(self._read_sizes[name] for name in missing)
         for name in names:
             if name in self._used:
                 self._used.move_to_end(name)

@@ -63,7 +63,7 @@ class StreamedWeights:
         if self.placement is None or self.budget.must_place(self.placement_bytes, free):
             self._place(free)
         if self.experts is not None:
-            self.experts.begin()
+            self.experts.begin(is_decode=step.tokens.numel() == cache.batch)
 
     def _place(self, free: int) -> None:
         num_chosen = 1 if self.experts is None else self.experts.num_chosen
@@ -97,6 +97,12 @@ class StreamedWeights:
     def reads_experts(self) -> bool:
         """Whether some experts are not in memory."""
         return self.experts is not None and self.experts.total_bytes > self.shares.expert_bytes
+
+    @property
+    def expert_bytes_per_step(self) -> float:
+        """Mean bytes of experts that a decode step has read; 0 before the first."""
+        experts = self.experts
+        return experts.decode_bytes / experts.decode_passes if experts and experts.decode_passes else 0.0
 
     def enter(self, unit: str) -> None:
         self.leave()

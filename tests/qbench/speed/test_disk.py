@@ -40,6 +40,27 @@ def test_a_step_that_reads_is_bound_by_the_bytes_that_it_reads(monkeypatch):
     assert found is not None and (found.streamed_bytes, found.pinned_bytes, found.ring_bytes) == (read, 0, least)
 
 
+def test_experts_that_decode_steps_read_are_bytes_of_a_step():
+    """Two steps, each counted by the streamer; a prefill before them does not count."""
+    model: Any = offloaded_model(open_source("rand:tiny-moe"), 1 << 30)
+    whole = sum(unit.size_bytes for unit in model.weights.units)
+    model = offloaded_model(open_source("rand:tiny-moe"), whole // 2)
+    cache = model.new_cache(1, 8)
+    model(torch.tensor([[1, 2, 3]]), cache)
+    assert model.weights.expert_bytes_per_step == 0.0
+    experts, counted = model.weights.experts, []
+    for token in (4, 5):
+        misses = experts.misses
+        model(torch.tensor([[token]]), cache)
+        counted.append(experts.misses - misses)
+    size = next(unit.size_bytes for unit in model.weights.units if unit.expert is not None)
+    assert sum(counted) > 0
+    assert model.weights.expert_bytes_per_step == size * sum(counted) / 2
+    assert disk_work(WORK, model)["tg_bytes"]["experts"] == size * sum(counted) / 2
+    found = offload_of(model)
+    assert found is not None and found.expert_bytes_per_step == size * sum(counted) / 2
+
+
 def test_weights_that_all_stay_are_bound_by_memory(monkeypatch):
     model = one_step(1 << 30)
     monkeypatch.setattr("qbench.speed.disk.measure_bandwidth", lambda threads: 7.0 * threads)

@@ -54,12 +54,12 @@ def command(words, baseline, long, noise_floor, keep, as_json, tp, stages, cut, 
     options = RunOptions(compute=how["compute"] or FAST, threads=how["threads"], tp=tp, pp=stages, cut=cut, ep=ep)
     if options.layout.num_ranks > 1:
         given = ("reference", "protocols", "tasks", "limit")
-        if len(words) > 1 or baseline or long or noise_floor or keep or any(how[name] for name in given):
+        if len(words) > 1 or baseline or long or noise_floor or any(how[name] for name in given):
             raise click.UsageError(
-                "--tp, --pp and --ep take one model, --recipes, --text, --windows, --compute and --threads"
+                "--tp, --pp and --ep take one model, --recipes, --text, --windows, --compute, --threads and --keep"
             )
-        several = (None,) if recipes is None else names_in(recipes)
-        return compare_ranks(words[0], several, options, how["text"], how["windows"], as_json)
+        several, shown = (None,) if recipes is None else names_in(recipes), {"keep": keep, "as_json": as_json}
+        return compare_ranks(words[0], several, options, how["text"], how["windows"], **shown)
     if recipes or cut:
         raise click.UsageError("--recipes and --cut are for several ranks: give --tp, --pp or --ep")
     from qbench.compare.measured import Measuring

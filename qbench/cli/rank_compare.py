@@ -7,25 +7,41 @@ import click
 
 from qbench.cli.output import print_json
 from qbench.cli.progress import progress_bar
-from qbench.cli.rank_options import join
+from qbench.cli.rank_options import is_silent, join
 from qbench.markdown_grid import markdown_grid
+from qbench.measure.records.kept_row import keep_row
 from qbench.run_options import RunOptions
 
 if TYPE_CHECKING:
     from qbench.compare.several_ranks import RankDistance
 
+CASE_KEYS = ("model", "recipe", "tp", "pp", "cut", "ep", "compute", "threads", "text", "windows")
 HEADINGS = ("recipe", "verdict", "max logit delta", "mean KLD", "max KLD", "same top", "floor: mean KLD", "tokens")
 
 
 def compare_ranks(
-    model: str, recipes: Sequence[str | None], options: RunOptions, text: str | None, windows: int | None, as_json: bool
+    model: str,
+    recipes: Sequence[str | None],
+    options: RunOptions,
+    text: str | None,
+    windows: int | None,
+    *,
+    keep: str | None,
+    as_json: bool,
 ) -> int:
-    """Print one row per recipe. Returns the exit status: 1 if a row is red"""
+    """Print one row per recipe. Returns the exit status: 1 if a row is red
+
+    keep  file or folder that gets a record per row, from rank 0
+    """
     options = join(model, options)
     from qbench.compare.several_ranks import RED, measure_distances
 
     with progress_bar(f"compare {model}") as update:
         found = list(measure_distances(model, recipes, options, text=text, max_windows=windows, progress=update))
+    if keep is not None and not is_silent():
+        about = {"threads": options.threads, "text": text, "windows": windows}
+        for row in found:
+            keep_row(keep, row.to_json() | about, {"kind": "ranks"}, CASE_KEYS)
     if as_json:
         for row in found:
             print_json(row.to_json())

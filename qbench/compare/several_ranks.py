@@ -1,5 +1,6 @@
 """The equivalence gate: logits of a model on several ranks against those of the same model on one rank."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -17,6 +18,8 @@ from qbench.quality.evaluate import prepare, read_text
 from qbench.rank_layout import GATHER, RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
+from qbench.runtime.parallel import RankModel
+from qbench.speed.rank_bench import Exchange, exchange_of
 from quant.errors import InputError
 from quant.json_data import JsonData
 from quant.models import ModelConfig
@@ -39,6 +42,8 @@ class RankDistance(JsonData):
     delta   distance of the ranks' logits from those of one rank; None: the cut is refused
     floor   distance of one rank's logits from those of the same model in float32: of its arithmetic alone
     reason  of a refusal
+    link    between the ranks, one of qbench.rank_layout.LINKS
+    exchange  their traffic; logits of all tokens are wanted, as in decode
     """
 
     json_flat: ClassVar[tuple[str, ...]] = ("layout",)
@@ -51,6 +56,8 @@ class RankDistance(JsonData):
     delta: AttentionDelta | None = None
     floor: AttentionDelta | None = None
     reason: str | None = None
+    link: str | None = None
+    exchange: Exchange | None = None
 
 
 def measure_distances(
@@ -83,12 +90,17 @@ def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int
         return replace(about, reason=str(error))
     whole = load_model(subject.source, alone)
     oracle = load_model(subject.source, replace(alone, compute=FLOAT32))
-    delta, floor = DeltaSums(), DeltaSums()
+    assert isinstance(parts, RankModel)
+    delta, floor, seconds = DeltaSums(), DeltaSums(), 0.0
     for tokens in _windows(subject.source, text, max_windows):
         expected, targets = _logits(whole, tokens), torch.from_numpy(tokens[1:])
-        delta.add(_logits(parts, tokens), expected, targets)
+        start = time.perf_counter()
+        of_ranks = _logits(parts, tokens)
+        seconds += time.perf_counter() - start
+        delta.add(of_ranks, expected, targets)
         floor.add(expected, _logits(oracle, tokens), targets)
     found, noise = delta.statistics(), floor.statistics()
+    about = replace(about, link=parts.ranks.link.name, exchange=exchange_of(parts, seconds))
     return replace(about, delta=found, floor=noise, verdict=verdict(found, noise, options))
 
 

@@ -12,6 +12,7 @@ from qbench.report.breakeven import BREAKEVEN_NOTE, asked, breakeven_cells
 from qbench.report.latent import latent_cells
 from qbench.report.placed import PLACED_NOTE, placed_cells
 from qbench.report.planned import planned_cells
+from qbench.report.ranks import RANKS_NOTE, ranks_cells
 from qbench.report.serving import serving_cells
 from qbench.report.speeds import KERNEL_NOTE, VERSUS_NOTE, Cells, family, kernel_cells, versus_cells
 
@@ -45,6 +46,7 @@ KINDS = {
     "mla": Kind("Modes of latent attention, one layer", latent_cells, ("model", "kv_format", "threads", "clock")),
     "plan": Kind("Memory by part, as planned", planned_cells, ()),
     "placement": Kind("Models within a memory limit, as planned and measured", placed_cells, ("threads",), PLACED_NOTE),
+    "ranks": Kind("Several ranks against one", ranks_cells, ("threads",), RANKS_NOTE),
     "breakeven": Kind("When it pays", breakeven_cells, ("threads", "clock"), BREAKEVEN_NOTE, asked),
 }
 

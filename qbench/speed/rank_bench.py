@@ -100,14 +100,21 @@ def rank_bench(
 
 
 def measure_exchange(model: RankModel, case: SpeedCase, phase: str) -> Exchange:
-    """The traffic of the phase once more, after its depth is held."""
+    """The traffic of the phase, measured again after its depth is held."""
     timed, ranks = TimedModel(model), model.ranks
     tokens = torch.from_numpy(random_tokens(timed.vocab_size, case))
     timed.hold(tokens[:, : case.depth].tolist(), case.longest)
     count = case.pp if phase == "pp" else case.tg
     ranks.traffic.restart()
-    seconds = timed.seconds(tokens[:, case.depth :][:, :count].tolist(), count if phase == "pp" else 1)
-    of_ranks = [Traffic.from_json(json.loads(text)) for text in ranks.tell(phase, json.dumps(ranks.traffic.to_json()))]
+    return exchange_of(model, timed.seconds(tokens[:, case.depth :][:, :count].tolist(), count if phase == "pp" else 1))
+
+
+def exchange_of(model: RankModel, seconds: float) -> Exchange:
+    """The traffic of all ranks since their counts restarted, `seconds` ago; every rank calls it."""
+    ranks = model.ranks
+    of_ranks = [
+        Traffic.from_json(json.loads(text)) for text in ranks.tell("traffic", json.dumps(ranks.traffic.to_json()))
+    ]
     exchanges = [
         Exchanges.from_json(json.loads(text)) for text in ranks.tell("exchanges", json.dumps(model.exchanges.to_json()))
     ]

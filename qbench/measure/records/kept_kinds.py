@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qbench.measure.metrics import Facts
+from qbench.measure.quality_figures import AttentionDelta
 from qbench.measure.speed_figures import SpeedFigures, Spread
 from quant.json_data import JsonRow
 
@@ -342,6 +343,43 @@ class PlacementMetrics(JsonRow):
     measured_tok_s: float | None = None
     ratio: float | None = None
     busy_before: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RanksCase(ModelRow):
+    """A model on several ranks, as `RankLayout` divides it, and the text that it was compared on with one rank."""
+
+    tp: int = 1
+    pp: int = 1
+    cut: str = ""
+    ep: int = 1
+    compute: str | None = None
+    threads: int | None = None
+    text: str | None = None
+    windows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RanksTraffic(JsonRow):
+    """Bytes and messages of all ranks together, as counted and by the formula, as `qbench bench` has them."""
+
+    bytes_per_token: float | None = None
+    messages_per_pass: float | None = None
+    expected_bytes_per_token: float | None = None
+    expected_messages_per_pass: float | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RanksMetrics(JsonRow):
+    """Distance of the logits from those of one rank, and the floor that decides; a refused cut has a reason alone."""
+
+    verdict: str = ""
+    delta: AttentionDelta | None = None
+    floor: AttentionDelta | None = None
+    reason: str | None = None
+    link: str | None = None
+    exchange: RanksTraffic | None = None
 
 
 @dataclass(frozen=True, slots=True)

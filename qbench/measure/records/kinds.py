@@ -19,6 +19,8 @@ from qbench.measure.records.kept_kinds import (
     PlacementMetrics,
     PlanCase,
     PlanMetrics,
+    RanksCase,
+    RanksMetrics,
     ThroughputCase,
     ThroughputMetrics,
     VersusCase,
@@ -161,7 +163,7 @@ class OtherMetrics(JsonRow):
     """Metrics of a kind without a class of its own: everything is in `rest`."""
 
 
-KeptCase = KernelCase | VersusCase | ThroughputCase | LatentCase | PlanCase | PlacementCase | BreakevenCase
+KeptCase = KernelCase | VersusCase | ThroughputCase | LatentCase | PlanCase | PlacementCase | BreakevenCase | RanksCase
 KeptMetrics = (
     KernelMetrics
     | VersusMetrics
@@ -170,6 +172,7 @@ KeptMetrics = (
     | PlanMetrics
     | PlacementMetrics
     | BreakevenMetrics
+    | RanksMetrics
 )
 AnyCase = Case | FloorCase | GateTestCase | GateCase | KeptCase | OtherCase
 AnyMetrics = Metrics | FloorMetrics | GateMetrics | KeptMetrics | OtherMetrics
@@ -186,6 +189,7 @@ OF_KIND: dict[str | None, tuple[type[AnyCase], type[AnyMetrics]]] = {
     "plan": (PlanCase, PlanMetrics),
     "placement": (PlacementCase, PlacementMetrics),
     "breakeven": (BreakevenCase, BreakevenMetrics),
+    "ranks": (RanksCase, RanksMetrics),
 }
 
 

@@ -3,7 +3,12 @@
 import pytest
 from support.sample_records import failed_record, make_record, write_records
 
+from qbench.cli.rank_compare import CASE_KEYS as RANKS_KEYS
+from qbench.compare.several_ranks import REFUSED, WITHIN, RankDistance
+from qbench.measure.quality_figures import AttentionDelta
+from qbench.rank_layout import RankLayout
 from qbench.report import render_report
+from qbench.speed.rank_bench import Exchange
 
 SPREAD = {"median": 2.0, "min": 1.5, "max": 2.5, "mad": 0.1}
 
@@ -85,6 +90,29 @@ def test_rows_that_share_no_settings_share_no_table(markdown):
     text = markdown([serving(threads=1), serving(threads=2), latent("absorbed"), latent("absorbed", model="other")])
     assert text.count("**Many requests at once on") == 2 and text.count("**Modes of latent attention") == 2
     assert text.index("Many requests") < text.index("Modes of latent attention")
+
+
+def divided(layout: RankLayout, **more) -> dict:
+    row = RankDistance("ref:llama", "q8_0", layout, "fast", **more).to_json()
+    case = {key: (row | {"threads": 1, "text": None, "windows": 1})[key] for key in RANKS_KEYS}
+    return of_kind({"kind": "ranks"} | case, {key: value for key, value in row.items() if key not in case})
+
+
+def test_divisions_have_distances_bytes_and_a_mark_if_the_formula_differs(markdown):
+    near = AttentionDelta(max_logit=0.01, mean_kld=1e-9, same_top=0.999, num_tokens=64)
+    found = {"verdict": WITHIN, "delta": near, "floor": AttentionDelta(mean_kld=2e-6), "link": "shm"}
+    as_formula, other = Exchange(4096, 6, 4096, 6, 0.1), Exchange(4096, 6, 4000, 6, 0.1)
+    rows = [
+        divided(RankLayout(tp=2), **found, exchange=as_formula),
+        divided(RankLayout(ep=2), **found, exchange=other),
+        divided(RankLayout(tp=4), verdict=REFUSED, reason="a group"),
+    ]
+    figures = [WITHIN, "1.00e-02", "1.00e-09", "0.9990", "2.00e-06", "64"]
+    assert sorted(row[3:] for row in rows_of(markdown(rows))) == [
+        ["ep 2, pp 1", *figures, "4096 !", "shm"],
+        ["tp 2, pp 1, cut sum", *figures, "4096", "shm"],
+        ["tp 4, pp 1, cut sum", REFUSED, *["n/a"] * 7],
+    ]
 
 
 def test_what_failed_has_no_row(markdown):

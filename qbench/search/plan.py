@@ -11,14 +11,22 @@ from qbench.search.document import is_searched
 from qbench.search.overlap import check_overlap
 from qbench.search.sites import Site, fixed_bytes, sites_of
 from qbench.search.target import WINDOWS, Target
-from quant.artifacts.gguf_header import is_gguf
+from quant.artifacts.f32_vectors import F32Vectors
+from quant.artifacts.gguf_general import general_metadata
+from quant.artifacts.gguf_header import DEFAULT_ALIGNMENT, is_gguf
+from quant.artifacts.gguf_writer import head_bytes
 from quant.artifacts.output import own_files
 from quant.atomic import check_target
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
+from quant.job import make_job
 from quant.models import ModelConfig
+from quant.recipes import RECIPES
 from quant.sizes import num_weights
-from quant.source import Source
+from quant.source import Source, SourceView
+
+ANY_RECIPE = "q8_0"  # every GGUF recipe gives a file of the same tensors
+KEYS_OF_A_RECIPE = 4096  # bytes; names of a recipe and of its calibration text
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +78,9 @@ def plan_search(source: Source, options: SearchOptions) -> SearchPlan:
     if ModelConfig.of(source).architecture.gguf_arch is None:
         raise InputError(f"{source.spec}: GGUF has no architecture for this model, so no mix of its formats exists")
     sites = sites_of(source)
-    fixed, budget = fixed_bytes(source, sites), options.target.budget_bytes(num_weights(source.tensors))
-    _check_reach(source, sites, fixed, options.target)
+    fixed, head = fixed_bytes(source, sites), file_head_bytes(source)
+    budget = options.target.budget_bytes(num_weights(source.tensors), head)
+    _check_reach(source, sites, fixed, head, options.target)
     tokens = calibration_tokens(source, options.calibration)
     scorings = prepare(source, read_text(options.text, source.spec), options.windows)
     check_overlap(tokens.tokens, [window.tokens for scoring in scorings for window in scoring.windows])
@@ -87,13 +96,22 @@ def _check_options(options: SearchOptions) -> None:
             raise InputError(f"--target and {name}: the search collects its own statistics; drop {name}")
 
 
-def _check_reach(source: Source, sites: list[Site], fixed: int, target: Target) -> None:
+def file_head_bytes(source: Source) -> int:
+    """The most that the GGUF file of a mix takes beyond its tensors: keys, table and padding."""
+    view = SourceView(source)
+    view.tensors = make_job(source, RECIPES[ANY_RECIPE]).foreseen_tensors()
+    head = head_bytes(F32Vectors(view), name=source.spec, metadata=general_metadata(source, None))
+    return head + DEFAULT_ALIGNMENT * len(source.tensors) + KEYS_OF_A_RECIPE
+
+
+def _check_reach(source: Source, sites: list[Site], fixed: int, head: int, target: Target) -> None:
     smallest = fixed + sum(min(site.formats.values()) for site in sites)
     largest = fixed + sum(max(site.formats.values()) for site in sites)
-    if not smallest <= target.budget_bytes(num_weights(source.tensors)) <= largest:
-        ends = " and ".join(_described(size, source) for size in (smallest, largest))
+    if not smallest <= target.budget_bytes(num_weights(source.tensors), head) <= largest:
+        ends = " and ".join(_described(size, head, source) for size in (smallest, largest))
         raise InputError(f"target {target.text}: mixes of {source.spec} take between {ends}")
 
 
-def _described(size_bytes: int, source: Source) -> str:
-    return f"{size_bytes} bytes ({8 * size_bytes / num_weights(source.tensors):.3f}bpw)"
+def _described(size_bytes: int, head: int, source: Source) -> str:
+    bits = 8 * size_bytes / num_weights(source.tensors)
+    return f"{bits:.3f}bpw (a file of {size_bytes + head} bytes)"

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from quant.errors import InputError
+from quant.present import present
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 WINDOWS = 24  # of held-out text that a mix is checked on
@@ -12,21 +13,21 @@ FORM = re.compile(r"(\d+(?:\.\d+)?)\s*(bpw|[kmg]?i?b)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A limit on the bytes of all tensors, scales included.
+    """A limit on the bytes of all tensors, scales included, or on those of the file.
 
     text              as the user wrote it
-    bits_per_weight   over all weights; None if `size_bytes` is the limit
+    bits_per_weight   of the tensors, over all weights; None if `file_bytes` is the limit
     """
 
     text: str
     bits_per_weight: float | None
-    size_bytes: float | None
+    file_bytes: float | None
 
-    def budget_bytes(self, num_weights: int) -> int:
-        """The largest size that keeps the target."""
-        if self.bits_per_weight is None:
-            return int(self.size_bytes or 0)
-        return int(self.bits_per_weight * num_weights / 8)
+    def budget_bytes(self, num_weights: int, head_bytes: int) -> int:
+        """The largest size of all tensors that keeps the target. head_bytes: of the file, apart from its tensors"""
+        if self.bits_per_weight is not None:
+            return int(self.bits_per_weight * num_weights / 8)
+        return int(present(self.file_bytes)) - head_bytes
 
 
 def parse_target(text: str) -> Target:

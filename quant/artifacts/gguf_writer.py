@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 import gguf
@@ -97,6 +98,21 @@ def check_gguf(source: Source, max_shard_bytes: int | None = None) -> None:
         shard_sizes([entry.padded_bytes for entry in entries], max_shard_bytes)
 
 
+def head_bytes(source: Source, *, name: str, metadata: Mapping[str, Written] | None = None) -> int:
+    """Bytes of a file of these tensors before their data: keys and table. Formats do not change it.
+
+    name, metadata   as of `write_gguf`
+    """
+    config = ModelConfig.of(source)
+    keys = _metadata(source, config, name) | dict(metadata or {})
+    with TemporaryDirectory(prefix="qbench-") as folder:
+        path = Path(folder) / "head.gguf"
+        writer = _new_writer(path, config, keys, {})
+        write_head(writer, layout(source, config))
+        writer.close()
+        return path.stat().st_size
+
+
 def _write_file(
     path: Path,
     config: ModelConfig,
@@ -106,12 +122,8 @@ def _write_file(
     arrays: Iterator[np.ndarray],
 ) -> None:
     """One file: its keys, its table, and as many arrays as its entries have."""
-    writer = gguf.GGUFWriter(path, present(config.architecture.gguf_arch))
+    writer = _new_writer(path, config, metadata, split)
     try:
-        for key, value in metadata.items():
-            _ADD[type(value)](writer, key, value)
-        for key, value in split.items():  # of the types that gguf-split gives them
-            (writer.add_int32 if key == "split.tensors.count" else writer.add_uint16)(key, value)
         file = write_head(writer, entries)
         for entry in entries:  # not by write_tensor_data, which wants a stack of experts in one piece
             for array in islice(arrays, max(1, len(entry.names))):
@@ -119,6 +131,18 @@ def _write_file(
             writer.write_padding(file, entry.size_bytes)
     finally:
         writer.close()
+
+
+def _new_writer(
+    path: Path, config: ModelConfig, metadata: Mapping[str, Written], split: Mapping[str, int]
+) -> gguf.GGUFWriter:
+    """A writer that has the keys of one file."""
+    writer = gguf.GGUFWriter(path, present(config.architecture.gguf_arch))
+    for key, value in metadata.items():
+        _ADD[type(value)](writer, key, value)
+    for key, value in split.items():  # of the types that gguf-split gives them
+        (writer.add_int32 if key == "split.tensors.count" else writer.add_uint16)(key, value)
+    return writer
 
 
 def write_head(writer: gguf.GGUFWriter, entries: Sequence[Entry]) -> BinaryIO:

@@ -11,7 +11,12 @@ from quant.errors import InputError
     [("4.5bpw", 4500), ("3.2GiB", int(3.2 * 2**30)), ("700MiB", 700 * 2**20), ("2 kB", 2000), ("16b", 16)],
 )
 def test_budget(text, num_bytes):
-    assert parse_target(text).budget_bytes(8000) == num_bytes
+    assert parse_target(text).budget_bytes(8000, 0) == num_bytes
+
+
+def test_a_size_in_bytes_counts_the_head_of_the_file():
+    assert parse_target("5000B").budget_bytes(8000, 700) == 4300
+    assert parse_target("4.5bpw").budget_bytes(8000, 700) == 4500
 
 
 @pytest.mark.parametrize("text", ["", "4.5", "bpw", "-4bpw", "0bpw", "4 bits", "4.5bpw and more", "3.2TiBs", "nanbpw"])

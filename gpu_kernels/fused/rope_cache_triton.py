@@ -14,7 +14,7 @@ from gpu_kernels.fp8_triton import e4m3_codes, has_conversion
 from gpu_kernels.fused.rope_cache import Operands
 from gpu_kernels.launch import Launch, architecture, run_all
 
-# 128 features each: 2048 per program of 4 warps, so 16 a thread, 32 bytes of bfloat16 in flight.
+# Heads of 128 features: 2048 per program of 4 warps, 16 per thread, 32 bytes of bfloat16 in flight.
 HEADS = 16
 NUM_WARPS = 4
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from qbench.runtime.offload.region import HUGE_PAGE, reserve
 from qbench.runtime.offload.units import round_up
+from qbench.runtime.tiers.aligned import DIRECT, is_direct, open_for_reading, read_at
 from quant.errors import InputError
 
 
@@ -20,24 +21,18 @@ class DirectFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self._fd, self.is_direct = os.open(path, os.O_RDONLY | os.O_DIRECT), True
-        except OSError:
-            self._fd, self.is_direct = os.open(path, os.O_RDONLY), False
+        self.path, self._fd = path, open_for_reading(path, DIRECT)
+        self.is_direct = is_direct(self._fd)
         weakref.finalize(self, os.close, self._fd)
 
     def read_into(self, memory: memoryview, start: int) -> None:
         """raises InputError if the file is shorter, or cannot be read"""
-        done = 0
-        while done < len(memory):
-            try:
-                count = os.preadv(self._fd, [memory[done:]], start + done)
-            except OSError as error:
-                raise InputError(f"{self.path}: cannot read: {error.strerror}") from error
-            if count <= 0:
-                raise InputError(f"{self.path}: it ends at byte {start + done}; remove it, and it is written again")
-            done += count
+        try:
+            count = read_at(self._fd, memory, start)
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot read: {error.strerror}") from error
+        if count < len(memory):
+            raise InputError(f"{self.path}: it ends at byte {start + count}; remove it, and it is written again")
         if not self.is_direct:
             os.posix_fadvise(self._fd, start, len(memory), os.POSIX_FADV_DONTNEED)
 

@@ -1,6 +1,7 @@
 """Buffers and reads that the kernel's direct I/O takes: addresses, offsets and sizes are multiples of ALIGNMENT."""
 
 import errno
+import fcntl
 import mmap
 import os
 from pathlib import Path
@@ -40,7 +41,7 @@ def read_whole(path: Path, out: np.ndarray, mode: str) -> np.ndarray:
         size = os.fstat(descriptor).st_size
         if size > len(out):
             return out[:0]
-        return out[: read_at(descriptor, out[: padded(size)], 0)]
+        return out[: read_at(descriptor, out[: padded(size)].data, 0)]
     finally:
         os.close(descriptor)
 
@@ -55,11 +56,16 @@ def open_for_reading(path: Path, mode: str) -> int:
     return os.open(path, os.O_RDONLY)
 
 
-def read_at(descriptor: int, out: np.ndarray, offset: int) -> int:
+def is_direct(descriptor: int) -> bool:
+    """Whether reads of an open file go past the page cache."""
+    return bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT)
+
+
+def read_at(descriptor: int, out: memoryview, offset: int) -> int:
     """Fill `out`, or as much of it as the file has; returns the number of bytes."""
     done = 0
     while done < len(out):
-        count = os.preadv(descriptor, [out[done:].data], offset + done)
+        count = os.preadv(descriptor, [out[done:]], offset + done)
         done += count
         if not count or done % ALIGNMENT:  # the end of the file
             break

@@ -71,7 +71,7 @@ class SpillFile:
     def read_run(self, first: int, count: int) -> np.ndarray:
         """`buffer` with the bytes of this slot and those after it, which the next call overwrites"""
         size = count * self._stride
-        done = read_at(self._descriptor, self._buffer[:size], first * self._stride)
+        done = read_at(self._descriptor, self._buffer[:size].data, first * self._stride)
         if done != size:
             raise OSError(f"read {done} bytes of slots {first} to {first + count - 1}, expected {size}")
         return self.buffer(count)

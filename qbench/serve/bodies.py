@@ -4,15 +4,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from qbench.runtime.text.nudges import MOST_BIAS, MOST_PENALTY, Nudges
+
 MAX_CHOICES = 128  # of one request: OpenAI's limit
 # Fields that are accepted with the value that changes nothing, because clients send it, and refused with another one.
-NEUTRAL = ("presence_penalty", "frequency_penalty", "echo", "suffix")
+NEUTRAL = ("echo", "suffix")
+MOST_BIASES = 1024
 MOST_STOP_CHARS = 1024
 TOP_LOGPROBS = 20  # the most that the chat API grants
 
 Stop = str | Annotated[list[str], Field(max_length=16, fail_fast=True)] | None
 # A list of a million wrong entries would otherwise become a million errors.
 Ids = Annotated[list[int], Field(fail_fast=True)]
+
+
+TokenId = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]  # a key of JSON is text
+Bias = Annotated[float, Field(ge=-MOST_BIAS, le=MOST_BIAS)]
 
 
 class StreamOptions(BaseModel):
@@ -34,8 +41,9 @@ class SamplingFields(BaseModel):
     top_k: int = Field(0, ge=0, le=1 << 31)
     min_p: float = Field(0.0, ge=0, le=1, allow_inf_nan=False)
     repetition_penalty: float = Field(1.0, gt=0, le=100, allow_inf_nan=False)
-    presence_penalty: float = Field(0.0, ge=0, le=0)
-    frequency_penalty: float = Field(0.0, ge=0, le=0)
+    presence_penalty: float = Field(0.0, ge=-MOST_PENALTY, le=MOST_PENALTY)
+    frequency_penalty: float = Field(0.0, ge=-MOST_PENALTY, le=MOST_PENALTY)
+    logit_bias: dict[TokenId, Bias] = Field(default_factory=dict, max_length=MOST_BIASES)
     seed: int | None = Field(None, ge=0, lt=1 << 62)
     n: int = Field(1, ge=1, le=MAX_CHOICES)
     stop: Stop = None
@@ -48,6 +56,12 @@ class SamplingFields(BaseModel):
     @classmethod
     def _null_is_absent(cls, fields: Any) -> Any:
         return {name: value for name, value in fields.items() if value is not None} if type(fields) is dict else fields
+
+    @property
+    def nudges(self) -> Nudges | None:
+        biases = tuple((int(token), bias) for token, bias in self.logit_bias.items())
+        found = Nudges(self.presence_penalty, self.frequency_penalty, biases)
+        return None if found == Nudges() else found
 
     @property
     def stop_strings(self) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ class Served:
                 f"{self.most_choices} in one request"
             )
         prompts = [self._tokens(one) for one in prompts]
-        asked = _request(body, body.max_tokens, body.logprobs)
+        asked = self._asked(body, body.max_tokens, body.logprobs)
         return [request for prompt in prompts for request in choices(replace(asked, tokens=prompt), body.n)]
 
     def chat_requests(self, body: ChatBody) -> list[Request]:
@@ -65,8 +65,15 @@ class Served:
         check_prompt_length(self.tokenizer, text, self.max_seq_len)
         tokens = tuple(conversation_tokens(self.template, self.tokenizer, messages, self.max_seq_len))
         max_tokens = body.max_completion_tokens or body.max_tokens or max(self.max_seq_len - len(tokens), 1)
-        asked = _request(body, max_tokens, (body.top_logprobs or 0) if body.logprobs else None)
+        asked = self._asked(body, max_tokens, (body.top_logprobs or 0) if body.logprobs else None)
         return choices(replace(asked, tokens=tokens), body.n)
+
+    def _asked(self, body: SamplingFields, max_tokens: int, logprobs: int | None) -> Request:
+        """As `_request`. raises InputError for a biased token that the model does not have"""
+        request = _request(body, max_tokens, logprobs)
+        if request.sampling.nudges is not None:
+            request.sampling.nudges.check_vocabulary(self.config.vocab_size)
+        return request
 
     def _tokens(self, prompt: str | list[int]) -> tuple[int, ...]:
         """raises InputError for a text that is surely too long"""
@@ -97,7 +104,9 @@ def _listed(prompt: str | list[int] | list[str] | list[list[int]]) -> list[str] 
 def _request(body: SamplingFields, max_tokens: int, logprobs: int | None) -> Request:
     """All but the prompt. Without a seed every request has its own random numbers."""
     seed = secrets.randbits(61) if body.seed is None else body.seed
-    sampling = Sampling(body.temperature, body.top_p, body.top_k, body.min_p, body.repetition_penalty, seed)
+    sampling = Sampling(
+        body.temperature, body.top_p, body.top_k, body.min_p, body.repetition_penalty, seed, body.nudges
+    )
     if not all(body.stop_strings):
         raise InputError("a stop string is empty, expected at least one character")
     if (longest := max(map(len, body.stop_strings), default=0)) > MOST_STOP_CHARS:

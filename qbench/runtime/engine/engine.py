@@ -216,7 +216,7 @@ class Engine:
     def _next_token(self, state: RequestState, logits: Tensor) -> list[Event]:
         """Draw the state's next token from logits [V]."""
         request = state.request
-        token = state.sampler(logits, state.tokens)
+        token = state.sampler(logits, state.tokens, len(request.tokens))
         stop_ids = self.model.config.eos_token_ids if request.stop_ids is None else request.stop_ids
         if token in stop_ids:
             return [self._ended(state, "stop")]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from qbench.runtime.text.nudges import Nudges
 from quant.errors import InputError
 
 PENALTIES = (1e-6, 1e6)  # beyond them a float32 logit, divided or multiplied, can overflow
@@ -19,6 +20,7 @@ class Sampling:
     min_p               drops tokens with less than this share of the likeliest token's probability
     repetition_penalty  above 1 makes tokens of the prompt and of the text so far less likely, greedy or not; 1 has no
                         effect
+    nudges              more that is added to the logits; None: nothing
     """
 
     temperature: float = 0.0
@@ -27,6 +29,7 @@ class Sampling:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     seed: int = 0
+    nudges: Nudges | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
@@ -53,12 +56,14 @@ class Sampler:
         self.sampling = sampling
         self.generator = torch.Generator().manual_seed(sampling.seed)
 
-    def __call__(self, logits: Tensor, history: Sequence[int] = ()) -> int:
-        """logits [V], history: the tokens so far, prompt and text -> a token id
+    def __call__(self, logits: Tensor, history: Sequence[int] = (), num_prompt: int = 0) -> int:
+        """logits [V], history: the tokens so far, prompt (the first `num_prompt`) and text -> a token id
 
         raises   InputError for logits that are no numbers: those of a damaged model
         """
         logits = penalized(logits, history, self.sampling.repetition_penalty)
+        if self.sampling.nudges is not None:
+            logits = self.sampling.nudges.added(logits, history[num_prompt:])
         values = logits.numpy()
         best = int(values.argmax())  # NaN is above all; of 150,000 a tenth of the time that torch takes
         if not math.isfinite(values[best]):

@@ -56,6 +56,18 @@ def test_a_completion_is_what_the_runtime_generates(server, subject, stream):
     assert len({chunk.id for chunk in chunks}) == 1
 
 
+def test_biases_and_penalties_change_the_answer(server, subject):
+    asked = GREEDY | {"prompt": PROMPT, "max_tokens": 6, "logprobs": 0}
+    tokenizer = Tokenizer(subject.source.tokenizer)
+    token = tokenizer.encode("q")[-1]
+    forced = server.client().completions.create(**asked, logit_bias={str(token): 100})
+    assert forced.choices[0].text == 6 * "q"
+    both = server.client().completions.create(**asked, logit_bias={str(token): 1.9}, presence_penalty=2)
+    assert both.choices[0].text.count("q") <= 1
+    once = server.client().completions.create(**asked, logit_bias={str(token): 100}, frequency_penalty=2)
+    assert once.choices[0].text == 6 * "q", "a penalty is less than a bias of 100"
+
+
 def test_a_seed_fixes_every_choice_and_no_two_are_alike(server, subject):
     asked = {"model": "tiny", "prompt": PROMPT, "max_tokens": 12, "n": 3, "seed": 5, "temperature": 1.3}
     one, other = (server.client().completions.create(**asked) for _ in range(2))
@@ -181,8 +193,10 @@ WRONG = [
     pytest.param({"n": 1000}, 400, "n: ", id="n"),
     pytest.param({"stop": ["a", ""]}, 400, "stop string is empty", id="stop"),
     pytest.param({"echo": True}, 400, "echo: not supported by this server; supported are model, ", id="echo"),
-    pytest.param({"frequency_penalty": 0.5}, 400, "frequency_penalty: not supported by this server; su", id="penalty"),
-    pytest.param({"logit_bias": {"1": 2}}, 400, "logit_bias: not supported by this server; supp", id="logit_bias"),
+    pytest.param({"frequency_penalty": 2.5}, 400, "frequency_penalty: Input should be less than or", id="penalty"),
+    pytest.param({"logit_bias": {"9999999": 2}}, 400, "logit_bias names token 9999999", id="bias beyond"),
+    pytest.param({"logit_bias": {"1": 200}}, 400, "logit_bias.1: Input should be less than", id="bias"),
+    pytest.param({"logit_bias": {"a": 2}}, 400, "logit_bias.a", id="bias of no id"),
     pytest.param({"prompt": ["a"] * 200, "n": 10}, 400, "ask for 2000 answers, expected", id="too many at once"),
     pytest.param({"extra_body": {"cache_salt": ""}}, 400, "cache_salt", id="an empty salt"),
     pytest.param({"extra_body": {"tools": []}}, 400, "tools: not supported by this server; ", id="unknown field"),

@@ -15,6 +15,7 @@ SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "gate-in-ci.md",
             "compare-methods.md",
             "quantize.md",
+            "best-file.md",
             "long-contexts.md",
             "cache-policies.md",
             "retrieval-policies.md",

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,25 @@ POLL_S = 0.02
 
 class RankError(InputError):
     """Another rank ended or does not answer."""
+
+
+class Host(NamedTuple):
+    """The process of one rank, and the number of ranks that it expects. identity: as `host_identity`"""
+
+    name: str
+    pid: int
+    identity: str | None
+    num_ranks: int
+
+
+def obstacle_of(error: RuntimeError) -> str:
+    """One line on a meeting that failed, with its place."""
+    place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    if "EADDRINUSE" in str(error) or "address already in use" in str(error).lower():
+        return f"{place} is in use by another program; choose another port with --master-port of torchrun"
+    return (
+        f"no answer at {place} ({str(error).splitlines()[0][:200]}); check --master-addr and --master-port of torchrun"
+    )
 
 
 class Ranks:
@@ -54,10 +73,29 @@ class Ranks:
         self.place = "at the start"
         self._num_told = 0
         rendezvous = dist.rendezvous  # pyright: ignore[reportPrivateImportUsage]  documented under this name
-        self._store, _, _ = next(iter(rendezvous("env://", timeout=timedelta(seconds=timeout_s))))
-        self._store.set(f"host/{self.rank}", json.dumps([socket.gethostname(), os.getpid(), host_identity()]))
-        self._hosts = [json.loads(self._store.get(f"host/{rank}")) for rank in range(layout.num_ranks)]
+        try:
+            self._store, _, _ = next(iter(rendezvous("env://", timeout=timedelta(seconds=timeout_s))))
+        except RuntimeError as error:
+            raise InputError(f"rank {self.rank} cannot meet the others: {obstacle_of(error)}") from error
+        here = Host(socket.gethostname(), os.getpid(), host_identity(), layout.num_ranks)
+        self._store.set(f"host/{self.rank}", json.dumps(here))
+        self._hosts = [self._host(rank) for rank in range(layout.num_ranks)]
         self.link = self._open_link(link)
+
+    def _host(self, rank: int) -> "Host":
+        """raises InputError for a rank that does not join, and for one that expects another number of ranks"""
+        try:
+            host = Host(*json.loads(self._store.get(f"host/{rank}")))
+        except RuntimeError as error:
+            raise InputError(
+                f"rank {rank} did not join within {self.timeout_s:g} s; start the same number of ranks on all hosts"
+            ) from error
+        if host.num_ranks != self.layout.num_ranks:
+            raise InputError(
+                f"rank {rank} on {host.name} is one of {host.num_ranks} ranks, rank {self.rank} one of "
+                f"{self.layout.num_ranks}; start the same number on all hosts"
+            )
+        return host
 
     def _open_link(self, wanted: str) -> Link:
         """The same kind on all ranks."""
@@ -69,8 +107,8 @@ class Ranks:
 
     def _share_memory(self, wanted: str) -> np.ndarray | None:
         """Memory that all ranks have mapped; None if they cannot, and "auto" is wanted."""
-        hosts = {(name, identity) for name, _, identity in self._hosts}
-        if len(hosts) == 1 and self._hosts[0][2] is not None:
+        hosts = {(host.name, host.identity) for host in self._hosts}
+        if len(hosts) == 1 and self._hosts[0].identity is not None:
             memory, obstacle = self._map_memory()
         else:
             names = ", ".join(sorted({name for name, _ in hosts}))
@@ -85,7 +123,7 @@ class Ranks:
         offered = Offer.make(num_ranks) if self.rank == 0 else Offer()
         taken = Offer.from_json(json.loads(self.tell("memory", json.dumps(offered.to_json()))[0]))
         try:
-            memory = taken.map(self._hosts[0][1], num_ranks)
+            memory = taken.map(self._hosts[0].pid, num_ranks)
         except OSError as error:
             obstacle = str(error)
         obstacle = next(filter(None, self.tell("mapped", obstacle)), "")
@@ -165,7 +203,7 @@ class Ranks:
         return f"{self.name(rank)} {did}, {self.place} of rank {self.rank}; the run is over"
 
     def name(self, rank: int) -> str:
-        return f"rank {rank} on {self._hosts[rank][0]}"
+        return f"rank {rank} on {self._hosts[rank].name}"
 
     def last_words(self, rank: int) -> str | None:
         """The error that ended the rank, if it could leave one."""
@@ -194,7 +232,7 @@ class Ranks:
 
     def _lives(self, rank: int) -> bool:
         """Whether the rank runs, as far as this host can see."""
-        host, pid, _ = self._hosts[rank]
+        host, pid, *_ = self._hosts[rank]
         if host != socket.gethostname():
             return True
         try:

@@ -1,0 +1,74 @@
+"""Ranks that cannot meet: a port in use, a rank that does not join, other numbers of ranks."""
+
+import json
+import socket
+from datetime import timedelta
+
+import pytest
+import torch.distributed as dist
+from support.launched_ranks import free_port
+
+from qbench.rank_layout import RankLayout
+from qbench.runtime.parallel.ranks import Ranks
+from quant.errors import InputError
+
+LAYOUT = RankLayout(tp=2)
+
+
+@pytest.fixture
+def as_rank_0(monkeypatch):
+    """Environment of rank 0 of two, at this port."""
+
+    def set_port(port: int) -> None:
+        about = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+        for name, value in (about | {"MASTER_PORT": str(port)}).items():
+            monkeypatch.setenv(name, value)
+
+    return set_port
+
+
+def test_a_port_in_use(as_rank_0):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        as_rank_0(port)
+        with pytest.raises(InputError, match=f"rank 0 cannot meet the others: 127.0.0.1:{port} is in use by another"):
+            Ranks(LAYOUT, 2)
+
+
+def test_nobody_else_comes(as_rank_0):
+    as_rank_0(free_port())
+    with pytest.raises(InputError, match=r"rank 0 cannot meet the others: no answer at 127.0.0.1:"):
+        Ranks(LAYOUT, 1)
+
+
+@pytest.fixture
+def met(as_rank_0, monkeypatch):
+    """Rank 0 with a store in which rank 1 has said this, or nothing."""
+
+    def meet(said: list | None, link: str = "auto") -> Ranks:
+        as_rank_0(free_port())
+        store = dist.HashStore()
+        store.set_timeout(timedelta(seconds=0.2))
+        if said is not None:
+            store.set("host/1", json.dumps(said))
+        monkeypatch.setattr(dist, "rendezvous", lambda url, timeout: iter([(store, 0, 2)]))
+        return Ranks(LAYOUT, 0.2, link)
+
+    return meet
+
+
+def test_a_rank_that_does_not_join_is_named(met):
+    with pytest.raises(InputError, match=r"rank 1 did not join within 0.2 s; start the same number of ranks"):
+        met(None)
+
+
+def test_another_number_of_ranks_is_named(met):
+    with pytest.raises(InputError, match="rank 1 on other is one of 3 ranks, rank 0 one of 2; start the same"):
+        met(["other", 1, None, 3])
+
+
+def test_shared_memory_of_two_hosts_is_refused(met):
+    with pytest.raises(InputError, match=r"--link shm needs memory that all ranks share: the ranks are on .*other"):
+        met(["other", 1, "boot pid:[1] 0", 2], "shm")

@@ -44,7 +44,7 @@ class Server:
         self.process.stderr.close()
 
 
-@pytest.mark.exhaustive("each kill takes a new server; test_disk_store.py kills processes that write blocks")
+@pytest.mark.exhaustive("each kill takes a new server; test_disk_store_processes.py kills processes that write blocks")
 def test_a_server_that_is_killed_while_it_writes(tmp_path):
     server, draw, hits = Server(), random.Random(0), 0.0
     expected = {prompt: server.answer(prompt) for prompt in PROMPTS}

@@ -1,63 +1,24 @@
-"""Blocks in files, over damage, full disks, other processes and kills."""
+"""Blocks in files: their bytes, damage, other identities, and the limit of a folder."""
 
-import errno
 import json
 import logging
 import os
 import random
-import signal
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.disk_blocks import BLOCK, IDENTITY, NOTE, ROOT, block, blocks_of, fill, got, key, open_store
 
 from qbench.runtime.tiers import block_file, disk_store
 from qbench.runtime.tiers.aligned import READ_MODES, aligned_buffer, drop_from_page_cache, read_whole
 from qbench.runtime.tiers.block_file import HEADER_BYTES, file_bytes
-from qbench.runtime.tiers.block_store import BlockKey, BlockNote, CorruptBlock
+from qbench.runtime.tiers.block_store import CorruptBlock
 from qbench.runtime.tiers.disk_store import DiskStore
 from qbench.runtime.tiers.read_mode import fastest_read_mode
-from qbench.runtime.tiers.store_identity import StoreIdentity
 from quant.errors import InputError
-
-BLOCK = 5000
-IDENTITY = StoreIdentity("model", "kv-f16", "exact", "kernel-blocks-1", 16, BLOCK)
-NOTE = BlockNote(1234.5, 0.25)
-ROOT = b"r" * 16
-PLENTY = 1 << 30
-
-
-def key(number: int, root: bytes = ROOT) -> BlockKey:
-    return BlockKey(root, number.to_bytes(16, "little"), number)
-
-
-def block(number: int) -> np.ndarray:
-    return np.random.default_rng(number).integers(0, 256, BLOCK, dtype=np.uint8)
-
-
-def open_store(folder: Path, max_bytes: int = PLENTY, **changes) -> DiskStore:
-    return DiskStore(folder, replace(IDENTITY, **changes), max_bytes)
-
-
-def got(store: DiskStore, number: int, root: bytes = ROOT) -> bool:
-    """Whether the block is there; it is then the right one."""
-    out = np.zeros(store.block_bytes, dtype=np.uint8)
-    note = store.get(key(number, root), out)
-    assert note in (None, NOTE)
-    assert note is None or (out == block(number)).all()
-    return note is not None
-
-
-def fill(store: DiskStore, *numbers: int) -> None:
-    for number in numbers:
-        assert store.put(key(number), block(number), NOTE)
-
-
-def blocks_of(folder: Path) -> list[Path]:
-    return [path for path in folder.glob("qbench-kv*/*/*") if not path.name.startswith(".")]
 
 
 @pytest.mark.parametrize("mode", READ_MODES)
@@ -223,85 +184,6 @@ def test_deleting_a_version_leaves_the_others(tmp_path):
     assert got(open_store(tmp_path), 1)
 
 
-def test_a_full_disk_is_said_once_and_reads_go_on(tmp_path, monkeypatch, caplog):
-    """The write is refused half way."""
-    store = open_store(tmp_path)
-    fill(store, 1)
-    writev = os.writev
-
-    def full(descriptor, parts):
-        writev(descriptor, [parts[0][:100]])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "writev", full)
-    for number in range(2, 5):
-        assert not store.put(key(number), block(number), NOTE)
-    assert len(caplog.messages) == 1 and "No space left" in caplog.messages[0]
-    assert store.counts.errors == 1, "a full disk is not asked for every block"
-    assert got(store, 1) and not got(store, 2)
-    monkeypatch.undo()
-    assert [path.name for path in tmp_path.rglob(".*")] == []
-    store._retry_at = 0.0
-    fill(store, 2)
-    assert got(store, 2)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
-def test_a_small_file_system_that_is_full(tmp_path, caplog):
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(tmp_path)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
-    try:
-        store = open_store(tmp_path)
-        kept = [number for number in range(20) if store.put(key(number), block(number), NOTE)]
-        assert 0 < len(kept) < 20
-        assert all(got(store, number) == (number in kept) for number in range(20))
-        assert store.counts.errors == 1 and len(caplog.messages) == 1
-    finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
-
-
-def test_a_folder_that_refuses_writes_is_read(tmp_path, monkeypatch, caplog):
-    fill(open_store(tmp_path), 1)
-
-    def read_only(*args, **options):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    store = open_store(tmp_path)
-    for name in ("open", "rename", "mkdir"):
-        real = getattr(os, name)
-        refuses = name != "open"
-        monkeypatch.setattr(
-            os, name, lambda path, *args, real=real, refuses=refuses, **options: read_only()
-            if refuses or (args and args[0] & os.O_CREAT) else real(path, *args, **options)
-        )  # fmt: skip
-    assert got(store, 1) and not store.put(key(2), block(2), NOTE)
-    store.delete(ROOT)
-    assert not got(store, 1) and not store.has(key(1)), "what cannot be deleted is not used"
-    assert len(caplog.messages) == 1 and "Read-only" in caplog.messages[0]
-
-
-def test_a_folder_that_cannot_be_made_is_said_once(tmp_path, caplog):
-    (tmp_path / "file").write_text("")
-    store = open_store(tmp_path / "file" / "folder")
-    assert not store.put(key(1), block(1), NOTE) and not got(store, 1)
-    assert len(caplog.messages) == 1
-
-
-def test_what_a_killed_process_left_is_removed(tmp_path):
-    store = open_store(tmp_path)
-    fill(store, 1)
-    chain = Path(store.path_of(key(1))).parent
-    old, new, deleted = chain / ".old", chain / ".new", chain.parent / ".deleted-1-1"
-    deleted.mkdir()
-    (deleted / "block").write_text("")
-    for path in (old, new):
-        path.write_text("")
-    os.utime(old, (0, 0))
-    store = open_store(tmp_path)
-    assert not old.exists() and new.exists() and not deleted.exists() and got(store, 1)
-
-
 def test_a_strangers_files_stay(tmp_path):
     store = open_store(tmp_path)
     fill(store, 1)
@@ -334,77 +216,10 @@ def test_identities_differ_in_what_they_name():
     assert IDENTITY.space != replace(IDENTITY, compute="fast").space
 
 
-class Writer:
-    """A process that puts blocks and writes the number of each that is kept into a pipe; a fork, so that it starts at
-    once."""
-
-    def __init__(self, folder: Path, limit: int, numbers: list[int]) -> None:
-        self.reader, writer = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            status = 1
-            try:
-                store = open_store(folder, limit)
-                for number in numbers:
-                    if store.put(key(number), block(number), NOTE):
-                        os.write(writer, number.to_bytes(4, "little"))
-                status = 0
-            finally:
-                os._exit(status)
-        os.close(writer)
-
-    def is_over(self) -> bool:
-        pid, self.status = os.waitpid(self.pid, os.WNOHANG)
-        return pid != 0
-
-    def acknowledged(self) -> list[int]:
-        """All that is in the pipe, up to its end."""
-        with open(self.reader, "rb") as pipe:
-            return np.frombuffer(pipe.read(), "<i4").tolist()
-
-
-def test_two_processes_write_evict_and_read_at_once(tmp_path):
-    limit = 40 * file_bytes(BLOCK)
-    store = open_store(tmp_path, limit)
-    orders = [random.Random(seed).sample(range(200), 200) for seed in range(2)]
-    writers = [Writer(tmp_path, limit, order) for order in orders]
-    num_read, running = 0, list(writers)
-    while running := [writer for writer in running if not writer.is_over()]:
-        num_read += sum(got(store, number) for number in range(200))
-        assert sum(_size(path) for path in blocks_of(tmp_path)) <= limit
-    assert [writer.status for writer in writers] == [0, 0]
-    assert [writer.acknowledged() for writer in writers] == orders
-    assert num_read and store.counts.corrupt_blocks == store.counts.errors == 0
-
-
-@pytest.mark.parametrize(
-    "seed", [*range(5), *(pytest.param(s, marks=pytest.mark.exhaustive("more of the same")) for s in range(5, 50))]
-)
-def test_what_was_acknowledged_survives_kill_9(tmp_path, seed):
-    writer = Writer(tmp_path, PLENTY, list(range(10000)))
-    time.sleep(0.02 + random.Random(seed).uniform(0, 0.2))
-    os.kill(writer.pid, signal.SIGKILL)
-    os.waitpid(writer.pid, 0)
-    acknowledged = writer.acknowledged()
-    store = open_store(tmp_path)
-    assert acknowledged == list(range(len(acknowledged))) and all(got(store, number) for number in acknowledged)
-    there = sum(got(store, number) for number in range(len(acknowledged) + 3))
-    assert store.counts.corrupt_blocks == 0 and there <= len(acknowledged) + 1
-    fill(store, len(acknowledged) + 2)
-    assert got(store, len(acknowledged) + 2)
-
-
 def _set_time(store: DiskStore, number: int, seconds: float) -> None:
     path = store.path_of(key(number))
     if os.path.exists(path):
         os.utime(path, (seconds, seconds))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 @pytest.mark.parametrize("jump_s", [-(10**8), 10**8], ids=["back", "forward"])

@@ -276,10 +276,16 @@ def test_rows_of_other_caches_bear_their_names(desk, row, expected):
     assert desk.page.evaluate("row => keptAs({ value: (key) => row[key] }, 0)", row) == expected
 
 
-def test_a_dark_page_is_printed_light_and_without_its_controls(opened):
-    window = opened(sweep_records(), scheme="dark")
-    page = drawn(window.page)
+def test_a_page_without_policies_has_no_plots_of_them(desk):
+    assert not drawn(desk.at("#/")).locator(".policies").is_visible()
+
+
+def test_a_dark_page_is_printed_light_and_without_its_controls(desk):
+    page = drawn(desk.at("#/"))
+    light = page.evaluate(GROUND)
+    page.emulate_media(color_scheme="dark")
     dark = page.evaluate(GROUND)
+    assert dark != light
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
     assert page.evaluate(GROUND) != dark
@@ -287,6 +293,7 @@ def test_a_dark_page_is_printed_light_and_without_its_controls(opened):
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     page.emulate_media(media="screen")
     assert page.evaluate(GROUND) == dark and page.locator("#theme").is_visible()
+    page.emulate_media(color_scheme="light")  # others read this window
 
 
 def test_a_log_axis_within_a_decade_names_numbers(opened):

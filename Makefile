@@ -33,7 +33,7 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 LOCK := $(if $(LOCKED),--constraint constraints.txt)
 NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
 
-.PHONY: demo audit fuzz fuzz-asan test test-all planted-faults test-pretended lint fix gate docs test-gpu test-interop asan setup bench clean
+.PHONY: demo audit fuzz fuzz-asan test test-all planted-faults test-pretended lint lint-types lint-style lint-cxx lint-prose lint-floors lint-records fix gate docs test-gpu test-interop asan setup bench clean
 
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
@@ -64,14 +64,27 @@ test-pretended: setup $(VENV)/.tested-with
 SINCE ?= HEAD
 CXX_SOURCES = git ls-files 'cpu_kernels/*.cpp' 'cpu_kernels/*.h' 'cpu_kernels/*.inl'
 
+# The type check takes most of the time: it has two threads, and the other checks run meanwhile. All run, also after one
+# that fails, and their lines do not mix if make can keep them apart.
+LINTS := types style cxx prose floors records
 lint: $(VENV)/.linted-with $(VENV)/.tested-with
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(LINTS:%=lint-%)
+
+lint-types:
+	$(VENV)/bin/pyright --project pyproject.toml --pythonpath $(VENV)/bin/python --threads 2
+
+lint-style:
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+
+lint-cxx:
 	$(CXX_SOURCES) | xargs $(VENV)/bin/clang-format --dry-run --Werror
+
+lint-prose:
 	$(VENV)/bin/python -m checks.prose --since $(SINCE)
-	$(VENV)/bin/python -m checks.floors
-	$(VENV)/bin/python -m checks.records
-	$(VENV)/bin/pyright --project pyproject.toml --pythonpath $(VENV)/bin/python
+
+lint-floors lint-records: lint-%:
+	$(VENV)/bin/python -m checks.$*
 
 fix: $(VENV)/.linted-with
 	$(VENV)/bin/ruff check --fix .

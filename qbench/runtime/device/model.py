@@ -1,7 +1,6 @@
 """The decoder on a device: passes by gpu_kernels, decode steps from a graph, logits back on the host."""
 
 from copy import copy
-from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -67,12 +66,6 @@ class DeviceModel(DecoderModel[DeviceCache]):
         if spec.prefill_chunk is not None:
             cache.max_chunk_tokens = min(spec.prefill_chunk, cache.max_chunk_tokens or spec.prefill_chunk)
         return cache
-
-    def following(self, policy: str) -> Self:
-        other = copy(self)
-        other.cache_spec = replace(self.cache_spec, policy=policy)
-        check_device_cache(other.cache_spec, self.attention, self.place)
-        return other
 
     def _uncached(self, tokens: Tensor) -> DeviceCache:
         return self.new_cache(*tokens.shape, spec=self.cache_spec.for_quality())

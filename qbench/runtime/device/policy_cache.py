@@ -56,11 +56,6 @@ class DevicePolicyCache(DeviceCache):
     def peak_bytes(self) -> int:
         return self.evictor.peak_bytes
 
-    @property
-    def num_held(self) -> np.ndarray:
-        """[layers, B] int64: tokens that are held"""
-        return np.stack([table.num_held for table in self.evictor.tables], axis=1)
-
     def held_positions(self, layer: int) -> list[list[list[int]]]:
         """Places in the text, ascending, of the tokens that each KV head of each sequence holds: [B][G][n]"""
         return self.evictor.held_positions(layer)

@@ -23,6 +23,7 @@ AXIS_KEYS = {
     "policies": "Cache policies, for example `window:1024`. Default: `full`.",
     "prefill_chunks": "Largest number of prompt tokens per forward pass. Default: the whole prompt.",
     "prefill": "Prefill patterns, for example `star:25%`. Default: `dense`.",
+    "kv_ram": "Memory of the KV cache, for example `2MiB`; the rest is on a disk. Default: `all`.",
     "attention": "Attention code: `textbook`, `sdpa`, `kernel` or `triton`. Default: the best for the model.",
     "question": "For tasks under a policy: `visible`, `hidden` or `second`.",
     "compute": "Precision of matmuls: `fast`, `exact` or `float32`. Default: `fast`.",

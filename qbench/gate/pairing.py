@@ -12,7 +12,10 @@ from quant.errors import InputError
 
 # Axes that make two cases the same test. The bytes of the model or of a recipe may have changed: then that change is
 # tested. The protocol distinguishes texts and windows.
-SAME = ("model", "recipe", "kv_format", "cache", "policy", "prefill", "compute", "isa", "device", "threads", "batch")
+SAME = (
+    *("model", "recipe", "kv_format", "cache", "policy", "prefill", "kv_ram"),
+    *("compute", "isa", "device", "threads", "batch"),
+)
 SAME_WORK = ("pp", "tg", "depth")
 # Fields of a machine that its id is a hash of, so they distinguish two machines.
 HARDWARE = ("cpu", "flags", "features", "cores", "memory_gib", "architecture")

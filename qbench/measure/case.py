@@ -73,6 +73,7 @@ class Case(JsonRow):
     attention      the code that computes it; None: the best that the model can have
     prefill        blocks of the attention matrix that a prefill computes
     memory         limit of the process, as a suite has it; None: no limit
+    kv_ram         bytes of memory for keys and values, with the rest on a disk; None: all are in memory
     context        tokens that a sequence's cache holds at most
     kind, of       "again" and the key of the first row, for a speed that another process measures again
     launch         its number from 3 on
@@ -90,6 +91,7 @@ class Case(JsonRow):
         "prefill_chunk",
         "attention",
         "prefill",
+        "kv_ram",
         "compute",
         "memory",
         "tasks",
@@ -112,6 +114,7 @@ class Case(JsonRow):
     prefill_chunk: int | None = None
     attention: str | None = None
     prefill: str = DENSE
+    kv_ram: int | None = None
     compute: str = FAST
     memory: str | None = None
     context: int | None = None
@@ -126,4 +129,4 @@ class Case(JsonRow):
 
     @property
     def cache_spec(self) -> CacheSpec:
-        return CacheSpec(self.cache, self.policy, self.prefill_chunk, self.prefill)
+        return CacheSpec(self.cache, self.policy, self.prefill_chunk, self.prefill, self.kv_ram)

@@ -215,6 +215,9 @@ COLUMNS = (
     Column(
         "tokens_read", "tokens read", digits=0, **HIDDEN, meaning="Tokens that attention reads per KV head and step."
     ),
+    Column("kv_ram", "KV RAM MB", scale=1e-6, **HIDDEN, meaning="Memory of the KV cache; the rest is on a disk."),
+    Column("kv_bytes_read", "disk MB/step", scale=1e-6, **HIDDEN, meaning="Bytes that a decode step reads from disk."),
+    Column("kv_hit_share", "hit share", **HIDDEN, meaning="Share of the needed KV blocks that are in memory."),
     _text("compute", "compute", **HIDDEN, meaning="Precision of the matmuls."),
     _text("memory", "memory", **HIDDEN, meaning="Memory limit of the process, as the suite names it."),
     Column("memory_limit_bytes", "limit MiB", digits=0, scale=2**-20, **HIDDEN, meaning="The same in bytes."),
@@ -309,6 +312,8 @@ def columns_of(table: Table, names: Sequence[str] | None = None) -> list[Column]
             usual |= {name, "kv_bytes_held"}
     if len(set(table.columns["memory"])) > 1:
         usual |= {"memory_limit_bytes", "streamed_bytes"}
+    if not all(map(is_missing, table.columns["kv_ram"])):
+        usual |= {"kv_ram", "kv_bytes_read", "kv_hit_share"}
     if len(set(table.columns["prefill"])) > 1:
         usual |= {"prefill", "prefill_blocks", "prefill_mass"}
     picked = pick_columns(columns, names) if names else [column for column in columns if column.key in usual]

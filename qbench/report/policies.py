@@ -67,7 +67,7 @@ def _title(row: PolicyRow) -> tuple[str, ...]:
 def _table(
     title: tuple[str, ...], rows: Sequence[PolicyRow], marks: Sequence[tuple[bool, bool]], launches: KeptLaunches
 ) -> str:
-    full = next((row for row in rows if row.is_full), None)
+    full = next((row for row in rows if row.is_full and row.case.kv_ram is None), None)
     tests, best = policy_tests(rows), best_of_budget(rows)
     columns: list[tuple[str, Callable[[int], str]]] = [
         ("Pareto", lambda i: MARKS[marks[i]]),
@@ -75,6 +75,8 @@ def _table(
         ("budget", lambda i: rows[i].budget),
         ("held MB", lambda i: _megabytes(rows[i].speed.kv_bytes_held)),
         ("of full %", lambda i: _share_of_full(full, rows[i])),
+        ("KV RAM MB", lambda i: _megabytes(rows[i].case.kv_ram)),
+        ("disk MB/step", lambda i: _megabytes(rows[i].speed.kv_bytes_read)),
         ("peak MB", lambda i: _megabytes(rows[i].peak_bytes)),
         ("read", lambda i: _tokens_read(rows[i])),
         ("mean KLD [95 %]", lambda i: _mean_kld(rows[i])),
@@ -198,7 +200,7 @@ def _share_of_full(full: PolicyRow | None, row: PolicyRow) -> str:
     return f"{100 * held / whole:.1f}" if held is not None and whole else MISSING
 
 
-def _megabytes(size: int | None) -> str:
+def _megabytes(size: float | None) -> str:
     return MISSING if size is None else f"{size / 1e6:.2f}"
 
 

@@ -96,7 +96,8 @@ def policy_rows(records: Iterable[Record]) -> list[PolicyRow]:
     cases: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         case = record.model_case
-        key = (*setting(record), case.recipe, case.kv_format, case.cache, case.prefill_chunk, case.policy)
+        of_cache = (case.kv_format, case.cache, case.prefill_chunk, case.policy, case.kv_ram)
+        key = (*setting(record), case.recipe, *of_cache)
         cases.setdefault(key, []).append(record)
     return [_row(found) for found in cases.values()]
 

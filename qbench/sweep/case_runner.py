@@ -122,6 +122,7 @@ class CaseRunner:
             prefill_chunk=case.prefill_chunk,
             attention=case.attention,
             prefill=case.prefill,
+            kv_ram=case.kv_ram,
             compute=case.compute,
             device=case.device,
             threads=case.threads,

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from qbench.byte_text import parse_bytes
 from quant.kv_names import FLOAT32
 
 DENSE = FLOAT32  # the KV cache as the model computes it
-ALL = "all"  # threads: one for every core that this process may use
+ALL = "all"  # threads: one for every core that this process may use; kv_ram: every token
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class Point:
     prefill_chunk  tokens of a prompt per forward pass, at most; None: all
     attention   the code that computes it; None: the best that the model can have
     prefill     blocks of the attention matrix that a prefill computes
+    kv_ram      memory of the KV cache, as 2MiB; the rest is on a disk; "all": no disk
     question    whether a policy sees a task's question before it compresses; None: prompts are not cut
     memory      limit of the process: "2GiB", or "40%" of the weights' bytes; None: no limit
     context     tokens held before bench's phases
@@ -30,6 +32,7 @@ class Point:
     prefill_chunk: int | None
     attention: str | None
     prefill: str
+    kv_ram: str
     question: str | None
     compute: str
     isa: str
@@ -38,6 +41,10 @@ class Point:
     threads: int
     batch: int
     context: int | None
+
+    @property
+    def kv_ram_bytes(self) -> int | None:
+        return None if self.kv_ram == ALL else parse_bytes(self.kv_ram)
 
     def value(self, axis: str) -> str | int | None:
         """By the name that the axis has in suites and with --only."""
@@ -75,6 +82,7 @@ AXES = (
     Axis("prefill_chunk", "prefill_chunks", int),
     Axis("attention", "attention", str),
     Axis("prefill", "prefill", str),
+    Axis("kv_ram", "kv_ram", str),
     Axis("question", "question", str),
     Axis("compute", "compute", str),
     Axis("isa", "isa", str),

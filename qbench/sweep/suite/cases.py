@@ -16,7 +16,7 @@ from qbench.calibration.options import is_file_spec
 from qbench.measure.case import CalibrationCase, Case, QualityCase, SpeedWork, TasksCase
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.suite.axes import NAMES, OF_SPEED, Point
+from qbench.sweep.suite.axes import ALL, NAMES, OF_SPEED, Point
 from qbench.sweep.suite.grid import grid
 from qbench.sweep.suite.memory_limit import NO_LIMIT
 from qbench.sweep.suite.rules import Rule
@@ -75,8 +75,10 @@ def check_pair(point: Point, suite: Suite) -> None:
     pair = f'cache: {point.cache}, policy: "{point.policy}"'
     if point.prefill != DENSE:
         pair += f', prefill: "{point.prefill}"'
+    if point.kv_ram != ALL:
+        pair += f", kv_ram: {point.kv_ram}"
     try:
-        spec = CacheSpec(point.cache, point.policy, point.prefill_chunk, point.prefill)
+        spec = CacheSpec(point.cache, point.policy, point.prefill_chunk, point.prefill, point.kv_ram_bytes)
         pair = f"attention: {point.attention}, device: {point.device}, {pair}"
         check_attention(point.attention, point.device, spec)
     except InputError as error:
@@ -150,6 +152,7 @@ class _Describe:
             prefill_chunk=point.prefill_chunk,
             attention=point.attention,
             prefill=point.prefill,
+            kv_ram=point.kv_ram_bytes,
             compute=point.compute,
             memory=None if point.memory == NO_LIMIT else point.memory,
             context=speed.longest if speed else None,

@@ -37,6 +37,7 @@ def defaults(suite: Suite) -> dict[str, tuple]:
         "prefill_chunk": (None,),
         "attention": (None,),
         "prefill": (DENSE_PREFILL,),
+        "kv_ram": (ALL,),
         "question": (None,),
         "compute": (FAST,),
         "isa": (os.environ.get("QBENCH_ISA") or "auto",),

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from qbench.attention_choice import check_attention_name
+from qbench.byte_text import parse_bytes
 from qbench.cache_spec import check_layout, check_pattern, check_policy
 from qbench.calibration.options import is_file_spec
 from qbench.compute import check_compute
 from qbench.devices import DEVICES
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.suite.axes import AXES
+from qbench.sweep.suite.axes import ALL, AXES
 from qbench.sweep.suite.memory_limit import check_limit
 from qbench.sweep.suite.renamed import check_caches, check_key, check_section
 from qbench.sweep.suite.rules import Rule
@@ -31,6 +32,7 @@ CHECKS = {
     "policies": check_policy,
     "attention": check_attention_name,
     "prefill": check_pattern,
+    "kv_ram": lambda size: None if size == ALL else parse_bytes(size),
     "question": check_question,
     "compute": check_compute,
     "isa": lambda isa: check_known("isa", isa, (AUTO, *ISAS)),

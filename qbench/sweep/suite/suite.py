@@ -59,6 +59,7 @@ class Suite:
     prefill_chunks: tuple[int, ...] | None = None  # tokens of a prompt per forward pass; None: all
     attention: tuple[str, ...] | None = None  # as in qbench.attention_choice; None: the best that a model can have
     prefill: tuple[str, ...] | None = None  # as in qbench.prefill; None: dense
+    kv_ram: tuple[str, ...] | None = None  # memory of the KV cache, as 2MiB; None: all, without a disk
     question: tuple[str, ...] | None = None  # of tasks, as in qbench.tasks.settings
     contexts: tuple[int, ...] | None = None  # tokens held before bench's phases; None: bench.depth
     batches: tuple[int, ...] | None = None  # None: 1

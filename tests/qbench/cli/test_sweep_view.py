@@ -37,6 +37,7 @@ def event(kind: str, index: int, **details) -> SweepEvent:
         "cache": "dynamic",
         "policy": "full",
         "prefill": "dense",
+        "kv_ram": "all",
         "compute": "fast",
         "isa": "auto",
         "device": "cpu",

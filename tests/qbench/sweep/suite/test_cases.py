@@ -241,3 +241,13 @@ def test_limits_are_cases_of_speed_alone():
     assert [case.get("memory") for case in cases] == [None, "2GiB", "40%"]
     assert ["eval" in case and case["eval"] is not None for case in cases] == [True, False, False]
     assert "memory" not in cases[0]  # keys of rows without a limit stay as they are
+
+
+def test_memory_of_the_kv_cache_is_an_axis_of_bytes():
+    of = suite(recipes=("bf16",), kv_ram=("all", "2MiB"))
+    cases = made_cases(of, select_points(of))
+    assert [case.get("kv_ram") for case in cases] == [None, 2 << 20]
+    assert "kv_ram" not in cases[0], "rows of older code keep their keys"
+    refused = suite(recipes=("bf16",), policies=("quest:budget=512",), kv_ram=("2MiB",))
+    with pytest.raises(InputError, match=r"--kv-ram goes with .*exclude .*kv_ram: 2MiB"):
+        select_points(refused)

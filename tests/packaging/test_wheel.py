@@ -38,3 +38,14 @@ def test_wheel_alone_measures_the_quickstart(tmp_path):
     table = call(qbench, "sweep", "quickstart", "-o", tmp_path / "run", cwd=tmp_path)
     assert "q4_k_m" in table and (tmp_path / "run" / "report.html").is_file()
     assert "ref_recall" in call(qbench, "eval", "ref:llama", "--tasks", "list", cwd=tmp_path)
+
+
+@pytest.mark.exhaustive("the package is compiled")
+def test_a_wheel_that_is_packed_again_has_the_same_bytes(tmp_path, monkeypatch):
+    """With one date and one build; what the compiler does in another folder is not compared."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    build = [f"-Cbuild-dir={ROOT / 'build' / 'wheel'}", "--no-build-isolation", "--no-deps", "--no-index"]
+    for name in ("first", "second"):
+        call(sys.executable, "-m", "pip", "wheel", ROOT, "-w", tmp_path / name, *build, cwd=tmp_path)
+    first, second = ((next((tmp_path / name).glob("*.whl"))).read_bytes() for name in ("first", "second"))
+    assert first == second

@@ -11,8 +11,11 @@ from quant.recipes.containers import fit_row
 from quant.recipes.roles import Role, gguf_place
 from quant.source import Source
 
-# GGUF's formats by size. Q4_0 to Q5_1 and IQ4_NL serve rows that no super-block of 256 divides.
-FORMATS = ("q2_k", "q3_k", "iq4_xs", "iq4_nl", "q4_0", "q4_k", "q4_1", "q5_k", "q5_0", "q5_1", "q6_k", "q8_0", "f16")
+SUPER_BLOCK = 256
+# GGUF's formats by size, for rows of whole super-blocks and for other rows. Small blocks take as many bits as
+# super-blocks and lose more, so the former leave them out: each grid costs a GPTQ run over the sampled rows.
+FORMATS = ("q2_k", "q3_k", "iq4_xs", "q4_k", "q5_k", "q6_k", "q8_0", "f16")
+SMALL_FORMATS = ("iq4_nl", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "f16")
 EXPERT = re.compile(r"\.experts\.\d+\.")
 
 
@@ -46,7 +49,9 @@ def sites_of(source: Source) -> list[Site]:
 def _site(gguf_name: str, names: tuple[str, ...], source: Source, config: ModelConfig) -> Site:
     place = gguf_place(names[0], config)
     shapes = [source.tensors[name].shape for name in names]
-    fitting = dict.fromkeys(fit_row(names[0], fmt, shapes[0][-1], "gguf") for fmt in FORMATS)
+    row_size = shapes[0][-1]
+    formats = SMALL_FORMATS if row_size % SUPER_BLOCK else FORMATS
+    fitting = dict.fromkeys(fit_row(names[0], fmt, row_size, "gguf") for fmt in formats)
     sizes = {fmt: sum(get_format(fmt).size_bytes(shape) for shape in shapes) for fmt in fitting}
     return Site(gguf_name, names, place.layer, place.role, sizes)
 

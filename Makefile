@@ -197,7 +197,7 @@ $(INTEROP)/.installed $(KVPRESS)/.installed: %/.installed: $(VENV)/.tested-with 
 # AddressSanitizer holds freed memory back for a while: how much is given back is not to be seen there.
 KEEPS_MEMORY := --deselect tests/cpu_kernels/test_buffer.py::test_memory_is_what_the_weights_take_and_given_back \
     --deselect tests/cpu_kernels/test_buffer.py::test_memory_of_keys_is_given_back_beside_others_that_stay
-# Tests read a kernel's instructions from the ordinary extension; this one takes minutes to disassemble.
+# Tests read a kernel's instructions in the ordinary extension; this one takes minutes to disassemble.
 OTHER_CODE := tests/cpu_kernels/test_instructions.py
 
 # Each case in a process with 1 GiB and 5 s of CPU time; inputs that fail are kept in tests/fuzz/corpus, where the tests

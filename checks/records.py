@@ -48,7 +48,7 @@ def stale_lines(lines: Sequence[bytes]) -> dict[int, str]:
 
 
 def _case(record: Record) -> str:
-    """What was measured where; a key that a case has as null is as good as absent."""
+    """Case and machine; a key that a case has as null counts as absent."""
     return json.dumps([_without_none(record.case.to_json()), record.machine.id], sort_keys=True)
 
 

@@ -14,9 +14,9 @@ CONFIGS = Path(__file__).parent / "configs"
 
 
 def chosen(op: str, row: str, candidates: Sequence[Config], device: torch.device) -> Config:
-    """The candidate that configs/ names for this row on this device's GPU, or the first where it names none.
+    """The candidate that configs/ names for this row on this device's GPU, or the first if it does not name one.
 
-    candidates  their str() is what configs/ holds
+    candidates  configs/ holds their str()
     """
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     name = _choices(gpu).get(op, {}).get(row)

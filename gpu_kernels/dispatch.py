@@ -8,7 +8,8 @@ from torch import Tensor
 
 from gpu_kernels.tables import attention, fused, gemm
 
-# Each family of kernels is a package; its file in tables/ holds its rows, its <op>_problems.py what an op is proven on.
+# Each family of kernels is a package; its file in tables/ holds its rows, its <op>_problems.py the problems that prove
+# an op.
 FAMILIES: dict[str, dict[tuple[str, str], dict[str, str]]] = {
     "gemm": gemm.IMPLEMENTATIONS,
     "fused": fused.IMPLEMENTATIONS,
@@ -33,20 +34,20 @@ class Operands(Protocol[Results]):
         ...
 
 
-_forced: dict[str, str] = {}  # "impl": what `force` named
+_forced: dict[str, str] = {}  # "impl": the name given to `force`
 
 
 def force(impl: str | None) -> None:
-    """Every op of this process that is not told its implementation runs this one from now on; None: the table's."""
+    """Every op of this process runs this implementation from now on, unless its call names one; None: the table's."""
     _forced.clear()
     if impl is not None:
         _forced["impl"] = impl
 
 
 def implementation_name(op: str, device_type: str, impl: str | None = None) -> str:
-    """The implementation that runs `op` on this device type: `impl` where it is given, else forced, else the default.
+    """The implementation that runs `op` on this device type: `impl` if it is given, else forced, else the default.
 
-    raises  NotImplementedError if the table has no such row or no such entry; the message lists what it has
+    raises  NotImplementedError if the table has no such row or no such entry; the message lists its entries
     """
     row = IMPLEMENTATIONS.get((op, device_type))
     if row is None:

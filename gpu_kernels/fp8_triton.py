@@ -13,7 +13,7 @@ CONVERTS_FP8 = 89  # from this architecture on a GPU has the conversions as inst
 
 
 def fp8_path(arch: int) -> str:
-    """How kernels handle FP8 codes on an architecture: what a record says of them."""
+    """How kernels handle FP8 codes on an architecture, as records say it."""
     return "instructions" if arch >= CONVERTS_FP8 else "through integers"
 
 
@@ -26,14 +26,14 @@ def readable(codes: Tensor, arch: int) -> Tensor:
 def has_conversion(arch: int, kernel: object) -> bool:
     """Whether to leave the conversion to the GPU: older ones lack it, and the interpreter's rounds otherwise.
 
-    kernel  what triton.jit made of the kernel: a JITFunction compiles, anything else interprets
+    kernel  result of triton.jit: a JITFunction compiles, anything else interprets
     """
     return arch >= CONVERTS_FP8 and isinstance(kernel, triton.JITFunction)
 
 
 @triton.jit
 def e4m3_codes(b_x, HAS_CONVERSION: tl.constexpr):
-    """uint8 codes, rounded to nearest, halves to even; what is past 448 saturates, NaN stays NaN."""
+    """uint8 codes, rounded to nearest, halves to even; values past 448 saturate, NaN stays NaN."""
     if HAS_CONVERSION:
         # The instruction saturates too; said here, it does not depend on the version that picks it.
         b_x = tl.where(b_x == b_x, tl.minimum(tl.maximum(b_x, -448.0), 448.0), b_x)

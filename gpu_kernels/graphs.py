@@ -1,6 +1,6 @@
 """Decode steps replayed from CUDA graphs: one captured for each bucket of batch sizes, over buffers that stay in place.
 
-A step of one token a sequence launches hundreds of kernels that run for microseconds each, less than a launch takes
+A step of one token per sequence launches hundreds of kernels that run for microseconds each, less than a launch takes
 from the host. A graph launches all of them at once, but its addresses and shapes are those of its capture. So inputs
 are copied into buffers of a bucket's size, and the rows past the batch hold padding: values with which the step
 computes something harmless and writes nowhere (slot -1, length 0).
@@ -8,7 +8,7 @@ computes something harmless and writes nowhere (slot -1, length 0).
     batch of 5        | a b c d e |
     bucket of 8       | a b c d e . . . |      . padding; results of those rows are cut off
 
-Results lie in the memory that the buckets share, until the next replay of any of them.
+Results are in the memory that the buckets share, until the next replay of any of them.
 """
 
 from bisect import bisect_left
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 Step = Callable[[dict[str, Tensor]], Tensor]
-# Of a call, what runs it again and where its result lies: `on_cuda` or `eagerly`.
+# A call -> the function that runs it again, and its result: `on_cuda` or `eagerly`.
 Capture = Callable[[Callable[[], Tensor]], tuple[Callable[[], Any], Tensor]]
 
 
@@ -44,7 +44,9 @@ def bucket_sizes(max_batch: int) -> list[int]:
 
 
 class DecodeGraphs:
-    """A step at every bucket's size. All of them are captured at once, so none is in the middle of serving."""
+    """A step at every bucket's size. All of them are captured at once, so no capture happens in the middle of
+    serving.
+    """
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class DecodeGraphs:
             for name, each in inputs.items()
         }
         capture = capture or on_cuda(torch.cuda.graph_pool_handle())
-        # The largest first: what it takes from the pool suffices for the others.
+        # The largest first: its memory of the pool suffices for the others.
         self._captured = {size: capture(self._call(step, size)) for size in reversed(self.buckets)}
 
     def _call(self, step: Step, size: int) -> Callable[[], Tensor]:
@@ -133,6 +135,6 @@ def on_cuda(pool: Any) -> Capture:
 
 
 def eagerly(call: Callable[[], Tensor]) -> tuple[Callable[[], Any], Tensor]:
-    """No graph: the same buffers and buckets, launched kernel by kernel. What a graph is compared with."""
+    """No graph: the same buffers and buckets, launched kernel by kernel, for comparison with a graph."""
     result = call().clone()
     return lambda: result.copy_(call()), result

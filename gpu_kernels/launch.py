@@ -24,18 +24,18 @@ class Launch:
 
     @property
     def options(self) -> dict:
-        # Whether Triton fuses multiply and add by default depends on its version; unfused, all round alike.
+        # Whether Triton fuses multiply and add by default depends on its version; unfused, all round in the same way.
         return {"num_warps": self.num_warps, "num_stages": self.num_stages, "enable_fp_fusion": False}
 
     def run(self, device: torch.device) -> None:
-        with torch.cuda.device(device if device.type == "cuda" else -1):  # -1: the interpreter has none to change to
+        with torch.cuda.device(device if device.type == "cuda" else -1):  # -1: the interpreter has no device
             self.kernel[self.grid](**self.arguments, **self.options)
 
 
 def architecture(op: str, tensor: Tensor, kernel: object) -> int:
     """Compute capability times ten of the GPU that holds the tensor, or INTERPRETED_AS under the interpreter.
 
-    kernel  what triton.jit made of the kernel: a JITFunction compiles, anything else interprets
+    kernel  result of triton.jit: a JITFunction compiles, anything else interprets
     raises  RuntimeError on a CPU tensor outside the interpreter, or a GPU tensor inside it
     """
     interpreted = not isinstance(kernel, triton.JITFunction)

@@ -1,4 +1,4 @@
-"""What has been proven of each op, by the code and the records: `python -m gpu_kernels.measured` (MEASURED.md)."""
+"""Proofs of each op, by the code and the records: `python -m gpu_kernels.measured` (MEASURED.md)."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ NOT_RUN = "not yet"
 
 
 def table(records: Path) -> str:
-    """One row an op; of the records the last of each op's most important problem.
+    """One row per op, from the last record of the op's most important problem.
 
     records  the folder of FAMILY.jsonl that `gpu_kernels.measure` appends to
     """

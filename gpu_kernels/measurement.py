@@ -1,4 +1,4 @@
-"""Checks every kernel on this machine's GPU, then times it beside its peers, inside a budget of time.
+"""Checks every kernel on this machine's GPU, then times it next to its peers, inside a budget of time.
 
 A captured decode step of a whole model comes first: it is no op of the table, and its peer is the same step, eager.
 """
@@ -24,7 +24,7 @@ class WrongResults(RuntimeError):
 
 @dataclass(slots=True)
 class Measurement:
-    """A run on one GPU: rows come one problem at a time, and what was refused or left out is listed when they end."""
+    """A run on one GPU: rows come one problem at a time, and refused or skipped ones are listed when they end."""
 
     ops: list[str]
     budget_s: float
@@ -67,7 +67,7 @@ class Measurement:
             yield self._time(problem, arch)
 
     def epilogue(self) -> list[str]:
-        """The machine peaks, and what was refused or left out: one line each."""
+        """The machine peaks, and refused or skipped problems: one line each."""
         told = ["machine peaks: " + ", ".join(f"{name} {value:.4g}" for name, value in self.machine_peaks.items())]
         if self.refused:
             told.append("not for this GPU: " + "; ".join(map(str, self.refused)))
@@ -132,7 +132,7 @@ def _ratio(theirs: list[float], ours: list[float]) -> dict:
 
 
 def line(row: dict) -> str:
-    """What a row says, for people."""
+    """The text of a row, for people."""
     label = f"{row['op']:20} {row['label']:32} {row['impl']:34}"
     if "absent" in row:
         return f"{label} n/a ({row['absent']})"
@@ -149,7 +149,7 @@ def append(folder: Path, rows: list[dict]) -> None:
 
 
 def known_ops(only: str) -> list[str]:
-    """The ops whose name contains `only`. raises ValueError if none does"""
+    """The ops whose name contains `only`. raises ValueError if there is no such op"""
     known = [*all_ops(), timed_step.OP]
     found = [op for op in known if only in op]
     if not found:

@@ -1,4 +1,4 @@
-"""Imports point one way, floor by floor, and stand at the top of their files unless they load something slow."""
+"""Imports point one way, floor by floor, and are at the top of their files unless they load something slow."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ MAY_IMPORT_LATE = {
     "qbench": "what it offers imports what it is made of, and every import of a module runs it first",
     "qbench.speed.speed_worker": "llama.cpp's worker imports it too, whose memory must not hold our runtime",
 }
-# Each breaks one contract: (module, what is appended to it, how import-linter names it).
+# Each breaks one contract: (module, the line appended to it, import-linter's name of it).
 PLANTED = (
     ("quant.qtensor", "import qbench.nearest", "quant.qtensor -> qbench.nearest"),
     ("cpu_kernels.gram", "import quant.errors", "cpu_kernels.gram -> quant.errors"),

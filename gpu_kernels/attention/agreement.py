@@ -13,7 +13,7 @@ Results = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor | None]  # out, l
 def error_bounds(expected: Attended, dtype: torch.dtype, head_size: int, num_tokens: int) -> tuple[Tensor, Tensor]:
     """(of out [..., Dv], of lse [...]).
 
-    Scores are sums of head_size products in float32, where each of head_size + 4 additions and scalings errs by at
+    Scores are sums of head_size products in float32; each of head_size + 4 additions and scalings errs by at
     most 2**-23 (tensor cores cut off) of score_size. In units of that error e, a weight is off by the factor
     exp(2 e) at most, once for its score and once for the sum of all; so exp(2 e) - 1 of value_size.
     Weights are rounded to `dtype` before they meet the values: half its eps, of value_size. Sums over num_tokens in
@@ -25,7 +25,7 @@ def error_bounds(expected: Attended, dtype: torch.dtype, head_size: int, num_tok
     relative = torch.expm1(2 * score) + 2 * num_tokens * 2**-23 + 2**-21  # [...]
     out = (relative + about.eps / 2)[..., None] * expected.value_size + about.eps / 2 * expected.out.abs()
     lse = score + num_tokens * 2**-23 + 2**-21 + 2**-22 * expected.lse.abs()
-    # Below the smallest normal number a step is smallest_normal * eps.
+    # Below the smallest normal number, one step is smallest_normal * eps.
     return out + about.smallest_normal * about.eps, lse
 
 

@@ -1,4 +1,6 @@
-"""What the operands of the attention ops share: checks, all before any byte is touched, and room for the results."""
+"""Common code for the operands of the attention ops: checks, all before any byte is touched, and room for the
+results.
+"""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What the tables of tile shapes of all attention kernels have in common."""
+"""Common code of the tables of tile shapes of all attention kernels."""
 
 from dataclasses import dataclass
 

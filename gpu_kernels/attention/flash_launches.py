@@ -30,7 +30,7 @@ class Sequences:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one call computes; out [tokens, H, Dv] and lse [tokens, H] are dense.
+    """The work of one call; out [tokens, H, Dv] and lse [tokens, H] are dense.
 
     query           [tokens, H, Dk]
     keys, values    [num_pages, page_size, Hkv, D] of `paged`, or dense rows [key tokens, Hkv, D]
@@ -54,7 +54,7 @@ class Work:
 
     @property
     def most_rows(self) -> int:
-        """Of a sequence and a key-value head."""
+        """Most rows of a sequence and a key-value head."""
         return self.sequences.most_queries * (self.query.shape[1] // self.num_kv_heads)
 
 
@@ -64,7 +64,9 @@ def most_queries(query: Tensor, given: int | None) -> int:
 
 
 def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> list[Launch]:
-    """One program a (block of rows, key-value head, sequence and part); if there are parts to join, then one a row."""
+    """One program per (block of rows, key-value head, sequence and part); if there are parts to join, then one per
+    row.
+    """
     query, out, lse, sequences, paged = work.query, work.out, work.lse, work.sequences, work.paged
     cache, scores, group = paged and paged.cache, work.scores, query.shape[1] // work.num_kv_heads
     part, part_lse = empty_parts(out, lse, num_splits)  # [tokens, H, S, Dv], [tokens, H, S]

@@ -5,7 +5,8 @@ Split    one program a (block of rows, key-value head, sequence and part of its 
          in decode and 128 in prefill, where a sequence is one part; the last blocks see the most tokens and go first.
 Program  walks the tokens that any of its rows may see in steps of BLOCK_N, with an online softmax in units of log 2.
 8 bit    codes are exact in 16 bits, so no scale meets them: the keys' goes with the softmax's, the values' comes last.
-         The kernel holds the next tile's codes in registers, for Triton fetches ahead only what is multiplied as it is.
+         The kernel holds the next tile's codes in registers, for Triton fetches ahead only operands that are multiplied
+         unchanged.
 Mass     decode stores the scores of the rows that are observed, if asked; key_mass_triton.py says for whom and why.
 Edges    tokens that no row may see are not read, and neither are their pages' numbers.
 """
@@ -36,7 +37,7 @@ def _pages(p_table, first_key, o_n, end, stride_tp, PAGE_SIZE: tl.constexpr):
 
 @triton.jit
 def _offsets(b_page, o_n, stride_p, stride_t, PAGE_SIZE: tl.constexpr):
-    """Where each token's row begins [BLOCK_N]."""
+    """Offset of each token's row [BLOCK_N]."""
     if PAGE_SIZE == 0:
         return (b_page + o_n) * stride_t
     else:
@@ -63,7 +64,7 @@ def _step(
 
 @triton.jit
 def flash_kernel(
-    # pointers; None is what an op does not have
+    # pointers; None if the op has no such operand
     query_ptr,
     key_ptr,
     value_ptr,
@@ -99,7 +100,7 @@ def flash_kernel(
     stride_l,
     stride_lh,  # None: one length for all heads
     stride_scale,  # 0: one scale for all heads
-    # what is computed
+    # the computation
     GROUP: tl.constexpr,
     KEY_SIZE: tl.constexpr,  # without KEY_REST
     KEY_REST: tl.constexpr,  # channels of a key past BLOCK_D

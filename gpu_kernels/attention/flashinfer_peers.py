@@ -1,4 +1,4 @@
-"""FlashInfer's paged attention on our operands: its plan is made untimed, its run is what a graph captures.
+"""FlashInfer's paged attention on our operands: its plan is made untimed, a graph captures its run.
 
 source  docs.flashinfer.ai: flashinfer.decode.BatchDecodeWithPagedKVCacheWrapper, flashinfer.mla
 """
@@ -13,12 +13,12 @@ from gpu_kernels.attention.mla_decode import LATENT_SIZE, ROPE_SIZE
 from gpu_kernels.proof.installed import where_installed
 from gpu_kernels.proof.problems import Peer
 
-WORKSPACE_BYTES = 128 * 2**20  # what its documentation asks for
-MIN_TENSOR_CORE_GROUP = 4  # heads a key, from which its documentation advises tensor cores
+WORKSPACE_BYTES = 128 * 2**20  # as its documentation asks
+MIN_TENSOR_CORE_GROUP = 4  # heads per key, from which its documentation advises tensor cores
 
 
 def paged_decode_peers() -> dict[str, Peer]:
-    """For one new token a sequence, 16-bit or FP8 pages with a scale a tensor."""
+    """For one new token per sequence, 16-bit or FP8 pages with a scale per tensor."""
     return where_installed("flashinfer", {"flashinfer BatchDecode": Peer(_plan_decode, _run)})
 
 

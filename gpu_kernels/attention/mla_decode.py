@@ -1,14 +1,14 @@
 """Attention of a few new tokens over MLA's cached latents, absorbed: every head reads one and the same cache.
 
-    key[t]         = (latent[t], rope[t])                           512 + 64 numbers a token, of all heads
+    key[t]         = (latent[t], rope[t])                           512 + 64 numbers per token, of all heads
     score[q, h, t] = softmax_scale * query[q, h] . key[t]           the query is multiplied by W_UK already
     out[q, h]      = sum_t softmax(score)[t] * latent[t]            W_UV comes after
 
-The queries are the last tokens of their sequence: query i of Q sees the first length - (Q - 1 - i) tokens. A query
-that sees none gets zeros and lse = -inf. A NaN or inf within a sequence's length may reach each of its queries.
-In FP8, latents are codes times scales rounded to the query's type, in which they are multiplied.
+The queries are the last tokens of their sequence: query i of Q sees the first length - (Q - 1 - i) tokens. A query that
+sees no token gets zeros and lse = -inf. A NaN or inf within a sequence's length may reach each of its queries. In FP8,
+latents are codes times scales rounded to the query's type, in which they are multiplied.
 
-source  DeepSeek-AI 2024, arXiv:2405.04434, section 2.1 and appendix C (absorption into the projections beside)
+source  DeepSeek-AI 2024, arXiv:2405.04434, section 2.1 and appendix C (absorption into the other projections)
 """
 
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ def mla_decode_ref(operands: Operands) -> Attended:
 
 
 def decode_tokens(tokens: Tensor, dtype: torch.dtype) -> Tensor:
-    """[T, 576] of what a cache holds: numbers [T, 576], or FP8 [T, 656] uint8, whose products with their scales are
+    """Tokens [T, 576] of a cache: numbers [T, 576], or FP8 [T, 656] uint8, whose products with their scales are
     taken in float32 and rounded to dtype.
     """
     if tokens.dtype != torch.uint8:

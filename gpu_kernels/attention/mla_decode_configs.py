@@ -1,8 +1,9 @@
 """Tile shapes of MLA decode, as data: by architecture, form of the cache and rows (queries times heads).
 
-    shared bytes  = [block_r, 576] queries + buffers of [block_n, 576] tokens, 2 bytes a number (and, in FP8, the codes)
-    accumulators  = block_r * 512 float32 over num_warps * 32 threads: 64 a thread at 16 rows and 4 warps,
-                    128 at 64 rows and 8 warps, which is what 255 registers can hold beside the scores
+    shared bytes  = [block_r, 576] queries + buffers of [block_n, 576] tokens, 2 bytes per number (and, in FP8, the
+                  codes)
+    accumulators  = block_r * 512 float32 over num_warps * 32 threads: 64 per thread at 16 rows and 4 warps, 128 at 64
+                  rows and 8 warps, the most that 255 registers can hold with the scores
 
 A tile's tokens are fetched through the block table, so of num_stages Triton uses one for the page numbers for each
 that it uses for tokens: (num_stages - 1) / 2 tiles are under way while one is multiplied. Latency times bandwidth of
@@ -11,8 +12,8 @@ an H200 is about 0.7 us * 4.3 TB/s = 3 MB, or 23 KB a multiprocessor; a tile of 
 In FP8 the kernel fetches one tile ahead itself, into registers, and num_stages is 1.
 
 Few heads read memory and compute little: two programs a multiprocessor, so that one fetches while the other waits.
-128 heads compute: 64 rows, the least that a warpgroup's product takes, and one program a multiprocessor. There the
-compiler keeps some addresses in local memory (200 bytes a thread), which the loop reads and never writes.
+128 heads compute: 64 rows, the least that a warpgroup's product takes, and one program per multiprocessor. There the
+compiler keeps some addresses in local memory (200 bytes per thread), which the loop reads and never writes.
 `python -m gpu_kernels.measure` times every candidate of a row; MEASURED.md says which rows have been measured.
 """
 

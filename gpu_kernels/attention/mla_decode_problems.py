@@ -1,4 +1,4 @@
-"""What MLA decode is checked, compiled and timed on."""
+"""Problems on which MLA decode is checked, compiled and timed."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -55,7 +55,7 @@ TIMED = [
     (1, 1, 16, 32768, True),
     (32, 2, 64, 8192, False),
 ]
-# (sequence lengths, new tokens, heads, page size, parts); if none is one part alone, each type has a kernel less
+# (sequence lengths, new tokens, heads, page size, parts); if no row has a single part, each type has one kernel fewer
 ODD = [
     ((1, 0, 131), 1, 16, 16, 4),
     ((63, 2), 3, 5, 32, 2),

@@ -26,7 +26,7 @@ def row_of(operands: Operands, arch: int) -> tuple[str, list[Config]]:
 
 
 def launches(operands: Operands, out: Tensor, lse: Tensor, config: Config, arch: int) -> list[Launch]:
-    """One program a (block of rows, part, sequence); then, if there are parts to join, one a row."""
+    """One program per (block of rows, part, sequence); then, if there are parts to join, one per row."""
     query, cache, block_table, seq_lens = operands.query, operands.cache, operands.block_table, operands.seq_lens
     batch, num_queries, num_heads, _ = query.shape
     row_blocks = triton.cdiv(operands.num_rows, config.block_r)

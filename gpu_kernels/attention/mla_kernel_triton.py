@@ -5,12 +5,12 @@
 
 Rows     the queries of a sequence times its heads: all read the same tokens, so one program takes as many as it can.
 Split    one program a block of rows, a part of the tokens, a sequence; blocks of rows run next to each other, so that
-         what the first fetched the others find in the L2.
+         the others find the first one's tiles in the L2.
 Program  walks its tokens in steps of BLOCK_N: a tile of latents is fetched once, for the scores (transposed) and for
          the values; the softmax is online, in units of log 2.
 FP8      the program holds the next tile's codes in registers while it multiplies this one's, for Triton fetches ahead
-         only what goes into a product as it is. 32 tokens are 16 KB of codes: 16 registers a thread at 8 warps.
-         Codes times scales, in float32, are rounded to the query's type and meet both products from there.
+         only operands of a product that stay unchanged. 32 tokens are 16 KB of codes: 16 registers per thread at 8
+         warps. Codes times scales, in float32, are rounded to the query's type and meet both products from there.
 Parts    with more than one, each writes float32, normalized, with its lse; `combine_kernel` joins them.
 Edges    tokens past the length are not read, and neither are their pages' numbers.
 """
@@ -71,7 +71,7 @@ def pages_of(p_table, o_n, end, stride_tp, PAGE_SIZE: tl.constexpr):
 def fetch_codes(cache_ptr, scales_ptr, ropes_ptr, b_page, o_n, end, stride_cp, stride_ct, PAGE_SIZE: tl.constexpr):
     """(codes [BLOCK_N, 512], scales [BLOCK_N, 4], rotated channels [BLOCK_N, 64]); zeros from `end` on.
 
-    The strides count 16 bytes, so that the compiler knows what is aligned for each of the three.
+    The strides count 16 bytes, so that the compiler knows the alignment of each of the three.
     """
     m_n = (o_n < end)[:, None]
     p_unit = (b_page * stride_cp + o_n % PAGE_SIZE * stride_ct)[:, None]
@@ -129,7 +129,7 @@ def mla_decode_kernel(
     length = tl.load(seq_lens_ptr + i_b * stride_l)
     start, end = part_of(length, i_split, num_splits, BLOCK_N)
     o_row = i_block * BLOCK_R + tl.arange(0, BLOCK_R)
-    o_end = tl.minimum(length - (num_queries - 1 - o_row // num_heads), end)  # [BLOCK_R] what a row sees of this part
+    o_end = tl.minimum(length - (num_queries - 1 - o_row // num_heads), end)  # [BLOCK_R] end of a row's tokens
     b_q, b_q_rope = query_rows(
         query_ptr, i_b, o_row, num_queries, num_heads, stride_qb, stride_qq, stride_qh, LATENT, ROPE
     )

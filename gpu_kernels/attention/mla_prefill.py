@@ -1,12 +1,12 @@
 """MLA's other plan, for many new tokens: latents are expanded to each head's keys and values, and nothing is absorbed.
 
-    key[t, h]   = (W_UK latent[t])[h] beside rope[t]      128 + 64 channels
+    key[t, h]   = (W_UK latent[t])[h] joined with rope[t]      128 + 64 channels
     value[t, h] = (W_UV latent[t])[h]                     128 channels
 
-A token costs a head 2 * (192 + 128) operations a query here, and 2 * (576 + 512) in mla_decode.py, which need not
-expand what is cached: so this is for prompts, and that for a few tokens over a long cache. The keys and values of
-sequence b are rows cu_keys[b] to cu_keys[b + 1], the new tokens last; their queries are rows cu_queries[b] to
-cu_queries[b + 1]. A NaN or inf among a sequence's keys may reach queries that stand before it.
+A token costs a head 2 * (192 + 128) operations per query here, and 2 * (576 + 512) in mla_decode.py, which need not
+expand the cache: so this is for prompts, and that for a few tokens over a long cache. The keys and values of sequence b
+are rows cu_keys[b] to cu_keys[b + 1], the new tokens last; their queries are rows cu_queries[b] to cu_queries[b + 1]. A
+NaN or inf among a sequence's keys may reach queries before it.
 
 source  DeepSeek-AI 2024, arXiv:2405.04434, section 2.1
 """

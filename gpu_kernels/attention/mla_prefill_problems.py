@@ -1,4 +1,4 @@
-"""What MLA prefill is checked, compiled and timed on."""
+"""Problems on which MLA prefill is checked, compiled and timed."""
 
 from functools import partial
 from typing import Any

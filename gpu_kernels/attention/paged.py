@@ -1,4 +1,4 @@
-"""What the ops over paged keys and values share: forms of the cache, checks, and pages as the oracle reads them."""
+"""Common code of the ops over paged keys and values: forms of the cache, checks, and pages as the oracle reads them."""
 
 from dataclasses import dataclass
 

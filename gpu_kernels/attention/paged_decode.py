@@ -1,4 +1,4 @@
-"""Attention of a few new tokens a sequence over paged keys and values of grouped heads; the maths is in textbook.py.
+"""Attention of a few new tokens per sequence over paged keys and values of grouped heads; the maths is in textbook.py.
 
 The queries are the last tokens of their sequence: query i of Q sees the first length - (Q - 1 - i) tokens, or of these
 the last `window`. The mass of a token is 0 from the end of its sequence on. Codes are multiplied as they are, and

@@ -1,9 +1,9 @@
 """Tile shapes of paged decode, as data: by architecture, form of the cache and rows (queries times heads of a group).
 
-    shared bytes  = [block_r, D] queries + (num_stages - 1) / 2 buffers of [2, block_n, D] keys and values, 2 bytes a
-                    number: at 64 tokens of 128 channels 32 KB a tile
+    shared bytes  = [block_r, D] queries + (num_stages - 1) / 2 buffers of [2, block_n, D] keys and values, 2 bytes per
+                  number: at 64 tokens of 128 channels 32 KB per tile
     registers     = block_r * D float32 of accumulators; in 8 bits the next tile's codes too: 2 * 64 * 128 bytes over
-                    128 threads are 32 a thread, of 220 in all
+                  128 threads are 32 per thread, of 220 in all
 
 Latency times bandwidth of an H200 is about 23 KB a multiprocessor. Three programs with two tiles under way each hold
 192 KB, and two with one of 16 KB of codes 32 KB.

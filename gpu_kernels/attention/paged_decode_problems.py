@@ -1,4 +1,4 @@
-"""What paged decode is checked, compiled and timed on."""
+"""Problems on which paged decode is checked, compiled and timed."""
 
 from dataclasses import dataclass, replace
 from functools import partial

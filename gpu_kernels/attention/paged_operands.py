@@ -11,7 +11,7 @@ from gpu_kernels.attention.paged import CODES, PagedCache
 from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import dtype_name
 
-# What the block table holds for pages that a sequence does not have: read, they would be far outside of any cache.
+# Entry of the block table for pages that a sequence does not have: it is far outside of any cache.
 ABSURD_PAGE = 2**30
 
 
@@ -130,5 +130,5 @@ def with_head_lengths(cache: PagedCache) -> PagedCache:
 
 
 def sequence_bounds(sizes: Iterable[int], device: str) -> Tensor:
-    """[B + 1] int32: where each of B sequences that stand one after the other begins, and the last one's end."""
+    """[B + 1] int32: the beginning of each of B consecutive sequences, and the end of the last one."""
     return torch.tensor([0, *accumulate(sizes)], dtype=torch.int32, device=device)

@@ -1,8 +1,8 @@
-"""Attention of many new tokens a sequence over paged keys and values, which hold them; the maths is in textbook.py.
+"""Attention of many new tokens per sequence over paged keys and values, which hold them; the maths is in textbook.py.
 
-Sequences of unlike numbers of new tokens stand one after the other: those of sequence b are rows cu_queries[b] to
-cu_queries[b + 1]. They are its last tokens, each sees itself and what is before it, or of these the last `window`.
-A NaN or inf within a sequence's length may reach queries that stand before it.
+Sequences with different numbers of new tokens follow each other: those of sequence b are rows cu_queries[b] to
+cu_queries[b + 1]. They are its last tokens, each sees itself and all tokens before it, or the last `window` of these.
+A NaN or inf within a sequence's length may reach queries before it.
 
 source  Dao 2023, arXiv:2307.08691, algorithm 1 (tiles with an online softmax)
 """

@@ -1,4 +1,4 @@
-"""What paged prefill is checked, compiled and timed on."""
+"""Problems on which paged prefill is checked, compiled and timed."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,7 +38,7 @@ class Case(PagedCase):
 
     @property
     def num_pairs(self) -> int:
-        """Of a query and a token that it sees."""
+        """Pairs of a query and a token that it sees."""
         pairs = zip(self.new, self.seq_lens, strict=True)
         return sum(min(n - q + i + 1, self.window or n) for q, n in pairs for i in range(q))
 

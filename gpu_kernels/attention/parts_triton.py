@@ -1,4 +1,4 @@
-"""What the attention kernels share: the online softmax, the combination of parts."""
+"""Common code of the attention kernels: the online softmax, the combination of parts."""
 
 import torch
 import triton
@@ -40,13 +40,13 @@ def combine_launch(partial: Tensor, partial_lse: Tensor, out: Tensor, lse: Tenso
         "head_size": head_size,
         "BLOCK_D": triton.next_power_of_2(head_size),
     }
-    # 512 numbers over 4 warps are 4 a thread: 16-byte loads; three parts are under way while one is added.
+    # 512 numbers over 4 warps are 4 per thread: 16-byte loads; three parts are under way while one is added.
     return Launch(combine_kernel, (lse.numel(),), arguments, num_warps=4, num_stages=4)
 
 
 @triton.jit
 def softmax_step(b_s, b_max, b_sum):
-    """(weights [R, N], the factor [R] for what was summed before, the new maximum [R], the new sum [R]).
+    """(weights [R, N], the factor [R] of the sums so far, the new maximum [R], the new sum [R]).
 
     b_s holds scores in units of log 2; -inf where a row may not look. A row that has seen nothing keeps maximum -inf,
     and its weights are 0, not exp2(-inf + inf). NaN and +inf come out as NaN.

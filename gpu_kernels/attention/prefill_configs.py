@@ -1,13 +1,14 @@
-"""Tile shapes of prefill, as data: by architecture and form of the keys and values; rows are queries times a group.
+"""Tile shapes of prefill, as data: by architecture and form of the keys and values; rows are queries times the group
+size.
 
-    shared bytes  = [block_r, D] queries + the buffers of [2, block_n, D] keys and values, 2 bytes a number: with 128
-                    rows, 64 tokens and 128 channels 32 KB + 32 KB a tile. Through a block table (num_stages - 1) / 2
+    shared bytes  = [block_r, D] queries + the buffers of [2, block_n, D] keys and values, 2 bytes per number: with 128
+                  rows, 64 tokens and 128 channels 32 KB + 32 KB per tile. Through a block table (num_stages - 1) / 2
                     tiles are under way, of dense rows num_stages - 1; a warpgroup's product needs one buffer more.
-    registers     = block_r * D float32 of accumulators and block_r * block_n of scores: 64 and 32 a thread at 8 warps
+    registers     = block_r * D float32 of accumulators and block_r * block_n of scores: 64 and 32 per thread at 8 warps
 
 128 rows: two warpgroups of 64, the least that a warpgroup's product takes. A byte of keys is then good for 128
 operations, and of an H200's memory 184 are needed: so blocks of rows that share a head run side by side, and fetch each
-other's tiles into the L2. A tile of 128 tokens would spill beside the block table's addresses.
+other's tiles into the L2. A tile of 128 tokens would spill because of the block table's addresses.
 `python -m gpu_kernels.measure` times every candidate of a row; MEASURED.md says which rows have been measured.
 """
 
@@ -28,7 +29,7 @@ CONFIGS: dict[tuple[int, str], Rows] = {
     (90, "dense, 192 and 128"): [(None, [Config(128, 64, 8, 3, 1), Config(128, 128, 8, 2, 1)])],
     (90, "block lists"): [(None, [Config(128, 64, 8, 3, 1), Config(64, 64, 4, 3, 2)])],
 }
-# Not tuned for its tensor memory: Hopper's shapes, where they fit.
+# Not tuned for its tensor memory: Hopper's shapes, if they fit.
 CONFIGS |= {(100, form): rows for (arch, form), rows in CONFIGS.items() if arch == 90}
 CONFIGS[100, "16 bit"] = [(None, [Config(128, 64, 8, 3, 1)])]  # with two tiles under way it spills 8 bytes
 

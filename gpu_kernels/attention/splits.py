@@ -2,15 +2,15 @@
 
 MAX_SPLITS = 64
 
-# What a program does besides its tiles, in tiles: start, fetch the query, wait for its first tile, write its part.
+# Work of a program besides its tiles, in tiles: start, fetch the query, wait for its first tile, write its part.
 PROGRAM_TILES = 2.0
-# What one more part costs for each program: its partial result is written and read again, which is about 4 bytes
+# Cost of one more part for each program: its partial result is written and read again, which is about 4 bytes
 # twice a value of an accumulator as large as the query. A tile is several times that, and the copies overlap.
 SPLIT_TILES = 0.25
 
 
 def num_kv_splits(num_programs: int, num_tiles: int, slots: int) -> int:
-    """The number of parts, from 1 to MAX_SPLITS, that takes the least time; the fewer of two alike.
+    """The number of parts, from 1 to MAX_SPLITS, that takes the least time; the fewer of two with equal time.
 
     Programs run in rounds of `slots`, and a round lasts as long as its longest program:
 

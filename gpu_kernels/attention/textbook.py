@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# The oracle takes as many heads together as have so many scores, 1 GiB: a prompt of 8192 tokens has 2**26 a head.
+# The oracle takes as many heads together as have so many scores, 1 GiB: a prompt of 8192 tokens has 2**26 per head.
 SCORES_AT_ONCE = 2**27
 
 
@@ -80,7 +80,7 @@ def attend(
 def _attend_heads(
     query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, softmax_scale: float, sink: Tensor
 ) -> Attended:
-    """Heads that each have keys and values of their own: all of [.., H, D]; sink [H], -inf where there is none."""
+    """Heads that each have keys and values of their own: all of [.., H, D]; sink [H], -inf if there is no sink."""
     query, keys, values, sink = query.double(), keys.double(), values.double(), sink.double()
     score = softmax_scale * torch.einsum("qhd,thd->hqt", query, keys)
     score = score.masked_fill(~visible, -torch.inf)  # [H, Q, T]
@@ -100,7 +100,7 @@ def _attend_heads(
 def visible_tokens(
     num_queries: int, length: int, window: int | None = None, device: torch.device | None = None
 ) -> Tensor:
-    """[Q, T] bool: the queries are the last of `length` tokens; each sees itself and what is before it.
+    """[Q, T] bool: the queries are the last of `length` tokens; each sees itself and the tokens before it.
 
     window  sees this many tokens at most, itself among them
     """
@@ -113,7 +113,7 @@ def visible_tokens(
 def gather_pages(cache: Tensor, pages: Tensor, length: int) -> Tensor:
     """The first `length` tokens of a sequence: cache [num_pages, page_size, ...], pages [P] -> [length, ...]
 
-    Only pages that hold them are looked up: what the table says of the others may be anything.
+    Only pages that hold them are looked up: the table's other entries may be anything.
     """
     needed = pages[: -(-length // cache.shape[1])].long()
     return cache[needed].flatten(0, 1)[:length]

@@ -1,4 +1,4 @@
-"""A decoder's products by the layout of their weights: one class a kernel, called alike.
+"""A decoder's products by the layout of their weights: one class per kernel, called in the same way.
 
 x is [M, K] in 16 bits, or, where the step before quantized it on the way, its codes with x_scale [M].
 """
@@ -29,10 +29,10 @@ _PRODUCTS = {"gguf_gemm": gguf_gemm, "w4a16_gemm": w4a16_gemm, "w8a16_gemm": w8a
 class Linear(Protocol):
     """y [M, N] = x @ weight.T + bias.
 
-    name        what runs: the op and its implementation
+    name        the op and its implementation
     num_rows    N
     size_bytes  memory that it holds
-    codes       "int8" if it takes x as such codes, one scale a token, where the step before can make them; None: as x
+    codes       "int8" if it takes x as such codes, one scale per token, if the step before can make them; None: as x
     """
 
     name: str
@@ -44,7 +44,7 @@ class Linear(Protocol):
 
 
 def named(op: str, tensor: Tensor) -> str:
-    """ "w8a8_gemm[triton]": the op, and what runs it where the tensor is"""
+    """ "w8a8_gemm[triton]": the op, and its implementation on the tensor's device"""
     return f"{op}[{implementation_name(op, tensor.device.type)}]"
 
 
@@ -149,7 +149,7 @@ class Stack:
     """Linears of one input side by side, those of one layout as one product.
 
     parts    (product, rows of each of its weights), in the order of the outputs
-    codes    what all of them take
+    codes    as of its products
     """
 
     def __init__(self, parts: Sequence[tuple[Linear, Sequence[int]]]) -> None:
@@ -163,7 +163,7 @@ class Stack:
 
     @property
     def names(self) -> list[str]:
-        """What runs for each output."""
+        """The implementation of each output."""
         return [linear.name for linear, counts in self.parts for _ in counts]
 
     def __call__(self, x: Tensor, x_scale: Tensor | None = None) -> tuple[Tensor, ...]:

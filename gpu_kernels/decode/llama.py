@@ -1,8 +1,8 @@
 """A pass through a Llama: the kernels in the order of a model, over whatever attends; a step of it can be captured.
 
 A layer is five launches and four products: add + norm, rotation with the cache write, attention (with a second launch
-where it is split), add + norm, SiLU x up. Where a product takes int8 codes, the norm or SiLU before it makes them.
-Qwen's heads are normed before their rotation by two launches more.
+if it is split), add + norm, SiLU x up. If a product takes int8 codes, the norm or SiLU before it makes them. Qwen's
+heads are normed before their rotation by two launches more.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Llama:
-    """Weights and angles: what stays in place between passes.
+    """Weights and angles, which stay in place between passes.
 
     embed  token ids [T] -> [T, hidden]
     """
@@ -68,13 +68,13 @@ class Llama:
 
     @property
     def step_bytes(self) -> int:
-        """Of weights that every step reads: the products', the head's among them."""
+        """Bytes of weights that every step reads: the products', the head's among them."""
         stacks = [stack for layer in self.layers for stack in (layer.qkv, layer.output, layer.gate_up, layer.down)]
         return sum(stack.size_bytes for stack in stacks) + self.head.size_bytes
 
 
 def llama_layers(model: Llama, tokens: Tensor, attend: Attend) -> tuple[Tensor, Tensor | None]:
-    """(x, h) [T, hidden]: what the last layer adds, and what it is added to. tokens [T]"""
+    """(x, h) [T, hidden]: the addend of the last layer, and the residual. tokens [T]"""
     eps, size = model.shape.rms_norm_eps, model.shape.head_dim
     x, h = model.embed(tokens), None  # [T, hidden]; h is None before the first layer
     for number, layer in enumerate(model.layers):
@@ -89,7 +89,7 @@ def llama_layers(model: Llama, tokens: Tensor, attend: Attend) -> tuple[Tensor, 
 
 
 def llama_head(model: Llama, x: Tensor, h: Tensor | None) -> Tensor:
-    """[T, vocabulary] of what `llama_layers` gave, or of rows of it."""
+    """Logits [T, vocabulary] of the result of `llama_layers`, or of rows of it."""
     return model.head(add_rmsnorm(x, model.norm, residual=h, eps=model.shape.rms_norm_eps)[0])
 
 

@@ -7,17 +7,17 @@ from gpu_kernels.decode.linears import Int8Weight, named, size_bytes
 from gpu_kernels.gemm.llm_int8_gemm import Operands, llm_int8_gemm
 
 THRESHOLD = 6.0
-# Outlier features that a call may have beside the known ones. Dettmers et al. 2022, section 4.1: at most seven in
-# models of up to 13 billion weights; the first token of a text may have dozens. Of more the loudest are kept, and the
-# others are int8 like the rest, which costs their tokens a coarser scale.
+# Outlier features that a call may have in addition to the known ones. Dettmers et al. 2022, section 4.1: at most seven
+# in models of up to 13 billion weights; the first token of a text may have dozens. If there are more, the loudest are
+# kept, and the others are int8 like the rest, which costs their tokens a coarser scale.
 MOST_FEATURES = 32
 
 
 class LlmInt8Linear:
     """weight [N, K] = weight_q * weight_scale, and for outlier features the weights given for those that are known.
 
-    A feature is an outlier where some token of the call takes it to THRESHOLD. How many there are is known on the GPU
-    alone, so the loudest MOST_FEATURES are looked at, and the weights of those that are none count as 0.
+    A feature is an outlier if some token of the call takes it to THRESHOLD. How many there are is known on the GPU
+    alone, so the loudest MOST_FEATURES are read, and the weights of those that are no outliers count as 0.
 
     known           [F] int64 features that are outliers always, with known_weight [N, F]; F may be 0
     source          Dettmers et al. 2022, LLM.int8(), arXiv:2208.07339, section 3.2

@@ -15,13 +15,13 @@ from gpu_kernels.fused.rope_cache import Operands as RopeCache
 from gpu_kernels.fused.rope_cache import rope_cache
 from gpu_kernels.graphs import Input
 
-# (layer, query [T, H, D], key [T, G, D], value [T, G, D]), none of them rotated -> [T, H, D]
+# (layer, query [T, H, D], key [T, G, D], value [T, G, D]), all unrotated -> [T, H, D]
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """keys, values            a layer's [num_pages, page_size, G, D]
+    """keys, values            [num_pages, page_size, G, D] of a layer
     key_scale, value_scale     a layer's [G] or [1] float32, of FP8 e4m3; None: they are in 16 bits
     """
 
@@ -69,7 +69,9 @@ class Rotation:
 
 
 def step_inputs(max_pages: int) -> dict[str, Input]:
-    """Of a decode step, one token a sequence; max_pages that a sequence may have. Padding has no slot and no length."""
+    """Inputs of a decode step, one token per sequence; max_pages that a sequence may have. Padding has no slot and no
+    length.
+    """
     return {
         "token": Input((), torch.int64, 0),
         "position": Input((), torch.int64, 0),

@@ -1,4 +1,4 @@
-"""A decode step of a whole model from a CUDA graph, beside the same step launched kernel by kernel."""
+"""A decode step of a whole model from a CUDA graph, and the same step launched kernel by kernel."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -14,7 +14,7 @@ from gpu_kernels.proof import timing
 OP = "llama_decode"
 BATCHES = (1, 16)
 CONTEXT, PAGE_SIZE = 1024, 16
-REPETITIONS, STEPS = 20, 10  # samples, and steps a sample: some 20 ms, which the host's start is lost in
+REPETITIONS, STEPS = 20, 10  # samples, and steps per sample: some 20 ms, much more than the host's start
 NAME = "llama-3.2-1b"
 
 

@@ -1,1 +1,1 @@
-"""Steps between the products, each with what follows it in the same pass over memory."""
+"""Steps between the products, each fused with the next in the same pass over memory."""

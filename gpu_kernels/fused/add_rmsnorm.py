@@ -3,7 +3,7 @@
     h[m, k] = x[m, k] + residual[m, k]                                   float32, rounded to x's type: the new residual
     y[m, k] = h[m, k] / sqrt(mean_k h[m, k]**2 + eps) * weight[k]        float32; weight + 1 where plus_one (Gemma)
 
-and y rounded to x's type, or int8 or FP8 codes with one scale a token (row_codes.py).
+and y rounded to x's type, or int8 or FP8 codes with one scale per token (row_codes.py).
 
 source  Zhang and Sennrich 2019, arXiv:1910.07467, eq. 4
 """

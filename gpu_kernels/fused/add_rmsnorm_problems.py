@@ -1,4 +1,4 @@
-"""What add + RMSNorm (+ codes) is checked, compiled and timed on."""
+"""Problems on which add + RMSNorm (+ codes) is checked, compiled and timed."""
 
 from functools import partial
 from typing import Any
@@ -78,7 +78,7 @@ def _problem(
 def agrees(result: tuple, expected: tuple, quantize: str | None) -> bool:
     """h bit by bit; y within roundings of float32, as many as `float32_roundings` says, and its own.
 
-    The sum of K squares rounds K times in one order or another, and its square root halves what that adds; 2**-22 for
+    The sum of K squares rounds K times in one order or another, and its square root halves that error; 2**-22 for
     rsqrt, which a GPU approximates, and mean, eps and two products: 8 more.
     """
     (y, scale, h), (exact, expected_h) = result, expected

@@ -30,10 +30,10 @@ assert FP8_BYTES == 656
 class Operands:
     """The inputs of one call, and the cache that it writes.
 
-    latent     [T, 512], key [T, 64] float16, bfloat16 or float32 alike, the last axis dense
+    latent     [T, 512], key [T, 64] both float16, bfloat16 or float32, the last axis dense
     cache      [num_pages, page_size, 576] of their type, or [num_pages, page_size, 656] uint8 (FP8), dense last axis
     positions  [T] int32 or int64, rows of cos and sin
-    slots      [T] int32 or int64: where each token goes, -1: nowhere; no two alike
+    slots      [T] int32 or int64: place of each token, -1: nowhere; no two are equal
     cos, sin   [P, 32] float32
     raises     TypeError (dtypes), ValueError (shapes, strides, devices)
     """

@@ -1,4 +1,4 @@
-"""What MLA's cache write is checked, compiled and timed on."""
+"""Problems on which MLA's cache write is checked, compiled and timed."""
 
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Problem, dtype_name
 
 PAGE_SIZE = 64
-SENTINEL = 100  # what the cache holds where nothing is written
+SENTINEL = 100  # content of the cache at slots without a write
 # (tokens, dtype, FP8 cache, interleaved); a prefill's and a batch's
 TIMED = [(4096, torch.bfloat16, True, True), (4096, torch.bfloat16, False, True), (128, torch.bfloat16, True, True)]
 ODD = [(1, torch.float16, True, False), (7, torch.float16, True, True), (7, torch.float16, False, False)]
@@ -80,7 +80,7 @@ def _operands(T: int, dtype: torch.dtype, is_fp8: bool, device: str, is_exact: b
 
 
 def _call(interleaved: bool, **operands: Any) -> tuple[Tensor, Tensor]:
-    """The cache, and the slots that it was written at, by which `_agrees` tells its rows."""
+    """The cache, and the slots that it was written at, by which `_agrees` finds its rows."""
     mla_cache(Operands(**operands, interleaved=interleaved), impl="triton")
     return operands["cache"], operands["slots"]
 
@@ -94,7 +94,9 @@ def _reference(interleaved: bool, **o: Any) -> tuple:
 
 
 def _agrees(result: tuple[Tensor, Tensor], expected: tuple) -> bool:
-    """Codes, scales and 16-bit latents bit by bit; the key within its error and half a step; the rest untouched."""
+    """Codes, scales and 16-bit latents bit by bit; the key within its error and half of one step; the rest
+    untouched.
+    """
     (cache, slots), (codes, scale, latent, turned, error) = result, expected
     taken = slots >= 0
     rows = cache.flatten(0, 1)

@@ -1,4 +1,4 @@
-"""Symmetric int8 codes of activations, one scale a token.
+"""Symmetric int8 codes of activations, one scale per token.
 
     x_scale[m] = max(absmax_k |x[m, k]| / 127, 2**-126)
     x_q[m, k]  = round(x[m, k] / x_scale[m]), halves to even, in [-127, 127]        x ~= x_scale * x_q

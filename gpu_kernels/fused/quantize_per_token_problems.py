@@ -1,4 +1,4 @@
-"""What per-token quantization is checked, compiled and timed on."""
+"""Problems on which per-token quantization is checked, compiled and timed."""
 
 from functools import partial
 from typing import Any

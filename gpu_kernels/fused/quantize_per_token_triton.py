@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gpu_kernels.launch import Launch, architecture
 
-# 4096 features over 8 warps are 16 a thread: two 16-byte loads of bfloat16, one 16-byte store of codes.
+# 4096 features over 8 warps are 16 per thread: two 16-byte loads of bfloat16, one 16-byte store of codes.
 MAX_BLOCK_K = 4096
 NUM_WARPS = 8
 

@@ -1,6 +1,6 @@
-"""What the steps that rotate queries and keys share: the rotation, its table, and where a cache takes a token.
+"""Common code of the steps that rotate queries and keys: the rotation, its table, and a token's slot in a cache.
 
-Of a head's first R features, pair i is features (i, i + R / 2), or (2 i, 2 i + 1) where interleaved:
+In a head's first R features, pair i is features (i, i + R / 2), or (2 i, 2 i + 1) if interleaved:
 
     first'  = first * cos[p, i] - second * sin[p, i]        p = the token's position; float32
     second' = second * cos[p, i] + first * sin[p, i]

@@ -2,7 +2,7 @@
 
 query'[t]       = rotate(query[t])                                                    rope.py
 key_cache[s]    = rotate(key[t]), value_cache[s] = value[t]                           s = slots[t], or slots[t, h]
-in FP8          = (rotate(key[t]) / key_scale[h]) as e4m3, saturated; values alike    real = scale * code
+in FP8          = (rotate(key[t]) / key_scale[h]) as e4m3, saturated; so are values    real = scale * code
 """
 
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ class Operands:
     """The inputs of one call, and the caches that it writes.
 
     query, key, value  [T, H, D], [T, G, D], [T, G, E] float16, bfloat16 or float32, the last axis dense
-    key_cache          [num_pages, page_size, G, D] of the key's type or FP8 e4m3, dense last axis; value_cache alike
+    key_cache          [num_pages, page_size, G, D] of the key's type or FP8 e4m3, dense last axis; value_cache likewise
     positions          [T] int32 or int64, rows of cos and sin
-    slots              [T] int32 or int64: where each token goes, -1: nowhere; no two alike. [T, G]: where it goes in
-                       each head of keys and values; no two alike in one head
+    slots              [T] int32 or int64: slot of each token, -1: nowhere; no two are equal. [T, G]: its slot in each
+                       head of keys and values; no two are equal in one head
     cos, sin           [P, R / 2] float32, R <= D
-    key_scale          [G] or [1] float32 where the cache is FP8; value_scale alike
+    key_scale          [G] or [1] float32 if the cache is FP8; value_scale likewise
     raises             TypeError, ValueError (shapes, strides, scales), NotImplementedError (sizes)
     """
 

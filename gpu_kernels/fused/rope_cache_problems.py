@@ -1,4 +1,4 @@
-"""What the rotation with its cache write is checked, compiled and timed on."""
+"""Problems on which the rotation with its cache write is checked, compiled and timed."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Problem, dtype_name
 
 PAGE_SIZE = 16
-SENTINEL = 80.0  # what the cache holds where nothing is written: a number of every type
+SENTINEL = 80.0  # content of the cache at slots without a write: a number of every type
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,9 @@ def rotate_pairs(p_x, p_cos, p_sin, m_h, HALF: tl.constexpr, BLOCK_HALF: tl.cons
 
 @triton.jit
 def store_cached(p_cache, b_x, b_scale, mask, HAS_CONVERSION: tl.constexpr):
-    """b_x [HEADS, BLOCK] float32 in the cache's type; as e4m3 codes of b_x / b_scale [HEADS, 1] where that is bytes."""
+    """b_x [HEADS, BLOCK] float32 in the cache's type; as e4m3 codes of b_x / b_scale [HEADS, 1] if the cache's type is
+    bytes.
+    """
     if p_cache.dtype.element_ty == tl.uint8:
         tl.store(p_cache, e4m3_codes(tl.div_rn(b_x, b_scale + tl.zeros_like(b_x)), HAS_CONVERSION), mask=mask)
     else:

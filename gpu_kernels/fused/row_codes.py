@@ -1,4 +1,4 @@
-"""Codes with one scale a row (token), as int8 or FP8 e4m3: how the fused steps end where a product follows.
+"""Codes with one scale per row (token), as int8 or FP8 e4m3: the end of fused steps before a product.
 
     scale[m] = max(absmax_k |y[m, k]| / QMAX, 2**-126)       QMAX = 127, or 448, the largest e4m3
     q[m, k]  = y[m, k] / scale[m], rounded to nearest, halves to even             y ~= scale * q
@@ -31,7 +31,7 @@ def empty_rows(x: Tensor, quantize: str | None) -> tuple[Tensor, Tensor | None]:
 
 
 def write_rows(exact: Tensor, quantize: str | None, y: Tensor, scale: Tensor | None) -> None:
-    """Writes what `exact` [M, K] rounds to into y, or its codes and their scale."""
+    """Writes `exact` [M, K], rounded, into y, or its codes and their scale."""
     if quantize is None:
         y.copy_(exact)
         return
@@ -57,10 +57,11 @@ def codes_agree(q: Tensor, scale: Tensor, y: Tensor, y_error: Tensor, quantize: 
     """q and scale are codes of something within y_error of y.
 
     The largest of a row moves by as much as its elements: scale is within max(y_error) / QMAX, and two roundings, of
-    y's own. A code stands for at most half a step more than y_error: half of scale for int8; for e4m3 2**-4 of the
-    value, or half of scale * 2**-9 near zero. Dividing rounds once more: 2**-22 of y covers it, and the scale's.
+    y's own. The value of a code differs by at most half of one step more than y_error: half of scale for int8; for e4m3
+    2**-4 of the value, or half of scale * 2**-9 near zero. Dividing rounds once more: 2**-22 of y covers it, and the
+    scale's.
 
-    y        [M, K] float64, what is quantized; y_error [M, K] float64, how far the kernel's may be
+    y        [M, K] float64, the quantized values; y_error [M, K] float64, how far the kernel's may be
     returns  whether all of it holds, and rows that are not finite have scale NaN and codes 0
     """
     finite = y.isfinite().all(dim=1)

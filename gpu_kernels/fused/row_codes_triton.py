@@ -1,4 +1,4 @@
-"""Codes of whole rows in registers, one scale a row: the end of a fused step; the maths is in row_codes.py."""
+"""Codes of whole rows in registers, one scale per row: the end of a fused step; the maths is in row_codes.py."""
 
 # Kernel bodies are Triton's language, whose stubs are wrong about operators on tensors and constexpr and literals
 # that are declared constexpr.

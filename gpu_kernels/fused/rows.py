@@ -9,7 +9,7 @@ MIN_FEATURES = 2048  # a program of fewer is launched in more time than it runs:
 
 
 def row_blocks(num_features: int) -> tuple[int, int, int]:
-    """(rows a program, block of features, warps) for rows of so many features, 32,768 at most.
+    """(rows per program, block of features, warps) for rows of so many features, 32,768 at most.
 
     Longer rows than 16,384 have 32 features in each of 1,024 threads, which leaves 64 registers: enough for two rows.
     """

@@ -2,13 +2,13 @@
 
     p[v]  = exp((logits[v] - max logits) / temperature), up to a factor
     cut_k = the least number of which fewer than top_k logits are greater
-    cut_p = the least number such that the mass p of what is greater is less than top_p of the mass from cut_k up
-    cut_m = max logits + temperature * log(min_p): what is less likely than min_p times the likeliest is dropped
+    cut_p = the least number such that the mass p of greater logits is less than top_p of the mass from cut_k up
+    cut_m = max logits + temperature * log(min_p): tokens less likely than min_p times the likeliest are dropped
     token = the first v, in the order of ids, at which the mass of kept tokens up to it exceeds uniform * their mass
 
-Kept is what is below none of the cuts: as a sorted list would keep, but tokens that equal the last kept one are all
-kept. cut_k and cut_p are found by halving the range of floats, ordered as integers; the sums of mass are float32, so a
-token whose mass reaches top_p to within their rounding may be kept or not, and so may one that is at cut_m to within a
+A token is kept if it is below no cut, as in a sorted list, except that all tokens equal to the last kept one are kept.
+cut_k and cut_p are found by halving the range of floats, ordered as integers; the sums of mass are float32, so a token
+whose mass reaches top_p to within their rounding may be kept or not, and so may one that is at cut_m to within a
 rounding. Temperature 0 is greedy: the likeliest token, the first of equals. A row that has no likeliest finite logit
 (NaN, +inf, or nothing but -inf) gives token -1.
 
@@ -105,7 +105,7 @@ def kept_from(row: Tensor, temperature: float, top_k: int, top_p: float, min_p: 
     cut = ordered[min(top_k or len(row), len(row)) - 1]
     kept = ordered[ordered >= cut]
     mass = ((kept - kept[0]) / temperature).exp()
-    above = torch.cat([mass.new_zeros(1), mass.cumsum(0)])[: len(kept)]  # of what comes before, equals too
+    above = torch.cat([mass.new_zeros(1), mass.cumsum(0)])[: len(kept)]  # mass of tokens before, with equal ones
     # The last value whose greater values have less than top_p of the mass.
     firsts = torch.searchsorted(-kept, -kept)  # the place of the first that equals each
     return float(kept[(above[firsts] < top_p * mass.sum()) & (mass >= min_p)][-1])

@@ -1,4 +1,4 @@
-"""What sampling is checked, compiled and timed on."""
+"""Problems on which sampling is checked, compiled and timed."""
 
 import math
 from functools import partial
@@ -17,7 +17,7 @@ from gpu_kernels.proof.problems import Problem, dtype_name
 LLAMA_VOCABULARY = 128256
 TIMED = [(64, LLAMA_VOCABULARY, torch.float32), (1, LLAMA_VOCABULARY, torch.float32)]
 ODD = [(1, 1, torch.float32), (9, 3, torch.float16), (9, 131, torch.float32), (2, MAX_BLOCK_V + 63, torch.float32)]
-# (temperature, top_k, top_p, min_p) of the rows, in turn; the first is what is timed most.
+# (temperature, top_k, top_p, min_p) of the rows, in turn; the first is timed most.
 ROWS = [
     (0.8, 0, 0.95, 0.0),
     (1.0, 40, 0.9, 0.05),
@@ -119,7 +119,7 @@ def _is_cut_right(mass: Tensor, masks: tuple[Tensor, Tensor, Tensor], top_p: flo
     dropped = mass[~kept & kept_by_k]
     if not is_kept_right or not len(dropped) or float(dropped.max()) < min_p * (1 + error):
         return is_kept_right
-    # What min-p would keep is dropped: by top-p, since with what equals the cut at least top_p is kept.
+    # A token that min-p would keep was dropped by top-p: with tokens equal to the cut, at least top_p is kept.
     return top_p < 1 and float(mass[kept].sum()) >= (top_p - error) * all_mass
 
 
@@ -129,7 +129,7 @@ def _launches(given: dict[str, Any], arch: int) -> list[Launch]:
 
 
 def _chain(logits, uniform, temperature, top_k, top_p, min_p) -> Tensor:
-    """Sort, cut, softmax, cut, draw: all rows alike, on the GPU alone."""
+    """Sort, cut, softmax, cut, draw: all rows in the same way, on the GPU alone."""
     ordered, ids = logits.sort(dim=1, descending=True)
     place = torch.arange(logits.shape[1], device=logits.device)
     limit = torch.where(top_k == 0, logits.shape[1], top_k)

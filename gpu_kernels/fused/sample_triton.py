@@ -71,7 +71,7 @@ def ordered(x):
 def find_cut(p_row, V, low, high, limit, largest, scale, USE_MASS: tl.constexpr, BLOCK_V: tl.constexpr):
     """The least ordered integer in (low, high] of which the number of greater logits, or their mass, is under limit.
 
-    low   one of which it is not, or one below which none is asked for
+    low   one of which it is not, or a number that no cut is below
     high  one of which it is
     """
     o_v = tl.arange(0, BLOCK_V)
@@ -165,7 +165,7 @@ def sample_kernel(
         target = tl.load(uniform_ptr + i_b) * mass
         before = 0.0
         token = tl.zeros((), dtype=tl.int32) + V
-        last = tl.zeros((), dtype=tl.int32)  # the last kept token: what is drawn if rounding leaves the sum too low
+        last = tl.zeros((), dtype=tl.int32)  # the last kept token, drawn if rounding leaves the sum too low
         for i_v in range(0, V, BLOCK_V):
             b_x = tl.load(p_row + i_v + o_v, mask=i_v + o_v < V, other=-inf).to(tl.float32)  # [BLOCK_V]
             m_kept = (ordered(b_x) >= cut) & (i_v + o_v < V)

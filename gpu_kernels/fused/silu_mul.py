@@ -2,7 +2,7 @@
 
     y[m, k] = gate[m, k] / (1 + exp(-gate[m, k])) * up[m, k]                    float32
 
-and y rounded to the inputs' type, or int8 or FP8 codes with one scale a token (row_codes.py).
+and y rounded to the inputs' type, or int8 or FP8 codes with one scale per token (row_codes.py).
 
 source  Shazeer 2020, arXiv:2002.05202, eq. 6 (SwiGLU)
 """

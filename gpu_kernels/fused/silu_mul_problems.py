@@ -1,4 +1,4 @@
-"""What SiLU x up (+ codes) is checked, compiled and timed on."""
+"""Problems on which SiLU x up (+ codes) is checked, compiled and timed."""
 
 from functools import partial
 from typing import Any
@@ -63,7 +63,7 @@ def _reference(gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def agrees(result: tuple, expected: tuple, quantize: str | None) -> bool:
-    """Within what `_reference` derives, and a rounding to y's type or the codes' half step."""
+    """Within the error that `_reference` derives, and a rounding to y's type or the codes' half step."""
     (y, scale), (exact, error) = result, expected
     if quantize is not None:
         return codes_agree(y, scale, exact, error, quantize)

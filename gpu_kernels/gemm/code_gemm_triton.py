@@ -114,8 +114,8 @@ def add_outliers(
 
 @triton.jit
 def code_gemm_kernel(
-    # pointers; None is what an op does not have
-    x_q_ptr,  # int8 or e4m3, or bytes of e4m3 where the GPU cannot convert them
+    # pointers; None if the op has no such operand
+    x_q_ptr,  # int8 or e4m3, or bytes of e4m3 if the GPU cannot convert them
     x_scale_ptr,
     weight_q_ptr,
     weight_scale_ptr,

@@ -2,8 +2,8 @@
 
     y[m, n] = x_scale[m] * weight_scale[n] * sum_k x_q[m, k] * weight_q[n, k] + bias[n]
 
-with one scale a token and a channel, or one a tensor; or, with one scale for 128 features of a token and for a block of
-128 channels by 128 features of the weights,
+with one scale per token and per channel, or one per tensor; or, with one scale for 128 features of a token and for a
+block of 128 channels by 128 features of the weights,
 
     y[m, n] = sum_b x_scale[m, b] * weight_scale[n // 128, b] * (sum_{k in b} x_q[m, k] * weight_q[n, k]) + bias[n]
 

@@ -1,4 +1,4 @@
-"""What the FP8 product is checked, compiled and timed on."""
+"""Problems on which the FP8 product is checked, compiled and timed."""
 
 from functools import partial
 from typing import Any
@@ -74,7 +74,7 @@ def _reference(x_q, x_scale, weight_q, weight_scale, workspace, out_dtype) -> tu
 
 
 def _agrees(y: Tensor, expected_and_magnitude: tuple[Tensor, Tensor]) -> bool:
-    """y is the expected product, within a rounding to y's type and what an FP8 tensor core drops.
+    """y is the expected product, within a rounding to y's type and the bits that an FP8 tensor core drops.
 
     It keeps 13 bits below the largest of a step's 32 products and the sum so far, so each product loses up to 2**-13
     of that one, which is below 8 typical products (normal factors pass 2.8 times their size in fewer than 1 of 100):

@@ -8,7 +8,7 @@ from gpu_kernels.gemm.rows import find_row
 from gpu_kernels.gemm.w8a8_gemm_configs import Config
 from gpu_kernels.tuned import Tuned
 
-# Few tokens: the rate is the memory's, so narrow tiles, as many programs as N gives, or two a multiprocessor where that
+# Few tokens: the rate is the memory's, so narrow tiles, as many programs as N gives, or two per multiprocessor if that
 # is more, and deep pipelines: 8 stages of 32 rows are 32 KB on their way, where 23 are needed on each multiprocessor.
 # Many tokens: a tile's sum and its step's sum take 64 registers each over 256 threads; with 128 x 256 they spill.
 ROWS = [

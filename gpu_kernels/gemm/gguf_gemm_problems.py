@@ -1,4 +1,4 @@
-"""What the GGUF product is checked, compiled and timed on."""
+"""Problems on which the GGUF product is checked, compiled and timed."""
 
 from functools import partial
 from typing import Any

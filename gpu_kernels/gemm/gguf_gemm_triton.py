@@ -107,7 +107,7 @@ def k_quant_gemm_kernel(
     i_tile, i_split = tl.program_id(0), tl.program_id(1)
     i_n, i_m = tile_of(i_tile, M, N, BLOCK_M, BLOCK_N, GROUP_N)
     dtype = x_ptr.dtype.element_ty
-    ZERO: tl.constexpr = code_offset(x_ptr.dtype.element_ty, 4) - 8.0  # what bits 0 are, as a float
+    ZERO: tl.constexpr = code_offset(x_ptr.dtype.element_ty, 4) - 8.0  # the value of bits 0, as a float
 
     o_n = i_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     o_m = i_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)

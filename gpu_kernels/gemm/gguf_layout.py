@@ -1,9 +1,9 @@
 """GGUF weights as the kernels read them: a file's blocks, taken apart once into arrays with aligned rows.
 
-A block's bytes start at multiples of 34, 144 or 210 bytes, which no 16-byte load can take; here the same bits lie as
+A block's bytes start at multiples of 34, 144 or 210 bytes, which no 16-byte load can take; here the same bits are as
 words_layout draws them, and every kind of scale in an array of its own, rows side by side: [groups, N].
 
-    q8_0   codes of 8 bits in words, d as the scale of each group of 32: a WordsWeight          8.5 bits a weight
+    q8_0   codes of 8 bits in words, d as the scale of each group of 32: a WordsWeight          8.5 bits per weight
     q4_k   codes [K / 128, N, 32] int16: 4 bits, planes of 32 features;                         4.625 (file: 4.5)
            scales, minima [K / 32, N] uint8; d, dmin [K / 256, N] float16
     q6_k   codes [K / 64, N, 16] int16: low 4 bits, planes of 16 features;                      6.5625
@@ -14,7 +14,7 @@ words_layout draws them, and every kind of scale in an array of its own, rows si
        | 48 + i  | 32 + i  | 16 + i  |    i    | codes    | 48+i  | 32+i  | 16+i  |   i   | high       (q6_k)
        +---------+---------+---------+---------+          +-------+-------+-------+-------+
 
-source  ggml's block structures of these types; the bytes are drawn where this project's formats decode them
+source  ggml's block structures of these types; this project's formats draw the bytes
 """
 
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class KQuantWeight:
 def pack_gguf(data: Tensor, type_name: str) -> WordsWeight | KQuantWeight:
     """A tensor's bytes as a GGUF file holds them, in the kernels' layout.
 
-    data       [N, bytes a row] uint8
+    data       [N, bytes per row] uint8
     type_name  "q8_0", "q4_k" or "q6_k"
     raises     NotImplementedError for other types, TypeError (dtype), ValueError (a row is no whole blocks)
     """

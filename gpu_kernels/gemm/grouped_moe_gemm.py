@@ -26,7 +26,7 @@ class Operands:
     """The inputs of one call.
 
     x               [M, K] float16 or bfloat16, any strides
-    chosen          [M, top] int32 or int64 in [0, E): experts, each once a token
+    chosen          [M, top] int32 or int64 in [0, E): experts, each once per token
     routing_weight  [M, top] float32
     gate_up         [E, 2 * I, K] x's dtype, contiguous: gate's rows, then up's; or WordsExperts of 4 or 8 bits
     down            [E, K, I] x's dtype, contiguous; or WordsExperts where gate_up is
@@ -66,7 +66,7 @@ class Operands:
 
     @property
     def bits(self) -> int:
-        """Of a weight."""
+        """Bits of a weight."""
         return self.gate_up.bits if isinstance(self.gate_up, WordsExperts) else 16
 
     @property
@@ -82,7 +82,7 @@ def grouped_moe_gemm_ref(x: Tensor, chosen: Tensor, routing_weight: Tensor, gate
     """y [M, K] float64: the oracle, one expert after the other, hidden not rounded.
 
     x        [M, K] float            chosen  [M, top] integer in [0, E)    routing_weight  [M, top] float
-    gate_up  [E, 2 * I, K] float or in words, gate's rows first            down            [E, K, I] alike
+    gate_up  [E, 2 * I, K] float or in words, gate's rows first            down            [E, K, I] likewise
     """
     y = x.new_zeros(x.shape, dtype=torch.float64)
     for expert in range(len(gate_up)):

@@ -1,4 +1,4 @@
-"""What the routed experts are checked, compiled and timed on."""
+"""Problems on which the routed experts are checked, compiled and timed."""
 
 import math
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ def _problem(layer: Layer, kind: Kind | None, dtype: torch.dtype, is_timed: bool
 
 
 def _expert_bytes(layer: Layer, kind: Kind | None) -> int:
-    """Of gate, up and down: codes; 2 bytes a scale, 1 a zero point."""
+    """Bytes of gate, up and down: codes; 2 bytes per scale, 1 per zero point."""
     weights = 3 * layer.I * layer.K
     if kind is None:
         return 2 * weights
@@ -118,11 +118,11 @@ def _weights(draw: Draw, E: int, N: int, K: int, kind: Kind | None, dtype: torch
 
 
 def _reference(x, chosen, routing_weight, gate_up, down) -> tuple[Tensor, Tensor]:
-    """(y, what may be lost on the way to it), float64 [M, K] each.
+    """(y, its largest loss), float64 [M, K] each.
 
     A sum over n features in float32 loses up to 4 * sqrt(n) * 2**-23 of its magnitude (as proof.within_sums derives).
-    gate's and up's losses reach hidden through silu, whose slope is below 1.1; hidden is rounded to x's type, half a
-    step, and has two roundings in float32 more; all that passes through |down|, and down's own sum loses its part.
+    gate's and up's losses reach hidden through silu, whose slope is below 1.1; hidden is rounded to x's type, half of
+    one step, and has two roundings in float32 more; all that passes through |down|, and down's own sum loses its part.
     """
     half_step, K, I = torch.finfo(x.dtype).eps / 2, x.shape[1], down.shape[-1]
     y = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
@@ -143,7 +143,7 @@ def _reference(x, chosen, routing_weight, gate_up, down) -> tuple[Tensor, Tensor
 
 
 def _agrees(y: Tensor, expected_and_lost: tuple[Tensor, Tensor]) -> bool:
-    """y is the expected one within what _reference says may be lost, twice over for what the losses lose, and rounded.
+    """y is the expected one within the loss of _reference, twice for losses of losses, and a rounding.
 
     Subnormal hidden values may come to nothing: a smallest step each is far below either.
     """
@@ -162,7 +162,9 @@ def _dense_operands(dtype: torch.dtype, operands: dict[str, Any]) -> dict[str, A
 
 
 def _expert_by_expert(x, chosen, routing_weight, gate_up, down) -> Tensor:
-    """All tokens through every expert, of which the chosen are kept: what a graph can capture without sorting."""
+    """All tokens through every expert, of which the chosen are kept: a graph can capture this, as it needs no
+    sorting.
+    """
     y = torch.zeros_like(x)
     for expert in range(len(gate_up)):
         gate, up = (x @ gate_up[expert].T).chunk(2, dim=1)

@@ -24,15 +24,15 @@ from gpu_kernels.gemm.words_layout import PLANE_K, block_k
 from gpu_kernels.launch import Launch, architecture, run_all
 
 ARCHITECTURES = (80, 90, 100)
-# Rows (largest mean number of tokens an expert, candidates, the one to use first). Few: the weights are read once and
-# the rate is the memory's: 64 rows of gate and of up by 128 features are 32 KB a stage. Many: gate's and up's sums take
-# 32 or 64 registers each.
+# Rows (largest mean number of tokens per expert, candidates, the one to use first). Few: the weights are read once and
+# the rate is the memory's: 64 rows of gate and of up by 128 features are 32 KB per stage. Many: gate's and up's sums
+# take 32 or 64 registers each.
 ROWS = [
     (16, [Config(16, 64, 128, 1, 4, 3), Config(16, 128, 64, 1, 4, 3), Config(16, 32, 128, 1, 4, 4)]),
     (None, [Config(64, 128, 64, 1, 8, 3), Config(128, 128, 64, 1, 8, 3)]),
 ]
-# Of weights in words. Few tokens: 128 rows are 8 KB a step of 128 features in 4 bits, of which three are on their way.
-# Many: a tile's sum and its group's sum take 64 registers each.
+# The same for weights in words. Few tokens: 128 rows are 8 KB per step of 128 features in 4 bits, of which three are on
+# their way. Many: a tile's sum and its group's sum take 64 registers each.
 WORDS_ROWS = [
     (16, [WordsConfig(128, 16, 1, 0, 4, 4), WordsConfig(64, 16, 1, 0, 4, 5)]),
     (None, [WordsConfig(128, 64, 1, 0, 4, 4), WordsConfig(128, 128, 1, 0, 8, 3)]),

@@ -1,4 +1,4 @@
-"""What LLM.int8()'s product is checked, compiled and timed on."""
+"""Problems on which LLM.int8()'s product is checked, compiled and timed."""
 
 from functools import partial
 from typing import Any
@@ -45,7 +45,7 @@ def _problem(M: int, N: int, K: int, F: int, dtype: torch.dtype, is_timed: bool)
 
 
 def _operands(M: int, N: int, K: int, F: int, dtype: torch.dtype, device: str) -> dict[str, Any]:
-    """Codes over the whole of int8; outliers near 6 and past it; NaN in every activation that is none."""
+    """Codes over the whole of int8; outliers near 6 and past it; NaN in every activation that is no outlier."""
     draw = Draw(device)
     features = draw.uniform(K).argsort()[:F]
     x = torch.full((M, K), torch.nan, dtype=dtype, device=device)
@@ -64,7 +64,7 @@ def _operands(M: int, N: int, K: int, F: int, dtype: torch.dtype, device: str) -
 
 
 def _reference(**given: Any) -> tuple[Tensor, Tensor]:
-    """(expected, magnitude of the outliers' sum and of what it is added to) [M, N] float64"""
+    """(expected, magnitude of the outliers' sum and of its other addend) [M, N] float64"""
     operands = Operands(**given)
     expected, outlier_weight = llm_int8_gemm_ref(operands), operands.outlier_weight.double()
     x = operands.x.double()[:, operands.outlier_features.long()]  # [M, F]

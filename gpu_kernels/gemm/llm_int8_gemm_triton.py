@@ -11,7 +11,7 @@ from gpu_kernels.gemm.w8a8_gemm_configs import Config
 from gpu_kernels.launch import Launch
 from gpu_kernels.tuned import Tuned
 
-# A thread's sums, beside which the outliers' addresses and tiles fit its 255 registers; with 128 they spill.
+# A thread's sums. With them the outliers' addresses and tiles fit its 255 registers; with 128 they spill.
 MAX_SUMS = 64
 
 

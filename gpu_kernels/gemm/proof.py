@@ -1,4 +1,4 @@
-"""What the products' problems share: sizes, and when a sum in float32 is its oracle's."""
+"""Common code of the products' problems: sizes, and the test that a sum in float32 is its oracle's."""
 
 import math
 from typing import Any
@@ -10,13 +10,13 @@ from gpu_kernels.proof.problems import Peer
 
 TOKENS = (1, 16, 4096, 4, 64)
 WEIGHTS = ((8192, 8192), (14336, 4096), (4096, 14336))  # (N, K): a square, and Llama 8B's feed-forward
-# 2 * M operations a weight, of half a byte to two. An H200 does about 180 (bf16 near 790e12 a second over 4.3e12 bytes)
-# in the time that it reads a byte.
+# 2 * M operations per weight, of 0.5 to 2 bytes. An H200 does about 180 (bf16 near 790e12 per second over 4.3e12 bytes)
+# in the time to read one byte.
 BANDWIDTH_TOKENS = 64
 
 
 def expected_and_magnitude(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """(x @ weight.T, |x| @ |weight|.T) in float64: what a product should be, and what its sums ran through."""
+    """(x @ weight.T, |x| @ |weight|.T) in float64: the exact product, and the magnitude of its sums."""
     x, weight = x.double(), weight.double()
     return x @ weight.T, x.abs() @ weight.abs().T
 
@@ -24,8 +24,8 @@ def expected_and_magnitude(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 def within_sums(y: Tensor, expected_and_magnitude: tuple[Tensor, Tensor], K: int) -> bool:
     """y is the expected product, within a rounding to y's type after K additions in float32.
 
-    The rounding to y's type is half a step. The sum takes at most K additions, and a tensor core cuts each off, which
-    loses up to 2**-23 of the partial sum. Terms of random signs keep partial sums below about 2 * sqrt(K) typical
+    The rounding to y's type is half of one step. The sum takes at most K additions, and a tensor core cuts each off,
+    which loses up to 2**-23 of the partial sum. Terms of random signs keep partial sums below about 2 * sqrt(K) typical
     terms, and the magnitude is more than 0.5 * K of them (0.64 for normal factors). So the additions lose at most
     K * 2**-23 * 2 * sqrt(K) / (0.5 * K) = 4 * sqrt(K) * 2**-23 of the magnitude.
     """

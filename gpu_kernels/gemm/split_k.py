@@ -1,4 +1,4 @@
-"""How many programs share one tile of a product, and where they leave their parts of its sum.
+"""How many programs share one tile of a product, and the place of their parts of its sum.
 
 A product of few tokens has too few tiles to keep a GPU's memory busy, so each tile's input features are dealt to
 several programs. Each leaves its partial sum in a workspace; the one that arrives last adds them in the order of the
@@ -52,7 +52,7 @@ class Shares:
     """How the tiles of a product are dealt to programs.
 
     steps_per_split  steps over the input features that one program does at most
-    partial, arrived where programs that share a tile leave their parts; None if none do
+    partial, arrived parts of programs that share a tile; None if no tile is shared
     """
 
     num_tiles: int
@@ -73,7 +73,7 @@ def share_tiles(
 
     shape      [M, N] of y
     num_steps  over all input features
-    like       an operand, on whose device a workspace is allocated if the caller has none
+    like       an operand, on whose device a workspace is allocated if the caller gives no workspace
     """
     num_tiles = -(-shape[0] // tile.block_m) * -(-shape[1] // tile.block_n)
     splits = num_splits(arch, tile.programs_per_sm, num_tiles, num_steps)
@@ -87,8 +87,8 @@ def num_splits(arch: int, programs_per_sm: int, num_tiles: int, num_blocks: int)
         wanted = programs_per_sm * multiprocessors // num_tiles, at least 1, at most num_blocks
         splits = ceil(num_blocks / ceil(num_blocks / wanted))      as many as shares of ceil(...) blocks leave busy
 
-    On 132 multiprocessors, 2 programs each: 32 tiles of 16 blocks want 8 programs a tile, of 2 blocks each; 128 tiles
-    want 2; from 133 tiles on none is split, for every multiprocessor has one.
+    On 132 multiprocessors, 2 programs each: 32 tiles of 16 blocks want 8 programs per tile, of 2 blocks each; 128 tiles
+    want 2; from 133 tiles on no tile is split, for every multiprocessor has one.
 
     programs_per_sm  0: never split
     num_blocks       steps over the input features, of which each program does at least one
@@ -100,7 +100,7 @@ def num_splits(arch: int, programs_per_sm: int, num_tiles: int, num_blocks: int)
 def workspace_for(
     workspace: Workspace | None, splits: int, num_tiles: int, tile_size: int, like: Tensor
 ) -> tuple[Tensor | None, Tensor | None]:
-    """(partial, arrived): the caller's, or fresh ones of just the size where there are none; None if nothing is split.
+    """(partial, arrived): the caller's, or fresh ones of just that size; None if nothing is split.
 
     raises  ValueError if the caller's are too small or on another device
     """

@@ -1,4 +1,4 @@
-"""What every product of weights [N, K] does around its loop, in Triton: which tile, its parts, its store.
+"""Code around the loop of every product of weights [N, K], in Triton: the tile, its parts, its store.
 
 With 16-bit activations the tile is [BLOCK_N, BLOCK_M]: the weights are the left operand, which a tensor core takes from
 registers, so that dequantized values never pass through shared memory.
@@ -34,7 +34,7 @@ def leave_part(b_acc, partial_ptr, arrived_ptr, m_tile, i_tile, i_split, NUM_SPL
     """How many programs came to the tile before this one, which leaves its part of the sum in the workspace."""
     p_part = _parts(b_acc, partial_ptr, i_tile, NUM_SPLITS)
     tl.store(p_part + i_split * (b_acc.shape[0] * b_acc.shape[1]), b_acc, mask=m_tile)
-    tl.debug_barrier()  # all warps have stored before one thread says so, releasing what it has seen
+    tl.debug_barrier()  # all warps have stored before one thread says so, releasing earlier writes
     return tl.atomic_add(arrived_ptr + i_tile, 1, sem="acq_rel")
 
 

@@ -21,7 +21,7 @@ LOCKS_PER_SM = 16  # its programs' locks: more than any version asks for
 
 
 def scaled_mm_peers() -> dict[str, Peer]:
-    """For int8 or FP8 codes with a scale a token and a channel."""
+    """For int8 or FP8 codes with a scale per token and per channel."""
     return where_installed("vllm", {"vllm cutlass_scaled_mm": Peer(_scaled_operands, _scaled_mm)})
 
 
@@ -49,7 +49,7 @@ def _run(run: Any, given: dict[str, Any]) -> Tensor:
 
 
 def _marlin_operands(N: int, K: int, operands: dict[str, Any]) -> dict[str, Any]:
-    """Random codes, eight a word: any words are weights. What a version also takes and does not need is None."""
+    """Random codes, eight per word: any words are weights. Unused arguments of a version are None."""
     ops, scalar_types = import_module(OPS), import_module("vllm.scalar_type").scalar_types
     gemm = getattr(ops, "marlin_gemm", None) or ops.gptq_marlin_gemm
     x = operands["x"]

@@ -1,4 +1,4 @@
-"""What the 4-bit product is checked, compiled and timed on."""
+"""Problems on which the 4-bit product is checked, compiled and timed."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""What the 8-bit weight-only product is checked, compiled and timed on."""
+"""Problems on which the 8-bit weight-only product is checked, compiled and timed."""
 
 import torch
 

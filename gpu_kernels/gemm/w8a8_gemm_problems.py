@@ -1,4 +1,4 @@
-"""What the W8A8 product is checked, compiled and timed on."""
+"""Problems on which the W8A8 product is checked, compiled and timed."""
 
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from gpu_kernels.proof.torch_products import int_mm
 TOKENS = (4096, 16, 1, 512, 64)
 WEIGHTS = ((4096, 4096), (14336, 4096), (4096, 14336), (8192, 8192))  # (N, K): Llama 8B's projections, and a square
 ODD = ((1, 5, 33), (17, 3, 64), (65, 67, 131))
-# 2 * M operations a byte of weights. An H200 does about 350 a byte (int8 near 1.5e15 a second over 4.3e12 bytes).
+# 2 * M operations per byte of weights. An H200 does about 350 per byte (int8 near 1.5e15 per second over 4.3e12 bytes).
 BANDWIDTH_TOKENS = 175
 INT_MM_MIN_TOKENS = 17  # torch._int_mm refuses fewer
 KERNEL = Configured(w8a8_gemm, Operands, w8a8_gemm_triton, code_launch, row_of)
@@ -69,7 +69,7 @@ def _reference(x_q, x_scale, weight_q, weight_scale, workspace, out_dtype) -> Te
 
 
 def _peers(M: int) -> dict[str, Any]:
-    """torch's int8 product is bare: no scales, int32 out. The bfloat16 product is what quantizing replaces."""
+    """torch's int8 product is bare: no scales, int32 out. Quantizing replaces the bfloat16 product."""
     int_mm = {"torch._int_mm": _int_mm} if M >= INT_MM_MIN_TOKENS else {}
     return int_mm | {"torch.matmul bf16": Peer(_bf16_operands, _matmul)} | scaled_mm_peers()
 

@@ -1,16 +1,16 @@
 """Tile shapes of the products whose weights alone are quantized, as data: by architecture and number of tokens.
 
-What an H200 can do in the time that it takes to read weights, and so what these shapes have to leave room for:
-- 4.3e12 bytes a second over 132 multiprocessors at 1.75 GHz are 18.6 bytes, 37 weights of 4 bits, a cycle on each;
-  its four schedulers issue 128 lanes of one instruction a cycle: 3.4 instructions a weight. Turning 4-bit codes into
-  floats takes 1.4 (compiled for sm_90: 64 LOP3, 48 SHF and 64 HADD2 for 128 weights), and the whole loop of a tile of
-  128 rows and 16 tokens 2.9 (365 for 128 weights a thread). Q4_K's loop takes 6.0 for 4.6 bits, of which there are 32
-  weights a cycle: its rate is the instructions', about two thirds of the memory's.
+Work that an H200 can do while it reads weights, for which these shapes must leave room:
+- 4.3e12 bytes per second over 132 multiprocessors at 1.75 GHz are 18.6 bytes, 37 weights of 4 bits, per cycle on each;
+  its four schedulers issue 128 lanes of one instruction per cycle: 3.4 instructions per weight. Turning 4-bit codes
+  into floats takes 1.4 (compiled for sm_90: 64 LOP3, 48 SHF and 64 HADD2 for 128 weights), and the whole loop of a tile
+  of 128 rows and 16 tokens 2.9 (365 for 128 weights per thread). Q4_K's loop takes 6.0 for 4.6 bits, at 32 weights per
+  cycle: its rate is the instructions', about two thirds of the memory's.
 - Memory answers after about 700 ns, so 3 MB have to be on their way, 23 KB on each multiprocessor: a tile of 128 rows
   has 8 KB a step of 128 features, and three of its four stages are on their way while the fourth is used.
 - One program alone stalls on its own chain of load, convert and multiply; with four or more on a multiprocessor,
   16 warps or more, one loads while others convert.
-- Up to 16 tokens the activations come out of the L2: 4 KB a step for 16 tokens, next to 8 KB of 4-bit weights for 128
+- Up to 16 tokens the activations come out of the L2: 4 KB per step for 16 tokens, next to 8 KB of 4-bit weights for 128
   rows; 256 rows halve that.
 Many tokens: 128 x 128 tiles over 256 threads, since a tile's sum and its group's sum take 64 registers each of a
 thread's 255: 128 x 256 spills. Q4_K has a third sum, of minima, so half of that tile. The codes are converted once for

@@ -1,7 +1,7 @@
 """The products of 4- and 8-bit weights in Triton; the maths is in weight_only_gemm.py, the layout in words_layout.py.
 
 Split    one program a [BLOCK_N, BLOCK_M] tile of y transposed, or one of NUM_SPLITS shares of its input features.
-Program  walks blocks of features, one load of 32 words a row and block; a plane of 32 features at a time becomes
+Program  walks blocks of features, one load of 32 words per row and block; a plane of 32 features at a time becomes
          floats in registers and meets its activations in the tensor cores. Each group's sum is scaled in float32.
 Edges    rows past N read the last real row and are never stored. Tokens past M and features past K read as 0, which
          takes no memory traffic; the codes of features past K are there.
@@ -22,7 +22,7 @@ from gpu_kernels.gemm.words_product_triton import words_product
 from gpu_kernels.launch import Launch
 from gpu_kernels.tuned import Tuned
 
-MAX_GATHERED_TOKENS = 16  # a gather takes one instruction an element, which few tokens do not notice
+MAX_GATHERED_TOKENS = 16  # a gather takes one instruction per element, which few tokens do not notice
 
 
 def weight_only_gemm_triton(operands: Operands, y: Tensor, config: Config | None = None) -> None:
@@ -101,7 +101,7 @@ def weight_only_gemm_kernel(
     BLOCK_N: tl.constexpr,
     GROUP_N: tl.constexpr,
     NUM_SPLITS: tl.constexpr,
-    GROUP_PLANES: tl.constexpr,  # planes of 32 features in a group; 0: one group a channel
+    GROUP_PLANES: tl.constexpr,  # planes of 32 features in a group; 0: one group per channel
     BITS: tl.constexpr,
     EVEN_K: tl.constexpr,
     COMPILED: tl.constexpr,

@@ -1,4 +1,4 @@
-"""What the products of 4- and 8-bit weights are checked, compiled and timed on."""
+"""Problems on which the products of 4- and 8-bit weights are checked, compiled and timed."""
 
 from dataclasses import dataclass
 from functools import partial

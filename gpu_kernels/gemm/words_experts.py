@@ -10,7 +10,7 @@ from gpu_kernels.gemm.words_layout import GROUP_SIZES, PLANE_K, SCALE_DTYPES, Wo
 
 @dataclass(frozen=True, slots=True)
 class WordsExperts:
-    """E matrices [N, K] of 4 or 8 bits, quantized alike; groups and channels as of a WordsWeight.
+    """E matrices [N, K] of 4 or 8 bits, quantized in the same way; groups and channels as of a WordsWeight.
 
     codes       [E, blocks, N, 32] int16
     scale       [E, G, N] float
@@ -56,9 +56,10 @@ class WordsExperts:
 
 
 def stack_experts(weights: list[WordsWeight]) -> WordsExperts:
-    """What `pack_words` made of each expert, together.
+    """The results of `pack_words` for all experts, together.
 
-    raises  ValueError if they are not quantized alike; NotImplementedError in act-order, whose order differs by expert
+    raises  ValueError if they are quantized in different ways; NotImplementedError in act-order, whose order differs by
+            expert
     """
     shapes = {(each.num_rows, each.num_features) for each in weights}
     forms = {(each.group_size, each.bits, each.zero_point is None) for each in weights}

@@ -1,8 +1,8 @@
 """Weights of 4 and 8 bits as the kernels read them: in words of 16 bits.
 
 K is cut into blocks of 128 input features of 4 bits, or 64 of 8. A row has 32 words in each block, and the rows of a
-block lie one after the other, so that a tile of rows is one run of memory: codes [blocks, N, 32] int16. A code is kept
-as q + 8 or q + 128. Word i holds those of features of the block that are 32 apart:
+block follow each other, so that a tile of rows is one run of memory: codes [blocks, N, 32] int16. A code is kept as q +
+8 or q + 128. Word i holds those of features of the block that are 32 apart:
 
     bit 15     12 11      8 7       4 3       0           bit 15           8 7             0
        +---------+---------+---------+---------+             +---------------+---------------+
@@ -10,7 +10,7 @@ as q + 8 or q + 128. Word i holds those of features of the block that are 32 apa
        +---------+---------+---------+---------+             +---------------+---------------+
 
 So a plane, the same bits of all 32 words, is 32 features in a row, which a tensor core takes as they come; and two
-neighbouring words lie in one 32-bit register, where one AND-OR makes two floats of one plane's codes:
+neighbouring words are in one 32-bit register, so that one AND-OR makes two floats of one plane's codes:
 0x6400 | q is 1024 + q as float16, 0x4300 | q is 128 + q as bfloat16 (of 4 bits).
 """
 
@@ -57,7 +57,7 @@ class WordsWeight:
 
 
 def planes(bits: int) -> int:
-    """How many codes a word holds."""
+    """Number of codes in one word."""
     return 16 // bits
 
 
@@ -74,7 +74,7 @@ def pack_words(
     q           [N, K] int8 in [-8, 7] or [-128, 127]
     scale       [N, G] float, finite; G = 1 is per channel, otherwise K = G * group_size
     zero_point  [N, G] int8, as q
-    g_idx       [K] int32: the group of each input feature, where it is not k // group_size (act-order)
+    g_idx       [K] int32: the group of each input feature, if it is not k // group_size (act-order)
     raises      TypeError, ValueError; NotImplementedError for bits and group sizes that are not in the lists above
     """
     _check(q, scale, zero_point, bits)

@@ -1,6 +1,6 @@
 """Weights in words times 16-bit activations, for one tile: the loop that the products of such weights share.
 
-A block of features is one load of 32 words a row; a plane of 32 features at a time becomes floats in registers and
+A block of features is one load of 32 words per row; a plane of 32 features at a time becomes floats in registers and
 meets its activations in the tensor cores. Each group's sum is scaled in float32.
 """
 
@@ -35,7 +35,7 @@ def words_product(
     # tile shape
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    GROUP_PLANES: tl.constexpr,  # planes of 32 features in a group; 0: one group a channel
+    GROUP_PLANES: tl.constexpr,  # planes of 32 features in a group; 0: one group per channel
     BITS: tl.constexpr,
     EVEN_K: tl.constexpr,
     COMPILED: tl.constexpr,

@@ -8,10 +8,10 @@ import triton.language as tl
 
 @triton.constexpr_function
 def code_offset(dtype, bits):
-    """What `codes` gives for a code q = 0.
+    """The result of `codes` for a code q = 0.
 
     The bits of a code with those of 1024 in float16, or of 128 in bfloat16, are a float whose last bit is 1: the sum.
-    Eight bits do not fit beside bfloat16's 128; they go through float32, where the offset comes off for nothing.
+    Eight bits do not fit next to bfloat16's 128; they go through float32, where the offset comes off for nothing.
     """
     if dtype == tl.bfloat16:
         return 128.0 + 8.0 if bits == 4 else 0.0

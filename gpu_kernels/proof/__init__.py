@@ -1,1 +1,1 @@
-"""Proof of the kernels: what each is checked, compiled and timed on, with a GPU and without one."""
+"""Proof of the kernels: checks, compilation and timing of each, with a GPU and without one."""

@@ -7,7 +7,7 @@ from torch import Tensor
 def within_rounding(y: Tensor, expected: Tensor, float32_roundings: int) -> bool:
     """y is expected, within one rounding to y's type (of subnormals too) after so many roundings in float32.
 
-    Each rounding to float32 adds at most 2**-24 of the value, the one to y's type half a step: eps / 2 of a normal
+    Each rounding to float32 adds at most 2**-24 of the value, the one to y's type half of one step: eps / 2 of a normal
     value, and half of smallest_normal * eps of a subnormal one (a whole one is allowed). NaN agrees with NaN alone.
     """
     about = torch.finfo(y.dtype)

@@ -10,7 +10,7 @@ from gpu_kernels.proof.problems import Problem, problems_of
 
 
 def wrong_results(problems: Iterable[Problem], device: str, arch: int) -> list[str]:
-    """One line for each problem and configuration whose result is not its oracle's, or that raises; none if all agree.
+    """One line for each problem and configuration whose result is not its oracle's, or that raises; [] if all agree.
 
     arch  whose configurations are checked: compute capability times ten
     """
@@ -35,7 +35,7 @@ def _what_is_wrong(problem: Problem, call: Callable[..., Any], expected: Any, de
         with poisoned_memory():
             result = call(**operands)
         return "" if problem.agrees(result, expected) else "differs from its oracle"
-    except Exception as error:  # a compiler's, a launch's: all are told with the problem's name, and the rest goes on
+    except Exception as error:  # all are reported with the problem's name, and the rest goes on
         return f"raises {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
 
 

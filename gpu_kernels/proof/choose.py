@@ -1,4 +1,4 @@
-"""The fastest configuration of each row, from what was measured on a GPU, kept as data: configs/<GPU>.json."""
+"""The fastest configuration of each row, from measurements on a GPU, kept as data: configs/<GPU>.json."""
 
 import json
 import math

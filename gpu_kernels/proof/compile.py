@@ -1,4 +1,4 @@
-"""Compiling a kernel for a GPU that is not there: to a cubin, with what the assembler says of it."""
+"""Compiling a kernel for an absent GPU: to a cubin, with the assembler's report."""
 
 import re
 import subprocess
@@ -25,7 +25,8 @@ def compile_launch(launch: Launch, arch: int) -> CompiledKernel:
 
 
 def source(launch: Launch, arch: int) -> ASTSource:
-    """What Triton's launcher would compile on that architecture, to the last attribute that its cache's key depends on.
+    """The source that Triton's launcher would compile on that architecture, to the last attribute that its cache's key
+    depends on.
 
     How it specializes arguments by type, value and alignment differs between its versions. So this is its own binder,
     which is no public interface; a test holds the result against a launch.
@@ -39,9 +40,9 @@ def source(launch: Launch, arch: int) -> ASTSource:
 
 
 def resource_usage(cubin: bytes, folder: Path) -> dict[str, int]:
-    """What one thread or program of the cubin takes, e.g. {"REG": 168, "STACK": 0, "LOCAL": 0, ...}.
+    """Resources of one thread or program of the cubin, e.g. {"REG": 168, "STACK": 0, "LOCAL": 0, ...}.
 
-    STACK and LOCAL are bytes a thread spills. Reads with the cuobjdump that comes with Triton.
+    STACK and LOCAL are spilled bytes per thread. Reads with the cuobjdump that comes with Triton.
     """
     path = folder / "kernel.cubin"
     path.write_bytes(cubin)

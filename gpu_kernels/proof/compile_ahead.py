@@ -1,4 +1,4 @@
-"""Compiles what a run will launch, on every core, into the cache where Triton's launcher looks first."""
+"""Compiles the kernels of a run, on every core, into the cache in which Triton's launcher looks first."""
 
 import multiprocessing
 import os

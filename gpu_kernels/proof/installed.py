@@ -1,4 +1,4 @@
-"""Others' kernels, which are timed beside ours where they are installed and are not listed where they are not."""
+"""Others' kernels, which are timed next to ours if they are installed, and are not listed otherwise."""
 
 from importlib import metadata, util
 
@@ -9,10 +9,10 @@ DISTRIBUTIONS = {"flashinfer": "flashinfer-python", "vllm": "vllm"}
 
 
 def where_installed(module: str, peers: dict[str, Peer]) -> dict[str, Peer]:
-    """The peers, whose code imports the module when it runs; none without it."""
+    """The peers, whose code imports the module when it runs; {} without it."""
     return peers if util.find_spec(module) else {}
 
 
 def peer_versions() -> dict[str, str]:
-    """Of those that are installed, by module."""
+    """Versions of those that are installed, by module."""
     return {module: metadata.version(name) for module, name in DISTRIBUTIONS.items() if util.find_spec(module)}

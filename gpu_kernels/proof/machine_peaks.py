@@ -7,12 +7,12 @@ from gpu_kernels.proof.torch_products import int_mm, scaled_mm
 
 BYTES = 2**30
 PRODUCT_SIZE = 8192
-# What Problem.bound names -> the peak that it is a share of.
+# Name in Problem.bound -> the peak that it is a share of.
 PEAK_OF = {"bandwidth": "bytes_s", "int8": "int8_ops_s", "bf16": "bf16_ops_s", "fp8": "fp8_ops_s"}
 
 
 def measure_machine_peaks(device: str) -> dict[str, float]:
-    """What this GPU does on random data: bytes and operations a second.
+    """Rates of this GPU on random data: bytes and operations per second.
 
     copy_bytes_s  read plus written; read_bytes_s  a sum of float32; bytes_s  the larger of the two
     int8_ops_s, bf16_ops_s, fp8_ops_s  products of 8192**3; one that this GPU or torch does not have is left out

@@ -1,4 +1,6 @@
-"""What a kernel is proven on: one problem is one op at one size, with its oracle, its bound, its cost and its peers."""
+"""Problems that prove a kernel: one problem is one op at one size, with its oracle, its bound, its cost and its
+peers.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -51,14 +53,14 @@ class Problem:
 
     op         as in the dispatch table
     label      "M=16 N=4096 K=4096 g128": for people; unique within the op
-    sizes      what a record holds
-    operands   device ("cpu", "cuda", "meta") -> keyword arguments: seeded, and poison in what must not be read
+    sizes      as a record holds them
+    operands   device ("cpu", "cuda", "meta") -> keyword arguments: seeded, with poison in memory that must not be read
     kernel     the calls and launches
     reference  the oracle on the same keywords, float64 or float32
     agrees     (result, reference's) -> bool; the bound is a formula of dtype and K, which its docstring derives
-    num_bytes  read and written once by the kernel, term by term where it is computed
+    num_bytes  read and written once by the kernel, term by term in the code that computes it
     ops        multiply-adds x 2
-    bound    what bounds it: "bf16", "fp8", "int8" or "bandwidth"
+    bound    its limit: "bf16", "fp8", "int8" or "bandwidth"
     peers      name -> call(**operands), or a Peer: others' code for the job, or the chain that a fused step replaces
     is_timed        False: a small odd size, which is checked alone
     is_interpreted  False: too large for the interpreter, or of a dtype that it gets wrong
@@ -104,12 +106,12 @@ def all_ops() -> list[str]:
 
 
 def problems_of(op: str) -> list[Problem]:
-    """What gpu_kernels/<family>/<op>_problems.py lists, the most important first."""
+    """The problems in gpu_kernels/<family>/<op>_problems.py, the most important first."""
     return import_module(f"gpu_kernels.{family(op)}.{op}_problems").problems()
 
 
 def refusal(problem: Problem, arch: int) -> str | None:
-    """Why the op does not run on this architecture, in its own words; None where it runs."""
+    """Why the op does not run on this architecture, in its own words; None if it runs."""
     try:
         problem.launches(arch)
     except NotImplementedError as error:

@@ -18,7 +18,7 @@ SCHEMA = 2
 
 
 def provenance(commit: str | None = None) -> dict:
-    """Where and with what a measurement is taken.
+    """Machine and versions of a measurement.
 
     commit  for a copy of the tree that has no history; otherwise git is asked, and "dirty" says if files differ
     """

@@ -11,9 +11,9 @@ WARM_UPS = 3
 # A graph's own start takes microseconds; over this many calls, or this much time, it is lost in their sum.
 CALLS_PER_REPLAY = 64
 REPLAY_US = 2000
-# Operands are taken in turn from sets of this many times the L2 in all, so none is found there.
+# Operands are taken in turn from sets of this many times the L2 in all, so no operand is found there.
 SETS_OVER_L2 = 4
-# Of operands of a few KB it would take thousands; they come out of the cache wherever they are used.
+# Operands of a few KB would need thousands of sets; they come out of the cache wherever they are used.
 MAX_SETS = 256
 
 
@@ -27,7 +27,7 @@ def time_interleaved(
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
     """(microseconds a call, REPETITIONS samples for each name; why those that are missing could not be run).
 
-    Samples are taken in turn, so that drift meets all alike.
+    Samples are taken in turn, so that drift affects all equally.
 
     calls  name -> function of a set's index
     sets   operand sets to rotate over
@@ -36,7 +36,7 @@ def time_interleaved(
     for name, call in calls.items():
         try:
             graphs[name] = _capture(call, sets)
-        except Exception as error:  # what a peer raises where it lacks a dtype, a size or this GPU is its own
+        except Exception as error:  # peers raise errors of their own if they lack a dtype, a size or this GPU
             absent[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
     samples: dict[str, list[float]] = {name: [] for name in graphs}
     for repetition in range(-WARM_UPS, REPETITIONS):
@@ -55,7 +55,7 @@ def _capture(call: Callable[[int], Any], sets: int) -> tuple[torch.cuda.CUDAGrap
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        call(0)  # compiles, loads, makes handles: none of which can be captured
+        call(0)  # compiles, loads, makes handles: which cannot be captured
         us = max(1.0, event_time(lambda: call(0)))
     torch.cuda.current_stream().wait_stream(side)
     rounds = -(-min(CALLS_PER_REPLAY, int(REPLAY_US / us)) // sets) or 1

@@ -126,7 +126,7 @@ def versus_cells(records: list[Record]) -> Cells:
 
 
 VERSUS_NOTE = (
-    "tokens a second: median [least, greatest] of the repetitions; ratio: median of the pairs; "
+    "tokens per second: median [least, greatest] of the repetitions; ratio: median of the pairs; "
     f"{RULE}; of the roofline: qbench's share and llama.cpp's; {ROOFLINE_LEGEND}; "
     "ran: int8x256 rounds K-quants to int8 with one scale for 256 weights"
 )

@@ -1,4 +1,4 @@
-"""Runs one product of each format whose kernel has tiles, and prints what the emulator counted. See test_counts.py."""
+"""Runs one product of each format whose kernel has tiles, and prints the emulator's counts. See test_counts.py."""
 
 import json
 

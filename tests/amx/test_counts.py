@@ -1,4 +1,4 @@
-"""How many tile instructions a product takes, exactly, and what that bounds."""
+"""The exact number of tile instructions of a product, and the bound that follows."""
 
 import json
 from pathlib import Path

@@ -33,7 +33,7 @@ def matmul(request):
 
     def run(packed: cpu_kernels.PackedLinear, x: np.ndarray, isa: str, **kwargs) -> np.ndarray:
         if isa == "amx" and kwargs.get("path") == "direct":
-            isa = "avx512_vnni"  # what few tokens take on a machine with AMX
+            isa = "avx512_vnni"  # the path of few tokens on a machine with AMX
         y = packed.matmul(x, isa=isa, **kwargs)
         assert packed.last_isa == isa
         note_run(request.node, "linear", isa)

@@ -117,7 +117,7 @@ def test_heads_of_any_sixteen(isa, name, head_dim):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_scores_of_large_magnitude(isa, name):
-    """Maxima that rise from chunk to chunk, and weights that vanish beside them."""
+    """Maxima that rise from chunk to chunk, and weights that vanish next to them."""
     k = normal(1, 1, 1, 700, 32) * np.linspace(0.1, 30, 700, dtype=np.float32)[:, None]
     held = filled(name, k, normal(2, 1, 1, 700, 32))
     q = 4 * normal(3, 1, 2, 1, 32)
@@ -125,7 +125,7 @@ def test_scores_of_large_magnitude(isa, name):
     assert_tells(held.attend(q, isa), expected, bound)
 
 
-# ---- what a result depends on
+# ---- dependences of a result
 
 
 @pytest.mark.parametrize("queries", [1, 40])
@@ -299,7 +299,7 @@ def test_pages_change_their_size(name):
         (("e5m2", 1, 16, 1, 32, "given", np.float32([np.inf]), np.ones(1, np.float32)), "k_scale: got inf"),
         (("e5m2", 1, 16, 1, 32, "given", np.float32([np.nan]), np.ones(1, np.float32)), "expected numbers above 0"),
         (("f16", 2**40, 2**40, 1, 32), r"expected fewer than 2\^63 bytes"),
-        (("f16", 1, 2**58, 1, 32), r"expected fewer than 2\^63 bytes"),  # 2**64 of them: none, if that wraps
+        (("f16", 1, 2**58, 1, 32), r"expected fewer than 2\^63 bytes"),  # 2**64 of them: 0, if that wraps
     ],
 )
 def test_bad_stores(arguments, message):

@@ -101,7 +101,7 @@ def test_later_queries_of_a_longer_sequence():
 def test_a_query_without_tokens_has_zeros():
     held, q = held_of("f32", 2, 200), normal(3, 1, 4, 200, 32)
     blocks = np.zeros((4, 2, 2), bool)
-    blocks[1, 1, 0] = blocks[2, 0, 1] = True  # of head 2 a block that is after all of its queries
+    blocks[1, 1, 0] = blocks[2, 0, 1] = True  # head 2: a block after all of its queries
     out, lse = attend_blocks(held, q, blocks, 128, 128)
     sees = np.zeros((4, 200), bool)
     sees[1, 128:] = True

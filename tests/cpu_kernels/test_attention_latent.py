@@ -26,7 +26,7 @@ def isa(request):
 
 
 def encoded(name: str, rows: np.ndarray, rank: int = V) -> tuple[np.ndarray, np.ndarray]:
-    """Rows [..., K] in a format, and what they are read as."""
+    """Rows [..., K] in a format, and their decoded values."""
     x = torch.from_numpy(rows)
     if name in LATENT_CODES:
         codes = LATENT_CODES[name]
@@ -104,7 +104,7 @@ def test_a_window_reads_nothing_before_it(isa, window):
 @pytest.mark.parametrize("window", [0, 9])
 @pytest.mark.parametrize("heads", [1, 3, 4, 8, 16, 20])
 def test_tokens_that_share_registers_are_as_they_are_alone(isa, heads, window):
-    """Of two sequences, over the border of two parts, and from the first token on."""
+    """Tokens of two sequences, over the border of two parts, and from the first token on."""
     paged = Paged("f16", normal(1, 2, 300, K))
     for ends in (np.arange(1, 20), np.arange(245, 270)):
         count = len(ends)

@@ -27,7 +27,7 @@ def isa(request):
 
 
 class Store:
-    """Sequences of HELD tokens in pages out of order, NaN where nothing was stored."""
+    """Sequences of HELD tokens in pages out of order, NaN at slots without a token."""
 
     def __init__(self, name: str) -> None:
         pages = -(-ENDS // PAGE)
@@ -90,7 +90,7 @@ def test_each_sequence_is_as_it_is_alone(isa, name, window):
 @pytest.mark.parametrize("length", [1025, 2500])
 @pytest.mark.parametrize("name", FORMATS)
 def test_tokens_that_come_together_are_as_they_are_one_by_one(isa, name, length, window):
-    """Past 1024 tokens, which are summed by themselves: else what a schedule cuts a text into would change it."""
+    """Past 1024 tokens, which are summed by themselves: else the cuts of a schedule would change a text."""
     count = 4
     store = KVStore(name, 1, -(-length // PAGE) * PAGE, KV_HEADS, HEAD_DIM, scales_of(name))
     table = np.zeros((1, 1), np.int32)

@@ -1,9 +1,9 @@
-"""Speed of the encoders beside libggml, one thread each: `pytest --benchmark-only tests/cpu_kernels`.
+"""Speed of the encoders and libggml's, one thread each: `pytest --benchmark-only tests/cpu_kernels`.
 
 The matrices of the published peer figures, Gaussian of deviation 0.02 and importance lognormal(0, 1), with fewer rows.
 Before a format is timed its error is compared: no speed is shown of an encoder that is worse. extra_info holds
-    relative_error   sqrt(sum i (w - q)^2 / sum i w^2), i the importance (1 where there is none)
-    weights_s        weights a second, of the fastest round
+    relative_error   sqrt(sum i (w - q)^2 / sum i w^2), i the importance (1 if there is no importance)
+    weights_s        weights per second, of the fastest round
 """
 
 import numpy as np

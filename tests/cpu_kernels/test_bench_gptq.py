@@ -1,4 +1,4 @@
-"""Speed of GPTQ's parts beside the same in torch: `pytest --benchmark-only tests/cpu_kernels/test_bench_gptq.py`.
+"""Speed of GPTQ's parts and the same in torch: `pytest --benchmark-only tests/cpu_kernels/test_bench_gptq.py`.
 
 extra_info holds, with operations counted as multiplications and additions:
     factor   K^3 / 3, one Cholesky factor

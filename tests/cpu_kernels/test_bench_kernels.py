@@ -1,7 +1,7 @@
 """The cases of `qbench kernels` one by one: `pytest --benchmark-only tests/cpu_kernels -k bench_kernels`.
 
 One round is one run of a case, a number of equal calls on different weights. A contender is checked before it is timed.
-extra_info holds what one call comes to; the command itself lets contenders take turns, and is what ratios come from.
+extra_info holds the figures of one call. In the command itself contenders take turns, and ratios come from it.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Speed of the Q8_0 linear beside its peers: `pytest --benchmark-only tests/cpu_kernels`.
+"""Speed of the Q8_0 linear and its peers: `pytest --benchmark-only tests/cpu_kernels`.
 
 One round runs four layers of equal shape and different weights, 71 MB of Q8_0, so that weights come from memory as
 they do in a model. Every case is checked before it is timed. extra_info holds, per layer:
@@ -39,7 +39,7 @@ def weights() -> list[np.ndarray]:
 
 @pytest.fixture(scope="module")
 def expected(weights) -> dict[str, np.ndarray]:
-    """What layer 0 gives for the first rows of every x, with and without rounding x to int8."""
+    """Output of layer 0 for the first rows of every x, with and without rounding x to int8."""
     x, dense = x_of(4), gguf.dequantize(weights[0], gguf.GGMLQuantizationType.Q8_0)
     return {"int8 x": linear_ref(x, dense), "float x": x.astype(np.float64) @ dense.T.astype(np.float64)}
 

@@ -1,7 +1,7 @@
 """Speed of a layer of experts: `pytest --benchmark-only tests/cpu_kernels/test_bench_moe.py`.
 
-The cases of `qbench kernels --only moe_` one by one (the command itself sets them beside kt-kernel's), and tokens of
-which half have the same two experts among theirs, beside tokens that are spread evenly.
+The cases of `qbench kernels --only moe_` one by one (the command itself compares them with kt-kernel's), and tokens of
+which half have the same two experts among theirs, compared with tokens that are spread evenly.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def test_experts(benchmark, of_shape, tokens):
 
 @pytest.mark.parametrize("format_name", ["q4_k", "q8_0", "bf16"])
 def test_skewed_routing(benchmark, format_name):
-    """Half of the 512 tokens on two experts, beside tokens that are spread evenly: the same operations."""
+    """Half of the 512 tokens on two experts, compared with tokens that are spread evenly: the same operations."""
     hidden, ffn, num_experts, num_chosen = SHAPES[0]
     layer = Layer(format_name, hidden, ffn, num_experts)
     rng = np.random.default_rng(3)

@@ -1,4 +1,4 @@
-"""The thread pool beside OpenMP and oneTBB: `pytest --benchmark-only tests/cpu_kernels/test_bench_thread_pool.py`.
+"""The thread pool, OpenMP and oneTBB: `pytest --benchmark-only tests/cpu_kernels/test_bench_thread_pool.py`.
 
 A round is a chain of 20 jobs of 32 tasks of 5 us, as a decode step has them, on two threads:
     back to back    5 us of the caller's own work before each job
@@ -6,8 +6,8 @@ A round is a chain of 20 jobs of 32 tasks of 5 us, as a decode step has them, on
     torch           an operation of torch on all its threads before each job
     lost core       5 us again, while another process computes all the time
 extra_info holds `over_us`, the median time of a job beyond its work on two cores that are free, and beyond torch's
-operation alone. Run it with GOMP_SPINCOUNT=1000, as qbench does, and without: that changes what the threads of torch
-and OpenMP do.
+operation alone. Run it with GOMP_SPINCOUNT=1000, as qbench does, and without: that changes the behaviour of torch's and
+OpenMP's threads.
 """
 
 import ctypes
@@ -85,7 +85,7 @@ def test_beside_torch(benchmark, contenders, steps_a_us, runtime):
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(THREADS)
-    x = torch.ones(1, 1 << 16)  # twice what torch does on one thread
+    x = torch.ones(1, 1 << 16)  # twice torch's limit for one thread
     steps = int(TASK_US * steps_a_us)
 
     def run() -> None:

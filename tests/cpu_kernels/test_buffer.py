@@ -1,4 +1,4 @@
-"""Small weights and keys share slabs of memory: none sees another, and all of it is free again when they are."""
+"""Small weights and keys share slabs of memory: no object sees another, and all memory is free again when they are."""
 
 import subprocess
 import sys

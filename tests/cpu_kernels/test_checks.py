@@ -1,4 +1,4 @@
-"""What every binding checks before it touches a byte: alignment of all that it reads, overlap of what it writes."""
+"""The checks of every binding before it touches a byte: alignment of its inputs, overlap of its outputs."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def packed() -> cpu_kernels.PackedLinear:
 
 
 def one_off(array: np.ndarray) -> np.ndarray:
-    """The same values, a byte behind where they should begin."""
+    """The same values, one byte after their proper beginning."""
     buffer = np.zeros(array.nbytes + 64, np.uint8)
     start = (1 - buffer.ctypes.data) % 64
     moved = buffer[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -82,7 +82,7 @@ def test_nothing_is_aligned_however_it_lies():
     assert packed().matmul(empty).shape == (0, 64)
 
 
-# ---- what is written
+# ---- outputs
 
 
 def shifted(num_rows: int) -> tuple[np.ndarray, np.ndarray]:

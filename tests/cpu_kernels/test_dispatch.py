@@ -11,7 +11,7 @@ import cpu_kernels
 ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")
 CPUINFO = Path("/proc/cpuinfo")
 
-# What Linux calls the CPUID bits of each instruction set; it lists a bit only where it also saves the state. VBMI comes
+# Linux's names of the CPUID bits of each instruction set; it lists a bit only if it also saves the state. VBMI comes
 # with the kernels of bfloat16 (isa.cpp).
 FLAGS = {
     "avx2": {"avx", "avx2", "fma", "f16c"},
@@ -30,7 +30,7 @@ def test_features_agree_with_the_kernel():
     flags = set(line.split(":")[1].split())
     expected = ["scalar"] + [name for name, needed in FLAGS.items() if needed <= flags]
     pretended = os.environ.get("QBENCH_CPU")
-    if pretended:  # it masks what the processor has, and adds nothing
+    if pretended:  # it masks features of the processor, and adds nothing
         expected = [name for name in expected if ISAS.index(name) <= ISAS.index(pretended)]
     native = [name for name in cpu_kernels.features() if name not in cpu_kernels.emulated_features()]
     assert native == expected

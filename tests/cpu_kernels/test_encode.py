@@ -12,7 +12,7 @@ WEIGHTS_PER_TASK = 1 << 14  # of encode.cpp
 
 
 def blocks_of_every_kind(block_size: int, rng: np.random.Generator) -> np.ndarray:
-    """[131, block_size] float32: no multiple of any vector's lanes; usual blocks, then what breaks encoders."""
+    """[131, block_size] float32: no multiple of any vector's lanes; usual blocks, then ones that break encoders."""
     blocks = 0.02 * rng.standard_normal((131, block_size))
     blocks[20:40] = rng.standard_t(2, (20, block_size))
     blocks[40:50] = rng.integers(-9, 9, (10, block_size))  # ties, in the largest magnitude too
@@ -49,7 +49,7 @@ def test_threads_do_not_show(name):
     got = with_threads((1, 2), lambda: encode(name, blocks, importance))
     assert got[0].shape == (num_blocks, block_bytes)
     np.testing.assert_array_equal(got[0], got[1])
-    # A block knows nothing of its neighbours, but for the row of importance that its number gives it.
+    # A block does not depend on its neighbours, except for the row of importance that its number selects.
     np.testing.assert_array_equal(
         got[0][-5:], encode(name, blocks[-5:], np.roll(importance, -(num_blocks - 5), axis=0))
     )
@@ -85,7 +85,7 @@ BLOCKS = np.zeros((4, 256), np.float32)
 
 
 def weighing(last: float) -> np.ndarray:
-    """Importance of 1 but for the last weight."""
+    """Importance of 1 except for the last weight."""
     importance = np.ones_like(BLOCKS)
     importance[-1, -1] = last
     return importance

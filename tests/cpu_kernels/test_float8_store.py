@@ -1,4 +1,4 @@
-"""What a store with given scales keeps of magnitudes beyond float8, beside torch's casts."""
+"""A store with given scales and magnitudes beyond float8, compared with torch's casts."""
 
 import numpy as np
 import pytest
@@ -8,14 +8,14 @@ from cpu_kernels import KVStore
 from quant.kv.fp8 import Fp8
 
 INF = np.inf
-# The largest finite code, and the least magnitude that is nearer to what would follow it: 65536 and 480.
+# The largest finite code, and the least magnitude that is nearer to its successor: 65536 and 480.
 LARGEST = {"e4m3": (448.0, 464.0), "e5m2": (57344.0, 61440.0)}
 DTYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 HEAD_DIM = 16
 
 
 def kept(name: str, values: list[float]) -> tuple[np.ndarray, np.ndarray]:
-    """What keys and values of these come back as; scale 1."""
+    """Decoded keys and values of these; scale 1."""
     one = np.ones(1, np.float32)
     store = KVStore(name, 1, 16, 1, HEAD_DIM, "given", one, one)
     x = np.zeros((1, 1, 1, HEAD_DIM), np.float32)

@@ -85,7 +85,7 @@ def test_nan_stays_with_its_token():
 # ---- feed-forward nets
 
 
-@pytest.mark.parametrize("num_tokens", [*TOKENS, 515], ids="M={}".format)  # 512 tokens a round
+@pytest.mark.parametrize("num_tokens", [*TOKENS, 515], ids="M={}".format)  # 512 tokens per round
 @pytest.mark.parametrize("has_norm", [False, True], ids=["plain", "normed"])
 @pytest.mark.parametrize("has_residual", [False, True], ids=["alone", "added"])
 def test_feed_forward_is_its_chain(num_tokens, has_norm, has_residual):

@@ -97,7 +97,7 @@ def test_empty(isa, shape):
 
 
 def test_exponential_is_within_two_roundings():
-    """Series, its last product and the two of 2^n: 1.5 ulp beside the 1/4 that the series leaves out."""
+    """Series, its last product and the two of 2^n: 1.5 ulp plus the 1/4 that the series leaves out."""
     t = np.linspace(-87, 88, 200_001, dtype=np.float32)
     expected = np.exp(t.astype(np.float64))
     assert_close(exponential_ref(t) / expected, np.ones_like(expected), atol=2 * 2**-23)
@@ -105,7 +105,7 @@ def test_exponential_is_within_two_roundings():
 
 @pytest.mark.parametrize("size", SIZES, ids="K={}".format)
 def test_rms_norm_is_that_of_torch(size):
-    """Roundings of K / 64 + 6 additions at most, halved by the root, and 5 more; torch's own are bound alike."""
+    """Roundings of K / 64 + 6 additions at most, halved by the root, and 5 more; torch's own have the same bound."""
     x, weight = random((7, size), size), random(size, 1)
     wide = torch.from_numpy(x).double()
     expected = torch.nn.functional.rms_norm(wide, (size,), torch.from_numpy(weight).double(), EPS)

@@ -73,7 +73,7 @@ def test_round_follows_the_textbook(num_rows, size, steps):
     coefficients = coefficients_ref(hessian)
     for c in range(size):
         target = targets_ref(weight, rounded[:, :c], coefficients)
-        # A code is the nearest one to the fp64 target, but for targets within rounding of the middle of two.
+        # A code is the nearest one to the fp64 target, except for targets within rounding of the middle of two.
         assert_close(rounded[:, c], target, atol=0.05 * (1 + 2**-10))
 
 
@@ -123,7 +123,7 @@ def test_a_scale_of_zero_takes_code_zero():
 
 
 def search_case(num_rows: int, num_columns: int):
-    """values, cost, and 5 grids of 16 steps a row, every other one off centre"""
+    """values, cost, and 5 grids of 16 steps per row, every other one off centre"""
     rng = np.random.default_rng(4)
     values = rng.standard_t(4, (num_rows, num_columns)).astype(np.float32)
     cost = rng.lognormal(0, 1, num_columns).astype(np.float32)

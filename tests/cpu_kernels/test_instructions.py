@@ -1,4 +1,4 @@
-"""The instructions of the built extension: what a kernel is for is in it, and no other function needs what it needs."""
+"""The instructions of the built extension: each kernel has its own, and no other function needs them."""
 
 import platform
 import re
@@ -16,8 +16,8 @@ ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")
 NAMESPACE = re.compile(rf"\bqk::(?:\w+::)*?({'|'.join(ISAS)})::")
 TILE = r"tdp\w+|tile\w+|ldtilecfg|sttilecfg"
 
-# What the functions of an instruction set must do without, as mnemonics or operands. Scalar functions, and those that
-# are in none of these namespaces, run on every x86-64: nothing with a VEX or EVEX prefix.
+# Instructions that the functions of an instruction set must not have, as mnemonics or operands. Scalar functions, and
+# those in other namespaces, run on every x86-64: nothing with a VEX or EVEX prefix.
 FORBIDDEN = {
     "scalar": rf"v\w+|{TILE}",
     "avx2": rf"%zmm\d+|%k[1-7]|vpdp\w+|vdpbf16ps|{TILE}",
@@ -63,7 +63,7 @@ BORROWED = {
     ("avx512_bf16", "int16"): "avx512_vnni",
 }
 
-# What multiplies pairs, by the arithmetic that a share of the roofline counts it in; fp32: none of these.
+# Instructions that multiply pairs, by their arithmetic in the roofline; fp32 has no such instruction.
 PAIRS = {"int16": "vpdpwssd", "bf16": "vdpbf16ps"}
 
 
@@ -108,7 +108,7 @@ def test_a_kernel_has_the_instruction_that_it_is_for(functions, function, mnemon
 @pytest.mark.parametrize("isa", ["avx512_vnni", "avx512_bf16"])
 @pytest.mark.parametrize("name", FORMATS)
 def test_attention_is_counted_in_what_it_multiplies_with(functions, monkeypatch, isa, name):
-    """A share of the roofline is of the peak of these products: of fp32's, pairs come to twice what is true."""
+    """A share of the roofline is of the peak of these products: with fp32's, pairs would get twice their true share."""
     if isa not in features():
         pytest.skip(f"this machine has no {isa}")
     monkeypatch.setenv("QBENCH_ISA", isa)

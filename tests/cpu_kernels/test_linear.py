@@ -11,7 +11,7 @@ GUARD = 32  # floats before and after an output
 
 
 def identity(size: int) -> np.ndarray:
-    """Blocks of the identity matrix: what comes out are the rounded activations themselves."""
+    """Blocks of the identity matrix: the outputs are the rounded activations themselves."""
     return q8_0_blocks(np.ones((size, size // 32)), np.eye(size).reshape(size, -1, 32))
 
 

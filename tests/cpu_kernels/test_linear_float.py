@@ -47,7 +47,7 @@ def random_x(num_tokens: int, row_size: int) -> np.ndarray:
 
 
 def oracle(name: str, isa: str, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What comes out, and how far float32 may be from it."""
+    """The exact output, and the largest error of float32."""
     rounds_weight = name == "f16" and isa in BF16_PRODUCT_ISAS
     rounds_x = name == "bf16" or rounds_weight
     seen = round_to_bf16_ref(x) if rounds_x else x

@@ -1,4 +1,4 @@
-"""Every format of blocks, in every instruction set and on both paths, against float64 on what gguf reads in it."""
+"""Every format of blocks, in every instruction set and on both paths, against float64 on gguf's decoded weights."""
 
 from functools import partial
 
@@ -85,7 +85,7 @@ def test_nan_reaches_every_output_of_its_token_alone(isa, matmul, format_name):
 @pytest.mark.parametrize("num_rows", [64, 100, 131], ids="N={}".format)
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_every_place_of_a_panel_among_its_neighbours(isa, matmul, format_name, num_rows):
-    """Four panels lie side by side, or what is left of four, each in several stretches, of which the last is short."""
+    """Four panels are side by side, or the rest of four, each in several stretches, of which the last is short."""
     blocks = random_blocks(format_name, num_rows, 1280)
     values = gguf_values(format_name, blocks)
     x = np.random.default_rng(6).standard_normal((9, 1280)).astype(np.float32)

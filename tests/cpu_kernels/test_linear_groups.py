@@ -1,4 +1,4 @@
-"""Integers in groups, in every instruction set and on both paths, against float64 on what quant reads in the codes."""
+"""Integers in groups, in every instruction set and on both paths, against float64 on quant's decoded weights."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from quant.qtensor import QTensor
 
 PATHS = ("direct", "tile")
 
-# Formats, and K of one group and more: steps of 32 a group that do and do not divide a stretch of 16, or exceed it;
+# Formats, and K of one group and more: steps of 32 per group that do and do not divide a stretch of 16, or exceed it;
 # per channel, rows that fill no step.
 CASES = [
     ("w2g64", 192),
@@ -48,7 +48,7 @@ def pack(qtensor: QTensor) -> cpu_kernels.PackedLinear:
 
 
 def minima(qtensor: QTensor) -> np.ndarray | None:
-    """What the zero points stand for, [N, K], where they meet sums of activations: codes of 8 bits."""
+    """The values of the zero points, [N, K], if they meet sums of activations: codes of 8 bits."""
     if qtensor.format[1] != "8" or "weight_zero_point" not in qtensor.parts:
         return None
     scale, zero_point = (qtensor.parts[name].astype(np.float64) for name in ("weight_scale", "weight_zero_point"))
@@ -77,7 +77,7 @@ def test_matches_oracle(isa, matmul, name, row_size, num_rows):
 @pytest.mark.parametrize("num_rows", [64, 100, 131], ids="N={}".format)
 @pytest.mark.parametrize("name, row_size", [("w4g128", 1152), ("w3g96", 1248), ("w8", 1120), ("w8-asym", 1120)])
 def test_every_place_of_a_panel_among_its_neighbours(isa, matmul, name, row_size, num_rows):
-    """Four panels lie side by side, or what is left of four, each in several stretches, of which the last is short."""
+    """Four panels are side by side, or the rest of four, each in several stretches, of which the last is short."""
     qtensor = random_groups(name, num_rows, row_size)
     packed, values, x = pack(qtensor), dequantize(qtensor), random_x(9, row_size)
     expected, bound = linear_ref(x, values), rounding_bound(x, values, minima(qtensor))

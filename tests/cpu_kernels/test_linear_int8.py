@@ -29,7 +29,7 @@ def pack(parts: dict[str, np.ndarray], format_name: str = "w8a8") -> cpu_kernels
 
 
 def scale_of(format_name: str, x: np.ndarray) -> np.ndarray | None:
-    """What quantize_tokens_ref is to divide by."""
+    """The divisor for quantize_tokens_ref."""
     if "astatic" in format_name:
         return np.full((1, 1), FIXED)
     return np.abs(x).max(keepdims=True) / np.float32(127) if "atensor" in format_name else None
@@ -76,7 +76,7 @@ def test_equals_the_oracle(isa, matmul, num_rows, row_size):
 @pytest.mark.parametrize("name", ["w8a8-wtensor", "w8a8-atensor", "w8a8-astatic", "w8a8-wtensor-atensor"])
 def test_every_way_to_scale_activations(isa, matmul, name):
     parts, x = random_weight(35, 131), random_x(7, 131)
-    x[3] *= 50  # beyond what the fixed scale holds
+    x[3] *= 50  # beyond the range of the fixed scale
     assert_close(matmul(pack(parts, name), x, isa), linear_w8a8_ref(x, **parts, scale=scale_of(name, x)))
 
 

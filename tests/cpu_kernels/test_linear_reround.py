@@ -34,7 +34,9 @@ def test_a_weight_moves_by_half_a_code_and_its_fractions_at_most(format_name):
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_codes_and_scales_are_the_oracles_bit_for_bit(isa, matmul, format_name):
-    """A token of one 127 has the scale 1 and reads a column: 127 * code, rounded once when the scale multiplies it."""
+    """A token of one 127 has the scale 1 and reads one column: 127 * code, rounded once when the scale multiplies
+    it.
+    """
     blocks = random_blocks(format_name, 35, 768)
     codes, scale = rerounded(format_name, blocks)
     y = matmul(pack(format_name, blocks), np.float32(127) * np.eye(768, dtype=np.float32), isa, path="int8x256")
@@ -65,7 +67,7 @@ def test_a_token_does_not_see_its_batch(isa, matmul, format_name):
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_extreme_scales_and_codes_do_not_wrap(isa, matmul, format_name):
-    """Rows of the largest codes and inner scales, rows of none, and rows of all bytes 1 under both signs."""
+    """Rows of the largest codes and inner scales, rows of zeros, and rows of all bytes 1 under both signs."""
     fill = np.array([255, 0, 1, 128], np.uint8)[np.arange(32) % 4]
     blocks = np.ones_like(random_blocks(format_name, 32, 256)) * fill[:, None]
     fmt = get_format(format_name)

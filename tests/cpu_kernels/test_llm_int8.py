@@ -101,7 +101,7 @@ def test_outliers_are_those_of_all_tokens_of_a_call(isa):
 
 @each_isa
 def test_activations_are_rounded_to_half_precision_first(isa):
-    """Where that decides: what is an outlier (5.999 is 6 in float16), and beyond its range."""
+    """Cases that it decides: outliers (5.999 is 6 in float16), and values beyond its range."""
     x = random_x(7, 64)
     x[0, 3], x[1, 4], x[2, 5] = 5.999, 65520, -70000
     x[3], x[4] = 0, 2.0**-26

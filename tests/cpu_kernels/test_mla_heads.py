@@ -121,7 +121,7 @@ def test_int8_is_as_fine_as_its_scales():
 
 
 class Sequences:
-    """Rows of B sequences in shuffled pages of 16, NaN where no token is."""
+    """Rows of B sequences in shuffled pages of 16, NaN at slots without a token."""
 
     def __init__(self, name: str, lengths: list[int], rank: int = RANK, rope: int = ROPE) -> None:
         self.name, self.lengths, self.rank = name, np.array(lengths), rank
@@ -184,7 +184,7 @@ def test_steps_match_the_definition(name, rank, rope, counts):
 
 
 def assert_same_rows(kept: np.ndarray, stored: np.ndarray, rope: int) -> None:
-    """But for the rotated key at the end: its rotation is fused here, and in float64 there."""
+    """Equal except for the rotated key at the end: its rotation is fused here, and in float64 there."""
     rotated = 2 * rope if kept.dtype == np.uint8 else rope
     assert np.array_equal(kept[:, :-rotated], stored[:, :-rotated])
 
@@ -195,7 +195,7 @@ def test_a_window_hides_what_is_before_it():
     turns, norm = angles(0, 30, ROPE), normal(5, RANK)
 
     def attend(first: int, window: int) -> np.ndarray:
-        """Of the tokens from `first` on."""
+        """Outputs of the tokens from `first` on."""
         past = Sequences("f32", [30])
         each = (np.repeat(past.table, 30 - first, 0), np.arange(1, 31 - first))
         new = (q[first:], latent[first:], norm, EPS, *(angle[first:] for angle in turns))

@@ -24,7 +24,7 @@ def group(*linears: cpu_kernels.PackedLinear) -> cpu_kernels.LinearGroup:
 
 
 class Layer:
-    """One of each kind, and the chain of single calls that it stands for."""
+    """One of each kind, and the chain of single calls that it replaces."""
 
     def __init__(self, seed: int, *, has_low_rank: bool = False, is_routed: bool = False) -> None:
         q_size = HEADS * (NOPE + ROPE)

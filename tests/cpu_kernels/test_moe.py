@@ -142,7 +142,7 @@ def test_all_tokens_on_one_expert_and_more_than_one_piece(layer):
 
 
 def rounding_variance(row: np.ndarray) -> np.ndarray:
-    """Of a uniform error of up to half a code, absmax / 127 of its 32. [K] -> [K]"""
+    """Variance of a uniform error of up to half of one code, absmax / 127 of its 32. [K] -> [K]"""
     return np.repeat((np.abs(row.reshape(-1, 32)).max(1) / 254) ** 2 / 3, 32)
 
 
@@ -159,7 +159,7 @@ def expert_and_variance(three: list[np.ndarray], row: np.ndarray) -> tuple[np.nd
 
 @pytest.mark.parametrize("formats", FORMATS.items(), ids=FORMATS)
 def test_near_the_products_of_unrounded_activations(formats):
-    """Within 6 deviations: of 2048 values that are sums of hundreds of errors none is beyond."""
+    """Within 6 deviations: no value of 2048 that are sums of hundreds of errors is beyond."""
     layer = layer_of(formats)
     x, chosen, weights = random_routing(8, 3)
     y = layer.experts.forward(x, chosen, weights)

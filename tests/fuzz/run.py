@@ -64,7 +64,7 @@ def fuzz(name: str, seconds: float, most: int, first: int, keep: bool) -> tuple[
 
 
 def watched(worker: subprocess.Popen, progress: Path, seconds: float) -> str:
-    """The worker's output; it is killed if it stands still, or long after its time."""
+    """The worker's output; it is killed if it makes no progress, or long after its time."""
     seen, since, end = b"", time.monotonic(), time.monotonic() + seconds + WATCH_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What is fuzzed: each target makes its seeds, mutates one, and runs what it got as the command line would."""
+"""The fuzzed code: each target makes its seeds, mutates one, and runs the result as the command line would."""
 
 import json
 from abc import ABC, abstractmethod
@@ -37,7 +37,7 @@ from quant.source import TokenizerInfo
 
 OPTIONS = RunOptions(threads=1)
 ACCEPTED, FORWARD = "accepted", "forward"
-REFUSALS = (InputError, OSError, NotImplementedError)  # what the command line ends in exit status 2 for
+REFUSALS = (InputError, OSError, NotImplementedError)  # errors for which the command line exits with status 2
 
 
 class Target(ABC):

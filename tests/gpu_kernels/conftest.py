@@ -1,4 +1,4 @@
-"""Runs every kernel test on the GPU where there is one, and under Triton's interpreter everywhere.
+"""Runs every kernel test on the GPU if there is one, and under Triton's interpreter everywhere.
 
 The interpreter is chosen when Triton is imported, for a whole process. So it has a process of its own here, and the
 tests that compile kernels, like everything else, keep the ordinary Triton.
@@ -58,7 +58,7 @@ def pytest_configure(config):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """One line that says what the run did not exercise."""
+    """One line that names the parts that the run did not exercise."""
     done = Counter()
     for report in terminalreporter.getreports("passed"):
         if report.when == "call" and "gpu_kernels/" in report.nodeid:

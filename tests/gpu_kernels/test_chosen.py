@@ -55,7 +55,9 @@ class Asked(dict):
 
 
 def looked_up(op):
-    """[(label, its row, what its call looks up)] of interpreted problems that have candidates; nothing is launched."""
+    """[(label, its row, the row that its call looks up)] of interpreted problems that have candidates; nothing is
+    launched.
+    """
     found = []
     for problem in problems_of(op):
         if problem.is_interpreted and problem.variants(INTERPRETED_AS):

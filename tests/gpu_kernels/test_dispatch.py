@@ -38,7 +38,7 @@ def test_the_named_entry_runs(monkeypatch):
 
 
 def test_nothing_runs_for_empty_results(monkeypatch):
-    """Three rows are computed, none are only allocated; a name that the table lacks is refused for both."""
+    """Three rows are computed, zero rows are only allocated; a name that the table lacks is refused for both."""
 
     class Rows:
         def __init__(self, count):

@@ -1,4 +1,4 @@
-"""All of the measuring but the clock: what is written, and when nothing is."""
+"""The measuring without the clock: its output, and cases without output."""
 
 import json
 from types import SimpleNamespace

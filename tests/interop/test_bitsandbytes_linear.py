@@ -1,4 +1,4 @@
-"""LLM.int8() beside bitsandbytes' own Linear8bitLt on the CPU: the same codes, and outputs within float16 rounding."""
+"""LLM.int8() against bitsandbytes' own Linear8bitLt on the CPU: the same codes, and outputs within float16 rounding."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def run_theirs(linear: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def quantized_by_them() -> tuple[torch.nn.Module, QTensor]:
-    """bitsandbytes' linear after its first call, and what it made of the weight."""
+    """bitsandbytes' linear after its first call, and its quantized weight."""
     weight = make_weight()
     linear = their_linear(weight)
     run_theirs(linear, random_x(2, ROW_SIZE))

@@ -1,4 +1,4 @@
-"""Layer output error of GPTQ beside GPTQModel's, on the same weight, activations and damping."""
+"""Layer output error of GPTQ and GPTQModel's, on the same weight, activations and damping."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What the machine can do at most is measured once a run: each figure takes half a second."""
+"""The machine's peaks are measured once per run: each takes about 0.5 s."""
 
 from functools import cache
 
@@ -11,7 +11,9 @@ MEASURED = ("read_bandwidth", "fp32_peak", "int8_peak", "int16_peak", "bf16_peak
 
 @pytest.fixture(scope="package", autouse=True)
 def machine_peaks_measured_once():
-    """Of each number of threads, as they were when first asked for; tests of the measuring itself are elsewhere."""
+    """Peaks of each number of threads, as they were when first asked for; tests of the measuring itself are
+    elsewhere.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for name in (f"measure_{what}" for what in MEASURED):
             patch.setattr(cpu_kernels, name, cache(getattr(cpu_kernels, name)))

@@ -41,7 +41,7 @@ def llama_cpp_perplexity(path, windows: np.ndarray) -> float:
 
 
 def llama_perplexity(path, text: str, size: int) -> tuple[float, int]:
-    """What llama-perplexity -c SIZE makes of llama.cpp's logits. returns (perplexity, scored tokens)
+    """The result of llama-perplexity -c SIZE from llama.cpp's logits. returns (perplexity, scored tokens)
 
     source   llama.cpp, tools/perplexity/perplexity.cpp, perplexity()
     """

@@ -40,7 +40,7 @@ CASES = {
 }
 cases = pytest.mark.parametrize("kind, changes", [pytest.param(*case, id=name) for name, case in CASES.items()])
 # llama.cpp's gelu is a table of f16: argument and value are each off by up to 2**-12, in both nets; the worst of 10 240
-# logits lies 4 deviations out.
+# logits is 4 deviations out.
 GELU_ROUNDING = {"gpt2": 4 * 2**-12 * (2 * 2) ** 0.5}
 TOKENS = list(range(5, 69))
 

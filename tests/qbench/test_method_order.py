@@ -1,4 +1,4 @@
-"""What each method is for: on the reference model it beats plain rounding by more than the text's own noise.
+"""The use of each method: on the reference model it beats plain rounding by more than the text's own noise.
 
 Every difference is paired, window by window, and its 95 % interval comes from drawing whole windows.
 """
@@ -22,14 +22,14 @@ from quant.job import make_job
 from quant.recipes import Recipe, get_recipe
 from quant.recipes.yaml_recipe import recipe_from
 
-WINDOWS = 48  # of the text; how many of them a difference needs to stand out stands beside it
+WINDOWS = 48  # of the text; each test states how many its difference needs
 TOGETHER = 4  # windows per forward pass; each number of windows here is a multiple of it
 CALIBRATION = CalibrationOptions(samples=24)
 MANY_WINDOWS = pytest.mark.exhaustive("half a minute; the differences that fewer windows show are in every run")
 
 
 def recipe_of(name: str) -> Recipe:
-    """A named recipe, or "own:FORMAT" for plain rounding to a format that no name stands for."""
+    """A named recipe, or "own:FORMAT" for plain rounding to a format that has no recipe name."""
     own = name.removeprefix("own:")
     return get_recipe(name) if own == name else recipe_from({"container": "hf", "default": own}, name)
 

@@ -1,4 +1,4 @@
-"""An implementation's name tells which path runs for how many tokens, and is read back so."""
+"""An implementation's name states its path by number of tokens, and is read back so."""
 
 import pytest
 

@@ -33,7 +33,7 @@ print(json.dumps(facts))
 
 @cache
 def seen_under(cpu: str) -> dict:
-    """What a process that pretends sees, and its child."""
+    """The processor that a pretending process sees, and its child."""
     done = run("-c", SEEN, cpu=cpu)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""Kernels that are not built are None; kernels of other sources than what calls them are an error."""
+"""Kernels that are not built are None; kernels of other sources than their callers are an error."""
 
 import sys
 from types import ModuleType

@@ -25,7 +25,7 @@ from quant.models import ModelConfig
 from quant.recipes.yaml_recipe import read_recipe
 from quant.source import TokenizerInfo
 
-MOST_BYTES = 64 << 20  # of a refusal: the small file and what was parsed of it, far below what a count asked for
+MOST_BYTES = 64 << 20  # of a refusal: the small file and its parsed part, far below the requested count
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ SHARED = QTensor("w8", W8.shape, W8.parts, {"g_idx": np.arange(8, dtype=np.int32
 
 
 class Killed(BaseException):
-    """What no handler of the code sees."""
+    """An exception that no handler of the code catches."""
 
 
 def leave(folder, *steps, key=KEY, notes=None):

@@ -34,14 +34,14 @@ def build(out: Path, sources: list[Path], *flags: str) -> Path:
 
 
 def run_emulated(emulator: Path, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    """A process of its own with the emulator preloaded, so that this one never has an AMX that is none."""
+    """A process of its own with the emulator preloaded, so that this one never has an emulated AMX."""
     path = os.pathsep.join(filter(None, [str(ROOT / "tests"), os.environ.get("PYTHONPATH")]))
     env = with_amx_emulator({**os.environ, "PYTHONPATH": path, **environment}, emulator)
     return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
 
 
 def run_code(emulator: Path, code: str, **environment: str):
-    """What `code`, run under the emulator, prints as JSON in its last line."""
+    """The JSON in the last line of the output of `code`, run under the emulator."""
     done = run_emulated(emulator, [*PYTHON, "-c", code], **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -57,7 +57,7 @@ def counts() -> dict[str, int]:
 
 
 def least_cycles(counted: dict[str, int]) -> int:
-    """A bound, no measurement: what the most loaded of the tile units takes, were there nothing else to do."""
+    """A bound, no measurement: cycles of the most loaded tile unit, if there were nothing else to do."""
     products = sum(counted[op] for op in PRODUCTS)
     loads, stores = counted["tileloadd"] + counted["tileloaddt1"], counted["tilestored"]
     return max(products * CYCLES["products"], loads * CYCLES["loads"], stores * CYCLES["stores"])

@@ -93,7 +93,7 @@ _BLOOM = {
     "tie_word_embeddings": True,
 }
 
-# name -> (class in `architectures`, model_type, what its config has beyond the common)
+# name -> (class in `architectures`, model_type, its config's keys beyond the common ones)
 _KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("LlamaForCausalLM", "llama", {"attention_bias": False, "mlp_bias": False}),
     "mistral": ("MistralForCausalLM", "mistral", {"sliding_window": 24}),

@@ -1,4 +1,4 @@
-"""Stores of keys and values for tests: filled through a shuffled block table, poisoned where nothing was stored."""
+"""Stores of keys and values for tests: filled through a shuffled block table, poisoned at slots without a token."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,7 +19,7 @@ SPARE_SLOTS = 5  # of a mass array, behind the last token
 
 @dataclass
 class Filled:
-    """A store that holds k and v, and what it gives back of them."""
+    """A store that holds k and v, and their decoded values."""
 
     store: cpu_kernels.KVStore
     table: np.ndarray  # [B, pages] int32

@@ -1,11 +1,11 @@
-"""Random bytes in GGUF's block formats, and what the gguf package and quant's grids say that they mean."""
+"""Random bytes in GGUF's block formats, and their values by the gguf package and quant's grids."""
 
 import gguf
 import numpy as np
 
 from quant.formats import get_format
 
-# Where each format's float16 fields begin.
+# Offsets of each format's float16 fields.
 HALVES = {
     "q4_0": (0,),
     "q4_1": (0, 2),
@@ -44,7 +44,7 @@ def gguf_values(format_name: str, blocks: np.ndarray) -> np.ndarray:
 
 
 def minima(format_name: str, blocks: np.ndarray) -> np.ndarray | None:
-    """What code 0 stands for, float32 [N, K]; None for formats without minima"""
+    """The value of code 0, float32 [N, K]; None for formats without minima"""
     if format_name not in AFFINE:
         return None
     fmt = get_format(format_name)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-TIMEOUT_MS = 20_000  # other tests may run beside
+TIMEOUT_MS = 20_000  # other tests may run at the same time
 
 
 @contextmanager
 def chromium() -> Iterator:
-    """A browser of the system; skips where there is none, or no Playwright to drive it."""
+    """A browser of the system; skips if there is no browser, or no Playwright to drive it."""
     playwright = pytest.importorskip("playwright.sync_api")
     if not CHROMIUM:
         pytest.skip("chromium is not installed")
@@ -24,7 +24,7 @@ def chromium() -> Iterator:
 
 
 class WatchedPage:
-    """One file in a window of its own; `close` checks what it said and asked for."""
+    """One file in a window of its own; `close` checks its messages and requests."""
 
     def __init__(self, browser, path: Path, address: str = "#/", width: int = 1360, scheme: str = "light") -> None:
         self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -36,7 +36,7 @@ class WatchedPage:
         self.at(address)
 
     def at(self, address: str):
-        """The page once it shows this address; what other addresses left behind is gone."""
+        """The page once it shows this address; the remains of other addresses are gone."""
         try:
             self.page.goto(self.url + "#/away")
             self.page.wait_for_selector("body[data-shown='#/away']", state="attached")

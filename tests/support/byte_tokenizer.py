@@ -1,4 +1,4 @@
-"""A tokenizer of one token a byte: any text without a file, and characters that span tokens."""
+"""A tokenizer of one token per byte: any text without a file, and characters that span tokens."""
 
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as JsonTokenizer
@@ -11,7 +11,7 @@ BOS = 256
 
 
 def byte_level_json() -> str:
-    """One token a byte, so that every other letter spans tokens; <s> is 256 and added by the post-processor."""
+    """One token per byte, so that every other letter spans tokens; <s> is 256 and added by the post-processor."""
     alphabet = sorted(ByteLevel.alphabet())
     tokenizer = JsonTokenizer(models.BPE({letter: i for i, letter in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -1,4 +1,4 @@
-"""How often an interval that promises 95 % holds the truth, in simulations of what qbench measures."""
+"""How often an interval that promises 95 % holds the truth, in simulations of qbench's measurements."""
 
 from functools import partial
 from itertools import accumulate
@@ -28,7 +28,7 @@ def share_held(simulate, runs: int, rng: np.random.Generator | None = None) -> f
 
 
 def bounds(runs: int) -> tuple[float, float]:
-    """Of 93 to 97 %, with three errors of a share of so many runs: of 2000, 91.5 to 98.5 %."""
+    """Bounds of 93 to 97 %, with three errors of a share of so many runs: of 2000, 91.5 to 98.5 %."""
     slack = 3 * np.sqrt(0.05 * 0.95 / runs)
     return 0.93 - slack, 0.97 + slack
 

@@ -1,4 +1,4 @@
-"""Damage to artifacts on disk: bytes of a tensor changed where they lie, and tensors renamed, dropped or added."""
+"""Damage to artifacts on disk: bytes of a tensor changed in place, and tensors renamed, dropped or added."""
 
 import json
 from collections.abc import Callable

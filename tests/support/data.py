@@ -1,4 +1,4 @@
-"""Where the data beside a checkout lies. Tests that need it are skipped, and say so, where it is absent."""
+"""Path of the data next to a checkout. Tests that need it are skipped, and say so, if it is absent."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the tests of a device model run, in whichever process has the device."""
+"""Code that the tests of a device model run, in the process that has the device."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def few_forwards(source: Source, device: str, attention: str | None = None) -> d
 
 
 def passes(source: Source, device: str, attention: str | None = None) -> dict[str, torch.Tensor]:
-    """Those and more steps, a text without a cache, and the last of one that is begun anew."""
+    """Those and more steps, a text without a cache, and the last of one that is begun again."""
     model, tokens = _open(source, device, attention)
     cache = model.new_cache(2, capacity=4)  # grows
     found = {"prompt": _prompt(model, tokens, cache)}

@@ -1,4 +1,4 @@
-"""Records as the JSON that their files hold: what tests write down and look at."""
+"""Records as the JSON in their files, for tests that write and read them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""An engine run to its end, and what each request would get alone."""
+"""An engine run to its end, and the answer to each request alone."""
 
 from functools import cache
 
@@ -27,7 +27,7 @@ def run(engine: Engine) -> list[Event]:
 
 
 def tokens_of(events: list[Event]) -> dict[int, tuple[int, ...]]:
-    """Of the requests that finished by themselves."""
+    """Tokens of the requests that finished by themselves."""
     ended = {event.request_id for event in events if event.finish_reason in ("stop", "length")}
     return {id: tuple(e.token for e in events if (e.request_id, e.kind) == (id, "token")) for id in ended}
 

@@ -1,4 +1,5 @@
-"""`python -m support.faults`: commands that are killed, or whose disk fails, at a chosen call; and what must hold then.
+"""`python -m support.faults`: commands that are killed, or whose disk fails, at a chosen call; and the promises that
+must hold then.
 
 Run in tests/. Prints one JSON line per scenario; exit status 1 if a promise is broken.
 """
@@ -54,7 +55,7 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """command  in a folder that `prepare` filled; writes below `out` there
-    holds    says which promise `out` breaks after a fault, None if none, given the `out` of a run without one
+    holds    the promise that `out` breaks after a fault, or None, given the `out` of a run without a fault
     found    contents of `out`: the same after a fault and another run as after a run without a fault
     resumes  added to the command of the run after a fault
     """
@@ -125,7 +126,7 @@ def whole_or_absent(out: Path, golden: Path) -> str | None:
 
 
 def rows_or_none(out: Path, golden: Path) -> str | None:
-    """Each line of records is one of the golden lines, but for a torn last one."""
+    """Each line of records is one of the golden lines, except for a torn last one."""
     expected = {line for path in golden.rglob("*.jsonl") for line in path.read_bytes().splitlines()}
     for path in out.rglob("*.jsonl"):
         *lines, _torn = path.read_bytes().split(b"\n")
@@ -171,10 +172,10 @@ SCENARIOS = (*map(quantizing, RECIPES), KEEPING)
 
 
 def outcome(scenario: Scenario, golden: Path, parent: Path, fault: Fault) -> str | None:
-    """The promise that is broken by the fault and a run after it, None if none is.
+    """The promise that is broken by the fault and a run after it, or None.
 
     After a kill or a full disk nothing under the artifact's own name is half there; a run without the fault then ends
-    in the same bytes as one that met none, and leaves nothing else.
+    in the same bytes as one without a fault before it, and leaves nothing else.
     """
     folder = prepared(scenario, Path(tempfile.mkdtemp(dir=parent)), "faulty")
     done, _ = run(scenario, folder, fault)

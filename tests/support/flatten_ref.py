@@ -51,7 +51,7 @@ def flatten(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def shared(record: dict[str, Any]) -> str:
-    """What rows that stand side by side have in common, the protocol apart."""
+    """Common values of rows in one table, without the protocol."""
     of_recipe = ("recipe", "recipe_sha256", "kv_format", "cache", "policy")
     settings = {name: value for name, value in record["case"].items() if name not in of_recipe}
     return json.dumps([settings, record["machine"]["id"]], sort_keys=True)

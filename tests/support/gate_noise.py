@@ -16,7 +16,7 @@ Turn = dict[str, Launch]  # name of a case -> its launch; all cases of a turn ra
 
 
 def recorded_turns(folder: Path = RECORDS) -> list[list[Turn]]:
-    """Of each kept gate of a commit against itself its turns, in order."""
+    """Turns of each kept gate of a commit against itself, in order."""
     rows = [json.loads(line) for file in sorted(folder.glob("*.jsonl")) for line in file.read_text().splitlines()]
     found = []
     for row in rows:
@@ -79,7 +79,7 @@ class DrawnGate:
             picked = [turns[(start + i) % len(turns)] for i in range(BLOCK)]
             self.block = [{case: self.drawn(case, of, order) for case, of in turn.items()} for turn in picked]
         turn = self.block.pop(0)
-        first = list(turn)[self.count % len(turn)]  # whose peak is told, as in a real gate
+        first = list(turn)[self.count % len(turn)]  # whose peak is reported, as in a real gate
         pairs = self.peaks[first]
         peaks = [pairs[self.rng.integers(len(pairs))][side] for side in self.rng.permutation(2)]
         turn[first] = replace(turn[first], peak_rss_bytes=peaks)
@@ -89,7 +89,7 @@ class DrawnGate:
     def drawn(self, case: str, launch: Launch, order: np.ndarray) -> Launch:
         found = {}
         for phase, sides in launch.seconds.items():
-            # Rounds in runs of half their number: what slows one often slows the next.
+            # Rounds in runs of half their number: a slow round is often followed by another.
             count = len(sides[0])
             starts = self.rng.integers(count, size=2)
             rounds = np.concatenate([(start + np.arange((count + 1) // 2)) % count for start in starts])

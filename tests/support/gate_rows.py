@@ -1,4 +1,4 @@
-"""Rows as a sweep of the ci suite keeps them, made up: what a gate reads of them."""
+"""Rows as a sweep of the ci suite keeps them, made up, with the keys that a gate reads."""
 
 import numpy as np
 
@@ -19,7 +19,9 @@ NUM_BLOCKS, BLOCK = 24, 1023
 
 
 def blocks(seed: int = 0, *, nll: float = 0.0, kld: float = 0.0, spread: float = 1e-4) -> dict:
-    """Of a text whose blocks are unlike; `nll` and `kld` are added to every token, with `spread` between blocks."""
+    """Blocks of a text that differ from each other; `nll` and `kld` are added to every token, with `spread` between
+    blocks.
+    """
     text, noise = np.random.default_rng(7), np.random.default_rng(seed)
     own_nll, own_kld = text.uniform(0.5, 2.0, NUM_BLOCKS), text.gamma(2.0, 1e-3, NUM_BLOCKS)
     added = noise.normal(0, spread, (2, NUM_BLOCKS))

@@ -26,14 +26,14 @@ def _library() -> ctypes.CDLL:
         ctypes.c_void_p,  # destination
         ctypes.c_int64,  # first weight
         ctypes.c_int64,  # rows
-        ctypes.c_int64,  # weights a row
+        ctypes.c_int64,  # weights per row
         ctypes.c_void_p,  # importance matrix
     ]
     return library
 
 
 def ggml_quantize(weight: np.ndarray, gguf_type: int, importance: np.ndarray | None = None) -> np.ndarray:
-    """weight [N, K] float32, importance matrix [K] float32 or none -> [N, row bytes] uint8 of ggml_quantize_chunk"""
+    """weight [N, K] float32, importance matrix [K] float32 or None -> [N, row bytes] uint8 of ggml_quantize_chunk"""
     weight = np.ascontiguousarray(weight, dtype=np.float32)
     num_rows, row_size = weight.shape
     data = np.empty((num_rows, _library().ggml_row_size(gguf_type, row_size)), dtype=np.uint8)

@@ -7,7 +7,7 @@ import torch
 
 
 def hf_task_model(folder: Path):
-    """In float32, one sequence at a time; the test is skipped where lm-eval's `hf` model lacks what it imports."""
+    """In float32, one sequence at a time; the test is skipped if lm-eval's `hf` model lacks an import."""
     pytest.importorskip("accelerate", reason="lm-eval's hf model needs accelerate")
     from lm_eval.models.huggingface import HFLM
     from transformers import AutoModelForCausalLM, AutoTokenizer

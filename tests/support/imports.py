@@ -1,4 +1,4 @@
-"""What the modules of this project import, read from their syntax."""
+"""Imports of the modules of this project, read from their syntax."""
 
 import ast
 from collections.abc import Iterator

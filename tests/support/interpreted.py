@@ -35,7 +35,9 @@ def interpreting_process() -> Iterator[ProcessPoolExecutor]:
 
 
 def json_of(words: Sequence[str]) -> dict:
-    """What `qbench WORDS` prints, as JSON; to be called in an interpreting process. raises RuntimeError if it fails"""
+    """The output of `qbench WORDS`, as JSON; to be called in an interpreting process. raises RuntimeError if it
+    fails
+    """
     from qbench.cli.main import main
 
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:

@@ -41,7 +41,7 @@ def convert(
 ) -> Path:
     """weights [N, K] as `matrices`, all vectors, routers and positions in float32, without a tokenizer
 
-    stack   how the experts of a layer stand in the file; None: `stacked`
+    stack   layout of a layer's experts in the file; None: `stacked`
     """
     name = config["architectures"][0]
     config = OWN_WORDS.get(name, dict)(config)
@@ -108,7 +108,8 @@ def _deepseek_keys(writer: gguf.GGUFWriter, config: Config) -> None:
     writer.add_key_length_mla(config["qk_nope_head_dim"] + rope)
     writer.add_value_length_mla(config["v_head_dim"])
     writer.add_leading_dense_block_count(config["first_k_dense_replace"])
-    # The converter leaves it out where there is none, and llama.cpp then goes by the 27 layers of DeepSeek-V2-Lite.
+    # The converter leaves it out if there is no such rank, and llama.cpp then goes by the 27 layers of
+    # DeepSeek-V2-Lite.
     writer.add_q_lora_rank(config["q_lora_rank"] or 0)
     writer.add_kv_lora_rank(rank)
     writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
@@ -205,7 +206,7 @@ def stacked(tensors: Tensors) -> Tensors:
 
 
 def gate_and_up_as_one(tensors: Tensors) -> Tensors:
-    """`stacked`, and gate and up of each expert one below the other, as the converter does it where it is asked to."""
+    """`stacked`, and gate and up of each expert one below the other, as the converter does it on request."""
     out = stacked(tensors)
     for name in [name for name in out if ".experts.gate_proj" in name]:
         layer = name.split(".")[2]

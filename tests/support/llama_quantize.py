@@ -18,7 +18,7 @@ LINE = re.compile(r"\[ *\d+/ *\d+\] +(?P<name>\S+) +- \[.*?\], type = +(?P<type>
 
 
 class ConfigSource:
-    """The tensors of a model of any config, f16 with vectors, routers and positions in f32, none readable."""
+    """The tensors of a model of any config, f16 with vectors, routers and positions in f32, all unreadable."""
 
     tokenizer = None
 

@@ -1,4 +1,4 @@
-"""How far logits may lie from the reference decoder's, as formulas of the arithmetic and the model's sizes."""
+"""Largest distance of logits from the reference decoder's, as formulas of the arithmetic and the model's sizes."""
 
 import torch
 

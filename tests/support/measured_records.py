@@ -7,7 +7,7 @@ WINDOWS, TOKENS = 24, 1023
 
 
 def blocks_of(recipe: str, seed: int = 0) -> dict:
-    """Sums by window: what is hard to predict is so for every recipe, and each adds its own divergence."""
+    """Sums by window: a hard window is hard for every recipe, and each adds its own divergence."""
     _, perplexity, kld, same_top, *_ = SWEEP[recipe]
     shared, own = np.random.default_rng(7), np.random.default_rng([seed, list(SWEEP).index(recipe)])
     hard = shared.normal(0, 0.3, WINDOWS)

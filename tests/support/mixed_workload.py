@@ -12,8 +12,9 @@ AT_ONCE, STEPS = 32, 3000
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Sums over all steps: of tokens that are held, of those that the pages have room for, and of what fixed room for
-    the longest sequence would take."""
+    """Sums over all steps: of tokens that are held, of those that the pages have room for, and of fixed room for the
+    longest sequence.
+    """
 
     tokens: int
     paged: int
@@ -31,7 +32,7 @@ class Usage:
 
 
 def run_mixed_workload(pool: PagePool, seed: int = 0) -> Usage:
-    """AT_ONCE sequences at any time, each a prompt of a quarter of its length and then a token a step."""
+    """AT_ONCE sequences at any time, each a prompt of a quarter of its length and then a token per step."""
     rng = np.random.default_rng(seed)
     running: list[tuple[PagedSequence, int]] = []
     tokens = paged = fixed = started = 0

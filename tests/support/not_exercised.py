@@ -1,4 +1,4 @@
-"""What a test run did not exercise on this machine, and why, as one table."""
+"""Parts that a test run did not exercise on this machine, and why, as one table."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -14,7 +14,7 @@ def small_pool(num_pages: int, page_size: int = 16) -> PagePool:
 
 
 def small_caches(num_pages: int, page_size: int = 16) -> PooledCaches:
-    """Of policy full."""
+    """Pooled caches of policy full."""
     pool = small_pool(num_pages, page_size)
     return PooledCaches(CacheMaker(pool.config, None, "auto"), pool, 256)
 

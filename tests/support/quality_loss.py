@@ -1,4 +1,4 @@
-"""A model made worse by noise on its weights, by as much KLD as is asked for: what a gate should find."""
+"""A model made worse by noise on its weights, by as much KLD as is asked for, so that a gate should find it."""
 
 import tempfile
 from pathlib import Path
@@ -54,7 +54,7 @@ class NoisyModel:
     def with_loss(self, kld: float, seed: int) -> dict:
         """With so much noise that the mean KLD is higher by `kld` nats, a tenth more or less.
 
-        Noise adds to what the recipe lost: its square always, and a part that is linear and of either sign.
+        Noise adds to the recipe's loss: its square always, and a part that is linear and of either sign.
         """
         sigmas, losses = [0.0], [0.0]
         sigma = self.sigma

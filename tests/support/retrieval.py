@@ -1,4 +1,4 @@
-"""Checks that hold for every policy that reads chosen blocks, and what their tests feed to caches."""
+"""Checks that hold for every policy that reads chosen blocks, and the inputs that their tests feed to caches."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

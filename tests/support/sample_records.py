@@ -1,4 +1,4 @@
-"""Records shaped as a sweep writes them, with figures made up to lie where real ones do."""
+"""Records shaped as a sweep writes them, with made-up figures in the range of real ones."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A Source of shapes alone, for tests of what is decided before any weight is read."""
+"""A Source of shapes alone, for tests of decisions before any weight is read."""
 
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ class LlamaShape:
 
 @dataclass(frozen=True)
 class ShapeSource:
-    """The tensors of a Llama of this shape, all f32, none readable."""
+    """The tensors of a Llama of this shape, all f32, all unreadable."""
 
     shape: LlamaShape
     spec: str = "shapes"

@@ -1,4 +1,4 @@
-"""A speed worker that takes 5 % more time for everything, busy like the rest of it: what a gate should find."""
+"""A speed worker that takes 5 % more time for everything, busy like the rest of it, so that a gate should find it."""
 
 import sys
 

@@ -33,7 +33,7 @@ OPTIONS = ("--port", "0", "--memory", "32MiB", "--request-timeout", "20", "--max
 
 @dataclass(slots=True)
 class Soaked:
-    """statuses  of the answers to hostile requests; 0: none came
+    """statuses  of the answers to hostile requests; 0: no answer came
     wrong     normal requests whose text was another one, or that failed
     """
 
@@ -60,7 +60,7 @@ def server():
 
 
 def hostile_body(rng: random.Random) -> bytes:
-    """One of many ways to ask for what cannot be."""
+    """One of many impossible requests."""
     good = NORMAL | {"prompt": "x"}
     bodies = (
         lambda: good | {"prompt": "y" * rng.randrange(5_000, 900_000)},

@@ -1,4 +1,4 @@
-"""Results that are wrong, which a check is to tell from right ones."""
+"""Wrong results, which a check must distinguish from right ones."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ def one_element_off(result: np.ndarray) -> np.ndarray:
 
 
 def assert_tells(got: np.ndarray, expected: np.ndarray, atol: np.ndarray) -> None:
-    """`assert_close`, by a tolerance beyond which what is spoiled lies."""
+    """`assert_close`, with a tolerance that spoiled results exceed."""
     assert_close(got, expected, atol=atol)
     for label, wrong in spoiled(expected):
         with pytest.raises(AssertionError):

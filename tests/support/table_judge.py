@@ -1,4 +1,4 @@
-"""What `recommend` asks of a judge, told from tables, and the answer by brute force over them."""
+"""A judge for `recommend` that answers from tables, and the answer by brute force over them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from qbench.recommend.search import RUNNERS_UP, Measured
 
 
 class TableJudge:
-    """Tells figures from a table and remembers what it was asked for."""
+    """Gives figures from a table and remembers the requests."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ def _told(value: float | None) -> Measured:
 
 
 def brute_force(candidates, goal, judge) -> list[Candidate]:
-    """The answer and its runners-up: of the points that meet the goal the nearest, one a recipe."""
+    """The answer and its runners-up: of the points that meet the goal the nearest, one per recipe."""
     fit = [
         candidate
         for candidate in candidates

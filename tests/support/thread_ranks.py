@@ -72,7 +72,7 @@ def run_ranks(layout: RankLayout, work: Callable[[Ranks], Result]) -> list[Resul
         torch.set_num_threads(1)
         try:
             results[rank] = work(ThreadRanks(layout, rank, mail))
-        except Exception as error:  # told by the thread that waits for all of them
+        except Exception as error:  # reported by the thread that waits for all of them
             errors.append(error)
 
     threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in every]

@@ -26,7 +26,7 @@ TEMPLATE = """{{ bos_token }}{% for message in messages %}
 
 
 def tiny_subject(template: str | None = TEMPLATE, context: int = 512) -> Subject:
-    """A random model of one token a byte: any text is a prompt, and any bytes an answer."""
+    """A random model of one token per byte: any text is a prompt, and any bytes an answer."""
     config = small_config(vocab_size=BOS + 1, max_position_embeddings=context, eos_token_id=None)
     info = replace(byte_tokenizer().info, chat_template=template)
     options = RunOptions(compute="exact", threads=torch.get_num_threads())
@@ -34,7 +34,7 @@ def tiny_subject(template: str | None = TEMPLATE, context: int = 512) -> Subject
 
 
 class Running:
-    """A server, its address, and what it serves."""
+    """A server, its address, and its model."""
 
     def __init__(self, served, url: str) -> None:
         self.served = served

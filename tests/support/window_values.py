@@ -1,6 +1,6 @@
-"""Real windows: what the reference model loses on each of its held-out text, and how far quantized ones are off.
+"""Real windows: the reference model's loss on each of its held-out text, and how far quantized ones are off.
 
-`python -m support.window_values`, from tests/, makes window_values.json anew: series -> one mean a window.
+`python -m support.window_values`, from tests/, makes window_values.json again: series -> one mean per window.
 """
 
 import json

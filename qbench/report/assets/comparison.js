@@ -88,8 +88,7 @@ function speedCell(key, a, b, launched) {
 
 // Seconds of the rounds of each launch; empty if the row has no launches.
 const launchesOf = (side, key) =>
-  (side.launches || []).map(({ seconds }) => seconds[key.replace("_tok_s", "")]?.[0]).filter((rounds) =>
-  rounds?.length);
+  (side.launches || []).map(({ seconds }) => seconds[key.replace("_tok_s", "")]?.[0]).filter((rounds) => rounds?.length);
 
 // Protocol name -> figures under it
 function conventions(metrics) {

@@ -42,8 +42,8 @@ function headingOf(table, { key, heading }, rows) {
   return names.size === 1 ? [...names][0] : heading;
 }
 
-// The KV format, cache and policy of a row, if they are not the usual ones and the recipe does not name them: "kv-int8
-// window:64".
+// The KV format, cache and policy of a row, if they are not the usual ones and the recipe does not name them:
+// "kv-int8 window:64".
 function keptAs(table, row) {
   const [recipe, format, cache, policy] = ["recipe", "kv_format", "cache", "policy"].map(
     (key) => table.value(key, row) ?? "",

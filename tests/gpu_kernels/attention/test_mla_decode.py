@@ -1,4 +1,4 @@
-"""Beside the problems (proof/test_check.py): edges, formats, refusals."""
+"""In addition to the problems (proof/test_check.py): edges, formats, refusals."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def check(run, operands, **options):
 
 
 def test_fp8_tokens_are_what_quant_writes():
-    """The bytes of quant.kv, read by both: equal where nothing is rounded once more."""
+    """The bytes of quant.kv, read by both: equal if nothing is rounded once more."""
     generator = torch.Generator().manual_seed(0)
     latent, key = torch.randn(7, 512, generator=generator), torch.randn(7, 64, generator=generator)
     data = encode_latent(latent * torch.logspace(-3, 3, 7)[:, None], key)

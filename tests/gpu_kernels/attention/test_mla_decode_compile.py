@@ -42,7 +42,7 @@ def test_tiles(form, config, tmp_path):
     ptx = compiled.asm["ptx"]
     is_wgmma = config.block_r >= 64  # a warpgroup's product has 64 rows
     assert re.search(r"wgmma\.mma_async\S*\.bf16" if is_wgmma else r"mma\.sync\S*\.bf16", ptx)
-    # Codes and latents 16 bytes a thread and load.
+    # Codes and latents in loads of 16 bytes per thread.
     assert "cp.async.cg.shared.global" in ptx if form == "16 bit" else re.search(r"ld\.global\S*\.v4\.b32", ptx)
     if form == "8 bit":
         assert "cvt.rn.f16x2.e4m3x2" in ptx

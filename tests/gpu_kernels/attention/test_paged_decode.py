@@ -1,4 +1,4 @@
-"""Beside the problems (proof/test_check.py): edges, formats, refusals."""
+"""In addition to the problems (proof/test_check.py): edges, formats, refusals."""
 
 import dataclasses
 

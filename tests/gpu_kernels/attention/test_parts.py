@@ -1,4 +1,4 @@
-"""What the kernels share, each alone."""
+"""The shared parts of the kernels, each alone."""
 
 import pytest
 import torch
@@ -52,7 +52,7 @@ def run_combine(*tensors):
 
 @pytest.mark.parametrize("head_size", [1, 63, 80, 512])
 def test_combine(run, head_size):
-    """Parts that saw nothing weigh nothing, wherever they stand; NaN stays in its row."""
+    """Parts that saw nothing weigh nothing, wherever they are; NaN stays in its row."""
     generator = torch.Generator().manual_seed(0)
     partial = torch.randn(5, 4, head_size, generator=generator).to(run.device)
     partial_lse = (8 * torch.randn(5, 4, generator=generator)).to(run.device)

@@ -1,4 +1,4 @@
-"""Paged and MLA prefill, beside the problems (proof/test_check.py): edges and refusals."""
+"""Paged and MLA prefill, in addition to the problems (proof/test_check.py): edges and refusals."""
 
 import dataclasses
 
@@ -74,7 +74,7 @@ def test_new_tokens_before_the_first(run):
 
 
 def test_a_batch_is_its_sequences(run):
-    """Bit by bit: nothing of one sequence reaches another, wherever it stands and however many rows a block has."""
+    """Bit by bit: nothing of one sequence reaches another, wherever it is and for any number of rows per block."""
     operands = make_paged([5, 40, 1], [16, 40, 33], run.device)
     out, lse = check_paged(run, operands, most_queries=40)
     cache = operands["cache"]

@@ -64,7 +64,7 @@ def _weights(stack):
 
 
 def rows(tokens, position):
-    """Two sequences whose pages lie between each other's, at the same position."""
+    """Two sequences whose pages alternate, at the same position."""
     block_table = torch.tensor([[3, 0], [1, 4]], dtype=torch.int32)
     slot = block_table[:, position // PAGE_SIZE].long() * PAGE_SIZE + position % PAGE_SIZE
     places = {"position": torch.tensor([position] * 2), "slot": slot, "block_table": block_table}
@@ -75,8 +75,8 @@ def rows(tokens, position):
 def test_logits_are_transformers(model, pages, theirs):
     """Each layer rounds activations to float16 about 8 times, by 2**-12 of their size as a root mean square, and the
 
-    residual carries the sum of independent ones: sqrt(8 * layers) * 2**-12 of the logits' norm. Thrice that for what
-    norms and products make of it.
+    residual carries the sum of independent ones: sqrt(8 * layers) * 2**-12 of the logits' norm. Thrice that for the
+    effect of norms and products.
     """
     tokens = torch.randint(61, (2, NUM_STEPS), generator=torch.Generator().manual_seed(0))
     expected = theirs(tokens).logits  # [2, T, V]

@@ -1,4 +1,4 @@
-"""The oracle, and what is refused; proof/test_check.py holds the kernel against the oracle over its problems."""
+"""The oracle, and refusals; proof/test_check.py holds the kernel against the oracle over its problems."""
 
 import math
 
@@ -62,7 +62,7 @@ def test_strided_rows_and_special_values(run, quantize):
 
 
 def test_a_row_does_not_depend_on_its_batch(run):
-    """Rows that share a program give what each gives alone."""
+    """Rows that share a program equal those of each alone."""
     x, weight, residual = make(19, 63, torch.float32, run.device)
     together = run(add_rmsnorm, x, weight, residual=residual, quantize="int8", impl="triton")
     for m in (0, 18):

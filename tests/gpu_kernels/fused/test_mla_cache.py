@@ -1,4 +1,4 @@
-"""The bytes of a token, and what is refused; proof/test_check.py holds the kernel against the oracle."""
+"""The bytes of a token, and refusals; proof/test_check.py holds the kernel against the oracle."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def unturned(operands):
 
 
 def test_bytes_are_the_formats(run):
-    """What quant writes for the same latent and key, byte by byte: random, zero, tiny and large groups."""
+    """Equal to quant's bytes of the same latent and key: random, zero, tiny and large groups."""
     operands = unturned(make(4, torch.float32, device=run.device))
     operands["slots"] = torch.tensor([5, 64, 0, 7], device=run.device)
     operands["latent"][0, :128] = 0

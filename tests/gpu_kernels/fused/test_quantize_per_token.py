@@ -31,7 +31,7 @@ def check(run, x):
 
 @dtypes
 def test_ref_equals_textbook_loop(dtype):
-    """The loop is in float64, which gives the same codes: no x / scale of this seed lies within 2**-17 of a half."""
+    """The loop is in float64, which gives the same codes: no x / scale of this seed is within 2**-17 of a half."""
     x = make(3, 17, dtype)
     x_q, x_scale = quantize_per_token_ref(x)
     for m, row in enumerate(x.double().tolist()):
@@ -95,7 +95,7 @@ def test_public_function_runs_triton_by_name(run):
     assert torch.equal(x_q, expected_q) and torch.equal(x_scale, expected_scale)
 
 
-# -- what the public function refuses
+# -- refusals of the public function
 
 
 def test_empty():

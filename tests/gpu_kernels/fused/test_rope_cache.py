@@ -1,4 +1,4 @@
-"""The oracle, and what is refused; proof/test_check.py holds the kernel against the oracle over its problems."""
+"""The oracle, and refusals; proof/test_check.py holds the kernel against the oracle over its problems."""
 
 import dataclasses
 import math
@@ -55,7 +55,7 @@ def test_ref_is_the_runtimes():
 
 @pytest.mark.parametrize("label", REFERENCE)
 def test_reference_entry(label):
-    """The table's other entry gives what the problem's oracle expects."""
+    """The table's other entry equals the problem's oracle."""
     problem = next(problem for problem in problems_of("rope_cache") if problem.label == label)
     operands = problem.operands("cpu")
     interleaved = REFERENCE[label].interleaved
@@ -65,7 +65,7 @@ def test_reference_entry(label):
 
 
 def test_strided_pages_and_padding(run):
-    """Caches that lie side by side in one buffer; all tokens but one are padding."""
+    """Neighbouring caches in one buffer; all tokens except one are padding."""
     operands = make()
     both = torch.full((2, 16, 2, 24 + 8), SENTINEL, dtype=torch.float16, device=run.device)
     operands = {name: None if value is None else value.to(run.device) for name, value in operands.items()}

@@ -26,7 +26,7 @@ def convert(x, codes, has_conversion):
 
 
 def test_e4m3_codes_are_torchs(run):
-    """Every bfloat16 in [-448, 448], every half step between codes, and what lies next to those."""
+    """Every bfloat16 in [-448, 448], every half step between codes, and their neighbours."""
     patterns = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16).float()
     codes = torch.arange(127, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
     halves = (codes[1:] + codes[:-1]) / 2
@@ -48,7 +48,7 @@ def test_e4m3_codes_saturate_and_keep_nan(run):
 def test_has_conversion():
     assert has_conversion(90, convert_kernel) and has_conversion(89, convert_kernel)
     assert not has_conversion(80, convert_kernel)
-    assert not has_conversion(INTERPRETED_AS, convert)  # what the interpreter makes of a kernel is no JITFunction
+    assert not has_conversion(INTERPRETED_AS, convert)  # the interpreter's form of a kernel is no JITFunction
 
 
 def test_int8_ref_is_quantize_per_token():

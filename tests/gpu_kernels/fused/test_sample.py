@@ -1,4 +1,4 @@
-"""The oracle, the draw's distribution, and what is refused; proof/test_check.py holds the kernel against the oracle."""
+"""The oracle, the draw's distribution, and refusals; proof/test_check.py holds the kernel against the oracle."""
 
 import pytest
 import torch

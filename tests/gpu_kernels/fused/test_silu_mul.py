@@ -1,4 +1,4 @@
-"""The oracle, and what is refused; proof/test_check.py holds the kernel against the oracle over its problems."""
+"""The oracle, and refusals; proof/test_check.py holds the kernel against the oracle over its problems."""
 
 import math
 
@@ -38,7 +38,7 @@ def test_cpu_default_is_the_reference(quantize):
 
 @kinds
 def test_special_values_stay_in_their_rows(run, quantize):
-    """The far ends of exp, where it overflows and vanishes; NaN and inf."""
+    """The far ends of exp, at which it overflows and vanishes; NaN and inf."""
     gate, up = make(6, 65, torch.float32, run.device)
     gate[1], up[1] = torch.linspace(-200, 200, 65), 1.0
     gate[2, 3], up[3, 64], gate[4, 0] = torch.nan, torch.inf, torch.inf

@@ -1,4 +1,4 @@
-"""Exact on the interpreter and on sm_90's 14 bits alike: codes are whole and at most 3, scales powers of two, so a sum
+"""Exact on the interpreter and on sm_90's 14 bits: codes are whole and at most 3, scales powers of two, so a sum
 of 128 products is whole and below 2**11, and its scaled sums multiples of 2**-4 below 2**12."""
 
 import itertools

@@ -13,7 +13,7 @@ from gpu_kernels.gemm.w8a8_gemm import MAX_K, w8a8_gemm_ref
 
 
 def make(M, N, K, F, device="cpu"):
-    """Activations that are no outliers are NaN: none of them may be read."""
+    """Activations that are no outliers are NaN: they must not be read."""
     generator = torch.Generator().manual_seed(M + N + K + F)
 
     def integers(low, high, *shape, dtype=torch.int8):

@@ -20,7 +20,7 @@ def test_every_pair_is_in_one_row_of_its_expert(M, top, E, block_m):
 
 
 def test_written_by_hand():
-    """Expert 1 has three pairs, two tiles of two rows; expert 2 one; expert 0 none. Bound: 4 // 2 + 3 tiles."""
+    """Expert 1 has three pairs, two tiles of two rows; expert 2 one; expert 0 has no pair. Bound: 4 // 2 + 3 tiles."""
     pairs, experts = tiles_by_expert(torch.tensor([[1, 2], [1, 1]]), 3, 2)
     assert pairs.tolist() == [0, 2, 3, 4, 1, 4, 4, 4, 4, 4]
     assert experts.tolist() == [1, 1, 2, 3, 3]

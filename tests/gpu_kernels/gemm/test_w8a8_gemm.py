@@ -107,7 +107,7 @@ def test_every_tile_shape(run, config):
 
 
 def test_few_tokens_are_split_and_the_sum_is_the_same(run):
-    """2048 features over 8 programs a tile; the workspace is poison but for its counters, which end as they began."""
+    """2048 features over 8 programs per tile; the workspace is poison except its counters, which end as they began."""
     x_q, x_scale, weight_q, weight_scale = make(5, 67, 2048, run.device)
     workspace = make_workspace(run.device)
     workspace.partial.fill_(torch.nan)
@@ -157,7 +157,7 @@ def test_bias(run, dtype, bias_dtype):
 
 @pytest.mark.parametrize("x_code, weight_code, K", [(-128, -128, 8191), (-128, 127, 8191), (127, 127, 131)])
 def test_extreme_codes_exact(run, x_code, weight_code, K):
-    """|acc| up to 2**27, and multiples of 128 where it passes the 2**24 up to which float32 holds every integer."""
+    """|acc| up to 2**27, and multiples of 128 if it passes the 2**24 up to which float32 holds every integer."""
     x_q = torch.full((3, K), x_code, dtype=torch.int8, device=run.device)
     weight_q = torch.full((5, K), weight_code, dtype=torch.int8, device=run.device)
     x_scale, weight_scale = ones(3, 5, run.device)
@@ -167,12 +167,12 @@ def test_extreme_codes_exact(run, x_code, weight_code, K):
 
 
 def test_strided_operands_and_untouched_surroundings(run):
-    """Every operand is a view into a buffer full of poison; what lies around y keeps its sentinel."""
+    """Every operand is a view into a buffer full of poison; memory around y keeps its sentinel."""
     M, N, K = 63, 65, 131
     x_q, x_scale, weight_q, weight_scale = make(M, N, K, run.device)
 
     def surrounded(tensor, poison):
-        """The same values at every second element of a larger buffer, transposed where there are two axes."""
+        """The same values at every second element of a larger buffer, transposed if there are two axes."""
         shape = [2 * size + 6 for size in reversed(tensor.shape)]
         buffer = torch.full(shape, poison, dtype=tensor.dtype, device=tensor.device)
         window = buffer[tuple(slice(3, 3 + 2 * size, 2) for size in reversed(tensor.shape))]
@@ -231,7 +231,7 @@ def test_per_tensor(run, per_tensor):
         assert torch.equal(y.double(), expected)
 
 
-# -- what the public function refuses
+# -- refusals of the public function
 
 
 def test_empty():

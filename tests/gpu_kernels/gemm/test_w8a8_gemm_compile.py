@@ -64,7 +64,7 @@ def test_w8a8_tiles(arch, M, config, tmp_path):
         assert compiled.metadata.shared <= config.shared_bytes <= SHARED_BYTES[arch], name
 
 
-# Every type of result and every type of bias, and none, once. The types are converted alike in each tile.
+# Every type of result and every type of bias, and no bias, once. The types are converted in the same way in each tile.
 @pytest.mark.parametrize(
     "out_dtype, bias_dtype", list(zip((*FLOATS, torch.bfloat16), (None, *FLOATS), strict=True)), **dtype_id
 )

@@ -84,7 +84,7 @@ def test_act_order(run, M):
 
 
 def test_split_sums_are_added_in_one_order(run):
-    """3072 features over 24 programs a tile; the workspace is poison but for its counters, which end as they began."""
+    """3072 features over 24 programs per tile; the workspace is poison except its counters, which end as they began."""
     x, weight = make(16, 35, 3072, 128, device=run.device)
     workspace = make_workspace(run.device)
     workspace.partial.fill_(torch.nan)
@@ -106,7 +106,7 @@ def test_a_token_does_not_depend_on_its_batch(run):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 def test_bias(run, dtype):
-    """Quarters below 8: exact in every type, and beside the product."""
+    """Quarters below 8: exact in every type, and in the sum with the product."""
     x, weight = make(5, 35, 256, device=run.device)
     check_exact(run, x, weight, bias=(torch.arange(35, device=run.device) / 4 - 4).to(dtype))
 
@@ -135,7 +135,7 @@ def test_public_function_runs_triton_by_name(run):
     assert torch.equal(run(w8a16_gemm, Operands(x, weight), impl="triton"), weight_only_gemm_ref(x, weight).half())
 
 
-# -- what the public function refuses
+# -- refusals of the public function
 
 
 def test_empty():

@@ -14,7 +14,7 @@ def codes(N, K, seed=0, bits=4):
 
 
 def test_words_of_4_bits_written_by_hand():
-    """One row: feature k has the code k // 32 but for feature 1, whose code is 7; features past 128 are in block 1."""
+    """One row: feature k has the code k // 32 except feature 1, whose code is 7; features past 128 are in block 1."""
     q = (torch.arange(130) // 32).to(torch.int8)[None, :]
     q[0, 1] = 7
     words = pack_codes(q, 4)

@@ -44,7 +44,7 @@ def test_every_configuration_is_right_under_the_interpreter(interpreter, op):
 
 @ops
 def test_unwritten_results_are_wrong(interpreter, op):
-    """Every problem runs a kernel, writes all of its result with it, and its bound tells right from wrong."""
+    """Every problem runs a kernel, writes all of its result with it, and its bound separates right from wrong."""
     problems = [problem for problem in problems_of(op) if problem.is_interpreted]
     wrong = interpreter(wrong_without_launches, op)
     assert [problem.label for problem in problems if not any(str(problem) in told for told in wrong)] == []

@@ -7,7 +7,7 @@ from gpu_kernels.proof.problems import Peer, Problem, all_ops, family, in_turn, 
 
 
 def doubler(**changes) -> Problem:
-    """Doubles x in place, beside a peer that wants it as a list."""
+    """Doubles x in place, next to a peer that wants it as a list."""
     return Problem(
         op="double",
         label="M=3",
@@ -36,7 +36,7 @@ def test_contenders_run_on_the_set_that_is_asked_for():
 
 @pytest.mark.parametrize("op", all_ops())
 def test_first_variant_is_what_the_call_takes(op):
-    """Where no configuration has been chosen, a problem compiles a kernel for each of its variants, at least."""
+    """If no configuration has been chosen, a problem compiles a kernel for each of its variants, at least."""
     for problem in problems_of(op):
         if variants := problem.variants(90):
             assert problem.row(90)

@@ -1,4 +1,4 @@
-"""Others' kernels are listed where their package is installed, and nowhere else. None of them is run here."""
+"""Others' kernels are listed only if their package is installed. They are not run here."""
 
 from importlib import metadata, util
 from types import SimpleNamespace
@@ -41,7 +41,7 @@ def test_versions(there):
 
 
 def test_page_lists():
-    """17, 16 and 1 tokens on pages of 16; what the table holds past them is not listed."""
+    """17, 16 and 1 tokens on pages of 16; later entries of the table are not listed."""
     table = torch.tensor([[5, 7, 99], [3, 99, 99], [8, 99, 99]], dtype=torch.int32)
     indptr, pages, last = page_lists(table, torch.tensor([17, 16, 1], dtype=torch.int32), 16)
     assert indptr.tolist() == [0, 2, 3, 4] and pages.tolist() == [5, 7, 3, 8] and last.tolist() == [1, 16, 1]

@@ -1,4 +1,4 @@
-"""`--dry-run`: the arithmetic of the forecast, and with --benchmark-only the forecast beside a real run."""
+"""`--dry-run`: the arithmetic of the forecast, and with --benchmark-only the forecast against a real run."""
 
 import json
 import time
@@ -64,7 +64,7 @@ def test_disk_holds_layers_beside_hidden_states_or_the_artifact():
     shapes = {name: info.shape for name, info in source.tensors.items()}
     bytes_of = {name: np.prod(s) * 4 if len(s) == 1 else np.prod(s) // 32 * 18 for name, s in shapes.items()}  # q4_0
     layer = sum(size for name, size in bytes_of.items() if ".layers." in name)
-    # What a layer reads and writes, and between: attention's sum, what it came from, and the net's 96 features.
+    # The input and output of a layer, and in between: attention's sum, its inputs, and the net's 96 features.
     job = make_job(source, RECIPE)
     assert disk_bytes(job, options, config) == layer + 4 * 10 * 100 * (2 * 64 + 64 + 64 + 96)
     rounded = disk_bytes(job, replace(options, arithmetic="bf16"), config)

@@ -8,7 +8,7 @@ import sys
 import pytest
 from support.data import REPO
 
-# Prints what the process held at most above what it held before, in bytes.
+# Prints the peak of the process above its earlier memory, in bytes.
 SCRIPT = """
 import json, sys
 from pathlib import Path

@@ -146,7 +146,7 @@ def test_files_that_a_recipe_would_not_look_at(tmp_path, capsys, option, words):
     assert list(tmp_path.iterdir()) == []
 
 
-# The command, with what `same_code` does in this process.
+# The command, with the patches of `same_code` in this process.
 SCRIPT = """
 import sys
 from qbench.calibration import run

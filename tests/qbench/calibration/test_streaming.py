@@ -46,7 +46,7 @@ def assert_equal(got, want):
 
 
 class Spy:
-    """Statistics that remember what they gave."""
+    """Statistics that remember their results."""
 
     def __init__(self, live):
         self.live, self.seen = live, {}
@@ -74,7 +74,7 @@ def spied(source, recipe, folder, **options):
 
 
 def inputs_of_layer_1(source, layer_0, layer_1=None):
-    """The whole model in one go: what layer 1, of the source's tensors but these, reads behind these of layer 0.
+    """The whole model in one go: the input of layer 1, with the source's tensors except these, after these of layer 0.
 
     returns   name of a weight -> [num_tokens, K] float64
     """
@@ -248,7 +248,7 @@ def test_weights_with_nan(tmp_path):
 
 
 class Killed(BaseException):
-    """What no handler of the code sees."""
+    """An exception that no handler of the code catches."""
 
 
 @pytest.mark.parametrize(

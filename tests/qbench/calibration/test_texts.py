@@ -83,7 +83,7 @@ def test_a_random_model_gets_random_ids():
 
 
 def test_a_dataset_of_the_hub(monkeypatch, tmp_path):
-    """Through the package where it is installed, through a stand-in of its one function where it is not."""
+    """Through the package if it is installed, else through a stand-in of its one function."""
     (tmp_path / "data").mkdir()
     rows = [{"text": WORDS}, {"text": "a bird"}]
     (tmp_path / "data" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

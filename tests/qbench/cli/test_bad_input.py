@@ -211,7 +211,7 @@ def test_a_model_is_not_written_over_itself(qbench, tmp_path, output):
 
 @pytest.mark.parametrize("error", [IndexError, ValueError, RuntimeError, AssertionError])
 def test_a_bug_of_ours_shows_no_traceback(qbench, monkeypatch, error):
-    """A ValueError or RuntimeError, too: torch and NumPy raise them for what no user can mend."""
+    """A ValueError or RuntimeError, too: torch and NumPy raise them for errors that no user can mend."""
 
     def fail():
         raise error("something of ours")

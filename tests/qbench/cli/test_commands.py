@@ -1,4 +1,4 @@
-"""Each command on a real, small model: what it prints for people and for machines."""
+"""Each command on a real, small model: its output for people and for machines."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`--device`: what is refused before anything is loaded, and a model's quality by the kernels of a GPU."""
+"""`--device`: refusals before anything is loaded, and a model's quality by the kernels of a GPU."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ def test_what_a_device_does_not_go_with(qbench):
 
 @pytest.mark.skipif(INTERPRETER_IS_BROKEN, reason="the interpreter of this Triton cannot loop with this NumPy")
 def test_quality_and_speed_of_a_device_are_told_as_of_the_cpu():
-    """1e-4 nats are 100 times what float16 activations cost here, and a hundredth of what a wrong kernel does."""
+    """1e-4 nats are 100 times the cost of float16 activations here, and a hundredth of a wrong kernel's."""
     interpreted = ("--device", "interpreter", "--json")
     text = ("--protocol", "windows-4", "--windows", "1", "--reference", "ref:llama")
     speed = ("--recipe", "rtn-w8a8", "-p", "0", "-n", "1", "-r", "1")
@@ -54,7 +54,7 @@ def test_quality_and_speed_of_a_device_are_told_as_of_the_cpu():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 @pytest.mark.parametrize("recipe", ["bf16", "rtn-w8a8", "rtn-w4g128", "q4_k_m"])
 def test_a_gpu(recipe):
-    """The text's divergence is that of bfloat16 beside the recipe's own, as the CPU finds it with exact products."""
+    """The text's divergence is that of bfloat16 plus the recipe's own, as the CPU finds it with exact products."""
     text = ("eval", "ref:llama", "--recipe", recipe, "--windows", "4", "--reference", "ref:llama")
     here, there = told(*text, device="cpu"), told(*text, device="cuda")
     assert there["kld"]["mean"] < 2 * here["kld"]["mean"] + 1e-3
@@ -64,6 +64,6 @@ def test_a_gpu(recipe):
 
 
 def told(*words: str, device: str) -> dict:
-    """What the command says with --json, in a process of its own."""
+    """The command's output with --json, in a process of its own."""
     command = [sys.executable, "-m", "qbench.cli.main", *words, "--device", device, "--json"]
     return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout)

@@ -47,7 +47,7 @@ def test_a_source_that_is_named(qbench, artifact, small_model):
 
 @pytest.mark.parametrize("ftype", ["Q4_K_M", "Q2_K", "IQ4_XS", "Q4_0"])
 def test_files_that_llama_cpp_made_are_healthy(qbench, tmp_path, ftype):
-    """Files without a manifest, each tensor beside the model that it was made from."""
+    """Files without a manifest, each tensor compared with the model that it was made from."""
     llama_cpp = pytest.importorskip("llama_cpp")
     (tmp_path / "f32.yaml").write_text("container: gguf\ndefault: f32\n")
     full, made = tmp_path / "f32.gguf", tmp_path / "made.gguf"
@@ -60,7 +60,7 @@ def test_files_that_llama_cpp_made_are_healthy(qbench, tmp_path, ftype):
 
 
 def test_experts_of_a_calibration(qbench, tmp_path):
-    """Counts of a real run; an expert that hardly got a token is told."""
+    """Counts of a real run; an expert that hardly got a token is reported."""
     path = tmp_path / "moe.gguf"
     argv = ("--samples", "4", "--seq-len", "64", "--min-expert-tokens", "16")
     assert qbench("quantize", "rand:tiny-moe", "--recipe", "imatrix-q4_0", "-o", path, *argv).status == 0

@@ -1,4 +1,4 @@
-"""A T5 directory on the command line: what runs it, and what says that it does not."""
+"""A T5 directory on the command line: commands that run it, and commands that refuse it."""
 
 import json
 

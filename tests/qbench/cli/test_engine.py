@@ -1,4 +1,4 @@
-"""`qbench engine`: the table, the JSON, the record, and what it refuses."""
+"""`qbench engine`: the table, the JSON, the record, and its refusals."""
 
 import json
 

@@ -10,7 +10,7 @@ from qbench.kernels.linear import packed_formats
 
 @pytest.fixture
 def small(monkeypatch):
-    """One shape, no waiting: what is printed, not what it says."""
+    """One shape, no waiting: for tests of the form of the output, not of its figures."""
     monkeypatch.setattr(linear_benchmarks, "SHAPES", ((64, 256),))
     monkeypatch.setattr(linear_benchmarks, "COLD_BYTES", 1)
     monkeypatch.setattr(measure, "ROUNDS", 1)

@@ -1,4 +1,4 @@
-"""`qbench mla` on a small model: tables, JSON, records, and what it refuses."""
+"""`qbench mla` on a small model: tables, JSON, records, and refusals."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What quantization cannot work with: one line that says what to do, exit status 2, and nothing half-written."""
+"""Input that quantization cannot use: one line that says what to do, exit status 2, and nothing half-written."""
 
 import json
 
@@ -99,7 +99,9 @@ def test_a_text_that_cannot_be_read(refused, tmp_path, name, text, says):
 
 
 def test_a_hessian_that_no_damping_helps(refused, qbench, small_model, token_ids, tmp_path):
-    """Off the diagonal ten times what is on it: still not positive definite with all of the diagonal's mean added."""
+    """Off the diagonal ten times the values on it: still not positive definite with all of the diagonal's mean
+    added.
+    """
     stats = tmp_path / "stats.bin"
     argv = ("--calibration", token_ids, *WINDOWS, "--stats", stats)
     made = tmp_path / "made"

@@ -1,4 +1,4 @@
-"""`qbench serve`: up from a command line, down by Ctrl-C, and what it is refused."""
+"""`qbench serve`: up from a command line, down by Ctrl-C, and refused options."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""What a sweep shows while it runs, on a terminal and on a pipe."""
+"""The display of a running sweep, on a terminal and on a pipe."""
 
 import io
 

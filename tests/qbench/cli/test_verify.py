@@ -1,4 +1,4 @@
-"""`qbench verify`: artifacts made again from what their manifests say."""
+"""`qbench verify`: artifacts made again from their manifests."""
 
 import json
 import shutil

@@ -15,7 +15,7 @@ TOKENS = {"pp": 512, "tg": 64}
 
 
 def row(rng: np.random.Generator, shift: float, launches: int, factor: float = 1.0) -> dict:
-    """A kept row. shift: standard deviation of what all rounds of a launch have in common; launches 0: one process"""
+    """A kept row. shift: standard deviation of the common shift of a launch's rounds; launches 0: one process"""
     runs = [_rounds(rng, shift, factor) for _ in range(max(1, launches))]
     first = {f"{phase}_tok_s": (TOKENS[phase] / seconds).tolist() for phase, seconds in runs[0].items()}
     found = measured("q8_0")

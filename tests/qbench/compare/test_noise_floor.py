@@ -1,4 +1,4 @@
-"""A model against itself: what must be nothing is nothing, and rounding is something."""
+"""A model against itself: distances that must be zero are zero, and rounding gives a distance."""
 
 import pytest
 from support.close import assert_close
@@ -31,7 +31,7 @@ def test_threads_and_batch_change_no_digit(record, name):
 def test_rounding_to_bfloat16_is_the_floor(record):
     rounded = record["metrics"]["variants"]["bf16"]
     assert record["metrics"]["floor"] == rounded["floor"]
-    # Two windows: the largest divergence that a window's interval allows, and far below that of 4 bits a weight.
+    # Two windows: the largest divergence that a window's interval allows, and far below that of 4 bits per weight.
     assert 0 < rounded["kld"]["value"] < 1e-3 and rounded["floor"]["kld"] == rounded["kld"]["high"]
 
 

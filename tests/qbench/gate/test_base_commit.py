@@ -1,4 +1,4 @@
-"""A commit of a small repository, built beside: its own code runs, whatever surrounds it."""
+"""A commit of a small repository, built separately: its own code runs, whatever surrounds it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A suite that names what a base commit does not know."""
+"""A suite with names that a base commit does not know."""
 
 import sys
 from pathlib import Path

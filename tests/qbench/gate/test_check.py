@@ -64,7 +64,7 @@ def test_each_gate_has_its_share_of_what_may_be_red():
     quality = replace(check(sure(0.05, p_value=0.01)), gate="quality")
     judged = judge([*speeds, quality])
     assert judged[-1].adjusted_p == pytest.approx(0.005 / (0.4 / 0.9)) and judged[-1].verdict == "worse"
-    assert judge([quality])[0].adjusted_p == 0.005  # where nothing else can be red
+    assert judge([quality])[0].adjusted_p == 0.005  # if nothing else can be red
 
 
 def test_a_gain_is_no_sign_of_a_loss():

@@ -79,7 +79,7 @@ def test_quality_is_saved_and_then_compared_with(tmp_path, monkeypatch):
 
 @pytest.fixture
 def processes(monkeypatch):
-    """What fresh processes would hold and take, in place of starting them."""
+    """Memory and times of fresh processes, in place of starting them."""
     found = {"more": 0}
 
     def launch_all(groups, enough, *, least, budget_s):

@@ -11,8 +11,8 @@ from qbench.gate.quality import quality_checks
 from qbench.measure.records.record import Record
 from qbench.statistics.estimate import Estimate
 
-# Of ref:llama on 24 windows, as `qbench compare ref:llama --noise-floor --windows 24` measures it; a higher one would
-# make the losses below larger, and easier to find.
+# The floor of ref:llama on 24 windows, as `qbench compare ref:llama --noise-floor --windows 24` measures it; a higher
+# one would make the losses below larger, and easier to find.
 FLOORS = {"perplexity": 4.9e-4, "kld": 1.1e-4}
 # The other checks of the ci suite that chance may call worse, unchanged: the peak and two phases of four cases.
 OTHERS = [Check("speed", "other", "pp512", "tok/s", 1.0, 1.0, Estimate(1e-3, 1e-2, -0.02, 0.02, 0.9))] * 12

@@ -14,7 +14,7 @@ from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 
 SEE = 0.05
-MOST_TURNS = 16  # what the default budget allows on the machine of the records
+MOST_TURNS = 16  # the most that the default budget allows on the machine of the records
 AS_RECORDED = recorded_turns()
 RECORDINGS = centred(AS_RECORDED)
 pytestmark = pytest.mark.skipif(not RECORDINGS, reason="no recorded gates in results/gate")

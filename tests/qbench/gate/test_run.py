@@ -1,4 +1,4 @@
-"""The gate as a whole, on rows and launches that are made up: what is compared with what, and what comes of it."""
+"""The gate as a whole, on made-up rows and launches: the pairs that are compared, and the result."""
 
 import json
 from pathlib import Path
@@ -30,13 +30,13 @@ bench: {pp: 8, tg: 4}
 
 
 def rows(**changed) -> list[dict]:
-    """Of both cases; `changed` is the q8_0 one's."""
+    """Rows of both cases; `changed` is the q8_0 one's."""
     return [row("bf16", model="rand:tiny"), row("q8_0", model="rand:tiny", **changed)]
 
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    """What the sweeps of base and this tree would measure, and how much slower this tree would be."""
+    """Measurements of the sweeps of base and of this tree, and the slowdown of this tree."""
     found = {"base": rows(), "now": rows(), "slower": 0.0, "turns": None}
 
     def measure_suite(tree, suite):

@@ -1,4 +1,4 @@
-"""Ours and others' attention, as they are timed, find what each query looks for."""
+"""Ours and others' attention, as they are timed, find the token that each query looks for."""
 
 import numpy as np
 import pytest

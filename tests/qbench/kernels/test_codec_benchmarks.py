@@ -1,4 +1,4 @@
-"""Ours and libggml's codecs, as they are timed: right, and what is wrong is seen."""
+"""Ours and libggml's codecs, as they are timed: right, and errors are seen."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_no_cache_keeps_what_a_decoder_writes(op, monkeypatch):
 
 
 def other_side(op: str) -> int:
-    """Bytes of what went in."""
+    """Bytes of the input."""
     num_weights = 9 * module.ROW_SIZE
     fmt = module.get_format(op.removeprefix("encode_").removeprefix("decode_"))
     return 4 * num_weights if op.startswith("encode_") else num_weights // fmt.block_size * fmt.block_bytes

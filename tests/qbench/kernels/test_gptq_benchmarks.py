@@ -1,4 +1,4 @@
-"""GPTQ's steps and torch's, as they are timed: right, and what is wrong is seen."""
+"""GPTQ's steps and torch's, as they are timed: right, and errors are seen."""
 
 import numpy as np
 import pytest

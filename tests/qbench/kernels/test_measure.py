@@ -1,4 +1,4 @@
-"""Contenders take turns, nothing wrong is timed, and shares are of what was measured."""
+"""Contenders take turns, nothing wrong is timed, and shares are of the measured peaks."""
 
 import time
 from dataclasses import replace

@@ -23,7 +23,7 @@ def test_ours_is_right_and_the_check_sees_what_is_not(small):
     # Two experts a call of three matrices of 256 x 512, in 4.5 bits.
     assert few.moved_bytes == 2 * 3 * 256 * 512 * 4.5 / 8 + 2 * 4 * 256 and few.calls > 1 == many.calls
     assert many.operations == 64 * 2 * 3 * 2 * 256 * 512
-    # Rows of 96 are none of Q4_K's: those of `down` are Q5_0.
+    # Rows of 96 do not fit Q4_K: those of `down` are Q5_0.
     assert narrow[0].moved_bytes == 2 * 256 * 96 * (2 * 4.5 + 5.5) / 8 + 2 * 4 * 256
 
 
@@ -32,7 +32,7 @@ def test_rows_that_no_format_of_the_kind_holds_are_left_out(small):
 
 
 def test_arithmetic_is_that_of_an_experts_tokens(small):
-    """64 tokens that choose 2 of 5 are 26 an expert; of f16 that is bfloat16 where the machine multiplies it."""
+    """64 tokens that choose 2 of 5 are 26 per expert; for f16 that is bfloat16 if the machine multiplies it."""
     few, many, *_ = moe_benchmarks("f16", (8, 64), 1)  # 8 tokens of a linear are many: an expert has 3 or 4 of them
     assert (few.arithmetic, many.arithmetic) == ("fp32", arithmetic_of("f16", 26))
     assert [one.arithmetic for one in moe_benchmarks("q8_0", (1,), 1)] == ["int8"] * 2

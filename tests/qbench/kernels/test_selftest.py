@@ -1,4 +1,4 @@
-"""The self-test finds what is wrong, and never shows as right what did not run."""
+"""The self-test finds errors, and never shows an op as right that did not run."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Of every kernel, in every problem: what is spoiled is red, and what is right is not."""
+"""For every kernel, in every problem: a spoiled result is red, and a right one is not."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Suites of kernels: what they may say, and that each pattern means something."""
+"""Suites of kernels: their keys, and that each pattern matches something."""
 
 from pathlib import Path
 

@@ -26,7 +26,7 @@ def test_counted_are_the_products_that_torch_does(monkeypatch, mode, sizes):
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", two_products)
     layer = layer_of(**sizes)
     cache, x = layer.cache(mode, 1, 9, 1), layer.inputs(1, 1)
-    layer.run(x, cache)  # forms what is formed ahead
+    layer.run(x, cache)  # forms the matrices of later calls
     with FlopCounterMode(display=False) as counter:
         layer.run(x, cache)
     expected = sum(forward_flop(layer.config, MODES[mode], 9, 1).values())

@@ -1,4 +1,4 @@
-"""Published figures out of the plan, its parts against what is made, and its total against a process."""
+"""Published figures out of the plan, its parts against real objects, and its total against a process."""
 
 import pytest
 from support.artifact import write_artifact

@@ -1,4 +1,4 @@
-"""Options that a prefill pattern cannot have: the message names the option, its value and what was expected."""
+"""Options that a prefill pattern cannot have: the message names the option, its value and the expected one."""
 
 import re
 

@@ -116,7 +116,7 @@ def test_one_run_tells_all_conventions_and_each_as_if_alone(story):
     for name in names:
         alone = evaluated(STORIES, **settings, protocols=[name])
         assert "protocols" not in alone
-        # A window's rows are computed beside others in a batch: float32 sums of width 64 in another order.
+        # A window's rows are computed with others in a batch: float32 sums of width 64 in another order.
         assert_close(alone["nll"], together["protocols"][name]["nll"], rtol=2.0**-23 * 64)
         assert alone["protocol"] == together["protocols"][name]["protocol"]
     json.dumps(together, allow_nan=False)

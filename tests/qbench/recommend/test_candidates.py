@@ -1,4 +1,4 @@
-"""Candidates hold what is predicted of each alone, and a model's formats are chosen once per recipe."""
+"""Candidates hold the predictions of each alone, and a model's formats are chosen once per recipe."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def chosen(monkeypatch):
 
 
 def test_formats_are_chosen_once_per_recipe(chosen):
-    """For all KV formats, and for every shorter context and smaller batch of a search for what would do."""
+    """For all KV formats, and for every shorter context and smaller batch of a search for settings that would fit."""
     goal = Goal(15_000_000, 512, batch=4)
     found = make_candidates(open_source("ref:llama"), goal, ("q8_0", "q4_0"), KV_CHOICES)
     limits = {one.limit for one in relaxations(goal, search(found, goal, judge=None))}

@@ -43,7 +43,7 @@ def measured(tmp_path_factory):
 
 
 def test_a_coarser_cache_may_come_nearer(measured):
-    """What the search must not assume the opposite of; the grid below would prove nothing without it."""
+    """The search must not assume the opposite; the grid below would prove nothing without it."""
     candidates, judge = measured
     pairs = zip(candidates, islice(candidates, 1, None), strict=False)
     assert any(a.recipe == b.recipe and judge.klds[b] < judge.klds[a] for a, b in pairs)

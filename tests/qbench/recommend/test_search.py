@@ -36,7 +36,7 @@ def candidate(recipe: str, size: int, cache: str = "f32") -> Candidate:
 
 @pytest.fixture(scope="module")
 def quickstart():
-    """The quickstart's recipes at 512 tokens, and what this project's own records tell of each"""
+    """The quickstart's recipes at 512 tokens, and the figures of each in this project's own records"""
     rows = load_records(REPO / "results" / "quickstart").drop_duplicates("recipe").set_index("recipe")
     found = make_candidates(open_source("ref:llama"), Goal(1, 512), QUICKSTART, ["f32"])
     klds = {one: float(rows.kld_mean[one.recipe]) for one in found}

@@ -41,7 +41,7 @@ CORPUS_DIGEST = "a527e6ab"
 
 
 def items(skill: str, text: str) -> set[tuple]:
-    """What is divided into trained and held out, read back from a document."""
+    """The items that are divided into trained and held out, read back from a document."""
     if skill == "recall":
         return {("recall", *line.split()[1:]) for line in text.splitlines() if line.startswith("set ")}
     if skill == "arithmetic":

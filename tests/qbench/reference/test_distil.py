@@ -82,7 +82,7 @@ def test_what_carries_over_is_kept(teacher):
 
 @torch.no_grad()
 def test_a_latent_begins_as_the_teachers_values(teacher):
-    """One token sees itself alone, so that attention is its values, up to what the latent's norm scales."""
+    """One token sees itself alone, so that attention is its values, up to the scale of the latent's norm."""
     student = MlaMoe(STUDENT)
     upcycle(student, teacher)
     x = torch.randn(4, 1, 64)  # four sequences of one token

@@ -15,7 +15,7 @@ from quant.errors import InputError
 
 
 def induction(vocab_size: int):
-    """A model that answers what followed the last earlier occurrence of the present token."""
+    """A model that answers with the token after the last earlier occurrence of the present token."""
 
     def model(tokens):
         logits = torch.zeros(*tokens.shape, vocab_size)

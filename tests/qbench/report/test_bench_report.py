@@ -1,7 +1,7 @@
 """The page of a hundred thousand records: `pytest --benchmark-only tests/qbench/report/test_bench_report.py`.
 
-`cpu_s` of the command and all its threads tells what it takes where other programs keep the machine busy: first of the
-records, then of what is kept of them.
+`cpu_s` of the command and all its threads is its cost even if other programs keep the machine busy: first from the
+records, then from the kept rows.
 """
 
 import resource

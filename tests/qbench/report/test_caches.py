@@ -1,4 +1,4 @@
-"""One table of kinds of caches: what is told of one cache in several records is one row."""
+"""One table of kinds of caches: the figures of one cache in several records are one row."""
 
 import pytest
 from support.sample_records import failed_record, make_record, write_records
@@ -16,7 +16,7 @@ RECALL = {"ref_recall": {"metric": "acc", "value": 0.75}}
 
 
 def cell(kept: dict[str, str], kv_format: str, depth: int, model: str = "ref:llama", **quality) -> dict:
-    """A case; its quality where that was measured in it."""
+    """A case; with its quality if that was measured in it."""
     metrics = {"kv_bytes_held": 1_500_000 + depth, "kld_by_position": BINS, "tasks": RECALL} | quality
     if not quality.get("judged", True):
         metrics |= {"kld": None, "same_top": None, "kld_by_position": None, "tasks": None}

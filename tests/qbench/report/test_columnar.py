@@ -74,6 +74,6 @@ def test_columns_without_room_are_left_out_the_last_first():
 
 def test_rounding_to_fewer_bits():
     numbers = np.float32([1.0, 1.0 + 2**-8, 1.0 + 2**-9, -1.75, 0.0, np.inf, np.nan])
-    # 1 + 2**-9 lies halfway between 1 and 1 + 2**-8, and halves go up; NaN and Inf have no digits to lose.
+    # 1 + 2**-9 is halfway between 1 and 1 + 2**-8, and halves go up; NaN and Inf have no digits to lose.
     expected = np.float32([1.0, 1.0 + 2**-8, 1.0 + 2**-8, -1.75, 0.0, np.inf, np.nan])
     np.testing.assert_array_equal(round_mantissa(numbers, 8), expected)

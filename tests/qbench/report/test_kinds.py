@@ -1,4 +1,4 @@
-"""Tables of what other commands than sweeps kept."""
+"""Tables of rows that other commands than sweeps kept."""
 
 import pytest
 from support.sample_records import failed_record, make_record, write_records
@@ -50,7 +50,7 @@ def markdown(tmp_path):
 
 
 def rows_of(text: str) -> list[list[str]]:
-    """Of every table, without headings and rules."""
+    """Rows of every table, without headings and rules."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     rules = [i for i, row in enumerate(cells) if set("".join(row)) <= set("-:")]

@@ -12,7 +12,7 @@ from qbench.compare.rows import compare_with_baseline
 from qbench.compare.side import Rows
 from qbench.report import render_report, write_page
 
-# The second row lies within the spread of the first, the third beyond it.
+# The second row is within the spread of the first, the third beyond it.
 SPEEDS, FACTORS = (1.0, 0.97, 0.5, 1.0), (1.01, 0.98, 1.0, 1.03)
 
 

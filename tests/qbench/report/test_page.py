@@ -1,4 +1,4 @@
-"""The page in headless Chromium: what a reader sees, clicks and follows."""
+"""The page in headless Chromium: a reader's views, clicks and links."""
 
 import pytest
 from support.browser import WatchedPage, chromium

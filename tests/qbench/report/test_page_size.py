@@ -59,5 +59,5 @@ def test_a_hundred_thousand_rows_of_noise_fit(records):
     assert len(html.encode()) < LIMIT
     told = about(html)
     assert 0 < told["records"] < 1000 and told["key_digits"] < 16
-    # What the page shows before anybody picks columns is there.
+    # The columns that the page shows by default are there.
     assert not {column.heading for column in COLUMNS if column.on_page} & set(told["left_out"])

@@ -1,4 +1,4 @@
-"""What the page computes of two rows, beside qbench.statistics."""
+"""The page's comparison of two rows, against qbench.statistics."""
 
 import json
 from math import sqrt
@@ -44,7 +44,7 @@ def page(tmp_path_factory):
 
 
 def assert_same_estimate(found: dict, expected: Estimate, end: float = INTEGRAL_ERROR) -> None:
-    """end   how far the ends may lie apart, in standard errors"""
+    """end   largest distance of the ends, in standard errors"""
     assert found["value"] == pytest.approx(expected.value, rel=1e-9)
     if expected.low is None:
         assert found["low"] is None and found["p"] is None

@@ -86,7 +86,7 @@ def models_over(layout: str, name: str, format_name: str = "f32") -> Iterator[Mo
 
 
 def all_logits(model: Model, layout: str) -> torch.Tensor:
-    """Of all tokens, in parts over one cache."""
+    """Logits of all tokens, in parts over one cache."""
     held = model.new_cache(2, TOKENS.shape[1], spec=spec_of(layout))
     return torch.cat([model(part, held) for part in TOKENS.split(PARTS, dim=1)], dim=1)
 

@@ -1,4 +1,4 @@
-"""`compute`: the precision of the matmuls that a user asks for, and what a token's logits then depend on."""
+"""`compute`: the precision of the matmuls that a user asks for, and the inputs of a token's logits."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 
 TOKENS = torch.from_numpy(np.random.default_rng(0).integers(0, 160, (1, 131)))
-# Of one token, of few, and of as many as take another path by default: from 8 for f16, from 64 for K-quants.
+# Parts of one token, of few, and of as many as take another path by default: from 8 for f16, from 64 for K-quants.
 PARTS = (1, 1, 3, 9, 17, 31, 69)
 
 needs_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")

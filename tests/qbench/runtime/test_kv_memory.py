@@ -28,7 +28,7 @@ def test_bytes_are_those_of_the_cache(kind, architecture, kv, impl):
     model_source = source(architecture, kv)
     model = load_model(model_source, impl=impl)
     cache = model.new_cache(2, 131, spec=spec_of(kind))
-    model(torch.zeros(2, 131, dtype=torch.int64), cache, last_only=True)  # what is made with the first token is there
+    model(torch.zeros(2, 131, dtype=torch.int64), cache, last_only=True)  # buffers that the first token makes are there
     predicted = MemoryPredictor(model_source, impl=impl, spec=spec_of(kind)).at(131, 2)
     # A window's pages are all there from the beginning, whatever its sequences hold of them.
     pool = cache.places.pool if kind == "window:300" else None

@@ -1,4 +1,4 @@
-"""What load refuses before it reads, and what it reports about what runs."""
+"""Refusals of load before it reads, and its report of the implementations."""
 
 import numpy as np
 import pytest

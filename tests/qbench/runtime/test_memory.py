@@ -1,4 +1,4 @@
-"""Predicted memory against what load, cache and a forward pass really hold."""
+"""Predicted memory against the real memory of load, cache and a forward pass."""
 
 import weakref
 

@@ -78,8 +78,8 @@ def test_bf16_layers_are_close_to_the_models_own(kind):
         tensors = layer_tensors(source, index)
         recorder = Recorder()
         exact, got = decoder.layer(index, tensors)(x), rounding.layer(index, tensors)(x, recorder)
-        # Seven products on the longest way, each rounding three times by 2**-9, and each carrying on what came before.
-        # Gemma norms attention's outputs up to the size of the net's, with what the softmax made of rounded scores.
+        # Seven products on the longest way, each rounding three times by 2**-9, and each passing on earlier errors.
+        # Gemma norms attention's outputs up to the size of the net's, with the softmax of rounded scores.
         change = (exact - x).norm()
         ways = 2 if kind.startswith("gemma") else 1
         assert 0 < (got - exact).norm() <= ways * 7 * 3 * 2**-9 * change

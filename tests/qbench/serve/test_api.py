@@ -1,4 +1,4 @@
-"""OpenAI's own client against the server: what it asks is what the engine gives."""
+"""OpenAI's own client against the server: its answers are the engine's."""
 
 import json
 import time

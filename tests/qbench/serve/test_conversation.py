@@ -34,7 +34,7 @@ def bytes_and_turns(normalizer=None) -> JsonTokenizer:
 
 
 def pieces_with_turns() -> JsonTokenizer:
-    """Of a vocabulary that holds its control tokens among the pieces."""
+    """A tokenizer whose vocabulary holds its control tokens among the pieces."""
     letters = sorted({*"<|>abcdefghijklmnopqrstuvwxyz \n", *map(chr, range(65, 91))})
     tokens = ["<unk>", "<s>", "<|start|>", "<|end|>"]
     tokenizer = JsonTokenizer(models.Unigram([(one, -1.0) for one in [*tokens, *letters]], 0, False))

@@ -1,4 +1,6 @@
-"""What no client can do: send slowly for ever, hold all memory, ask under another name, or keep a request for ever."""
+"""Things that no client can do: send slowly for ever, hold all memory, ask under another name, or keep a request for
+ever.
+"""
 
 import asyncio
 import json

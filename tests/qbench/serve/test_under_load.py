@@ -26,7 +26,7 @@ def until(condition, seconds: float = 60) -> None:
 
 @pytest.fixture(scope="module")
 def narrow():
-    """Room for two of the endless requests, none kept after its end."""
+    """Room for two of the endless requests; no request is kept after its end."""
     with running(tiny_subject(context=20000), EngineOptions(num_pages=PAGES, max_batch=4, prefix_caching=False)) as it:
         yield it
 

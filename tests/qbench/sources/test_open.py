@@ -90,7 +90,7 @@ def test_hub_errors_are_one_line(monkeypatch, error, words):
 
 
 def test_hub_offline_for_real(monkeypatch, tmp_path):
-    """The library's own error: nothing cached, and told not to go online."""
+    """The library's own error: nothing cached, and ordered not to go online."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(InputError, match="cannot download") as caught:

@@ -23,7 +23,7 @@ CASE = SpeedCase(pp=4, tg=2, depth=3, repetitions=3)
 
 
 class MadeUpSide:
-    """Takes as long as it is told to, prefill and decode alike; notes who was called with which step."""
+    """Takes the given time, for prefill and decode; notes the steps of each call."""
 
     vocab_size, pid = 11, os.getpid()
 

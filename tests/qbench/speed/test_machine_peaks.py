@@ -1,4 +1,4 @@
-"""What a machine can do at most: when a case may take what an earlier one measured, and when it measures anew."""
+"""Machine peaks: when a case may take those of an earlier one, and when it measures again."""
 
 import time
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ def machine_peaks(threads: int = 1, busy: float | None = 0.0, age: float = 5.0) 
 
 @pytest.fixture
 def measured(monkeypatch):
-    """How often the machine was measured, and what others take of it."""
+    """How often the machine was measured, and the share of other processes."""
     found = {"bandwidth": 0, "ops": 0, "busy": 0.0}
 
     now = 0.0

@@ -71,7 +71,7 @@ def test_bytes_held_are_those_of_the_budget(name: str) -> None:
     model = model_of("llama", IN_ONE_PASS[name])
     figures = measure_speed(model, SpeedCase(pp=8, tg=4, depth=DEPTH, repetitions=1))
     row = model_of("llama", "full").new_cache(1, DEPTH).bytes_per_token
-    spare = 16 + 12  # the last block of tokens is held whole, and what a bench adds may stay
+    spare = 16 + 12  # the last block of tokens is held whole, and tokens of a bench may stay
     assert figures.kv_bytes_held is not None
     assert (figures.kv_bytes_held > (BUDGET + spare) * row) == (name in KEEPS_MORE)
 

@@ -1,4 +1,4 @@
-"""What is marked as warm-up and as outlier, on series written out and on noise without either."""
+"""Samples marked as warm-up and as outliers, on series written out and on noise without either."""
 
 import numpy as np
 import pytest

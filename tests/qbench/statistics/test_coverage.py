@@ -1,4 +1,4 @@
-"""Of intervals that promise 95 %, simulated ones hold the truth in 93 to 97 %."""
+"""Simulated intervals that promise 95 % hold the truth in 93 to 97 % of cases."""
 
 from functools import partial
 
@@ -41,8 +41,9 @@ def test_few_rounds_with_spells_hold_what_is_told_of_them(rounds):
 
 @pytest.mark.parametrize("rounds", [5, 8])
 def test_few_rounds_have_no_absurd_intervals(rounds):
-    """Of two speeds that scatter by 1 %, so their ratio by 1.4: nine in ten intervals reach no further than three
-    times what Student's law asks of so many independent ratios."""
+    """Two speeds scatter by 1 %, so their ratio by 1.4: nine in ten intervals reach no further than three times
+    Student's law for as many independent ratios.
+    """
     rng = np.random.default_rng(SEED)
     found = [of_rounds(quiet, rounds, rng)[0] for _ in range(RUNS)]
     halves = [(one.high - one.low) / (2 * one.value) for one in found]

@@ -19,7 +19,7 @@ def test_five_items_are_never_certain(num_right):
 
 
 def test_it_holds_the_truth_as_often_as_it_says():
-    """Over all shares: of few items an interval of whole numbers lies above and below 95 % in turn."""
+    """Over all shares: with few items the coverage of whole numbers is above and below 95 % in turn."""
     for num_items in (5, 20):
         shares = [(2 * i + 1) / 400 for i in range(200)]
         counts = range(num_items + 1)

@@ -18,7 +18,7 @@ def test_interleaving_takes_out_what_slows_both_down():
 
 @pytest.mark.parametrize("interleaved", [True, False], ids=["interleaved", "apart"])
 def test_three_samples_by_students_law(interleaved):
-    a, b = np.array([10.0, 12.0, 11.0]), np.array([20.0, 26.0, 23.0])  # no neighbours alike
+    a, b = np.array([10.0, 12.0, 11.0]), np.array([20.0, 26.0, 23.0])  # no equal neighbours
     found = speed_ratio(a, b, interleaved)
     test = stats.ttest_rel if interleaved else lambda x, y: stats.ttest_ind(x, y, equal_var=False)
     expected = test(np.log(b), np.log(a))

@@ -1,4 +1,4 @@
-"""What is kept of large records is never taken for what they no longer say."""
+"""Kept rows of large records are never used after the records changed."""
 
 import os
 import time

@@ -22,7 +22,7 @@ def none_of(value):
 
 
 def assert_is_table_of(frame: pd.DataFrame, records: list[dict]) -> None:
-    """Every value as the slow way has it, and rows in one group where they share everything."""
+    """Every value as the slow way has it, and rows in one group if they share everything."""
     expected = latest_rows(records)
     by_case = {(row["key"], row["machine"]): row for row in expected}
     rows = frame.to_dict("records")

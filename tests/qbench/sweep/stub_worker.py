@@ -47,7 +47,7 @@ def measure(artifact: str, model: str, **settings) -> dict:
 
 
 def chatty(job):
-    """The job, which tells its progress and has a library that prints."""
+    """The job, which reports its progress and has a library that prints."""
 
     def run(progress, **arguments) -> dict:
         progress(0, 1, "working")

@@ -1,4 +1,4 @@
-"""The reference of a sweep runs once: its logits are kept whole where they fit, else as top-k."""
+"""The reference of a sweep runs once: its logits are kept whole if they fit, else as top-k."""
 
 import shutil
 from types import SimpleNamespace
@@ -40,12 +40,12 @@ def test_what_does_not_fit_whole_is_kept_as_top_k(tmp_path, monkeypatch, short_o
     live = run_case(tmp_path)
     if short_of == "limit":
         monkeypatch.setattr(reference_logits, "CACHE_LIMIT_BYTES", exact_bytes() - 1)
-    else:  # half of what is free may be taken
+    else:  # half of the free space may be taken
         monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2 * exact_bytes() - 2))
     assert run_reference(tmp_path) == list(EVAL.protocols)
     (file,) = tmp_path.glob("*.logits")
     assert KeptLogits(file).header["mode"] == "top-k" and file.stat().st_size < exact_bytes()
-    # A case that would run the reference beside its model has none to run.
+    # A case that would run the reference with its model has no reference to run.
     monkeypatch.setattr(open_reference, "Reference", only_kept(open_reference.Reference))
     row = run_case(tmp_path)
     assert row["kld_reference"]["mode"] == "top-k" and live["kld_reference"]["mode"] == "exact"

@@ -82,7 +82,7 @@ def test_a_new_recipe_adds_only_its_own_rows(tmp_path):
 
 
 def test_a_crash_or_an_error_is_that_rows_and_is_tried_again(tmp_path, monkeypatch):
-    for recipe in ("crash", "refuse"):  # what the stub does follows from the name
+    for recipe in ("crash", "refuse"):  # the name decides what to do in the stub
         monkeypatch.setitem(PRESETS, recipe, PRESETS["q8_0"])
     result = sweep(tmp_path, "crash", "refuse", "q8_0")
     assert (result.measured, result.failed) == (2, 4)
@@ -270,7 +270,7 @@ def test_each_case_says_how_it_is_measured(tmp_path):
 
 
 RECIPES = ("bf16", "q8_0", "q4_0", "q6_k")
-# Forks a sweep for each folder it reads: what takes seconds is the imports, and they are made once.
+# Forks a sweep for each folder it reads: the imports take seconds, and they are made once.
 # Each line is written at once. Under PYTHONUNBUFFERED, print writes text and newline apart. If the kill comes between
 # them, "end" continues the line, and the test would wait for it without end.
 SCRIPT = f"""
@@ -292,7 +292,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def sweeps():
-    """A process that takes folders on its stdin and tells of each sweep its pid, its events, and "end STATUS"."""
+    """A process that takes folders on its stdin and prints for each sweep its pid, its events, and "end STATUS"."""
     pipe = subprocess.PIPE
     one_thread = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # a process that forks has no other
     command = [sys.executable, "-c", SCRIPT]
@@ -303,14 +303,14 @@ def sweeps():
 
 
 def next_line(sweeps: subprocess.Popen) -> str:
-    """What the process tells next; it is an error that it tells nothing more."""
+    """The next line of the process; its end is an error."""
     line = sweeps.stdout.readline()
     assert line, f"the process of the sweeps ended with {sweeps.wait(timeout=60)}"
     return line
 
 
 def seconds_an_event(sweeps: subprocess.Popen, out_dir: Path) -> float:
-    """Of a sweep that nobody disturbs: the median time from one event to the next."""
+    """Median time from one event to the next in an undisturbed sweep."""
     sweeps.stdin.write(f"{out_dir}\n")
     times = []
     while not next_line(sweeps).startswith("end"):
@@ -352,7 +352,7 @@ def killed(sweeps: subprocess.Popen, out_dir: Path, after_events: int, delay: fl
 def test_killed_at_any_moment_it_ends_with_every_row_once(tmp_path, sweeps, with_workers):
     rng = random.Random(7)
     kills, event = 0, seconds_an_event(sweeps, tmp_path.with_name("undisturbed"))
-    # A case tells 6 to 9 events, so kills fall into every stage of it and most runs get past a row.
+    # A case reports 6 to 9 events, so kills fall into every stage of it and most runs get past a row.
     while killed(sweeps, tmp_path, rng.randrange(6, 17), rng.uniform(0, 2 * event), with_workers):
         kills += 1
         assert kills < 100, f"no row more after so many kills: {rows(tmp_path)}"

@@ -25,7 +25,7 @@ def random_model(tmp_path_factory) -> Path:
     save_file(random_weights(config), folder / "model.safetensors", metadata={"format": "pt"})
     shutil.copy(weights_dir("llama") / "tokenizer_config.json", folder)
     tokenizer = Tokenizer.from_file(str(weights_dir("llama") / "tokenizer.json"))
-    # transformers adds BOS where the file itself says so, and heeds no "add_bos_token" beside it.
+    # transformers adds BOS if the file itself says so, and ignores a separate "add_bos_token".
     tokenizer.post_processor = TemplateProcessing(single=f"{EOS} $A", special_tokens=[(EOS, 0)])
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder

@@ -1,4 +1,4 @@
-"""Which tasks are found by name, and what is said of those that are not."""
+"""Tasks that are found by name, and the messages for those that are not."""
 
 from unittest.mock import patch
 

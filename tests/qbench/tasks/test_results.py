@@ -1,4 +1,4 @@
-"""What a record keeps of a task: its items' values, its figure's error, the hash that tells which items they were."""
+"""A task's entry in a record: its items' values, its figure's error, the hash of the items."""
 
 import math
 from types import SimpleNamespace
@@ -76,7 +76,7 @@ def test_a_tasks_entry():
 
 @pytest.mark.parametrize("right, ends", [(5, (0.5655, 1.0)), (0, (0.0, 0.4345)), (4, (0.3755, 0.9638))])
 def test_five_items_have_an_interval_of_some_width(right, ends):
-    """Wilson's for n = 5, as printed in tables of it; lm-eval's own error is 0 where all are right"""
+    """Wilson's for n = 5, as printed in tables of it; lm-eval's own error is 0 if all are right"""
     entry = summarize_task(task(), samples(*[1.0] * right, *[0.0] * (5 - right)), {"acc,none": right / 5}).to_json()
     assert_close(entry["interval"], ends, atol=5e-5)
     assert (entry["error"] == 0) == (right in (0, 5))

@@ -1,4 +1,4 @@
-"""`run_tasks` on real tasks: figures and items equal what lm-eval's own `hf` model gives on the same weights."""
+"""`run_tasks` on real tasks: figures and items equal those of lm-eval's own `hf` model on the same weights."""
 
 import json
 
@@ -130,7 +130,8 @@ def test_a_policy_evicts_while_text_is_generated(sums):
     assert "policy" not in sums, "the full cache is not named"
 
 
-# Every container and arithmetic, keys and values of each width. Who cannot tell brackets apart is right in 0.25.
+# Every container and arithmetic, keys and values of each width. A model that cannot distinguish brackets is right in
+# 0.25.
 KINDS = (
     "q8_0",
     "q4_k_m",

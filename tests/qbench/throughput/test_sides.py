@@ -1,4 +1,4 @@
-"""All ways through the jobs end in the same tokens, and count what they compute."""
+"""All ways through the jobs end in the same tokens, and count their computed tokens."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Both sides run the same passes, in turn; what cannot be compared is told in one line."""
+"""Both sides run the same passes, in turn; impossible comparisons are refused in one line."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ from quant.recipes import get_recipe
 
 
 class RecordingSide:
-    """Stands for a model, its cache and the other's process at once; notes (who, held, step, tokens)."""
+    """Replaces a model, its cache and the other's process at once; notes (who, held, step, tokens)."""
 
     config = SimpleNamespace(max_positions=100, vocab_size=11)
     pid, vocab_size = os.getpid(), 11
@@ -107,7 +107,7 @@ def test_a_process_that_dies_is_told_with_its_last_words():
 
 
 def test_a_process_that_dies_between_commands_is_told_too():
-    # It has ended before the next command is written, which is what the wait for the end of its output is for.
+    # It has ended before the next command is written, since the test waits for the end of its output.
     about = '{"result": {"version": "1", "system": "none"}}'
     code = f"import sys; input(); print({about!r}, flush=True); sys.exit('killed')"
     with LlamaCppProcess("m.gguf", 1, 16, "f16", command=(sys.executable, "-c", code)) as theirs:

@@ -1,4 +1,4 @@
-"""LLM.int8() directories with outlier features: what is written comes back, and damage has a name."""
+"""LLM.int8() directories with outlier features: written tensors come back, and damage has a name."""
 
 import numpy as np
 import pytest

@@ -30,7 +30,7 @@ def test_config_and_weights_come_back(tmp_path, kind, max_shard_bytes):
         assert np.array_equal(dequantize(again.read(name)), dequantize(source.read(name))), name
 
 
-# Of a "llama" that attends to a window, llama.cpp reads no window: both compute the same until it is full.
+# For a "llama" that attends to a window, llama.cpp reads no window: both compute the same until it is full.
 WINDOW_IGNORED = {"mistral": 24}
 
 
@@ -60,10 +60,10 @@ def test_llama_cpp_computes_transformers_logits(tmp_path, kind, byte_level_token
     bound = 2**-16 * np.sqrt(model.hidden_size) * expected.std()
     if model.activation == "gelu_tanh":
         # llama.cpp's is a table of f16: argument and value are each off by up to 2**-12, in the net of every layer, and
-        # the worst of 20 480 logits lies about 4 deviations out.
+        # the worst of 20 480 logits is about 4 deviations out.
         bound = max(bound, 4 * 2**-12 * (2 * model.num_layers) ** 0.5 * expected.std())
     assert np.abs(got - expected).max() < bound
-    assert np.abs(got - np.roll(expected, 1, axis=0)).max() > 10 * bound  # the bound tells positions apart
+    assert np.abs(got - np.roll(expected, 1, axis=0)).max() > 10 * bound  # the bound distinguishes positions
 
 
 def test_experts_are_stacked_in_order(tmp_path):

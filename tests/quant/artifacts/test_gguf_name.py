@@ -24,7 +24,7 @@ EXAMPLES = {
     "Phi-3-mini-3.8B-ContextLength4k-instruct-v1.0.gguf": GGUFName("Phi-3-mini", "3.8B-ContextLength4k", "instruct"),
     "mtp-Qwen3-27B-v1.0-Q4_K_M.gguf": GGUFName("Qwen3", "27B", encoding="Q4_K_M", sidecar="mtp"),
     "mmproj-Qwen2-VL-7B-v1.0-F16.gguf": GGUFName("Qwen2-VL", "7B", encoding="F16", sidecar="mmproj"),
-    # and what its grammar allows beside them
+    # and further names that its grammar allows
     "Qwen2.5-0.5B-Instruct-v2.1.3-IQ4_XS.gguf": GGUFName("Qwen2.5", "0.5B", "Instruct", "v2.1.3", "IQ4_XS"),
     "Llama-7B-Story-Teller-v1.0-LoRA.gguf": GGUFName("Llama", "7B", "Story-Teller", kind="LoRA"),
     "Llama-7B-v1.0-vocab.gguf": GGUFName("Llama", "7B", kind="vocab"),
@@ -103,7 +103,7 @@ def test_file_in_a_folder(tmp_path, name):
     (tmp_path / "there").mkdir()
     out = write_artifact(MemorySource(), f"{tmp_path}/{name}", recipe=get_recipe("q8_0"))
     assert out == tmp_path / name / "memory-377K-v1.0-Q8_0.gguf"
-    plain = write_artifact(GGUFSource(out), out.parent)  # as it is: named after what most weights are
+    plain = write_artifact(GGUFSource(out), out.parent)  # as it is: named after the format of most weights
     assert plain == out
 
 

@@ -42,7 +42,7 @@ def test_config_and_weights_come_back(tmp_path, scaling, changes):
 
 @pytest.mark.parametrize("fmt", GGUF_FORMATS)
 def test_every_format_dequantizes_as_the_gguf_package_says(tmp_path, fmt):
-    """K-quants need rows of 256; what the file holds is llama.cpp's row order, what `read` gives is Hugging Face's."""
+    """K-quants need rows of 256; the file has llama.cpp's row order, `read` gives Hugging Face's."""
     source = MemorySource(hidden_size=256, intermediate_size=256, num_hidden_layers=1, vocab_size=32, head_dim=64)
     quantized = QuantizedSource(make_job(source, Recipe("x", "gguf", "rtn", Uniform(fmt))))
     write_gguf(quantized, tmp_path / "x.gguf", name="x")

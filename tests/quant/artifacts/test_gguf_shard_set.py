@@ -1,4 +1,4 @@
-"""Sets of shards: what gguf-split writes, llama.cpp reads, and a kill at any moment leaves."""
+"""Sets of shards: those that gguf-split writes and llama.cpp reads, and those after a kill at any moment."""
 
 import subprocess
 import sys

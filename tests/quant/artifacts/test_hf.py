@@ -1,4 +1,4 @@
-"""Hugging Face directories: what is written loads elsewhere, what is broken is named."""
+"""Hugging Face directories: written ones load elsewhere, errors in broken ones are named."""
 
 import json
 import shutil

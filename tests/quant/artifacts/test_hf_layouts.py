@@ -1,4 +1,6 @@
-"""Layouts of quantized linears: what is written comes back, is what the layout's own tools write, or is named."""
+"""Layouts of quantized linears: written tensors come back and equal those of the layout's own tools; errors are
+named.
+"""
 
 import json
 
@@ -198,7 +200,7 @@ def test_groups_out_of_order_of_older_compressed_tensors(tmp_path):
 
 @pytest.mark.parametrize("packing, part", [("gptq", "scales"), ("compressed-tensors", "weight_scale")])
 def test_scales_of_other_dtypes(tmp_path, packing, part):
-    """bfloat16 exactly; float32 to the nearest float16, and only where that is near."""
+    """bfloat16 exactly; float32 to the nearest float16, and only if that is near."""
     source = model("w4g32")
     write_hf(source, tmp_path, packing=packing)
     name = f"{MODULE}.{part}"
@@ -218,7 +220,7 @@ def test_scales_of_other_dtypes(tmp_path, packing, part):
 
 
 def test_targets_by_name_and_pattern(tmp_path):
-    """The nearest of name, pattern and class decides, in whatever order the groups stand."""
+    """The nearest of name, pattern and class decides, in any order of the groups."""
     source = model("w4g32", others={"o_proj.weight": "w4g32-asym"})
     write_hf(source, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())

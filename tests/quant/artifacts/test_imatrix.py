@@ -39,7 +39,7 @@ def importance_of(source, seed: int = 0) -> dict[str, np.ndarray]:
     linears = [name for name in linears if places[name].layer is not None and places[name].role is not Role.ROUTER]
     made = {name: rng.lognormal(size=source.tensors[name].shape[-1]).astype(np.float32) for name in linears}
     expected = expected_tensors(ModelConfig.of(source))
-    first = {expected[name].gguf_name: name for name in reversed(linears)}  # what GGUF keeps as one reads one input
+    first = {expected[name].gguf_name: name for name in reversed(linears)}  # stacked tensors have one input
     return {
         name: made[first[expected[name].gguf_name]] if expected[name].gguf_rows else means
         for name, means in made.items()
@@ -104,7 +104,7 @@ def test_experts_have_counts_of_their_own(tmp_path):
     num_tokens[dead] = 0
     write_imatrix(tmp_path / "x.gguf", importance, source, num_tokens)
     again = read_imatrix(tmp_path / "x.gguf", source)
-    assert np.array_equal(again[dead], np.ones(64))  # as llama-quantize takes what no token reached
+    assert np.array_equal(again[dead], np.ones(64))  # as in llama-quantize for experts that no token reached
     other = dead.replace(".5.", ".4.")
     assert np.abs(again[other] / importance[other] - 1).max() <= 2**-22
     counts = read_imatrix_file(tmp_path / "x.gguf").entries["blk.0.ffn_up_exps.weight"].counts

@@ -191,7 +191,7 @@ def test_llama_cpp_computes_transformers_logits(tmp_path, llama_cpp, byte_level_
     bound = 2**-11 * np.sqrt(source.config["hidden_size"]) * expected.std()
     assert np.abs(got - expected).max() < bound
     shifted = np.roll(expected, 1, axis=0)
-    assert np.abs(got - shifted).max() > 10 * bound  # the bound tells positions apart
+    assert np.abs(got - shifted).max() > 10 * bound  # the bound distinguishes positions
 
 
 def test_manifest_is_plain_json(tmp_path):

@@ -53,7 +53,7 @@ def test_a_bf16_hessian_is_that_of_the_rounded_rows(batches):
 
 
 def test_rounding_to_bf16_is_a_damping_of_less_than_a_ten_thousandth(batches):
-    """What GPTQ adds to the diagonal is 100 times as much; beside it, nothing is systematic."""
+    """GPTQ adds 100 times as much to the diagonal; apart from that, nothing is systematic."""
     exact, rounded = (collect(batches, gram=gram).inputs["q"].hessian.astype(np.float64) for gram in ("fp32", "bf16"))
     scale = np.sqrt(np.outer(exact.diagonal(), exact.diagonal()))
     difference = (rounded - exact) / scale

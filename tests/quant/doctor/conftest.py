@@ -46,7 +46,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def copy_of(made, tmp_path):
-    """The same artifact, for this test alone; with its manifest unless told otherwise"""
+    """The same artifact, for this test alone; with its manifest by default"""
 
     def copy(*which: str, manifest: bool = True):
         path = made(*which)

@@ -30,7 +30,7 @@ def test_exponent_flips_that_change_a_weight_by_orders_of_magnitude_are_found(fm
 
 @pytest.mark.parametrize("fmt", FLOATS)
 def test_whole_tensors_are_healthy(fmt):
-    """One tensor in 65536 has a smallest weight that lies alone as a flipped one would."""
+    """One tensor in 65536 has a smallest weight that is as far from others as a flipped one."""
     rng = np.random.default_rng(SEED)
     found = sum(
         is_found(get_format(fmt).quantize(rng.normal(0, SIGMA, (64, 64)).astype(np.float32))) for _ in range(200)
@@ -52,7 +52,7 @@ def test_the_highest_exponent_bit_of_a_blocks_scale_is_found(fmt):
 
 @pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "q5_1"])
 def test_with_a_manifest_every_flip_is_found(copy_of, findings, fmt):
-    """Codes, scales and exponents alike: the hash of the tensor is another."""
+    """For codes, scales and exponents: the hash of the tensor is another."""
     rng = np.random.default_rng(SEED)
 
     def flip(rows):

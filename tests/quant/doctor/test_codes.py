@@ -1,4 +1,4 @@
-"""Codes and scales as the doctor sees them, beside the weights that the formats' own codecs give."""
+"""Codes and scales as the doctor sees them, compared with the weights of the formats' own codecs."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_floats_have_no_codes():
 
 
 def test_groups_in_their_own_order():
-    """Act-order: columns of one group stand apart, and belong together."""
+    """Act-order: columns of one group are separated, and belong together."""
     fmt, rng = get_format("w4g32"), np.random.default_rng(0)
     g_idx = rng.permutation(np.arange(128) // 32)
     qtensor = fmt.pack(np.zeros((2, 128), np.int8), np.ones((2, 4), np.float16), g_idx=g_idx)

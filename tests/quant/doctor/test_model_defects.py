@@ -28,7 +28,7 @@ def test_a_missing_part_of_a_linear(copy_of, report):
 
 
 def test_a_missing_tensor_of_a_gguf_file(copy_of, findings):
-    """What was renamed is missing under its own name."""
+    """A renamed tensor is missing under its own name."""
     path = copy_of("q4_0")
     rename_in_header(path, "blk.1.ffn_up.weight", "blk.1.ffn_xx.weight")
     assert findings(path) == {("structure", "blk.1.ffn_up.weight")}

@@ -56,7 +56,7 @@ def test_every_architecture_is_healthy(made, report, kind, fmt):
 
 
 def test_a_flipped_bit_of_one_expert(copy_of, findings):
-    """Of a stack in one GGUF tensor, the one whose bytes changed."""
+    """The expert whose bytes changed, in a stack in one GGUF tensor."""
     path = copy_of("q8_0", "qwen3moe")
     edit_gguf(path, "blk.1.ffn_up_exps.weight", "u1", lambda experts: experts[5].__setitem__(40, experts[5, 40] ^ 1))
     assert findings(path) == {("hash", "model.layers.1.mlp.experts.5.up_proj.weight")}
@@ -156,7 +156,7 @@ def test_many_blocks_of_zeros_are_found_without_the_source(copy_of, findings):
 
 @pytest.mark.parametrize("container", ["gguf", "hf"])
 def test_a_flipped_bit(copy_of, findings, container):
-    """The lowest bit of one code: nothing but the hash can tell."""
+    """The lowest bit of one code: only the hash can show it."""
     if container == "gguf":
         path = copy_of("q4_0")
         edit_gguf(path, "blk.0.attn_q.weight", "u1", lambda rows: rows[3].__setitem__(5, rows[3, 5] ^ 1))

@@ -67,12 +67,12 @@ def test_sums_are_those_of_the_codes_found():
     rng = np.random.default_rng(2)
     x, w = rng.standard_normal((32, 9)).astype(np.float32), rng.uniform(0.1, 1, (32, 9)).astype(np.float32)
     fit = fit_affine(x, w, 15, TRIALS, bounded=True)
-    # Normal equations of the codes: what the search says it found solves them.
+    # Normal equations of the codes: the result of the search solves them.
     left = fit.scale * fit.sum_qq + fit.offset * fit.sum_q
     np.testing.assert_allclose(left, fit.sum_qy, rtol=32 * 2.0**-22)
 
 
 def test_ordered_sum_adds_one_after_the_other():
-    # 1 is lost beside 2**24, so the order shows: pairs would come to 2**24 + 2.
+    # 1 is lost next to 2**24, so the order shows: pairs would come to 2**24 + 2.
     terms = np.array([2.0**24, 1, 1, 1], dtype=np.float32)[:, None]
     assert ordered_sum(terms) == np.float32(2.0**24)

@@ -105,7 +105,7 @@ IQ4_LEVELS = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 8
 
 
 def test_iq4_nl():
-    # Levels times d = 1 in order, then in reverse: each byte holds a code and what it lacks to 15.
+    # Levels times d = 1 in order, then in reverse: each byte holds a code and its difference from 15.
     row = np.array([IQ4_LEVELS + IQ4_LEVELS[::-1]], dtype=np.float32)
     assert blocks_of("iq4_nl", row) == [*HALF_ONE, *[i | (15 - i) << 4 for i in range(16)]]
 
@@ -134,7 +134,7 @@ def test_mxfp4():
 
 
 def test_mxfp4_rounds_ties_to_zero_and_saturates():
-    # e = 127: codes are worth 0.5. Largest 7.75 saturates at 6; 0.25, 0.75, 2.5 and 5 lie half way between two.
+    # e = 127: codes are worth 0.5. Largest 7.75 saturates at 6; 0.25, 0.75, 2.5 and 5 are half way between two.
     row = np.zeros((1, 32), dtype=np.float32)
     row[0, :6] = 7.75, 0.25, 0.75, 2.5, -5, -0.25
     assert blocks_of("mxfp4", row) == [127, 7, 0, 1, 4, 14, *[0] * 11]

@@ -72,7 +72,7 @@ def test_error_is_within_half_a_step(name):
     qtensor = fmt.quantize_ref(weight)
     scale = qtensor.parts["weight_scale"].astype(np.float32)
     step = np.repeat(scale, 384 // scale.shape[1], axis=1)
-    # half a step, and at the positive end the half step that the asymmetric code range lacks
+    # half of one step, and at the positive end the half step that the asymmetric code range lacks
     assert (np.abs(fmt.dequantize_ref(qtensor) - weight) <= 0.51 * step + 2.0**-11 * np.abs(weight)).all()
 
 

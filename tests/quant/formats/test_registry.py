@@ -1,4 +1,4 @@
-"""What a block format's class says about GGUF, compared with the gguf package."""
+"""GGUF facts of block formats' classes, compared with the gguf package."""
 
 import gguf
 import pytest

@@ -1,4 +1,4 @@
-"""Formats whose scales are searched for: their errors beside libggml's, their grids, their two efforts."""
+"""Formats whose scales are searched for: their errors compared with libggml's, their grids, their two efforts."""
 
 import numpy as np
 import pytest
@@ -19,9 +19,9 @@ ROUNDED = [
     "q5_0",
     "q5_1",
     "mxfp4",
-]  # by ggml's own rule where there is neither importance nor a search
+]  # by ggml's own rule if there is neither importance nor a search
 GRIDS = [name for name in NAMES if isinstance(get_format(name), GridFormat)]
-# What the longer search is worth at least, as a share of libggml's error; 0.99 where it is not given here.
+# Largest error after the longer search, as a share of libggml's error; 0.99 if it is not given here.
 BEST = {"q4_1": 0.98, "q5_1": 0.98, "q2_k": 0.96, "q4_k": 0.98, "q5_k": 0.96}
 USUAL = ["gauss", "student_t4", "reference"]
 
@@ -125,7 +125,7 @@ def test_codes_are_the_nearest_of_their_grid(name):
     for level in levels:
         nearest = np.minimum(nearest, np.abs(level.astype(np.float64) - blocks))
     got = np.abs(fmt.dequantize_blocks(data).astype(np.float64) - blocks)
-    # Half way between two levels either may be taken: they differ by what float32 makes of x / scale.
+    # Half way between two levels either may be taken: they differ by the rounding of x / scale in float32.
     assert (got - nearest <= 2.0**-19 * (np.abs(grid.offset) + np.abs(blocks))).all()
 
 

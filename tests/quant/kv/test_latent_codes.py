@@ -54,7 +54,8 @@ def test_errors_are_within_half_a_step(name):
     codes, latent = LATENT_CODES[name], drawn(7, 256)
     got, _ = codes.decode(codes.encode(latent, drawn(7, 32)), 256)
     groups = latent.unflatten(-1, (-1, codes.group))
-    # Of integers half a step of the span, and of a float16 scale and minimum; of e4m3 half of the last of 3 bits.
+    # For integers half of one step of the span, and of a float16 scale and minimum; for e4m3 half of the last of 3
+    # bits.
     span = groups.amax(-1) - groups.amin(-1)
     step = groups.abs().amax(-1) * 2.0**-4 if name == "fp8" else span * (0.5 / (2**codes.bits - 1) + 2.0**-10)
     assert ((got - latent).unflatten(-1, (-1, codes.group)).abs().amax(-1) <= step).all()

@@ -59,7 +59,7 @@ def test_clipping_is_the_search_written_out(name, num_tokens):
     got = dequantize(quantize_clipped(fmt, weight, x))
     expected = clipped_ref(fmt, weight, x)
     same = (got == expected).reshape(len(got), -1, fmt.group_size or 128).all(axis=2)
-    # Two ranges of nearly the same error may change places where float32 sums stand for float64 ones.
+    # Two ranges of nearly the same error may change places because float32 sums replace float64 ones.
     assert same.mean() >= 0.95
     assert_close(np.square(x @ (got - weight).T).sum(), np.square(x @ (expected - weight).T).sum(), rtol=2**-7)
 

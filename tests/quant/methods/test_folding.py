@@ -78,13 +78,13 @@ VARIANTS = [
 
 @pytest.mark.parametrize("kind, changes, vectors", VARIANTS)
 def test_the_function_is_unchanged(kind, changes, vectors, tmp_path):
-    """Norms in bf16 as well: the readers make up for what their rounding changes. Biases cannot be made up for."""
+    """Norms in bf16 as well: the readers compensate for the changes by their rounding. Biases cannot be made up for."""
     config = small_config(kind, **changes)
     weights = random_weights(config)
     folded = all_folded(config, weights, vectors)
     expected = logits_of(config, weights, tmp_path / "before")
     spread = float(expected.std())
-    # Every product of the model is rounded anew, relative 2**-24; the deepest path has a few dozen of them.
+    # Every product of the model is rounded again, relative 2**-24; the deepest path has a few dozen of them.
     assert_close(logits_of(config, folded, tmp_path / "after"), expected, atol=64 * 2**-24 * 64 * spread)
     layers = [name for name in weights if split_name(name)[1] is not None and weights[name].ndim == 2]
     layers = [name for name in layers if not name.endswith("mlp.fc2.weight")]

@@ -62,7 +62,7 @@ def damped_hessian(stats: InputStats, damp: float = 0.01) -> np.ndarray:
 
 
 class Recorded:
-    """Grids that keep what they were asked and what they said, so that two runs round to the very same ones."""
+    """Grids that keep their questions and answers, so that two runs round to the very same ones."""
 
     def __init__(self, grids) -> None:
         self.grids, self.fitted = grids, {}
@@ -98,7 +98,7 @@ def test_follows_the_textbook_loop(fmt, order_name, monkeypatch):
     order = method._order(STATS.hessian.diagonal(), grids.group_size)
     static = method.static_groups or grids.group_size == WEIGHT.shape[1]
     expected_q = gptq_ref(WEIGHT, damped_hessian(STATS), order, grids, static)
-    # A float32 target that lies within rounding of the middle of two codes may take the other one, and from there on
+    # A float32 target within rounding of the middle of two codes may take the other one, and from there on
     # the row goes its own way: such a row is one in some thousand.
     assert (fast_q != expected_q).any(axis=1).sum() <= 1
     np.testing.assert_array_equal(dequantize(got), dequantize(grids.pack(fast_q, order.g_idx)))
@@ -115,7 +115,7 @@ def test_error_is_below_rounding_to_nearest(fmt, options):
 
 @pytest.mark.parametrize("fmt", BLOCKS)
 def test_error_on_blocks_is_below_the_importance_matrix(fmt):
-    """The same bytes, and the best that a search alone can do with what it knows of the inputs."""
+    """The same bytes, and the best result of a search with its statistics of the inputs."""
     imatrix = make_method("imatrix", {}).quantize_layer(Layer({"a": WEIGHT}, {"a": fmt}), {"a": STATS})["a"]
     got = quantize(fmt)
     assert got.size_bytes == imatrix.size_bytes
@@ -140,7 +140,7 @@ def test_act_order_tells_the_group_of_each_feature():
     np.testing.assert_array_equal(got.shared["g_idx"][by_importance], np.arange(256) // 64)
     for options in ({"act_order": True, "static_groups": True}, {}, {"group_aware": False}):
         assert quantize("w4g64", **options).shared == {}
-    assert quantize("w4", act_order=True).shared == {}  # one group: nothing to tell
+    assert quantize("w4", act_order=True).shared == {}  # one group: nothing to store
 
 
 def test_linears_of_one_input_are_factored_once(monkeypatch):

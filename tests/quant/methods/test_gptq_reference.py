@@ -19,7 +19,7 @@ WINDOWS, LENGTH = 16, 256  # calibration, and as many tokens again to measure on
 
 
 class Inputs:
-    """Observer that keeps what each linear reads."""
+    """Observer that keeps the input of each linear."""
 
     def __init__(self) -> None:
         self.of: dict[str, np.ndarray] = {}

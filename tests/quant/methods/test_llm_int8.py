@@ -1,4 +1,4 @@
-"""LLM.int8() as a method: which features it knows as outliers, and what their float16 weights are worth."""
+"""LLM.int8() as a method: the features that it knows as outliers, and the worth of their float16 weights."""
 
 import numpy as np
 import pytest

@@ -35,7 +35,7 @@ def exact_logits() -> torch.Tensor:
 
 @cache
 def mean_kld(spec: str, method: str, format_name: str) -> float:
-    """Of the model with its linears quantized; the rest in float32."""
+    """Mean KLD of the model with its linears quantized; the rest in float32."""
     made = calibrated(open_source(spec), tokens_of("calibration"), make_method(method, {}), lambda name: format_name)
     logits = load_model(made)(tokens_of("heldout"))[0]
     return float(divergence(logits, exact_logits(), tokens_of("heldout")[0]).kld.mean())
@@ -45,7 +45,7 @@ def mean_kld(spec: str, method: str, format_name: str) -> float:
 class OutlierWeights(Method):
     """int8 for the weights of outlier features alone, on the grid of their rows or on one of their own; the rest exact.
 
-    steps   filled with what the weights of each linear's outlier features are in steps of their rows, [N, F]
+    steps   filled with the weights of each linear's outlier features in steps of their rows, [N, F]
     """
 
     name = "outlier-weights"
@@ -99,7 +99,7 @@ def test_what_bitsandbytes_loses_is_the_outlier_weights_digits():
 
 
 def test_outlier_weights_are_a_part_of_a_step_of_their_rows():
-    """What reads the residual stream; within a layer, outlier features have ordinary weights."""
+    """Linears that read the residual stream; within a layer, outlier features have ordinary weights."""
     method = OutlierWeights()
     calibrated(open_source(OUTLIERS), tokens_of("calibration"), method, lambda name: "f32")
     smallest = [np.median(steps) for steps in method.steps if steps.size]

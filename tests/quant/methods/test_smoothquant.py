@@ -1,4 +1,4 @@
-"""SmoothQuant: eq. 4 by hand, the layer's outputs with outliers, and what the search may not do."""
+"""SmoothQuant: eq. 4 by hand, the layer's outputs with outliers, and limits of the search."""
 
 from dataclasses import replace
 
@@ -86,7 +86,7 @@ def test_smoothing_brings_the_error_down(format_name):
 def test_the_search_is_no_worse_than_any_fixed_alpha(format_name):
     searched = error_of("smoothquant", {"alpha": "auto"}, format_name)
     fixed = [error_of("smoothquant", {"alpha": alpha}, format_name) for alpha in (0.25, 0.5, 0.75)]
-    # The search sums each linear's relative error; what is summed here is weighted by their outputs.
+    # The search sums each linear's relative error; the sum here is weighted by their outputs.
     assert searched < 1.05 * min(*fixed, error_of("rtn", {}, format_name))
 
 

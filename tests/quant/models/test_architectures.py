@@ -1,4 +1,4 @@
-"""Tables of every architecture against the gguf package's names and what transformers loads."""
+"""Tables of every architecture against the gguf package's names and transformers' weights."""
 
 import gguf
 import pytest

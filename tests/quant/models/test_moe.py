@@ -1,4 +1,4 @@
-"""Experts and latent attention out of Hugging Face's keys, and what is refused by name."""
+"""Experts and latent attention out of Hugging Face's keys, and refusals by name."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Where a checkpoint keeps what it stacks, turns round and shifts, by hand."""
+"""Places of tensors that a checkpoint stacks, transposes and shifts, by hand."""
 
 import numpy as np
 import pytest

@@ -33,7 +33,7 @@ def shape(layers: int, heads: tuple[int, int] = (4, 2), hidden: int = 256, ffn: 
 
 
 def moe(layers: int, experts: int, **changes) -> dict:
-    """llama.cpp asks only whether there are 8 experts, so 3 stand for 128."""
+    """llama.cpp asks only whether there are 8 experts, so 3 replace 128."""
     return shape(layers, **{"num_experts": experts, "num_experts_per_tok": 2, "moe_intermediate_size": 256} | changes)
 
 

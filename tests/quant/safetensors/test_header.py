@@ -104,7 +104,7 @@ def test_files_of_the_library(tmp_path):
 
 
 ARRAYS = {
-    "half": np.arange(3, dtype=np.float16),  # odd: would leave what follows unaligned
+    "half": np.arange(3, dtype=np.float16),  # odd: would leave the next tensor unaligned
     "wide": np.arange(2, dtype=np.int64),
     "words": np.arange(5, dtype=np.int32),
     "float": np.arange(6, dtype=np.float32).reshape(2, 3),

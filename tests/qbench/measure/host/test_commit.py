@@ -1,11 +1,11 @@
-"""Which code a row says it was measured by."""
+"""The code version in a row."""
 
 import pytest
 from support.data import REPO
 
 from qbench.measure.host import commit
 
-# What is compiled or run, and so changes what is measured: all but texts, weights and what a build leaves behind.
+# Files that are compiled or run, and so change a measurement: all except texts, weights and build outputs.
 SOURCES = {".py", ".cpp", ".h", ".inl", ".c", ".cc", ".hpp", ".cu", ".cuh"}
 
 

@@ -1,4 +1,4 @@
-"""Clock, heat, load and what others take, from a tree of files as Linux has them."""
+"""Clock, heat, load and the share of other processes, from a tree of files as Linux has them."""
 
 import os
 from dataclasses import replace

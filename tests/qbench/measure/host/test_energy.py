@@ -1,4 +1,4 @@
-"""Counters of energy from a tree of files as Linux has them and from a library that stands for NVIDIA's."""
+"""Counters of energy from a tree of files as Linux has them and from a library in place of NVIDIA's."""
 
 import shutil
 import subprocess
@@ -28,7 +28,7 @@ def zone(root: Path, folder: str, name: str, microjoules: int) -> Path:
 
 @pytest.fixture
 def tree(tmp_path):
-    """Two packages, one with memory of its own; and what must not be counted twice."""
+    """Two packages, one with memory of its own; and counters that must not be counted twice."""
     zone(tmp_path, "intel-rapl:0", "package-0", 5_000_000)
     zone(tmp_path, "intel-rapl:0:0", "core", 3_000_000)
     zone(tmp_path, "intel-rapl:0:1", "dram", 1_000_000)
@@ -95,7 +95,7 @@ def library(folder: Path, status: int) -> str:
 def test_graphics_cards(tmp_path):
     counters, _ = nvml_counters(library(tmp_path, 0))
     assert [counter.name for counter in counters] == ["gpu-0", "gpu-1"]
-    # Two calls found that they can be read; then in joules: 1 of the first card and 2 of the second, and 0.5 a call.
+    # Two calls found that they can be read; then in joules: 1 of the first card and 2 of the second, and 0.5 per call.
     assert [counter.joules() for counter in counters] == [1 + 2 * 0.5, 2 + 3 * 0.5]
 
 

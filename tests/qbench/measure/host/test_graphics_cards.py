@@ -1,4 +1,4 @@
-"""What NVML tells of cards, by a library with its functions, and the machine's id with and without them."""
+"""NVML's facts of cards, by a library with its functions, and the machine's id with and without them."""
 
 import shutil
 import subprocess
@@ -27,7 +27,7 @@ def test_a_card(tmp_path):
     source, made = tmp_path / "cards.c", tmp_path / "libcards.so"
     source.write_text(CARDS)
     subprocess.run([compiler, "-shared", "-fPIC", source, "-o", made], check=True)
-    clocks = {"processors": 1980, "memory": None}  # what the card does not tell is None
+    clocks = {"processors": 1980, "memory": None}  # None: the card does not report it
     card = {"name": "NVIDIA H200", "memory_gib": 139, "driver": "580.1", "clocks_mhz": clocks}
     assert [one.to_json() for one in graphics_cards(str(made))] == [card]
 

@@ -7,7 +7,7 @@ def test_peak_rises_with_what_is_held_and_starts_anew():
     assert reset_peak_rss()
     before = peak_rss_bytes()
     size = 64 << 20
-    with mmap(-1, size) as held:  # of the system: an allocator may keep what is freed
+    with mmap(-1, size) as held:  # of the system: an allocator may keep freed memory
         for page in range(0, size, PAGESIZE):
             held[page] = 1
         assert peak_rss_bytes() - before > 0.9 * size

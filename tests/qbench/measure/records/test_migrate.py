@@ -1,4 +1,4 @@
-"""Rows of schema 1 as they were written, one of each kind, shortened where they are long."""
+"""Rows of schema 1 as they were written, one of each kind, shortened if long."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Writers that meet each other, a full disk, or their end: no row is lost and none is there twice."""
+"""Writers that meet each other, a full disk, or their end: no row is lost or duplicated."""
 
 import errno
 import json
@@ -98,7 +98,7 @@ def test_a_full_disk_takes_whole_rows_alone(tmp_path, capfd):
 
 @pytest.mark.parametrize("torn", [b"", b'{"key": "to'], ids=["whole", "torn before"])
 def test_a_row_that_did_not_reach_the_disk_is_not_there(tmp_path, monkeypatch, torn):
-    """Some file systems tell of a full disk when they are asked to flush."""
+    """Some file systems report a full disk only at a flush."""
     path = tmp_path / "r.jsonl"
     append_record(path, record(1))
     path.write_bytes(path.read_bytes() + torn)
@@ -136,9 +136,9 @@ def go_on(path: Path, start: int, until: int, told) -> None:
 
 
 def killed_once(targets, rows: int, delay: float) -> tuple[bool, list[int]]:
-    """Starts the processes and kills them a moment after they told of so many rows.
+    """Starts the processes and kills them a moment after they reported this many rows.
 
-    returns  whether any was killed before its end, and the numbers they told
+    returns  whether any was killed before its end, and the numbers that they reported
     """
     reader, writer = os.pipe()
     processes = [FORK.Process(target=function, args=(*arguments, writer)) for function, *arguments in targets]

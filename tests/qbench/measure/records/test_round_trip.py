@@ -22,7 +22,7 @@ def documents(file: Path) -> list[dict[str, Any]]:
 
 
 def canonical(document: Any) -> str:
-    """Tells 1 and 1.0 apart, as equality does not."""
+    """Distinguishes 1 and 1.0, as equality does not."""
     return json.dumps(document, sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""What is told of a comparison, against loops over its tokens."""
+"""The figures of a comparison, against loops over its tokens."""
 
 import math
 import statistics

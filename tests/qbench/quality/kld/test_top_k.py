@@ -65,7 +65,7 @@ def test_all_kept_is_exact_to_the_rounding_of_log_probabilities():
 
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.2, 1.0])
 def test_the_mean_is_right_to_what_is_expected(noise):
-    """Of 2,000 rows; four standard errors, and a tail of an eighth of the mass that the ends alone would not tell."""
+    """2,000 rows; four standard errors, and a tail of an eighth of the mass that the ends alone would not show."""
     reference = normal(3, 2.0, rows=2000)
     model, targets = reference + noise * normal(4, 1.0, rows=2000), torch.zeros(2000, dtype=torch.int64)
     exact, got = divergence(model, reference, targets), top_k_divergence(model, keep(reference, targets, 24), targets)
@@ -107,7 +107,7 @@ def test_more_entries_narrow_the_bound():
 
 
 def test_a_bound_that_ignored_the_tail_would_be_caught():
-    """The check above can fail: the divergence of what was kept alone lies outside of the rounding's bound."""
+    """The check above can fail: the divergence of the kept tokens alone is outside of the rounding's bound."""
     reference, model = PAIRS["far"]
     targets = torch.zeros(63, dtype=torch.int64)
     kept = keep(reference, targets, 3)

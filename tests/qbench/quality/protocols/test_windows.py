@@ -5,11 +5,11 @@ import pytest
 
 from qbench.quality.protocols import windows as cut
 
-TOKENS = np.arange(100, 1100)  # each token tells its own place
+TOKENS = np.arange(100, 1100)  # each token is its own place plus 100
 
 
 def scored(windows: list[cut.Window]) -> list[tuple[int, list[int]]]:
-    """(token, what the model has read when it predicts it), in order"""
+    """(token, the tokens that the model has read when it predicts it), in order"""
     return [
         (int(target), window.tokens[: window.first + i + 1].tolist())
         for window in windows

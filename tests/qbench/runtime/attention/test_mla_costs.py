@@ -1,4 +1,4 @@
-"""What modes cost against a count pair by pair, and which is taken."""
+"""The cost of modes against a count pair by pair, and the mode that is taken."""
 
 import pytest
 from support.architectures import small_config

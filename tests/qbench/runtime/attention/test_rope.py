@@ -27,7 +27,7 @@ def test_frequencies_equal_transformers(rope_type, parameters, head_dim):
         rope_parameters={"rope_type": rope_type, "rope_theta": 500000.0, **parameters},
     )
     expected = LlamaRotaryEmbedding(config).inv_freq
-    # a handful of float32 operations, none of which cancels
+    # a handful of float32 operations without cancellation
     assert_close(inverse_frequencies(rope, head_dim), expected, rtol=8 * 2**-24)
 
 

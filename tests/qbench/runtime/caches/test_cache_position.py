@@ -1,4 +1,4 @@
-"""Tokens at positions that the caller gives: as if what stood there before had never been."""
+"""Tokens at positions that the caller gives: as if earlier tokens there had never been."""
 
 import numpy as np
 import pytest

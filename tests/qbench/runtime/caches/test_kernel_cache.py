@@ -1,4 +1,4 @@
-"""Caches on the kernels against those on torch, which define what is kept and attended to."""
+"""Caches on the kernels against those on torch, which define the kept values and attention."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def as_kept(scheme: KVScheme | None, k: torch.Tensor, v: torch.Tensor) -> tuple[
 
 @pytest.mark.parametrize("name", PER_TOKEN)
 def test_bytes_are_read_as_the_format_gives_them_back(name):
-    """Every code and scale, bit for bit: of magnitudes from 2**-20 to 2**20, zeros, ties, and what saturates."""
+    """Every code and scale, bit for bit: of magnitudes from 2**-20 to 2**20, zeros, ties, and values that saturate."""
     scheme = make_scheme(name)
     rng = np.random.default_rng(1)
     x = torch.from_numpy(rng.standard_normal((2, 2, 240, 32)) * 2.0 ** rng.integers(-20, 21, (2, 2, 240, 1)))
@@ -77,7 +77,7 @@ def test_nan_is_kept_as_the_format_keeps_it(name):
 
 
 def query_factor(scheme: KVScheme | None) -> np.ndarray:
-    """What queries are multiplied with before they are rounded: [H, 1, 1], keys' scales that are given among it"""
+    """Factor of queries before they are rounded: [H, 1, 1], keys' scales that are given among it"""
     k_scale = None if scheme is None else layer_scales(scheme, 1)[0]
     given = np.ones(1, np.float32) if k_scale is None else k_scale.numpy().ravel()
     return (np.float32(SOFTMAX_SCALE) * LOG2_E * np.repeat(given, 4 // len(given)))[:, None, None]
@@ -86,7 +86,7 @@ def query_factor(scheme: KVScheme | None) -> np.ndarray:
 @pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "varlen", "token by token"])
 @pytest.mark.parametrize("name", PER_TOKEN)
 def test_attends_as_the_cache_on_torch_does(name, cuts):
-    """Torch is given the queries as the kernel rounds them, so that what is left are roundings with a bound."""
+    """Torch is given the queries as the kernel rounds them, so that only roundings with a bound are left."""
     scheme, (q, k, v) = make_scheme(name), make_qkv(70)
     got = feed(kernel_cache(MODEL, scheme, batch=2, capacity=8), q, k, v, cuts)
     arithmetic = multiplies_in(STORES[name][0])
@@ -182,7 +182,7 @@ def test_models_use_the_kernels_where_those_have_the_format(changes, name, in_to
     reference = load_model(source, impl="reference")
     assert is_in_torch(reference.new_cache())
     got, expected = model(tokens, model.new_cache(batch=2)), model(tokens)
-    # What the kernels round apart, a key's last bit now and then among it, is less than what the format itself does;
+    # The kernels' own roundings, now and then of a key's last bit, are less than those of the format itself;
     # without a format less than 64 tokens' float32 sums.
     as_computed = load_model(ArraySource(config, random_weights(config)))(tokens)
     moved = 2**-24 * 64 * expected if name is None else expected - as_computed

@@ -1,4 +1,4 @@
-"""Kinds of caches against the dynamic one of the same format, bit for bit where both keep all tokens."""
+"""Kinds of caches against the dynamic one of the same format, bit for bit if both keep all tokens."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def model_of(
 
 
 def scheme_of(kv: str, num_layers: int) -> KVScheme:
-    """With scales that tell layers apart where the format wants some."""
+    """With scales that differ by layer if the format has scales."""
     scales = np.linspace(0.004, 0.02, num_layers, dtype=np.float32)[:, None]
     return KVScheme(KV_FORMATS[kv], *((scales, 1.5 * scales) if KV_FORMATS[kv].calibrated else ()))
 
@@ -77,7 +77,7 @@ def test_padded_batches(kind, impl, on):
         first = model(tokens[:, :19], cache, num_valid=None if on == "left" else seq_lens)
         logits.append([first, model(tokens[:, 19:22], cache), model(tokens[:, 22:], cache, last_only=True)])
         assert cache.seq_lens.tolist() == [seq_len + 4 for seq_len in seq_lens]
-    # Products of all tokens sum in another order than those of the new ones, and with q8_0 round their inputs anew.
+    # Products of all tokens sum in another order than those of the new ones, and with q8_0 round their inputs again.
     atol = 0 if kind != "none" else 1e-4 if impl == "reference" else logits[1][0].nan_to_num().abs().max().item() / 127
     for got, expected in zip(*logits, strict=True):
         assert_close(got, expected, atol=atol)
@@ -282,6 +282,6 @@ def test_a_models_own_kind():
     tokens = tokens_of(1, 60)
     cache = model.new_cache()
     steps = torch.cat([model(part, cache) for part in tokens.split(1, dim=1)], 1)
-    # Products of 60 tokens sum in another order than those of one, and with q8_0 round their inputs anew.
+    # Products of 60 tokens sum in another order than those of one, and with q8_0 round their inputs again.
     assert_close(model(tokens), steps, atol=steps.abs().max().item() / 127)
     assert (model_of()(tokens) - steps).abs().max() > 0.1, "a prompt without a cache sees the window, too"

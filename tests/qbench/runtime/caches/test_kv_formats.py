@@ -1,4 +1,4 @@
-"""Caches of quantized formats against the attention over what their format gives back."""
+"""Caches of quantized formats against attention over decoded keys and values."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_truncate_forgets_the_rest(name, seq_len):
     got = cache.attend(1, *other, torch.arange(seq_len, seq_len + 5))
     k_scale, v_scale = layer_scales(scheme, 1)
     group = scheme.format.keys.token_group
-    whole = 64 if group > 1 else 70  # what was encoded before the cut
+    whole = 64 if group > 1 else 70  # tokens that were encoded before the cut
     keys = torch.cat([scheme.format.keys.round_trip(k[:, :, :whole], k_scale), k[:, :, whole:]], dim=2)[:, :, :seq_len]
     held = seq_len // group * group
     tail = torch.cat([keys[:, :, held:], other[1]], dim=2)

@@ -43,7 +43,7 @@ def model_of(kv: str | None = None, weights: str = "f32", impl: str = "auto", **
 def pool_of(model: Model, num_pages: int, page_size: int = 16, mode: str | None = None) -> PagePool:
     pool = PagePool(model.config, model.kv, num_pages, page_size, impl=model.impl, mode=mode)
     for memory in pool.memories:
-        memory.held.view(torch.uint8).fill_(255)  # NaN in every format: what is not written must not be read
+        memory.held.view(torch.uint8).fill_(255)  # NaN in every format: unwritten slots must not be read
     return shuffled(pool)
 
 
@@ -120,7 +120,7 @@ def test_a_window_of_all_tokens_is_the_dynamic_cache_bit_for_bit(kv, impl):
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_window_is_plain_attention_with_a_mask(mode, impl):
-    """Each head's own keys and values, in torch, of which a mask hides what is before the window."""
+    """Each head's own keys and values, in torch, with a mask over tokens before the window."""
     model, tokens = model_of(impl=impl), random_tokens(2, 330)
     masked = model_of(impl="reference")
     expected = masked.new_cache(2, mode="decompressed")

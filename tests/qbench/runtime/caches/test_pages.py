@@ -46,14 +46,14 @@ def pool_of(model: Model, num_pages: int, page_size: int = PAGE) -> PagePool:
     return shuffled(PagePool(model.config, model.kv, num_pages, page_size, impl=model.impl))
 
 
-# ---- who holds what
+# ---- references to pages
 
 
 @settings(max_examples=60, stateful_step_count=40, deadline=None)
 class Pool(RuleBasedStateMachine):
-    """A pool and its sequences beside a slow model of them: what each sequence reads, as a list of numbers.
+    """A pool and its sequences next to a slow model of them: the values that each sequence reads, as a list of numbers.
 
-    What lies in a page is kept here, a dictionary of page -> written numbers, and copied where the pool copies.
+    The contents of pages are kept here, a dictionary of page -> written numbers, and copied when the pool copies.
     """
 
     NUM_PAGES = 7
@@ -169,7 +169,9 @@ def test_all_pages_serve_a_sequence_after_others_left_holes():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_pages_of_a_mixed_workload_waste_less_than_4_percent(seed):
-    """Sequences of 64 to 2048 tokens that come and go: half a page each is empty on average, 8 of a few hundred."""
+    """Sequences of 64 to 2048 tokens that come and go: half of one page each is empty on average, 8 of a few
+    hundred.
+    """
     pool = PagePool(MODEL, None, AT_ONCE * LONGEST // PAGE, PAGE, impl="reference")
     usage = run_mixed_workload(pool, seed)
     assert 0 < usage.waste < 0.04 < usage.fixed_waste
@@ -216,7 +218,7 @@ def test_a_page_that_is_saved_comes_back_elsewhere(kv, impl):
     pages, saved = list(one.pages), [pool.save(page) for page in one.pages]
     expected = model(tokens[:, 40:], pooled_cache(pool, [one]))
     one.release()
-    model(random_tokens(1, 80, seed=1), pooled_cache(pool, [PagedSequence(pool)]))  # over what was there
+    model(random_tokens(1, 80, seed=1), pooled_cache(pool, [PagedSequence(pool)]))  # over the old contents
     other.reserve(40)
     assert not set(other.pages) & set(pages)
     for page, held in zip(other.pages, saved, strict=True):
@@ -238,7 +240,7 @@ def test_writing_after_a_fork_never_changes_the_sibling(kv, impl):
     second = first.fork()
     assert second.pages == first.pages and pool.num_free == 12 - 3
     outputs = []
-    for start, end in pairwise((0, 4, 5, 9)):  # by turns, so that each writes between what the other writes
+    for start, end in pairwise((0, 4, 5, 9)):  # by turns, so that their writes alternate
         for sequence, text in ((first, a), (second, b)):
             outputs.append(model(text[:, start:end], pooled_cache(pool, [sequence])))
     assert pool.num_free == 12 - 4, "of 3 pages two are still shared"
@@ -262,7 +264,7 @@ def test_sequences_come_and_go_between_passes():
     model(texts[3][None, :40], pooled_cache(pool, [old]))
     old.release()
     live = {b: PagedSequence(pool) for b in range(3)}
-    # sequence -> tokens of each pass: prompts beside single tokens, one that comes later and one that has left
+    # sequence -> tokens of each pass: prompts next to single tokens, one that comes later and one that has left
     for step in ({0: 20, 1: 20}, {0: 1, 1: 1, 2: 20}, {1: 19, 2: 1}, {2: 19, 1: 1}, {2: 1}):
         tokens = torch.full((len(step), max(step.values())), -1)
         starts = {b: live[b].seq_len for b in step}

@@ -1,4 +1,4 @@
-"""Windows with sinks against a loop over queries that lays what is kept side by side and counts from 0."""
+"""Windows with sinks against a loop over queries that joins the kept tokens and counts from 0."""
 
 import math
 
@@ -24,7 +24,7 @@ from quant.kv.scheme import CONFIG_KEY
 
 KIND, WINDOW, SINKS = "sinks:3+9", 9, 3
 TOLERANCE = 1e-4  # float32 logits of order 1, sums in another order
-PARTS = (20, 1, 2, 21, 1)  # a prompt that is longer than what is kept, tokens one by one, and many at once
+PARTS = (20, 1, 2, 21, 1)  # a prompt that is longer than the kept tokens, tokens one by one, and many at once
 # A value that float32 rounds the other way is off by a step of its format, of a logit of order 1.
 STEPS_OF = {"kv-f16": 2**-11, "kv-bf16": 2**-8, "kv-fp8": 2**-3, "kv-int8": 2**-6}
 

@@ -43,7 +43,7 @@ def prompts() -> list[torch.Tensor]:
 
 
 def padded(rows: list[torch.Tensor], on: str) -> torch.Tensor:
-    """[B, T] of the rows, with ids that no vocabulary has where nothing stands."""
+    """[B, T] of the rows, with ids that no vocabulary has as padding."""
     width = max(map(len, rows))
     spaces = [torch.full((width - len(row),), -1) for row in rows]
     return torch.stack([torch.cat((r, s) if on == "right" else (s, r)) for r, s in zip(rows, spaces, strict=True)])

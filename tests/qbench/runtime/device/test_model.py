@@ -36,7 +36,7 @@ GGUF, INTS = ("q8_0", "q4_k", "q6_k"), ("w4g128", "w4g128-asym", "w8", "w4g128 a
 
 
 def source_in(format_name: str, **changes) -> ArraySource:
-    """Random weights; norms and what an integer format does not hold stay floats."""
+    """Random weights; norms and tensors that an integer format cannot hold stay floats."""
     base = MemorySource(**SHAPE | changes)
     name, _, more = format_name.partition(" ")
     return ArraySource(base.config, {key: _stored(key, weight, name, more) for key, weight in base.weights.items()})
@@ -61,15 +61,16 @@ def _stored(key: str, weight: np.ndarray, name: str, more: str) -> QTensor | np.
 
 
 def roundings(device: str) -> float:
-    """Activations are rounded about 8 times a layer and thrice about it, and the residual carries the sum of
+    """Activations are rounded about 8 times per layer and thrice about it, and the residual carries the sum of
 
-    independent ones; thrice that for what norms and products make of it.
+    independent ones; thrice that for the effect of norms and products.
     """
     return 3 * (8 + 3) ** 0.5 * UNIT[device]
 
 
 def moved_codes(device: str) -> float:
-    """Of int8 activations such an error takes some codes to their neighbour. A normal row has an rms of some 32 steps,
+    """With int8 activations such an error takes some codes to their neighbour. A normal row has an rms of some 32
+    steps,
 
     so that 32 times that error of its codes move by one step, 1 / 32 of the rms; in each of a layer's 4 products.
     """
@@ -131,7 +132,7 @@ def test_chosen_attention(run, attention):
 
 
 def test_the_record_names_what_runs(run):
-    """Formats without a kernel are floats, and are told as what they were."""
+    """Formats without a kernel are floats, and are reported under their own name."""
     impls, kernels, weight_bytes = run(facts, source_in("q5_k"))
     float_name = {"interpreter": "f16", "cuda": "bf16"}[run.device]
     assert (

@@ -77,7 +77,7 @@ def test_a_format_that_no_pages_hold_is_named(load):
 
 @pytest.fixture(scope="module")
 def greedy_texts(model) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """Of prompts that share beginnings, up to the middle of a page and across some."""
+    """Texts of prompts that share beginnings, up to the middle of a page and across some."""
     base = prompt(1, 50)
     prompts = [base[:1], base[:15], base[:16], base, (*base[:20], 7, 8), (*base[:35], 9), prompt(2, 33)]
     return {each: alone(model, Request(each, GREEDY, 40, stop_ids=())) for each in prompts}
@@ -175,7 +175,7 @@ def test_a_hundred_questions_on_a_document_compute_it_once(model):
         got = tokens_of(run(engine))
         texts.append([got[id] for id in ids])
         computed.append(engine.stats().computed_tokens)
-    # 2 of 3 new tokens are computed. The document's last 4 tokens stand in a page that is shared once a question is
+    # 2 of 3 new tokens are computed. The document's last 4 tokens are in a page that is shared after a question is
     # answered and writes to it no more: each of the first batch of 32 may compute them by itself.
     assert computed[1] == 100 * (105 + 2)
     assert 100 + 100 * (5 + 2) <= computed[0] <= 100 + 100 * (5 + 2) + 32 * 4

@@ -201,7 +201,7 @@ def test_slots_that_no_layer_can_return_are_counted() -> None:
 
 
 def test_a_budget_lets_a_long_prompt_in() -> None:
-    """The peak is a chunk beyond the budget: 24 + 16 tokens in 3 pages, where all 64 + 30 would take 6."""
+    """The peak is a chunk beyond the budget: 24 + 16 tokens in 3 pages, whereas 64 + 30 would take 6."""
     request = Request(tuple(range(1, 65)), Sampling(), NUM_NEW, stop_ids=())
     engine = Engine(model_of("h2o:budget=24", 16), EngineOptions(num_pages=4))
     engine.submit(request)

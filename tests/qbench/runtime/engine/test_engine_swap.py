@@ -55,7 +55,7 @@ def test_a_request_that_is_aborted_while_it_is_swapped_out_leaves_nothing(model)
 
 
 def test_a_version_that_is_forgotten_while_a_request_is_swapped_out(model):
-    """The request goes on with what it has, and leaves nothing to share."""
+    """The request goes on with its own pages, and leaves nothing to share."""
     engine = Engine(model, EngineOptions(num_pages=9, preempt="swap"))
     requests = [Request(prompt(seed, 40), GREEDY, 40, stop_ids=(), version="1") for seed in range(2)]
     ids, events = [engine.submit(request) for request in requests], []

@@ -1,4 +1,4 @@
-"""PrefixTree against a dictionary of all prefixes ever stored, and what it keeps when memory ends."""
+"""PrefixTree against a dictionary of all prefixes ever stored, and the pages that it keeps when memory ends."""
 
 import random
 
@@ -33,7 +33,7 @@ def store(tree: PrefixTree, tokens: list[int], version: str | None = None) -> li
 
 
 def look_up(tree: PrefixTree, tokens: list[int], version: str | None = None, partial: bool = True):
-    """What `match` finds, given back at once."""
+    """The result of `match`, released at once."""
     found = tree.match(tokens, HashChain(SIZE, version), partial)
     for page in found.pages:
         tree.pool.release(page)
@@ -133,7 +133,7 @@ def test_an_entry_is_served_until_it_is_too_old_then_replaced():
 
 
 def test_a_page_is_as_old_as_the_oldest_that_it_follows():
-    """Also where it was filled later, and where whoever uses the older ones stores all of them again."""
+    """Also if it was filled later, and if a user of the older ones stores all of them again."""
     clock = Clock()
     tree = make(8, max_age_s=10, clock=clock)
     store(tree, TEXT)

@@ -51,7 +51,7 @@ class Run:
         return step
 
     def check(self, step: Step) -> None:
-        """What holds at every step."""
+        """Conditions that hold at every step."""
         scheduler = self.scheduler
         assert len(scheduler.running) <= self.options.max_batch
         assert sum(count for _, count in step.prefill) <= self.options.prefill_chunk
@@ -224,7 +224,7 @@ def test_a_request_of_all_pages_runs_though_its_prefix_is_shared_in_part():
 
 
 def test_a_running_request_makes_no_page_young_again():
-    """Its prompt was computed at 0 by another; what it decodes until 12 is as old, and who comes then starts anew."""
+    """Its prompt was computed at 0 by another; the tokens until 12 are as old, and later requests start again."""
     run, now = Run(), [0.0]
     run.tree.max_age_s, run.tree.clock = 10, lambda: now[0]
     document = prompt(1, 4 * SIZE)

@@ -1,4 +1,4 @@
-"""Fused products give what each weight gives alone, and a step in one call what its chain gives."""
+"""Fused products equal those of each weight alone, and a step in one call equals its chain."""
 
 import numpy as np
 import pytest

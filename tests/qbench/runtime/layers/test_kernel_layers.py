@@ -20,7 +20,7 @@ def model_of(architecture: str, format_name: str = "q8_0", path: str = "auto", *
 
 
 def logits(model: Model, batch: int) -> torch.Tensor:
-    """Of a prompt, a few tokens and single ones after it."""
+    """Logits of a prompt, a few tokens and single ones after it."""
     cache = model.new_cache(batch=batch, capacity=5)  # it grows
     tokens = torch.randint(150, (batch, 23), generator=torch.Generator().manual_seed(0))
     parts = [model(part, cache) for part in tokens.split((17, 4, 1, 1), dim=1)]
@@ -46,8 +46,8 @@ def test_one_call_is_block_after_block(architecture, format_name, batch):
 def test_the_last_token_alone(batch, format_name):
     """The last layer's net reads fewer tokens, unless all of them share the scale of its input.
 
-    Its sums then have another order, and what is rounded to 8 bits for the head may fall to the other side: a step of
-    1 / 254 of the largest.
+    Its sums then have another order, and a value that is rounded to 8 bits for the head may fall to the other side: a
+    step of 1 / 254 of the largest.
     """
     tokens = torch.randint(150, (batch, 23), generator=torch.Generator().manual_seed(0))
     models = (model_of("llama", format_name, path) for path in ("layers", "steps"))

@@ -201,7 +201,7 @@ def test_decompressed_values_keep_their_own_width(name):
 
 
 def test_predicted_bytes_are_the_published_ones_of_deepseek_v2():
-    """128 heads x (192 + 128) x 2 bytes, and (512 + 64) x 2, a token and layer in bfloat16."""
+    """128 heads x (192 + 128) x 2 bytes, and (512 + 64) x 2, per token and layer in bfloat16."""
     sizes = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
     heads = {"num_attention_heads": 128, "num_key_value_heads": 128}
     config = ModelConfig.from_hf(small_config("deepseek2", num_hidden_layers=1, q_lora_rank=1536, **sizes, **heads))

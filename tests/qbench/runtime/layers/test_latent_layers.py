@@ -31,7 +31,7 @@ def model_of(shape: str, format_name: str = "q8_0", impl: str = "auto", path: st
 
 
 def logits(model: Model, batch: int, last_only: bool = False, mode: str = "elided") -> torch.Tensor:
-    """Of a prompt, a few tokens and single ones after it."""
+    """Logits of a prompt, a few tokens and single ones after it."""
     cache = model.new_cache(batch=batch, capacity=5, mode=mode)  # it grows
     parts = [model(part, cache, last_only=last_only) for part in TOKENS[:batch].split((17, 4, 1, 1), dim=1)]
     return torch.cat(parts, dim=1)

@@ -82,7 +82,7 @@ def test_f16_says_where_it_rounds_to_bf16():
 @pytest.mark.parametrize("num_tokens", [1, 7])
 @pytest.mark.parametrize("format_name", PACKED)
 def test_kernel_is_within_its_activation_rounding(format_name, num_tokens):
-    """x is rounded to absmax / 127 a block of 32: at most half a step off, weighted by |weight|."""
+    """x is rounded to absmax / 127 per block of 32: at most half of one step off, weighted by |weight|."""
     qtensor, x = random_qtensor(format_name, 40, 256), random_x(num_tokens, 256)
     linear = choose_linear(format_name).build(qtensor)
     assert linear.name.startswith(f"cpu-{format_name}[")

@@ -73,7 +73,7 @@ def test_stages_and_the_gathering_cut_give_the_bits_of_one_rank(recipe, layout):
 def test_the_summing_cut_differs_by_the_order_of_sums(recipe):
     """In float32 two orders of a sum of K terms differ by roundings; each of 4 layers has two such sums.
 
-    A code of an input that lies between two others may flip: the formats that round inputs get a step of theirs.
+    A code of an input between two others may flip: the formats that round inputs get a step of theirs.
     """
     source = opened("ref:llama", recipe)
     several = on_ranks(source, RankLayout(tp=2), impl="reference")

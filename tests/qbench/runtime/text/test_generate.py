@@ -1,4 +1,4 @@
-"""The decode loop: what it feeds, when it stops, what it streams."""
+"""The decode loop: its inputs, its stops, its stream."""
 
 import pytest
 import torch

@@ -112,7 +112,7 @@ def test_cuts_are_those_of_transformers_in_its_order(sampling, seed):
 
 
 def logits_processors(config: GenerationConfig) -> LogitsProcessorList:
-    """What transformers' `generate` makes of the configuration."""
+    """The processors that transformers' `generate` makes from the configuration."""
     model = LlamaForCausalLM(
         LlamaConfig(vocab_size=300, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
     )

@@ -1,4 +1,4 @@
-"""Stop strings: where the text ends, and that no part of one is ever told."""
+"""Stop strings: where the text ends, and that no part of one is ever given out."""
 
 import pytest
 from hypothesis import given, settings

@@ -23,7 +23,7 @@ PROBE = ModelProbe(load_s=1.0, token_s=0.01, judged_token_s=0.02, step_s=0.1, qu
 
 @pytest.fixture(autouse=True)
 def probed(monkeypatch):
-    """What a probe would tell, and of which models it was asked."""
+    """Results of a probe, and the models that it was asked for."""
     asked = []
 
     def run_job(job, log, **how):
@@ -49,7 +49,7 @@ def test_without_any_record_a_probe_tells(tmp_path, probed):
     bench = 6 * (8 * 0.01 + 4 * 0.1)
     judged, reference = 2 * 1024 * 0.02, 2 * 1024 * 0.01
     assert told.cases[0].seconds == pytest.approx(1.0 + bench + judged + 5.0 + reference)
-    assert told.cases[1].seconds == pytest.approx(1.0 + bench + judged + 5.0)  # q8_0 as the mean of what was tried
+    assert told.cases[1].seconds == pytest.approx(1.0 + bench + judged + 5.0)  # q8_0 as the mean of the tried ones
     assert told.temporary_bytes == 2 * 1023 * 1536 * 4 and told.artifact_bytes > 7_000_000 + 3_700_000
     assert told.peak_rss_bytes > 300e6 and told.free_disk_bytes > 0 and told.memory_bytes > told.peak_rss_bytes
     assert list(tmp_path.iterdir()) == []

@@ -24,7 +24,7 @@ ray = pytest.importorskip("ray", reason="ray is not installed: sweeps on a clust
 
 STUB = (sys.executable, str(Path(__file__).parents[1] / "stub_worker.py"))
 ROOM = {"num_cpus": 2, "object_store_memory": 80 * 2**20, "include_dashboard": False}
-# A killed node is missed after a second and a half, not after half a minute.
+# A killed node is missed after 1.5 s, not after 30 s.
 HEALTH = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
@@ -52,7 +52,7 @@ def cluster():
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("QBENCH_STUB_PAUSE_S", "0.1")
         folder = tempfile.mkdtemp(prefix="qb")  # short: the paths of sockets in it have at most 107 bytes
-        patch.setenv("RAY_TMPDIR", folder)  # where it leaves the address of the last cluster, in a folder of this name:
+        patch.setenv("RAY_TMPDIR", folder)  # Ray leaves the last cluster's address there, in this folder:
         os.mkdir(os.path.join(folder, "ray"))
         try:
             yield from two_nodes(LocalCluster, folder)

@@ -1,4 +1,4 @@
-"""The driver's side: where it places cases, and what it does with those that are lost. The cluster is a double."""
+"""The driver's side: the placing of cases, and the handling of lost ones. The cluster is a double."""
 
 import sys
 from collections import Counter
@@ -30,7 +30,7 @@ def node(name: str, cpus: float = 2, memory: float = 64 * GIB) -> Node:
 
 
 class DoubleCluster:
-    """Nodes whose cases end in the order in which they began, one a turn."""
+    """Nodes whose cases end in the order in which they began, one per turn."""
 
     def __init__(self, *nodes: Node, dies: dict[str, int] | None = None, lacks: tuple[str, ...] = ()) -> None:
         self.nodes = {node.name: node for node in nodes}

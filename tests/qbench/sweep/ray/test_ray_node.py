@@ -8,7 +8,7 @@ from qbench.sweep.ray import ray_node
 
 
 class Runner:
-    """Stands for what runs a case: whether it was closed, and how its case ends."""
+    """Replaces the runner of a case: knows whether it was closed, and how its case ends."""
 
     def __init__(self, *places) -> None:
         self.closed = False

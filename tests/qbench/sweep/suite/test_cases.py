@@ -1,4 +1,4 @@
-"""From a suite to its cases: the grid, the rules that strike points of it, and what is measured where."""
+"""From a suite to its cases: the grid, the rules that strike points of it, and the measurements of each."""
 
 from importlib import import_module
 

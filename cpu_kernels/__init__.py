@@ -1,4 +1,4 @@
-"""C++ kernels for the CPU, chosen at run time by what this machine can do.
+"""C++ kernels for the CPU, chosen at run time by the features of this machine.
 
 QBENCH_ISA=scalar|avx2|avx512|avx512_vnni|avx512_bf16|amx: nothing above this instruction set is chosen, and a name
 that this machine cannot do is a RuntimeError. `isa=` of a call names one implementation exactly.

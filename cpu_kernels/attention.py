@@ -3,9 +3,9 @@
     out[t] = sum over seen s of softmax(q[t] . k[s] * softmax_scale) v[s]
 
 Query t of a sequence of S tokens, of which the T last are queries, is token p = S - T + t and sees the tokens s with
-p - window < s <= p (all s <= p where window is 0). Of H query and G key and value heads, h reads h // (H / G).
+p - window < s <= p (all s <= p if window is 0). With H query and G key and value heads, h reads h // (H / G).
 
-What is stored is what quant.kv's codecs store, only placed differently (csrc/attention/layout.h draws it). Sums are
+The store has the bytes of quant.kv's codecs, only placed differently (csrc/attention/layout.h draws it). Sums are
 float32 and fused; weights are powers of 2. The kernels differ from the definition in these roundings, and where codes
 are multiplied as they are in those of q and of the weights: integers with 16 bits (`round_queries_ref`), float8 under
 avx512_bf16 as bfloat16 (`bf16_queries_ref`). cpu_kernels.attention_bound says how far that may take a result.
@@ -37,7 +37,7 @@ SMALLEST_QUERY = np.float32(2.0**-112)  # below, 32767 / absmax overflows
 
 
 def multiplies_in(format: str) -> str:
-    """The arithmetic in which the kernel that is chosen multiplies what is stored so: fp32, int16 or bf16."""
+    """The arithmetic in which the chosen kernel multiplies this format: fp32, int16 or bf16."""
     if format in ("int8", "int4", "kivi4", "kivi2"):
         return "int16"
     return "bf16" if format in ("e4m3", "e5m2") and chosen_isa("attention") == "avx512_bf16" else "fp32"
@@ -144,10 +144,10 @@ def key_mass_ref(q: np.ndarray, k: np.ndarray, lse: np.ndarray, softmax_scale: f
 
 
 def round_queries_ref(q: np.ndarray, factor: float | np.ndarray) -> np.ndarray:
-    """What integer keys are multiplied with: q * factor with 16 bits for each head of each query, over factor again.
+    """The factor of integer keys: q * factor with 16 bits for each head of each query, over factor again.
 
     q        [..., D] float32
-    factor   what q is multiplied with first, as float32: the softmax's scale times log2(e), and keys' if given
+    factor   first factor of q, as float32: the softmax's scale times log2(e), and keys' if given
     returns  [..., D] float64
     """
     scaled = q * np.float32(factor)

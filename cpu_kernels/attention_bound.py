@@ -2,11 +2,11 @@
 
     out = sum p v        p = w / sum w        w = exp(score)        score = sum q k * softmax_scale
 
-A weight that is off by a share e of itself moves out by p e (v - out), at most p |e| (|v| + |out|); that share is what
-its score is off by, and what rounds its power. The rest are roundings of the two sums over tokens, and of the weights
-where those are rounded before values are multiplied with them.
+A weight that is off by a share e of itself moves out by p e (v - out), at most p |e| (|v| + |out|); that share is the
+error of its score, and the rounding of its power. The rest are roundings of the two sums over tokens, and of the
+weights if those are rounded before values are multiplied with them.
 
-Roundings by anything from -h to h, alike and independent, have a variance of h^2 / 3 each, and their moments are less
+Independent roundings, uniform from -h to h, have a variance of h^2 / 3 each, and their moments are less
 than a normal variable's of that variance. So a sum of them leaves six standard deviations, LUCK * sqrt(sum h^2), with a
 probability of 2 exp(-6^2 / 2) = 3e-8 at most. As few as LUCK^2 = 12 are bounded by the sum of their h.
 """
@@ -35,10 +35,11 @@ __all__ = [
 UNIT = 2.0**-24  # of a rounding to float32, relative
 BF16_UNIT = 2.0**-8  # likewise to bfloat16, of 8 significant bits
 LUCK = 6 / 3**0.5
-RESCALED_TOKENS = 64  # at least, until a maximum that rose scales what was summed before
+RESCALED_TOKENS = 64  # at least, until a maximum that rose scales the earlier sum
 SMALLEST = 2.0**-126  # a power or product below it may be 0
 POWER = 2.0**-22  # of 2^x, relative: 2^-23, and the product that it scales
-# From a query's first product to its score, beside a rounding a channel: q, scales of q and k, the softmax's.
+# From a query's first product to its score, in addition to one rounding per channel: q, scales of q and k, the
+# softmax's.
 SCORE_FACTORS = 4
 SUM_FACTORS = 8  # likewise of weights and values, and of parts that are put together
 INTEGER_GROUP = 32  # channels, or more, whose integer products are summed without a rounding
@@ -55,14 +56,14 @@ class Scores:
 
 
 def roundings(count: int) -> float:
-    """What `count` roundings of a float32 sum add up to at most, over the sum of its terms' magnitudes."""
+    """Largest sum of `count` roundings of a float32 sum, over the sum of its terms' magnitudes."""
     return UNIT * min(count, LUCK * np.sqrt(count))
 
 
 def attention_bound(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, softmax_scale: float, window: int = 0, arithmetic: str = "fp32"
 ) -> np.ndarray:
-    """Of a kernel's result, from `attention_ref` of the same: [B, H, T, D].
+    """Bound of a kernel's result, from `attention_ref` of the same: [B, H, T, D].
 
     q, k, v     as `attention_ref` takes them: q as the kernel rounds it, k and v as they are kept
     arithmetic  as `multiplies_in` names it
@@ -112,7 +113,7 @@ def seen_tokens(num_queries: int, num_keys: int, window: int = 0) -> np.ndarray:
 def scores_of(q: np.ndarray, k: np.ndarray, softmax_scale: float, sees: np.ndarray, arithmetic: str) -> Scores:
     """q [B, H, T, D], k [B, G, S, D], sees [T, S] -> [B, H, T, S].
 
-    A sum of D terms. Of integers the codes are summed exactly in groups, apart from what their minimum adds: both
+    A sum of D terms. For integers the codes are summed exactly in groups, except for the part of their minimum: both
     together are at most 3 times the largest magnitude of the token's key, as the span of a key is twice that at most.
     """
     q, k = q.astype(np.float64), by_head(k, q.shape[1])
@@ -164,7 +165,7 @@ def channel_scores_of(
 
 
 def weighted_bound(scores: Scores, v: np.ndarray, arithmetic: str = "fp32") -> np.ndarray:
-    """Of sums of v [B, G, S, D] with the softmax of scores [B, H, T, S] as weights: [B, H, T, D]."""
+    """Bound of sums of v [B, G, S, D] with the softmax of scores [B, H, T, S] as weights: [B, H, T, D]."""
     v = by_head(v, scores.value.shape[1])
     weights, share = weights_of(scores)
     rescales = rescales_of(scores)
@@ -223,7 +224,7 @@ def mass_bound(scores: Scores, num_kv_heads: int) -> np.ndarray:
 
 
 def rounded_weights(weights: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """What integer weights of 16 bits add: [B, H, T].
+    """The error by integer weights of 16 bits: [B, H, T].
 
     Weights with their values' scales are whole multiples of a 32767th of the largest of their chunk, so that each of a
     chunk's n tokens is off by half of that times its code: by the largest weight times span over 65534 at most.
@@ -243,5 +244,5 @@ def by_head(x: np.ndarray, num_heads: int) -> np.ndarray:
 
 
 def magnitudes(x: np.ndarray, is_integer: bool) -> np.ndarray:
-    """Of what is summed for each number of x [B, H, S, D]."""
+    """Magnitudes of the terms for each number of x [B, H, S, D]."""
     return np.broadcast_to(3 * np.abs(x).max(-1, keepdims=True), x.shape) if is_integer else np.abs(x)

@@ -1,4 +1,4 @@
-"""AMX where there is none: the library that executes its instructions, for a process that checks and never times."""
+"""AMX on machines without it: the library that executes its instructions, for a process that checks and never times."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a decoder layer does to a token between its products: the definition of the arithmetic.
+"""The steps of a decoder layer between its products: the definition of the arithmetic.
 
     rms_norm    x * (1 / sqrt(sum(x^2) / K + eps)) * weight            Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
     silu_mul    gate / (1 + e^-gate) * up                              Shazeer 2020, arXiv:2002.05202, eq. 6 (SwiGLU)
@@ -8,7 +8,8 @@ comes to these bits:
     sum(x^2)    64 sums side by side, the i-th of the squares at k = i, i + 64, i + 128 ...; then the upper half of the
                 sums is added to the lower, until one is left
     e^t         2^n * p(r) with n = round(t / ln 2), r = t - n * ln 2 (ln 2 in two parts, the first of 16 bits) and p
-                the series of e^r up to r^7 / 7!; t is held within -104 and 104, where e^t is 0 beside 1, or infinite
+                the series of e^r up to r^7 / 7!; t is held within -104 and 104, at which e^t is 0 next to 1, or
+                infinite
 NaN and infinity propagate as they do in torch.
 """
 

@@ -5,9 +5,9 @@
     target[c] = weight[c] - sum over i < c of (rounded[i] - weight[i]) * M[i, c]
 
 This is the update of GPTQ (arXiv 2210.17323, eq. 3 and 4) without the inverse of H: the upper Cholesky factor U of
-H^-1 = U^T U is R^-1, and what the paper adds to the columns to come after each rounding sums up to a multiplication
-by M. (QuIP, arXiv 2307.13304, theorem 6, has the equality.) One factorization is K^3 / 3 operations; the paper's
-chain of factor, inverse and factor is four times that.
+H^-1 = U^T U is R^-1, and the paper's updates of later columns after each rounding sum up to a multiplication by M.
+(QuIP, arXiv 2307.13304, theorem 6, has the equality.) One factorization is K^3 / 3 operations; the paper's chain of
+factor, inverse and factor is four times that.
 
 The kernels differ from these functions in rounding alone, and not at all among each other: every sum has a fixed
 order and is fused in every instruction set.
@@ -35,7 +35,7 @@ def coefficients_ref(hessian: np.ndarray) -> np.ndarray:
 
 
 def targets_ref(weight: np.ndarray, rounded: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-    """What the next column should be, given those already rounded.
+    """Target of the next column, given those already rounded.
 
     weight        [N, K] float
     rounded       [N, c], the values of the first c columns

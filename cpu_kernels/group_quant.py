@@ -33,9 +33,9 @@ def dequantize_groups(
     group_of: np.ndarray | None = None,
     isa: str | None = None,
 ) -> np.ndarray:
-    """What `quantize_groups` returned as float32 [N, row_size].
+    """The codes of `quantize_groups` as float32 [N, row_size].
 
-    group_of     [K] int32: the group of each input feature; None: they lie one after the other
+    group_of     [K] int32: the group of each input feature; None: groups follow each other
     raises       as quantize_groups
     """
     return _ext.dequantize_groups(packed, scale, zero_point, group_of, bits, row_size, isa)[0]

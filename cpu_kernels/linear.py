@@ -46,7 +46,7 @@ def linear_ref(x: np.ndarray, weight: np.ndarray, order: np.ndarray | None = Non
     """y = x @ weight.T with x rounded to int8 per block: the truth that the kernels are compared with.
 
     x        [M, K] float32
-    weight   [N, K] float, what the stored bytes stand for
+    weight   [N, K] float, the values of the stored bytes
     order    [K] features of x in the order in which they are rounded, 32 at a time; None: as they come
     returns  [M, N] float64
     """
@@ -56,15 +56,15 @@ def linear_ref(x: np.ndarray, weight: np.ndarray, order: np.ndarray | None = Non
 
 
 def rounding_bound(x: np.ndarray, weight: np.ndarray, minimum: np.ndarray | None = None) -> np.ndarray:
-    """What a kernel's float32 may lose against `linear_ref`.
+    """Largest loss of a kernel's float32 against `linear_ref`.
 
     x        [M, K] float32
-    weight   [N, K] float, what the stored bytes stand for
+    weight   [N, K] float, the values of the stored bytes
     minimum  [N, K] float, of formats with weight = scale * code + minimum: the two parts are summed apart, so that
-             both magnitudes count; None: there is none
+             both magnitudes count; None: no minimum
     returns  [M, N] float64
 
-    Of the products at most 5 factors and sums are rounded before they are added up; B = ceil(K / 32) steps add one
+    At most 5 factors and sums of the products are rounded before they are added up; B = ceil(K / 32) steps add one
     term, or with minima three, and each addition rounds by at most 2**-24 of a partial sum, which is no more than
     the sum of all magnitudes.
     """
@@ -79,12 +79,12 @@ def reround_ref(codes: np.ndarray, scale: np.ndarray, minimum: np.ndarray | None
 
     codes    [N, K] int: 0 to `largest` with minima, within +-largest without
     scale    [N, K] float32, each code's own: weight = scale * code + minimum
-    minimum  [N, K] float32; None: there is none
+    minimum  [N, K] float32; None: no minimum
     returns  codes [N, K] int64 in [-127, 127]; scale [N, K / 256] float32
     """
     blocks = [a.reshape(len(a), -1, 256) for a in (codes, scale, np.zeros_like(scale) if minimum is None else minimum)]
     code, scale, first = blocks[0].astype(np.int64), *blocks[1:]  # [N, K / 256, 256]
-    # Of all the codes there could be.
+    # Over all possible codes.
     absmax = np.maximum(np.abs(first + scale * np.float32(largest)), np.abs(first)).max(axis=-1)
     inverse = np.float32(127 * 256) / np.maximum(absmax, np.float32(2.0**-24))[..., None]
     factor, addend = (np.rint(a * inverse).astype(np.int64) for a in (scale, first))  # 8 bits of fraction

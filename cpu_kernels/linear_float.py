@@ -29,7 +29,7 @@ def linear_float_ref(x: np.ndarray, weight: np.ndarray, rounds_x: bool, rounds_w
     """y = x @ weight.T: the truth that the kernels are compared with.
 
     x        [M, K] float32
-    weight   [N, K] float32, what the stored bytes stand for
+    weight   [N, K] float32, the values of the stored bytes
     rounds_x, rounds_weight   to bfloat16
     returns  [M, N] float64
     """
@@ -40,7 +40,7 @@ def linear_float_ref(x: np.ndarray, weight: np.ndarray, rounds_x: bool, rounds_w
 
 
 def rounding_bound(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """What float32 may lose against linear_float_ref, [M, N] float64, of x and weight as they are multiplied.
+    """Largest loss of float32 against linear_float_ref, [M, N] float64, for x and weight as they are multiplied.
 
     Each product is rounded by at most 2**-24 of itself, and each of K additions by that much of a partial sum, which is
     no more than the sum of all magnitudes. vdpbf16ps and tdpbf16ps take subnormal inputs and results for zeros

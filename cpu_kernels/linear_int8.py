@@ -46,7 +46,7 @@ def quantize_tokens_ref(x: np.ndarray, scale: np.ndarray | None = None) -> tuple
 
 
 def linear_w8a8_ref(x: np.ndarray, weight: np.ndarray, weight_scale: np.ndarray, scale=None) -> np.ndarray:
-    """y = x @ weight.T with x rounded to int8: what every kernel gives, bit for bit.
+    """y = x @ weight.T with x rounded to int8: the result of every kernel, bit for bit.
 
     x             [M, K] float32
     weight        [N, K] int8
@@ -68,7 +68,7 @@ def linear_llm_int8_ref(
     x               [M, K] float32, all tokens of a call
     weight, absmax  [N, K] int8, [N] float32
     outlier_weight  [N, F] float16, of the features `known` [F]
-    returns         [M, N] float64, and what float32 may lose of it: the int8 part is rounded four times; of the
+    returns         [M, N] float64, and the largest loss of float32: the int8 part is rounded four times; of the
                     outliers' F products each is rounded up to three times and added once, the two parts once more,
                     by at most 2**-24 of the sum of all magnitudes each.
     """

@@ -4,7 +4,7 @@
     query of a head   [q[h] @ keys[h]   , rope(q_rope[h])]                  as long as a row
     output of a head  values[h] @ (softmax(query . rows * softmax_scale) rows[: R])
 
-Rotary pairs are neighbours in what is projected and half a width apart in rows and queries. Sums are float32 and fused;
+Rotary pairs are neighbours in projections and half of the width apart in rows and queries. Sums are float32 and fused;
 keys and values are kept in float32, float16, bfloat16 or int8 (round_heads_ref), and multiplied as they are kept.
 """
 
@@ -57,7 +57,7 @@ def latent_row_ref(latent: np.ndarray, norm: np.ndarray, eps: float, cos: np.nda
 def latent_queries_ref(
     q: np.ndarray, keys: np.ndarray, cos: np.ndarray, sin: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """q [T, H, N + D] as projected -> what meets latents [T, H, R], what meets rotated keys [T, H, D]: float64"""
+    """q [T, H, N + D] as projected -> the parts for latents [T, H, R] and for rotated keys [T, H, D]: float64"""
     kept, turned = np.split(q, [keys.shape[1]], axis=2)
     rotated = rope_ref(_halves(turned).swapaxes(0, 1)[None], cos, sin)[0].swapaxes(0, 1)
     return absorb_ref(kept, keys), rotated
@@ -89,7 +89,7 @@ def mla_step_ref(step: MlaStep) -> np.ndarray:
 
 
 def latent_sums_ref(step: MlaStep) -> np.ndarray:
-    """Of `mla_step_ref`, before values are multiplied: [T, H, R] float64"""
+    """Sums of `mla_step_ref`, before values are multiplied: [T, H, R] float64"""
     keys, past = step.heads[0], len(step.rows) - len(step.q)
     queries = np.concatenate(latent_queries_ref(step.q, keys, *step.rotation), 2)
     sums = [

@@ -8,19 +8,21 @@ from cpu_kernels.mla import MlaStep, absorb_ref, latent_queries_ref, latent_sums
 __all__ = ["ROTATION", "mla_step_bound", "product_bound"]
 
 ROTATION = 2 * UNIT  # of a product, and of its sum with another, over both magnitudes
-INT8_FACTORS = 3  # roundings of int8 beside its sums: of a scale, its product, and a weight in the definition
+INT8_FACTORS = 3  # roundings of int8 in addition to its sums: of a scale, its product, and a weight in the definition
 
 
 def product_bound(definition, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Of absorb_ref's or values_of_ref's products of x [M, H, K]: float32 sums of K terms, in any format of heads."""
+    """Bound of absorb_ref's or values_of_ref's products of x [M, H, K]: float32 sums of K terms, in any format of
+    heads.
+    """
     return roundings(x.shape[2] + INT8_FACTORS) * definition(np.abs(x), np.abs(weight))
 
 
 def mla_step_bound(step: MlaStep) -> np.ndarray:
-    """Of what a step puts out, from `mla_step_ref` of the same: [T, H, V].
+    """Bound of the output of a step, from `mla_step_ref` of the same: [T, H, V].
 
-    A query's own roundings come to its scores with the rows that it meets; what sums over rows are off by comes to the
-    outputs with the values that those are multiplied with.
+    A query's own roundings come to its scores with the rows that it meets; errors of sums over rows reach the outputs
+    with the factors of their values.
     """
     (keys, values), (cos, sin), q, rows = step.heads, step.rotation, step.q, step.rows
     queries = np.concatenate(latent_queries_ref(q, keys, cos, sin), 2)

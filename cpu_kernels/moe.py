@@ -5,7 +5,7 @@
 
 gate_e, up_e and down_e are products as cpu_kernels.linear defines them, each with its own rounding of its input.
 hidden, the products and y are float32; a multiply and an add of the sum are two roundings. So the fused kernels equal
-this file bit for bit where they run the same products, under every instruction set and with any number of threads.
+this file bit for bit if they run the same products, under every instruction set and with any number of threads.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ import numpy as np
 
 from cpu_kernels.fused import silu_mul_ref
 
-LEAST_SUM = 1e-20  # of what the chosen count, where that is made to sum to 1: sigmoids may all vanish
+LEAST_SUM = 1e-20  # of the chosen weights' sum, if it is made 1: sigmoids may all vanish
 
 Product = Callable[[np.ndarray], np.ndarray]  # [n, K] float32 -> [n, N] float32
 
@@ -40,7 +40,7 @@ def experts_ref(
 
     x        [M, K] float32
     chosen   [M, k] int64: indices of experts
-    weights  [M, k] float32: what their outputs count
+    weights  [M, k] float32: weights of their outputs
     shared   experts that every token passes through besides, with weight 1, after those
     returns  [M, K] float32
     source   Shazeer et al. 2017, arXiv:1701.06538, section 2
@@ -70,7 +70,7 @@ def route_ref(
     is_normed: bool = False,
     factor: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Each token's experts, the best first and of equals the first, and what their outputs count.
+    """Each token's experts, the best first and of equals the first, and the weights of their outputs.
 
     logits       [M, E] float32; scores are float32, computed in float64
     choice_bias  [E] added to the scores to choose alone

@@ -6,6 +6,7 @@ from qbench.cli.cache_options import cache_options, kv_option, prefill_option
 from qbench.cli.memory_size import limit_option
 from qbench.cli.output import compute_option, device_option, json_option, threads_option
 from qbench.cli.quality import check_quality, eval_quality, quality_options, save_logits
+from qbench.cli.quantize import warn_of_weights
 from qbench.cli.rank_options import RANK_FIELDS, join, rank_options
 from qbench.cli.run_options import with_run_options
 from qbench.cli.tasks import check_tasks, eval_tasks, task_options
@@ -52,7 +53,6 @@ def command(model, quality, tasks, as_json, options: RunOptions) -> None:
 
 def warn_of_recipe(model: str, recipe: str) -> None:
     """As `quantize` warns: other formats than the recipe's name says, and weights that are rounded a second time."""
-    from qbench.cli.quantize import warn_of_weights
     from qbench.sources import open_source
     from quant.job import make_job
     from quant.recipes import get_recipe

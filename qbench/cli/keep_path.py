@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from qbench.measure.host.commit import code_version
+from qbench.measure.records.record import read_files
 from quant.errors import InputError
 
 
@@ -31,8 +32,6 @@ def require_clean_tree(path: Path) -> None:
 
 def require_clean_rows(paths: Sequence[str | Path]) -> None:
     """raises InputError if a measured row comes from a tree with changes"""
-    from qbench.measure.records.record import read_files  # imports the class of every kind of record
-
     measured = [record for record in read_files(paths) if record.is_ok]
     changed = sum(bool(record.dirty) for record in measured)
     if changed:

@@ -13,6 +13,7 @@ import click
 from qbench.cli.output import format_option, json_option, print_json
 from qbench.markdown_grid import markdown_grid
 from qbench.measure.records.record_files import default_folders
+from qbench.store import query, schema
 
 if TYPE_CHECKING:
     from qbench.store.query import Answer
@@ -36,8 +37,6 @@ def command(sql: str | None, show_schema: bool, records: tuple[str, ...], form: 
     """
     if show_schema == (sql is not None):
         raise click.UsageError("give either SQL or --schema")
-    from qbench.store import query, schema  # imports numpy
-
     answer = schema(records) if sql is None else query(sql, records or default_folders())
     if as_json or form == "json":
         for row in plain_rows(answer):

@@ -17,7 +17,7 @@ _COUNTED = (
 
 PATTERNS = {
     # "what is stored": name the thing. Allowed: "what to do", "what if", and questions.
-    "what-as-noun": re.compile(r"\b[Ww]hat\b(?!\s+(?:to|if)\b)(?![^.;\n]*\?)"),
+    "what-as-noun": re.compile(r"(?<!-)\b[Ww]hat\b(?!\s+(?:to|if)\b)(?![^.;\n]*\?)"),
     # "where none is left": "if" or "when". A place is fine: "the folder where the file is".
     "where-as-condition": re.compile(
         r"\b[Ww]here\s+(?:it|they|there|none|nothing|nobody|no|that|this|these|those|one|any|each|all|both|not)\b"

@@ -5,7 +5,7 @@
 namespace amx {
 namespace {
 
-// The three-byte VEX prefix and what follows it, of a tile instruction. Bars: stored inverted.
+// The three-byte VEX prefix and the rest of a tile instruction. Bars: stored inverted.
 //
 //     byte 0      1           2            3        4            5 ...
 //          +------+-----------+------------+--------+------------+------------------

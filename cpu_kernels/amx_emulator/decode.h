@@ -10,7 +10,7 @@ namespace amx {
 struct Instruction {
     Op op;
     int length;          // bytes
-    unsigned tile;       // destination, or what is loaded or stored
+    unsigned tile;       // destination, or the loaded or stored one
     unsigned a, b;       // sources of a product
     uint64_t address;    // of memory operands
     int64_t stride;      // of tile loads and stores, bytes from row to row

@@ -1,4 +1,4 @@
-// What AMX's tile instructions do to the tile registers and to memory: palette 1, int8 and bfloat16.
+// The effects of AMX's tile instructions on tile registers and memory: palette 1, int8 and bfloat16.
 // source: Intel Software Developer's Manual, volume 2, the "Operation" section of each instruction
 #pragma once
 
@@ -24,7 +24,7 @@ enum class Op : uint8_t {
 };
 inline constexpr int num_ops = 12;
 
-// What the processor would raise.
+// The fault that the processor would raise.
 enum class Fault : uint8_t { none, undefined_opcode, general_protection, poisoned_memory };
 
 // Outcome of an instruction; a fault leaves the tiles as they were.

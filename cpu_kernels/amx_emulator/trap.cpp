@@ -1,5 +1,5 @@
 // A program's tile instructions, executed on a processor that has none: each is an illegal instruction there, whose
-// signal handler reads it, does what it says to tile registers in memory, and goes on behind it. All else, AVX-512
+// signal handler reads it, applies it to tile registers in memory, and goes on after it. All else, AVX-512
 // included, runs as it is. Preloaded (LD_PRELOAD) it serves any program, a Python extension among them.
 #include <signal.h>
 #include <ucontext.h>

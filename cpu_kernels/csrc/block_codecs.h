@@ -40,7 +40,7 @@ struct BlockCodec {
     std::span<const Impl<Kernel>> table;
 };
 
-// The codec of this format. Throws std::invalid_argument that lists what there is.
+// The codec of this format. Throws std::invalid_argument that lists the formats.
 template <class Kernel>
 const BlockCodec<Kernel>& find_codec(std::span<const BlockCodec<Kernel>> codecs, std::string_view format) {
     std::string known;

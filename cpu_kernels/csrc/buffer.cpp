@@ -16,10 +16,10 @@ namespace {
 constexpr size_t cache_line = 64;
 constexpr size_t huge_page = size_t{2} << 20;
 
-// A weight is read once per token from end to end, and so are keys and values: with 4 KiB pages that is a TLB miss every
-// 64 cache lines. Small ones, such as the hundreds of experts of a layer or the scales of its keys, have no whole huge
-// page each, so they share slabs. The memory of a slab is given by the system as it is first written, whole huge pages
-// at a time: its unused end costs nothing.
+// A weight is read once per token from end to end, and so are keys and values: with 4 KiB pages that is a TLB miss
+// every 64 cache lines. Small ones, such as the hundreds of experts of a layer or the scales of its keys, have no whole
+// huge page each, so they share slabs. The memory of a slab is given by the system as it is first written, whole huge
+// pages at a time: its unused end costs nothing.
 constexpr size_t slab_size = size_t{64} << 20;
 constexpr size_t largest_in_slab = slab_size / 8;  // at most an eighth of a slab is lost at its end
 constexpr size_t smallest_in_slab = size_t{64} << 10;  // below, the heap is as good, and frees each by itself
@@ -42,7 +42,7 @@ struct OpenSlab {
     size_t used = 0;
 };
 
-// Gives the memory of the pages that lie whole in it back to the system; their addresses stay those of the slab.
+// Gives the memory of whole pages in it back to the system; their addresses stay those of the slab.
 void release([[maybe_unused]] uint8_t* data, [[maybe_unused]] size_t size) {
 #if defined(__linux__)
     constexpr uintptr_t page = 4096;

@@ -1,4 +1,4 @@
-// Memory for packed weights, keys and values: aligned for the widest load, on huge pages where there are some.
+// Memory for packed weights, keys and values: aligned for the widest load, on huge pages if there are some.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ public:
     Buffer() = default;
     explicit Buffer(size_t size);
 
-    // For what stays as long as a model or a cache does: may lie beside others on huge pages. Its memory is free again
+    // For buffers that live as long as a model or a cache: may share huge pages with others. Its memory is free again
     // when it goes, its addresses when all of them have gone.
     static Buffer long_lived(size_t size);
 

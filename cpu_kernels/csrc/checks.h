@@ -1,4 +1,4 @@
-// Arguments from Python, checked before a byte is touched: what we got, what we expected.
+// Arguments from Python, checked before a byte is touched: got, expected.
 #pragma once
 
 #include <nanobind/nanobind.h>

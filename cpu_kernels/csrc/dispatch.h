@@ -1,4 +1,4 @@
-// Which implementation of an op runs: a table per op, best first, over what this machine can do.
+// Which implementation of an op runs: a table per op, best first, over the features of this machine.
 #pragma once
 
 #include <optional>
@@ -38,14 +38,14 @@ struct Impl {
 // The kernels of an op that has one function.
 #define QK_KERNEL(isa, name) {isa::name}
 
-// The instruction set of this name. Throws std::runtime_error where it is unknown or this machine has it not.
+// The instruction set of this name. Throws std::runtime_error if it is unknown or this machine lacks it.
 Isa parse_isa(std::string_view name, std::string_view asked_by);
 
 // QBENCH_ISA, or the best there is: nothing above this level runs unless a call asks for it by name.
 // Throws like parse_isa. Reads the environment, so call it where nothing writes it (with the GIL held).
 Isa highest_allowed_isa();
 
-// std::runtime_error that names what the op has on this machine.
+// std::runtime_error that names the op's implementations on this machine.
 [[noreturn]] void throw_no_such_impl(std::string_view op, Isa asked, const std::string& available);
 
 // The implementation that `isa` names exactly, or the first of the table at or below QBENCH_ISA.
@@ -62,7 +62,7 @@ const Impl<Kernels>& choose(std::string_view op, std::span<const Impl<Kernels>> 
     throw_no_such_impl(op, level, available);
 }
 
-// What `op_table()` shows of one implementation.
+// The row of one implementation in `op_table()`.
 struct OpRow {
     std::string op;
     Isa isa;

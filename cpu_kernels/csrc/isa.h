@@ -20,11 +20,12 @@ using Features = uint32_t;
 constexpr Features bit(Isa isa) { return 1u << static_cast<int>(isa); }
 
 // CPUID and XCR0 and, for AMX, the permission of the operating system, less the instruction sets above QBENCH_CPU.
-// Detected at the first call and constant from then on. Throws std::runtime_error if QBENCH_CPU names no instruction set.
+// Detected at the first call and constant from then on. Throws std::runtime_error if QBENCH_CPU names no instruction
+// set.
 Features detect();
 
-// What of it the processor does not do itself: AMX, in a process that ../amx_emulator was loaded into. No variable and no
-// option of a measurement leads here, so that nobody times an emulation by accident.
+// The part that the processor does not do itself: AMX, in a process that ../amx_emulator was loaded into. No variable
+// and no option of a measurement leads here, so that nobody times an emulation by accident.
 Features emulated();
 
 }  // namespace qk

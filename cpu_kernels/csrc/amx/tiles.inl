@@ -7,7 +7,7 @@
 #error "amx/tiles.inl: include <cstdint> before this file"
 #endif
 
-// What ldtilecfg reads: how many rows each of the 8 tiles has, and how many bytes a row.
+// The input of ldtilecfg: rows of each of the 8 tiles, and bytes per row.
 struct alignas(64) TileConfig {
     uint8_t palette = 1, start_row = 0, reserved0[14] = {};
     uint16_t row_bytes[8] = {};

@@ -72,7 +72,7 @@ private:
         return rows;
     }
 
-    // What brings the largest magnitude to the largest code; NaN of NaN.
+    // The scale that maps the largest magnitude to the largest code; NaN for NaN.
     float scale_of(const float* x, int64_t size) const {
         const float scale = kernels_.absmax(x, size) / (layout_.format == Format::e4m3 ? 448.0f : 57344.0f);
         return scale < smallest_scale ? smallest_scale : scale;
@@ -99,7 +99,7 @@ static void append_blocks(Store& store, const Sequences& sequences, const Heads<
         for (int64_t h = 0; h < q.heads; h++)
             appender.turn(q.at(sequences, b, h, t), true, b, t, q_out.at(sequences, b, h, t));
     };
-    // A task is what falls into one block, so that no two threads write to the same cache line; or a whole sequence, if
+    // A task has the tokens of one block, so that no two threads write to the same cache line; or a whole sequence, if
     // its heads end in blocks of their own.
     const int64_t runs = sequences.end_heads ? 1 : sequences.most_new_tokens(k.tokens) / block_tokens + 2;
     const auto append_run = [&](int64_t i) {

@@ -91,7 +91,8 @@ private:
     // In the window, which sinks are no part of.
     int64_t first_seen(int64_t position) const { return std::max(sinks_.count, position + 1 - window_); }
 
-    // Of sequences with one query. A query's result is that of its sequence alone, whatever others do in the call.
+    // Tasks of sequences with one query. A query's result is that of its sequence alone, whatever others do in the
+    // call.
     void add_decode_tasks() {
         for (int64_t b = 0; b < sequences_.count; b++) {
             if (!is_decode(b)) continue;

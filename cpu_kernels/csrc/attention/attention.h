@@ -53,7 +53,7 @@ inline float natural_lse(const Softmax& total) {
     return (total.max + std::log2(total.sum)) * std::numbers::ln2_v<float>;
 }
 
-// out = softmax(q k^T * softmax_scale) v. Queries are the new tokens of each sequence and see none after themselves,
+// out = softmax(q k^T * softmax_scale) v. Queries are the new tokens of each sequence and see no later token,
 // and of those before only window - 1, if window is above 0, and sinks. With a residual all queries of a sequence have
 // to see the same tokens encoded, and there are no sinks. Returns the instruction set that ran.
 Isa attend(const Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<float>& out,
@@ -131,7 +131,7 @@ struct LatentObserved {
 };
 
 // out [B, H, value_dim] = softmax(q row^T * softmax_scale) row[: value_dim] over the tokens of each sequence, its last
-// `window` if that is above 0, for one query [head_dim] of each head; q, out contiguous. Returns what ran.
+// `window` if that is above 0, for one query [head_dim] of each head; q, out contiguous. Returns the kernel that ran.
 Isa attend_latents(const Latents& latents, const Sequences& sequences, const float* q, int64_t heads, float* out,
                    float softmax_scale, int64_t window, const Impl<Kernels>& impl, const LatentObserved& observed = {});
 

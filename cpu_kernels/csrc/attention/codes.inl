@@ -51,7 +51,7 @@ inline Float float8_of_top(Int top) {
     return nan_from(moved, is_e4m3 ? 0x07f00000u : 0x0f800000u);
 }
 
-// Codes that lie side by side, each a byte, as latents have them
+// Codes in neighbouring bytes, as latents have them
 struct E4m3OrNan {
     static Float at(const std::byte* codes, int64_t i) {
         const Int bytes = load_codes(reinterpret_cast<const uint8_t*>(codes) + i);

@@ -70,5 +70,5 @@ struct Float8 {
     }
 };
 
-// Codes are read as what they mean.
+// Codes are read as their values.
 float code_unit(Format) { return 1.0f; }

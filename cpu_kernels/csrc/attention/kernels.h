@@ -28,14 +28,14 @@ struct Stretch {
     int64_t num_tokens;
 };
 
-// What `prepare` makes of queries. Floats are times softmax_scale / ln 2, as weights are powers of 2. Integer keys are
+// The queries that `prepare` makes. Floats are times softmax_scale / ln 2, as weights are powers of 2. Integer keys are
 // multiplied with integers: q ~= scale * codes, codes in -32767 .. 32767, scale NaN where q has NaN or infinity. Where
 // float8 keys are multiplied as bfloat16, codes are bfloat16 too.
 struct Queries {
     float* values;  // [rows, D]
     int16_t* codes;  // [rows, D]
     float* scale;  // [rows]
-    float* sums;  // [rows, groups]: scale * sum of codes, what a key's minimum is multiplied with
+    float* sums;  // [rows, groups]: scale * sum of codes, the factor of a key's minimum
 };
 
 struct Rows {
@@ -59,7 +59,7 @@ struct Rows {
 // The largest of all scores of a row, and the sum of 2^(score - max).
 struct Softmax { float max, sum; };
 
-// ---- latents: one row a token that all heads share (DeepSeek-V2, arXiv:2405.04434, section 2.1, absorbed)
+// ---- latents: one row per token that all heads share (DeepSeek-V2, arXiv:2405.04434, section 2.1, absorbed)
 
 enum class LatentFormat : uint8_t { f32, f16, bf16, fp8, int8, int4 };
 
@@ -68,7 +68,7 @@ inline constexpr const char* latent_format_names[num_latent_formats] = {"f32", "
 
 constexpr bool is_coded(LatentFormat format) { return format >= LatentFormat::fp8; }
 
-// Value channels that share a scale; of other formats none do.
+// Value channels that share a scale; other formats have no scales.
 constexpr int64_t latent_group(LatentFormat format) {
     return format == LatentFormat::fp8 ? 128 : format == LatentFormat::int8 ? 64 : 32;
 }

@@ -130,7 +130,7 @@ private:
         for (int64_t i = 0; observed_.mass && i < task.queries; i++) write_mass(task, i, totals.data());
     }
 
-    // Of query i of the task's.
+    // Writes the mass of query i of the task.
     void write_mass(const Task& task, int64_t i, const Softmax* totals) const {
         const int64_t b = task.sequence + i, begin = first_seen(b), end = sequences_.ends[b];
         float* const mass = observed_.mass + b * observed_.slots;

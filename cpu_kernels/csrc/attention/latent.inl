@@ -1,4 +1,4 @@
-// Absorbed multi-head latent attention: all heads read one row a token, as its key and, its first part, as its value.
+// Absorbed multi-head latent attention: all heads read one row per token, as its key and, its first part, as its value.
 // A lane is a head in scores and a channel in values, so that neither sums across lanes nor wants the row twice.
 #ifndef QK_ATTENTION_ATTEND
 #error "attention/latent.inl: include attention/attend.inl before this file"
@@ -97,7 +97,7 @@ inline void hide_latents(const LatentRows& work, int64_t start, int64_t count, f
             scores[t * work.heads + head] = lowest;
 }
 
-// Scores to weights, for the heads of one register; what was summed before is scaled down as the maximum rises.
+// Scores to weights, for the heads of one register; earlier sums are scaled down as the maximum rises.
 inline void weigh_latents(const LatentRows& work, int64_t count, int64_t head, float* scores) {
     const Float before = load(work.max + head);
     Float highest = before;

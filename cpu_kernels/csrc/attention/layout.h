@@ -1,4 +1,4 @@
-// How keys and values lie in memory, whatever their format: blocks of 16 tokens of one kv head.
+// Layout of keys and values in memory, whatever their format: blocks of 16 tokens of one kv head.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ inline constexpr int num_formats = 9;
 inline constexpr const char* format_names[num_formats] = {"f32",  "f16",  "bf16",  "e4m3", "e5m2",
                                                           "int8", "int4", "kivi4", "kivi2"};
 
-// Throws std::invalid_argument that lists what there is.
+// Throws std::invalid_argument that lists the formats.
 Format parse_format(std::string_view name);
 
 constexpr bool is_float8(Format format) { return format == Format::e4m3 || format == Format::e5m2; }
@@ -60,10 +60,10 @@ static_assert(group_tokens % block_tokens == 0 && ring_tokens % block_tokens == 
 //              int4, kivi4          [2][D] lanes of 8 tokens
 //              kivi2                [D] lanes of 16 tokens
 //
-// A lane has 4 elements of a byte, 8 of a nibble, or 16 of 2 bits. A multiply-add of pairs wants two that follow each other as the
-// 16-bit halves of the lane. Those of integers lie in bytes of the same parity, where a mask, or a shift by 8, leaves
-// them so. Those of float8 lie four lanes at a time, so that it takes a byte each of two tables, the lower and the
-// upper one of a bfloat16, and instructions that interleave the first 8 of 16 bytes, or the last.
+// A lane has 4 elements of a byte, 8 of a nibble, or 16 of 2 bits. A multiply-add of pairs wants two that follow each
+// other as the 16-bit halves of the lane. Those of integers lie in bytes of the same parity, where a mask, or a shift
+// by 8, leaves them so. Those of float8 lie four lanes at a time, so that it takes a byte each of two tables, the lower
+// and the upper one of a bfloat16, and instructions that interleave the first 8 of 16 bytes, or the last.
 //
 //     byte      0     1     2     3
 //     int8      e0    e2    e1    e3                                                    of a lane

@@ -11,7 +11,7 @@
 
 namespace qk::attention {
 
-// Codes of one token and head, one a byte for integers, and its scales.
+// Codes of one token and head, one per byte for integers, and its scales.
 struct Encoded {
     std::vector<std::byte> codes, scales;
 

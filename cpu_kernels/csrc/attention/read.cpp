@@ -21,7 +21,7 @@ uint32_t lane_code(Format format, const std::byte* codes, int64_t lane, int64_t 
     return byte >> element_shift(format, e) & ((1u << element_bits(format)) - 1);
 }
 
-// Element i of those that lie in lanes i / elements * stride + offset, before any scale
+// Element i of those in lanes i / elements * stride + offset, before any scale
 float code_at(Format format, const std::byte* codes, int64_t i, int64_t stride, int64_t offset) {
     const int elements = lane_elements(format);
     const int64_t lane = i / elements * stride + offset;

@@ -94,7 +94,7 @@ public:
     void read_page(int64_t page, std::byte* to) const;
     void write_page(int64_t page, const std::byte* from);
 
-    std::atomic<std::optional<Isa>> last_isa{};  // what the last attend over it ran
+    std::atomic<std::optional<Isa>> last_isa{};  // kernel of the last attend over it
 
 private:
     Layout layout_;
@@ -125,7 +125,7 @@ struct Sequences {
     int64_t new_tokens(int64_t sequence, int64_t tokens) const {
         return cu_seqlens ? cu_seqlens[sequence + 1] - cu_seqlens[sequence] : tokens;
     }
-    // Where a sequence's new token lies among the call's: batch and token.
+    // Place of a sequence's new token among the call's: batch and token.
     std::pair<int64_t, int64_t> row(int64_t sequence, int64_t token) const {
         return cu_seqlens ? std::pair{int64_t{0}, cu_seqlens[sequence] + token} : std::pair{sequence, token};
     }

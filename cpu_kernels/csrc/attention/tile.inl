@@ -1,4 +1,4 @@
-// A chunk of a stretch, and what a tile of rows keeps of it.
+// A chunk of a stretch, and its state in a tile of rows.
 #ifndef QK_ATTENTION_ATTEND
 #error "attention/tile.inl: attention/attend.inl includes this file"
 #endif
@@ -61,7 +61,7 @@ struct ChannelQueries {
     float base[groups][max_tile];
 };
 
-// What a tile keeps of a chunk.
+// The state of a chunk in a tile.
 struct Tile {
     alignas(64) float scores[max_tile][chunk_tokens];  // then weights
     // Of what is multiplied as pairs: weights times the values' scales, rounded, for each group that has scales of its
@@ -69,7 +69,7 @@ struct Tile {
     alignas(64) int16_t codes[max_groups][max_tile][chunk_tokens];
     float step[max_groups][max_tile], base[max_groups][max_tile];
     ChannelQueries channels;  // of kivi alone
-    float correction[max_tile];  // what the rise of the maximum scales earlier sums by
+    float correction[max_tile];  // factor of earlier sums by the rise of the maximum
     Seen seen[max_tile];
 };
 
@@ -84,7 +84,7 @@ inline Seen see(const Rows& rows, int row, int count, int64_t first, int64_t siz
     return any;
 }
 
-// What codes of float8 are still to be multiplied with, for the tokens from `lane` on.
+// The remaining factor of float8 codes, for the tokens from `lane` on.
 inline Float float8_scale(const Layout& layout, const Block& block, int lane) {
     const Float unit = splat(code_unit(layout.format));
     return layout.has_token_scales() ? load(reinterpret_cast<const float*>(block.scales) + lane) * unit : unit;

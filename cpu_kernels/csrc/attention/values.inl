@@ -64,7 +64,7 @@ inline void sum_tile(const Layout& layout, const Chunk& chunk, int count, const 
         sum_rows<Code, 1>(layout, chunk, tile, r, std::max(end, tile.seen[r].begin), tile.seen[r].end, ahead, out);
 }
 
-// What was summed before this chunk, scaled down as the maximum rose.
+// The sums before this chunk, scaled down as the maximum rose.
 inline void correct(const Layout& layout, float correction, float* out) {
     for (int64_t d = 0; d < layout.head_dim; d += width) store(out + d, load(out + d) * splat(correction));
 }

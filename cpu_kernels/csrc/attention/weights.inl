@@ -1,9 +1,9 @@
-// Scores to weights, and weights to what values are multiplied with.
+// Scores to weights, and weights to the factors of values.
 #ifndef QK_ATTENTION_ATTEND
 #error "attention/weights.inl: attention/attend.inl includes this file"
 #endif
 
-// Scores of one row to weights; what is outside of `seen`, within whole registers, has the weight 0.
+// Scores of one row to weights; tokens outside of `seen`, within whole registers, have the weight 0.
 inline void weigh(float* scores, Seen seen, float& max_score, float& sum, float& correction) {
     const int begin = seen.begin / width * width;
     Float highest = splat(lowest);
@@ -30,7 +30,7 @@ inline void weigh(float* scores, Seen seen, float& max_score, float& sum, float&
     sum = sum * correction + reduce_add(weights);
 }
 
-// `value` in the lanes of tokens t.. that are seen, else 0: what stands there may be anything.
+// `value` in the lanes of tokens t.. that are seen, else 0: other lanes may hold anything.
 inline Float where_seen(Seen seen, int t, Float value) {
     if (t >= seen.begin && t + width <= seen.end) return value;
     return choose_lanes(seen.begin - t, seen.end - t, value, splat(0.0f));

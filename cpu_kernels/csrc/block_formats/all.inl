@@ -1,7 +1,7 @@
 // Every block format of GGUF's that has kernels: a row here, and below it the file that has all of its C++.
 //
 // A file has sections. It is included once for each, with the section's macro defined:
-//     QK_LAYOUT          layouts.h, once: struct layout::NAME says what a block contains
+//     QK_LAYOUT          layouts.h, once: struct layout::NAME describes a block
 //     QK_DECODE          decode/<isa>.cpp: blocks to float32
 //     QK_ENCODE          encode/<isa>.cpp: float32 to blocks
 //     QK_LINEAR          linear/blocks/<isa>.cpp: panels (linear/block.h) to codes and scales

@@ -1,4 +1,4 @@
-// What a block of each format contains, in plain C++ and without kernels: struct layout::NAME with
+// Contents of a block of each format, in plain C++ and without kernels: struct layout::NAME with
 //     block_size, block_bytes   weights and bytes of a block
 //     bits                      of a code; linear/block.h says which planes follow from it
 //     sums                      how integer sums become outputs

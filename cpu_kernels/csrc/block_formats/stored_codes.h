@@ -1,4 +1,4 @@
-// Codes as blocks store them, to a byte each: what the stored_codes of the layouts have in common.
+// Codes as blocks store them, to a byte each: common code of the layouts' stored_codes.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ struct Job {
     float* out;             // [B, block_size]
 };
 
-// Blocks [begin, end) of the job. Returns who it is: the proof of what ran.
+// Blocks [begin, end) of the job. Returns its own name: the proof that it ran.
 using Kernel = Isa (*)(const Job& job, int64_t begin, int64_t end);
 
 using Decoder = BlockCodec<Kernel>;

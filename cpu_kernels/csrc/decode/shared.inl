@@ -1,4 +1,4 @@
-// What decoders have in common. Included after driver.inl.
+// Common code of decoders. Included after driver.inl.
 
 // Codes i to i + width of 32 whose first half is in the low nibbles of 16 bytes, the second in the high ones.
 inline Int nibbles(const uint8_t* qs, int i) { return field<4>(load_codes(qs + i % 16), i / 16 * 4); }

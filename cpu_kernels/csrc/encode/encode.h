@@ -21,7 +21,7 @@ struct Job {
     bool best;  // the long search instead of the fast one
 };
 
-// Blocks [begin, end) of the job. Returns who it is: the proof of what ran.
+// Blocks [begin, end) of the job. Returns its own name: the proof that it ran.
 using Kernel = Isa (*)(const Job& job, int64_t begin, int64_t end);
 
 using Encoder = BlockCodec<Kernel>;

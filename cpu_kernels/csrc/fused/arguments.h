@@ -1,4 +1,4 @@
-// What the bindings of the fused steps take, checked.
+// Arguments of the bindings of the fused steps, checked.
 #pragma once
 
 #include <optional>

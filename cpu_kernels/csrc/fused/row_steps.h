@@ -1,4 +1,4 @@
-// What a decoder layer does to a token between its products, one row at a time: cpu_kernels/fused.py defines it.
+// The steps of a decoder layer between its products, one row at a time: cpu_kernels/fused.py defines it.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace qk::fused {
 
-// What ran says so.
+// Each step returns its own name.
 struct RowSteps {
     // out = x / sqrt(mean(x^2) + eps) * weight; out may be x
     Isa (*rms_norm)(const float* x, const float* weight, float eps, int64_t size, float* out);

@@ -38,7 +38,7 @@ struct Kernels {
     void (*subtract)(const float* lanes, const float* coefficients, int64_t stride, int64_t depth, int64_t columns,
                      float* out);
     // Nearest codes of target [tile], and error = value of the code - weight. A scale of 0 has the code nearest 0.
-    // Returns who it is: the proof of what ran.
+    // Returns its own name: the proof that it ran.
     Isa (*round)(const float* target, const float* weight, const ColumnGrid& grid, float* q, float* error);
     // error[r] = sum over c of cost[c] * (values[c][r] - its nearest value on the grid of r)^2; values [columns, tile],
     // the grid of r is scale[r] * n for whole n in lowest[r]..lowest[r] + steps, scale[r] above 0
@@ -90,7 +90,7 @@ public:
     void expect(int64_t end, float* out);
 
     // Rounds columns [num_rounded, end). scale, offset [N, num_scales]: each for (end - num_rounded) / num_scales
-    // columns; q [N, end - num_rounded]. Returns what ran.
+    // columns; q [N, end - num_rounded]. Returns the kernel that ran.
     Isa round(int64_t end, const float* scale, const float* offset, int64_t num_scales, float qmin, float qmax,
               int8_t* q);
 

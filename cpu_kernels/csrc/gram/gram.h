@@ -26,13 +26,13 @@ inline constexpr int64_t pairs_at_once = 64;
 
 struct Kernels {
     // sums [panel, panel] += left^T right over `num_pairs`; left, right [num_pairs, panel] words.
-    // Returns who it is: the proof of what ran.
+    // Returns its own name: the proof that it ran.
     Isa (*add_block)(const uint32_t* left, const uint32_t* right, int64_t num_pairs, float* sums);
 };
 
 std::span<const Impl<Kernels>> table();
 
-// gram [K, K] += x^T x, at least where the column is no less than the row; x [M, K]. Returns what ran.
+// gram [K, K] += x^T x, at least where the column is no less than the row; x [M, K]. Returns the kernel that ran.
 Isa add(const float* x, int64_t num_tokens, int64_t row_size, float* gram, const Impl<Kernels>& impl);
 
 #define QK_DECLARE(isa) \

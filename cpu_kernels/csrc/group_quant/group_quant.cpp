@@ -22,7 +22,7 @@ std::span<const Impl<Kernels>> table() { return impls; }
 
 namespace {
 
-// What takes longer than waking a thread, about 2 us: some thousand weights.
+// Work that takes longer than waking a thread, about 2 us: some thousand weights.
 constexpr int64_t weights_per_task = 1 << 14;
 
 // task(row) for every row, several of them at a time.

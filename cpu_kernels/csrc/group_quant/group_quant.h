@@ -9,13 +9,13 @@
 
 namespace qk::group_quant {
 
-// What a group's codes are counted in.
+// The grid of a group's codes.
 struct Grid {
     float scale;   // above 0
     int zero_point;
 };
 
-// Those that return an Isa say who they are: the proof of what ran.
+// Those that return an Isa return their own: the proof that they ran.
 struct Kernels {
     // The grid that spans these weights, finite, with scale exact in float16; zero_point 0 if symmetric.
     Grid (*fit)(const float* x, int64_t count, int qmin, int qmax, bool symmetric);
@@ -45,7 +45,7 @@ struct Groups {
     int64_t packed_bytes() const { return (row_size * bits + 31) / 32 * 4; }  // of a row
 };
 
-// These return what the kernels say they are, or impl's name where there was nothing to do.
+// These return the kernels' own names, or impl's name if there was nothing to do.
 
 // weight [N, K] -> packed [N, packed_bytes], scale [N, G] float16 bits, zero_point [N, G] or null where symmetric.
 // Throws std::invalid_argument for NaN or infinity.

@@ -5,7 +5,7 @@
 #endif
 #define QK_GROUP_QUANT_KERNELS
 
-// x[i .. i + width), and x[0] in place of what is behind the end: it changes no minimum and no maximum.
+// x[i .. i + width), and x[0] in place of elements behind the end: it changes no minimum and no maximum.
 inline Float load_some(const float* x, int64_t i, int64_t count) {
     if (i + width <= count) return load(x + i);
     float some[width];

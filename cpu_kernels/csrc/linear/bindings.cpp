@@ -95,7 +95,7 @@ PackedLinear::PackedLinear(const std::string& format, nb::dict parts, std::pair<
     weight_ = weight;
 }
 
-// isa and path as Python names them -> what runs. Throws std::runtime_error, std::invalid_argument; reads the
+// isa and path as Python names them -> the implementation. Throws std::runtime_error, std::invalid_argument; reads the
 // environment, so call it with the GIL held.
 static Choice choose(const Weight& weight, int64_t num_tokens, const std::optional<std::string>& isa,
                      const std::optional<std::string>& path) {

@@ -1,4 +1,4 @@
-// Weights whose codes share scales in blocks or groups: what packing, unpacking and multiplying agree on.
+// Weights whose codes share scales in blocks or groups: the contract of packing, unpacking and multiplying.
 //
 // K is walked in steps of 32, the activations that share a scale, and a step's codes are 8 groups of 4 k:
 //
@@ -16,7 +16,7 @@
 // A code of 3, 5 or 6 bits is a plane of 2 or 4 bits, which has its lowest ones, and then a plane of 1 or 2.
 // A block begins with its 16 rows' scales, in the bits of the file, byte for byte: 16 rows x byte 0, 16 rows x
 // byte 1 (float16 are 16 rows x 2 bytes), then come its steps. So it takes 16 times the bytes of the file's block.
-// Where each block of a matrix lies is told in panel_layout.h.
+// panel_layout.h has the place of each block of a matrix.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ struct Stretch {
     int64_t next_bytes = 0;
 };
 
-// What a tile adds to, and where that goes when it is complete.
+// The sums of a tile, and their destination when it is complete.
 struct Outputs {
     float* sums;  // [panels, num_tokens, 16]
     float* y;  // [num_tokens, y_stride], at the first panel's first row: takes the sums; null: they stay
@@ -75,7 +75,7 @@ struct BlockKernels {
     Tile tile;
 };
 
-// What Path::int8x256 takes in place of a format's own tile: its unpacked stretch becomes, in place, one of codes of 8
+// The tile of Path::int8x256 in place of a format's own one: its unpacked stretch becomes, in place, one of codes of 8
 // bits with a scale for each row and 8 steps, which is multiplied as Sums::span.
 struct ReroundKernels {
     void (*reround)(const Stretch& stretch, int bits);

@@ -39,7 +39,7 @@ private:
     void unpack_row(int64_t row, float* out) const;
 
     const CodeFormat& format_;
-    const Rerounding* rerounding_;  // null where the format has none
+    const Rerounding* rerounding_;  // null if the format has no rerounding
     int64_t most_direct_tokens_;
     std::string name_;
     int64_t num_rows_, row_size_;
@@ -58,7 +58,7 @@ std::shared_ptr<Weight> over_blocks(const BlockFormat& format, int64_t num_rows,
 // Codes of a row and step, unsigned, to the row's place in the planes at `to`. q [32]
 void pack_codes(const uint8_t* q, int bits, int row, uint8_t* to);
 
-// What a group format keeps.
+// Parts of a group format.
 struct GroupParts {
     const uint8_t* codes;       // [N, row_bytes], bits of one little-endian stream a row, q + 2^(bits - 1)
     int64_t row_bytes;

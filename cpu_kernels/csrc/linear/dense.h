@@ -1,4 +1,4 @@
-// Weights that are multiplied as they lie: no blocks, no minimum, one sum over all K in the registers.
+// Weights that are multiplied as stored: no blocks, no minimum, one sum over all K in the registers.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Activations as a product reads them: rounded once a call, for all weights that want them rounded alike.
+// Activations as a product reads them: rounded once per call, for all weights that want the same rounding.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ public:
     virtual bool shares() const { return false; }
     virtual float share_of(const float*, Isa) const { return 0; }
 
-    // Whether what this one prepares may be read in place of the other's.
+    // Whether this one's prepared input may be read in place of the other's.
     virtual bool equals(const InputFormat& other) const = 0;
 };
 
@@ -42,7 +42,7 @@ struct alignas(64) ActivationBlock {
 
     int8_t codes[size];
     float scale;
-    float scaled_sum;          // scale * sum(codes): what a weight's minimum is multiplied with
+    float scaled_sum;          // scale * sum(codes): the factor of a weight's minimum
     float scaled_sum_half[2];  // the same of codes 0 to 15 and of 16 to 31
     int32_t offset;            // -128 * sum(codes)
     int32_t offset_half[2];

@@ -1,4 +1,4 @@
-// 16 rows side by side: what every instruction set with 512-bit registers has in common.
+// 16 rows side by side: common code of the instruction sets with 512-bit registers.
 
 constexpr int width = 16;
 constexpr int tokens_at_once = direct_tokens;

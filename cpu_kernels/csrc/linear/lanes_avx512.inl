@@ -23,7 +23,7 @@ inline Ints dot(Ints sum, Bytes codes, int32_t x) {
     return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, ones))};
 }
 
-// What a sum of products of lifted codes starts with: nothing, as they are lowered before.
+// The first value of a sum of products of lifted codes: nothing, as they are lowered before.
 template <int lift>
 inline Ints bias(int32_t) {
     return zero_ints();

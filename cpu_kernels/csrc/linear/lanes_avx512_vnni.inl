@@ -10,7 +10,7 @@ inline Ints dot(Ints sum, Bytes codes, int32_t x) {
     return {_mm512_dpbusd_epi32(sum.v, codes.v, _mm512_set1_epi32(x))};
 }
 
-// What a sum of products of lifted codes starts with: -lift times the sum of the activations, of -128 times it.
+// The first value of a sum of products of lifted codes: -lift times the sum of the activations, of -128 times it.
 template <int lift>
 inline Ints bias(int32_t offset) {
     if constexpr (lift == 0) return zero_ints();

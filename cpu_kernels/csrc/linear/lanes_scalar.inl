@@ -78,7 +78,7 @@ inline Ints dot(Ints sum, Bytes codes, int32_t x) {
     return sum;
 }
 
-// What a sum of products of lifted codes starts with: -lift times the sum of the activations, of -128 times it.
+// The first value of a sum of products of lifted codes: -lift times the sum of the activations, of -128 times it.
 template <int lift>
 inline Ints bias(int32_t offset) {
     return {lift == 0 ? 0 : offset / (128 / std::max(lift, 1))};

@@ -1,4 +1,4 @@
-// Where the blocks of a matrix lie.
+// The places of a matrix's blocks.
 //
 // K is cut into stretches of whole blocks, and panels_together neighbouring panels lie stretch by stretch:
 //

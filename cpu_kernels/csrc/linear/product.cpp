@@ -21,7 +21,7 @@ constexpr int64_t parallel_prepare_size = 1 << 15;
 // Tasks a thread: enough that a thread which loses its core for a while leaves the rest to the others.
 constexpr int64_t tasks_per_thread = 16;
 
-// What some terms of a call read.
+// The shared input of some terms of a call.
 struct Prepared {
     const InputFormat* format;
     Isa isa;

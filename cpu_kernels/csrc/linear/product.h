@@ -24,7 +24,7 @@ struct Term {
 };
 
 // y = x @ weight^T (+ bias) (+ residual) for each term; all read the same M rows of K.
-// ran[i], if given, is what multiplied for terms[i].
+// ran[i], if given, is the kernel that multiplied for terms[i].
 void multiply(std::span<const Term> terms, int64_t num_tokens, int64_t row_size, const RowSource& row,
               std::span<Isa> ran = {});
 

@@ -1,4 +1,4 @@
-// A packed matrix [N, K] and the product with it: what every format offers, whatever its bytes.
+// A packed matrix [N, K] and the product with it: the interface of every format, whatever its bytes.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ inline constexpr int panel_rows = 16;
 // int8x256  the same, with the stretch rounded to 8 bits and one scale for 256 inputs of a row before: K-quants alone
 enum class Path : uint8_t { automatic, direct, tile, int8x256 };
 
-// What runs, decided once a call.
+// The implementation, decided once per call.
 struct Choice {
     Isa isa;
     Path path;
@@ -53,7 +53,7 @@ public:
     virtual Choice choose(int64_t num_tokens, std::optional<std::string_view> isa, Path path) const = 0;
 
     // y[t * y_stride + n] for the rows n of panels [begin, end) and every token t of x; nothing else is written.
-    // Any thread may call it, for any range. Returns who it is: the proof of what ran.
+    // Any thread may call it, for any range. Returns its own name: the proof that it ran.
     virtual Isa multiply(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
                          const Choice& choice) const = 0;
 

@@ -58,10 +58,10 @@ private:
 struct Target {
     float* y;
     int64_t y_stride;
-    bool add;  // to what is there
+    bool add;  // to the values in y
 };
 
-// The rows of panels [begin, end) for all tokens. Returns who it is: the proof of what ran.
+// The rows of panels [begin, end) for all tokens. Returns its own name: the proof that it ran.
 using Multiply = Isa (*)(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);
 
 struct Kernels { Multiply multiply; };
@@ -70,7 +70,7 @@ struct Kernels { Multiply multiply; };
 // bfloat16: twice the products a second, or more. All others multiply the weights as stored.
 std::span<const Impl<Kernels>> table(Kind kind);
 
-// Nearest even; NaN stays NaN. What activations are rounded to, the same under every instruction set.
+// Nearest even; NaN stays NaN. The rounding of activations, the same under every instruction set.
 using RoundToBf16 = void (*)(const float* x, int64_t size, uint16_t* out);
 RoundToBf16 round_to_bf16(Isa isa);
 

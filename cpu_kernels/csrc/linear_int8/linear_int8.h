@@ -72,11 +72,11 @@ struct Target {
 };
 
 struct Kernels {
-    // The largest magnitude; NaN where there is one.
+    // The largest magnitude; NaN if x has a NaN.
     float (*absmax)(const float* x, int64_t size);
     // round(x / scale) to even, clamped to [-128, 127], 0 for NaN; returns their sum. A scale of NaN gives zeros.
     int32_t (*codes)(const float* x, int64_t size, float scale, int8_t* out);
-    // The rows of panels [begin, end) for all tokens. Returns who it is: the proof of what ran.
+    // The rows of panels [begin, end) for all tokens. Returns its own name: the proof that it ran.
     Isa (*multiply)(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);
 };
 

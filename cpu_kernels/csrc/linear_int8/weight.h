@@ -6,7 +6,7 @@
 
 namespace qk::linear_int8 {
 
-// What activations are divided by: a scale for each token, for all tokens of a call, or one that was found before.
+// The divisor of activations: a scale for each token, for all tokens of a call, or one that was found before.
 enum class Inputs : uint8_t { per_token, per_tensor, fixed };
 
 class Int8Input final : public linear::InputFormat {

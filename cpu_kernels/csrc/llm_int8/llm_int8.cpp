@@ -59,7 +59,7 @@ size_t Weight::nbytes() const {
     return packed_.nbytes() + outlier_weight_.bytes().size() + features_.size() * sizeof(int32_t) + known_.size();
 }
 
-// What all threads of a call read.
+// The shared input of all threads of a call.
 struct Weight::Call {
     const Weight& weight;
     const Kernels& kernels;

@@ -45,7 +45,7 @@ public:
     int64_t row_size() const { return packed_.row_size(); }
     size_t nbytes() const;
 
-    // x [M, K] -> y [M, N]. Returns what ran.
+    // x [M, K] -> y [M, N]. Returns the kernel that ran.
     Isa multiply(const float* x, int64_t num_tokens, float* y, const Impl<Kernels>& impl) const;
 
     // Row index[i] as float32 in out[i]. index [n] in [0, N); out [n, K]

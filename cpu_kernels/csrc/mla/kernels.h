@@ -16,7 +16,7 @@ enum class Format : uint8_t { f32, f16, bf16, int8 };
 inline constexpr int num_formats = 4;
 inline constexpr const char* format_names[num_formats] = {"f32", "f16", "bf16", "int8"};
 
-// Throws std::invalid_argument that lists what there is.
+// Throws std::invalid_argument that lists the formats.
 Format parse_format(std::string_view name);
 
 constexpr int64_t item_bytes(Format format) { return format == Format::f32 ? 4 : format == Format::int8 ? 1 : 2; }
@@ -56,7 +56,7 @@ struct Product {
 };
 
 struct Kernels {
-    // y = x times the panel. Returns who it is: the proof of what ran.
+    // y = x times the panel. Returns its own name: the proof that it ran.
     Isa (*multiply)(const Panel& panel, const Product& product);
 };
 

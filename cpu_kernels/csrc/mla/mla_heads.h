@@ -46,7 +46,7 @@ private:
     std::atomic<std::optional<Isa>> ran_{};
 };
 
-// What M new tokens attend to, each a sequence of its own in rows [pages, page_size, width]; checked.
+// The tokens that M new ones attend to, each a sequence of its own in rows [pages, page_size, width]; checked.
 attention::Sequences sequences_in(nb::handle rows, const Array& block_table, const Array& ends, int64_t count,
                                   int64_t window);
 

@@ -11,7 +11,7 @@ namespace qk::mla {
 
 // M new tokens, of any sequences. All are stored before any is attended to, so those of one sequence see each other.
 struct Step {
-    const HeadMatrices* keys;    // [H, N, R]: a query's unrotated part to what meets latents
+    const HeadMatrices* keys;    // [H, N, R]: a query's unrotated part to its part for latents
     const HeadMatrices* values;  // [H, R, V]: a sum of latents to one of values
     int64_t rotated;             // D: channels behind N of a query and behind R of a row, in pairs of neighbours
     const float* q;              // [M, H * (N + D)] as projected; rows q_stride floats apart
@@ -29,7 +29,7 @@ struct Step {
     attention::LatentObserved observed{};  // of M queries
 };
 
-// What runs, decided where the environment may be read.
+// The chosen implementations, decided while the environment may be read.
 struct Choices {
     const Impl<Kernels>* heads;
     const Impl<fused::RowSteps>* rows;

@@ -44,7 +44,7 @@ constexpr int64_t most_down_panels = 4 * group_panels;
 // Rows of y that are fetched ahead: 2 of 32 panels are 4 KB, which 0.1 us of adding, memory's latency, falls short of.
 constexpr int64_t rows_ahead = 2;
 
-// Of a stage of few tokens that reads so many.
+// Bytes per task in a stage of few tokens that reads so many.
 int64_t task_bytes(int64_t stage_bytes, int num_threads) {
     return std::clamp(stage_bytes / (tasks_per_thread * num_threads), least_task_bytes, most_task_bytes);
 }
@@ -229,7 +229,7 @@ void Call::run_down() {
     });
 }
 
-// Of a task: the same for all pieces, as they take turns.
+// Panels of a task: the same for all pieces, as they take turns.
 int64_t Call::down_panels(int64_t num_panels) const {
     if (num_tokens_ > few_tokens)
         return panels_of_share(num_panels, std::min(num_panels / (2 * pool_->num_threads()), most_down_panels));

@@ -1,4 +1,4 @@
-// One call of a layer's experts: what is decided before the first thread starts, and the stages that run.
+// One call of a layer's experts: the decisions before the first thread starts, and the stages.
 #pragma once
 
 #include <atomic>
@@ -40,7 +40,7 @@ struct GateUpTask {
 // All of gate and up: bytes of their weights, and tokens times panels.
 struct Stage { int64_t bytes, products; };
 
-// What multiplied, each as the last of its kind that ran.
+// The kernels that multiplied, each the last of its kind.
 struct Ran { Isa gate, up, down; };
 
 // Experts [begin, end) of a layer, shared ones counted last. A call with begin > 0 adds to y, so that the parts of a
@@ -50,7 +50,7 @@ struct Some { int64_t begin, end; };
 class Call {
 public:
     // x, y [M, K], both contiguous; isa and path as in Weight::choose, for the tokens that an expert gets.
-    // Reads the environment for what runs: with the GIL held.
+    // Reads the environment for its choices: with the GIL held.
     Call(const Experts& layer, const float* x, const Choices& choices, float* y, std::optional<std::string_view> isa,
          linear::Path path, const Some& some);
 

@@ -19,7 +19,7 @@ struct Expert { std::shared_ptr<const linear::Weight> gate, up, down; };
 class Experts {
 public:
     // The last num_shared of the experts are those that every token passes through with weight 1.
-    // Throws std::invalid_argument with what `obstacle` says.
+    // Throws std::invalid_argument with the text of `obstacle`.
     Experts(std::vector<Expert> experts, int64_t num_shared);
 
     // Why these do not run as one, or nothing: shapes that do not follow each other, inputs that are rounded

@@ -61,7 +61,7 @@ private:
 // Runs the step with the GIL held: NetChoices::reading.
 void with_environment(const std::function<void()>& step);
 
-// Throws std::invalid_argument unless the router chooses among these experts and reads what they read.
+// Throws std::invalid_argument unless the router chooses among these experts and has the same input size.
 void require_router(const Router& router, const Experts& experts);
 
 }  // namespace qk::moe

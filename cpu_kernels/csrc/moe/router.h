@@ -15,15 +15,15 @@ struct Routing {
     int64_t num_groups;        // of equal size, in the order of the experts
     int64_t groups_per_token;  // a token chooses within so many
     int64_t best_of_group;     // so many of a group's highest scores sum to its own
-    bool is_normed;            // whether what the chosen count sums to 1
-    float factor;              // of what they count
+    bool is_normed;            // whether the chosen weights sum to 1
+    float factor;              // of the weights
     std::vector<float> choice_bias;  // [E], added to the scores to choose alone; or empty
 };
 
 // Throws std::invalid_argument for numbers that do not go together.
 void require_routing(const Routing& routing);
 
-// logits [E] -> experts [k], the highest score first and of equal ones the first; weights [k]: what they count
+// logits [E] -> experts [k], the highest score first and of equal ones the first; weights [k]: those of the experts
 void choose(const Routing& routing, const float* logits, int64_t* experts, float* weights);
 
 }  // namespace qk::moe

@@ -6,7 +6,7 @@
 
 namespace qk::moe {
 
-// What the router chose: num_chosen experts for each token, and what their outputs count.
+// The router's choice: num_chosen experts for each token, and the weights of their outputs.
 struct Choices {
     const int64_t* experts;  // [M, k], each in [0, E)
     const float* weights;    // [M, k]

@@ -1,4 +1,4 @@
-// Least squares of a scale and an offset for n weights a lane: quant/formats/affine_fit.py, line by line.
+// Least squares of a scale and an offset for n weights per lane: quant/formats/affine_fit.py, line by line.
 
 struct AffineFit { Float lowest, scale, offset, sum_w, sum_wy, sum_q, sum_qq, sum_qy; };
 

@@ -28,7 +28,7 @@ struct KLinear {
         }
     }
 
-    // What weights of a run are multiplied by before the nearest level is taken.
+    // Factor of a run's weights before the nearest level is taken.
     Float per_scale(int run) const { return inverse(d * scales[run]); }
 
 private:
@@ -41,7 +41,7 @@ private:
         return sums_of<Levels, n, weighted>(x + run * n, w + run * n, inverse(d * scale));
     }
 
-    // The scale of a run, or the whole number below or above it where that has less squared error.
+    // The scale of a run, or the whole number below or above it if that has less squared error.
     void choose_neighbour(int run) {
         const Float old = scales[run];
         sums[run] = sums_under(run, old);

@@ -1,4 +1,4 @@
-// What codes stand for before their scale: quant/formats/levels.py.
+// The values of codes before their scale: quant/formats/levels.py.
 
 template <int lowest, int highest>
 struct WholeLevels {

@@ -30,7 +30,7 @@ inline Sums sums_of(const Float* x, const Float* w, Float per_scale) {
     return sums;
 }
 
-// The one of larger magnitude, the lowest where both are equal.
+// The one of larger magnitude, the lowest if both are equal.
 inline Float signed_extreme(Float highest, Float lowest) {
     return select(highest > splat(0.0f) - lowest, highest, lowest);
 }
@@ -56,7 +56,7 @@ struct Best {
     }
 };
 
-// Scale of x ~= scale * level; 0 where nothing is better than all zeros.
+// Scale of x ~= scale * level; 0 if nothing is better than all zeros.
 template <class Levels, int n, bool weighted>
 inline Float fit_scale(const Float* x, const Float* w, const Search& search) {
     const Float extreme = signed_extreme_of(x, n);
@@ -70,7 +70,7 @@ inline Float fit_scale(const Float* x, const Float* w, const Search& search) {
     return best.scale;
 }
 
-// Weights clipped to what a float16 scale times `reach` can hold.
+// Weights clipped to the largest float16 scale times `reach`.
 inline void saturate(Float* x, int n, float reach) {
     for (int i = 0; i < n; i++) x[i] = clamp(x[i], -reach * 65504.0f, reach * 65504.0f);
 }

@@ -1,4 +1,4 @@
-// What the bindings that attend take, checked.
+// Arguments of the bindings that attend, checked.
 #pragma once
 
 #include <optional>

@@ -9,7 +9,7 @@
 namespace qk::fused {
 namespace {
 
-// What rows are multiplied with. Bounds: max(q * low, q * high) is q * low if q is negative, else q * high.
+// The factors of rows. Bounds: max(q * low, q * high) is q * low if q is negative, else q * high.
 void put_vectors(const BlockChoice& choice, const float* query, int64_t heads, int64_t kv_heads, int64_t head_dim,
                  std::vector<float>& vectors) {
     const int64_t group = heads / kv_heads, parts = choice.has_bounds ? 2 : 1;

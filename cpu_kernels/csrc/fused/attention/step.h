@@ -11,7 +11,7 @@
 
 namespace qk::fused {
 
-// Norms of each head before its rotation, [D] each; null: none.
+// Norms of each head before its rotation, [D] each; null: no norm.
 struct HeadNorms {
     const float* q;
     const float* k;
@@ -42,7 +42,7 @@ struct AttentionStep {
     const BlockChoice* choice = nullptr;  // of the only new token of one sequence; null: it reads all pages
 };
 
-// What runs, decided where the environment may be read.
+// The chosen implementations, decided while the environment may be read.
 struct AttentionChoices {
     std::vector<linear::Choice> qkv, output;
     RowSteps steps;

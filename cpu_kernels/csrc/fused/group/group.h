@@ -12,7 +12,7 @@
 
 namespace qk::fused {
 
-// Rows of float32 that may stand apart.
+// Rows of float32 with any stride.
 struct Rows {
     const float* data;
     int64_t count, size, stride;
@@ -34,14 +34,14 @@ public:
     int64_t row_size() const { return weights_.front()->row_size(); }
     int64_t num_rows(size_t i) const { return weights_[i]->num_rows(); }
 
-    // Whether what a token becomes may depend on the others of its call.
+    // Whether a token's result may depend on the others of its call.
     bool shares() const;
 
-    // What runs for each weight; reads the environment.
+    // The implementation of each weight; reads the environment.
     std::vector<linear::Choice> choose(int64_t num_tokens) const;
 
     // y[i] [M, N] = rows @ weights[i]^T + biases[i] + residual, which has data for a group of one alone, if at all.
-    // ran[i], if given, is what multiplied.
+    // ran[i], if given, is the kernel that multiplied.
     void multiply(const linear::RowSource& row, int64_t num_tokens, std::span<const linear::Choice> choices,
                   std::span<float* const> y, const Rows& residual, std::span<Isa> ran = {}) const;
 
@@ -50,17 +50,17 @@ private:
     std::vector<std::vector<float>> biases_;
 };
 
-// Where products find their rows: as they are, or normed where they are read.
+// The source of the products' rows: as they are, or normed when they are read.
 linear::RowSource source_of(const Rows& x, const std::optional<Norm>& norm, const RowSteps& steps);
 
-// What runs in a feed-forward net, decided where the environment may be read.
+// The implementations of a feed-forward net, decided while the environment may be read.
 struct FeedForwardChoices {
     std::vector<linear::Choice> gate_up, down;
     RowSteps steps;
 };
 
-// Tokens of a round of feed_forward: as many as read the weights once (product.cpp), so that gate and up of a long prompt
-// take no more memory than those of this many, 32 MiB for a net of 8192.
+// Tokens of a round of feed_forward: as many as read the weights once (product.cpp), so that gate and up of a long
+// prompt take no more memory than those of this many, 32 MiB for a net of 8192.
 inline constexpr int64_t net_tokens = 512;
 
 // out [M, N] = silu_mul(gate, up) @ down^T (+ residual), where gate and up are gate_up's products with x or norm(x).

@@ -27,7 +27,7 @@ private:
     std::vector<Isa> last_isas_;  // read and written with the GIL held
 };
 
-// x [M, row_size] with what is done to it before a product, checked.
+// x [M, row_size] with the steps before a product, checked.
 struct Source {
     Rows x;
     std::optional<Norm> norm;

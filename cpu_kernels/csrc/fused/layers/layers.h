@@ -1,4 +1,4 @@
-// Decoder layers one after the other without leaving C++: what a decode step is but for the embedding and the head.
+// Decoder layers one after the other without leaving C++: a decode step without the embedding and the head.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +29,17 @@ struct Layer {
     FeedForwardChoices last_token_choices;    // for the last of each sequence
 };
 
-// What all layers of a call share.
+// The shared data of all layers of a call.
 struct Past {
     attention::Rotation rotation;
     float softmax_scale;
     int64_t window;
     SinkAngles sinks;
-    // Called before each layer with its number, for weights that come and go; may be empty. Its exceptions end the call.
+    // Called before each layer with its number, for weights that come and go; may be empty. Its exceptions end the
+    // call.
     std::function<void(size_t)> before_layer;
-    // If the layers hold some input features of `output` and `down` alone: adds the products x [rows, K] of all ranks in
-    // place, before the residual comes; may be empty. Its exceptions end the call.
+    // If the layers hold some input features of `output` and `down` alone: adds the products x [rows, K] of all ranks
+    // in place, before the residual comes; may be empty. Its exceptions end the call.
     std::function<void(float* x, int64_t rows)> add_ranks = {};
 };
 

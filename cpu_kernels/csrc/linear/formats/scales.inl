@@ -1,4 +1,4 @@
-// What formats have in common: sizes that follow from the layout, and the reading of scales, minima and codebooks.
+// Common code of formats: sizes that follow from the layout, and the reading of scales, minima and codebooks.
 
 template <class Layout>
 struct Stored {

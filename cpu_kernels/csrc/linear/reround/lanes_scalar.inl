@@ -1,4 +1,4 @@
-// What reround.inl needs beyond lanes_scalar.inl, and included after it.
+// The lanes of reround.inl beyond lanes_scalar.inl, and included after it.
 
 // A row's number of 16 bits.
 struct Halves { uint32_t v; };

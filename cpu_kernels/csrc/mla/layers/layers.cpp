@@ -5,7 +5,7 @@
 namespace qk::mla {
 namespace {
 
-// out [M, K] = x and what attention adds to it
+// out [M, K] = x plus attention
 void attend(const Layer& layer, const fused::Rows& x, const Past& past, float* out, const Choices& choices) {
     const fused::RowSteps& steps = choices.rows->kernels;
     const int64_t count = x.count, first_size = layer.down->num_rows(0), latent_size = layer.down->num_rows(1);

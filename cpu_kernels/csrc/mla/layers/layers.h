@@ -23,9 +23,9 @@ struct Layer {
     const int64_t* slots;                  // [M], or null
     attention::LatentObserved observed;
 
-    // What runs, decided where the environment may be read.
+    // The chosen implementations, decided while the environment may be read.
     std::vector<linear::Choice> down_choices, q_up_choices, output_choices;
-    // out [M, K] = x and what the net adds to it
+    // out [M, K] = x plus the net
     std::function<void(const fused::Rows& x, float* out)> net;
 };
 

@@ -27,7 +27,7 @@ def supported() -> str:
         f"{len(RECIPES)} recipes": ", ".join(METHODS) + "; YAML rules",
         "containers": ", ".join(containers),
         "KV formats": ", ".join(KV_FORMATS),
-        "cache policies": ", ".join(policy_names()),
+        "cache policies": ", ".join(sorted(policy_names())),
         "model families": ", ".join(ARCHITECTURES),
         "instruction sets": ", ".join(isas),
         "GPUs": "CUDA through Triton: sm_80, sm_90, sm_100",

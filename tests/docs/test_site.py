@@ -11,6 +11,7 @@ from docs.hooks.navigation import SECTIONS, navigation
 from docs.hooks.reference import generated_pages
 from docs.hooks.results import WIDE, result_pages
 from docs.hooks.suite_keys import AXIS_KEYS, SECTION_KEYS, SUITE_KEYS
+from docs.hooks.supported import supported
 from qbench.cli.main import COMMANDS, cli
 from qbench.policies.registry import policy_names
 from qbench.sweep.suite.axes import AXES
@@ -22,6 +23,13 @@ from quant.models.architectures import ARCHITECTURES
 from quant.recipes import RECIPES
 
 ROOT = Path(__file__).parents[2]
+
+
+def test_readme_has_the_registries():
+    """All rows apart from the instruction sets, which the compiler decides."""
+    rows = [row for row in supported().splitlines() if not row.startswith("| instruction sets")]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert [row for row in rows if row not in readme] == []
 
 
 def test_keys_of_suites_are_those_that_are_read():

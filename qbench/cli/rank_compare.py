@@ -49,17 +49,17 @@ def compare_ranks(
         click.echo(f"{model} on {options.layout.num_ranks} ranks ({options.layout}), compute {options.compute}\n")
         click.echo(markdown_grid([HEADINGS, *map(cells, found)], [False, False, *[True] * 6]))
         for row in found:
-            if row.reason is not None:
-                click.echo(f"\n{name(row)}: {row.reason}")
-    return 1 if any(row.verdict in RED for row in found) else 0
+            if row.found.reason is not None:
+                click.echo(f"\n{name(row)}: {row.found.reason}")
+    return 1 if any(row.found.verdict in RED for row in found) else 0
 
 
 def cells(row: "RankDistance") -> Sequence[str]:
-    delta, floor = row.delta, row.floor
+    delta, floor, verdict = row.found.delta, row.found.floor, row.found.verdict
     if delta is None or floor is None:
-        return [name(row), row.verdict, *["n/a"] * 6]
+        return [name(row), verdict, *["n/a"] * 6]
     numbers = [f"{value:.2e}" for value in (delta.max_logit, delta.mean_kld, delta.max_kld)]
-    return [name(row), row.verdict, *numbers, f"{delta.same_top:.4f}", f"{floor.mean_kld:.2e}", str(delta.num_tokens)]
+    return [name(row), verdict, *numbers, f"{delta.same_top:.4f}", f"{floor.mean_kld:.2e}", str(delta.num_tokens)]
 
 
 def name(row: "RankDistance") -> str:

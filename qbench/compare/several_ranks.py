@@ -12,6 +12,7 @@ from torch import Tensor
 from qbench.calibration.open_subject import open_subject
 from qbench.compute import FLOAT32
 from qbench.measure.quality_figures import AttentionDelta
+from qbench.measure.records.kept_kinds import RanksMetrics
 from qbench.progress import Progress
 from qbench.quality.attention_delta import DeltaSums
 from qbench.quality.evaluate import prepare, read_text
@@ -19,7 +20,7 @@ from qbench.rank_layout import GATHER, RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.parallel import RankModel
-from qbench.speed.rank_bench import Exchange, exchange_of
+from qbench.speed.rank_bench import exchange_of
 from quant.errors import InputError
 from quant.json_data import JsonData
 from quant.models import ModelConfig
@@ -37,27 +38,15 @@ RANDOM_TOKENS, SEED = 128, 18
 
 @dataclass(frozen=True, slots=True)
 class RankDistance(JsonData):
-    """One recipe.
+    """One recipe, and its distance from one rank."""
 
-    delta   distance of the ranks' logits from those of one rank; None: the cut is refused
-    floor   distance of one rank's logits from those of the same model in float32: of its arithmetic alone
-    reason  of a refusal
-    link    between the ranks, one of qbench.rank_layout.LINKS
-    exchange  their traffic; logits of all tokens are wanted, as in decode
-    """
-
-    json_flat: ClassVar[tuple[str, ...]] = ("layout",)
+    json_flat: ClassVar[tuple[str, ...]] = ("layout", "found")
 
     model: str
     recipe: str | None
     layout: RankLayout
     compute: str
-    verdict: str
-    delta: AttentionDelta | None = None
-    floor: AttentionDelta | None = None
-    reason: str | None = None
-    link: str | None = None
-    exchange: Exchange | None = None
+    found: RanksMetrics
 
 
 def measure_distances(
@@ -83,11 +72,11 @@ def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int
     subject = open_subject(spec, options)
     several = subject.options
     alone = replace(several, tp=None, pp=None, cut=None, ep=None)
-    about = RankDistance(spec, options.recipe, options.layout, options.compute, REFUSED)
+    about = (spec, options.recipe, options.layout, options.compute)
     try:
         parts = load_model(subject.source, several)
     except InputError as error:
-        return replace(about, reason=str(error))
+        return RankDistance(*about, RanksMetrics(REFUSED, reason=str(error)))
     whole = load_model(subject.source, alone)
     oracle = load_model(subject.source, replace(alone, compute=FLOAT32))
     assert isinstance(parts, RankModel)
@@ -100,8 +89,8 @@ def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int
         delta.add(of_ranks, expected, targets)
         floor.add(expected, _logits(oracle, tokens), targets)
     found, noise = delta.statistics(), floor.statistics()
-    about = replace(about, link=parts.ranks.link.name, exchange=exchange_of(parts, seconds))
-    return replace(about, delta=found, floor=noise, verdict=verdict(found, noise, options))
+    outcome, link, traffic = verdict(found, noise, options), parts.ranks.link.name, exchange_of(parts, seconds)
+    return RankDistance(*about, RanksMetrics(outcome, found, noise, link=link, exchange=traffic))
 
 
 def verdict(delta: AttentionDelta, floor: AttentionDelta, options: RunOptions) -> str:

@@ -37,7 +37,7 @@ def distances(found: RanksMetrics) -> list[str]:
 
 def sent(found: RanksMetrics) -> str:
     traffic = found.exchange
-    if traffic is None or traffic.bytes_per_token is None:
+    if traffic is None:
         return MISSING
     counted = (traffic.bytes_per_token, traffic.messages_per_pass)
     is_formula = counted == (traffic.expected_bytes_per_token, traffic.expected_messages_per_pass)

@@ -10,6 +10,7 @@ import torch
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.memory import peak_rss_bytes
 from qbench.measure.metrics import Facts
+from qbench.measure.records.kept_kinds import Exchange
 from qbench.measure.speed_figures import SpeedFigures
 from qbench.progress import Progress
 from qbench.rank_layout import RankLayout
@@ -24,22 +25,6 @@ from qbench.speed.speed_case import SpeedCase, SpeedSizes
 from qbench.speed.speed_worker import TimedModel
 from quant.json_data import JsonData
 from quant.models import ModelConfig
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange(JsonData):
-    """Traffic of one phase, of all ranks together.
-
-    bytes_per_token, messages_per_pass  counted as they are sent
-    expected_bytes_per_token, expected_messages_per_pass  by the formula
-    share    of the phase that rank 0 spends on sending, receiving and waiting, 0 to 1
-    """
-
-    bytes_per_token: float
-    messages_per_pass: float
-    expected_bytes_per_token: float
-    expected_messages_per_pass: float
-    share: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,21 +12,14 @@ import time
 from pathlib import Path
 
 SMALL, LARGE = "smollm2-135m", "llama-1.1b"
-# Shape, recipe, MiB, sequences, tokens: limits with most weights on the disk, with half of them, and with few.
-HELD = (
-    (SMALL, "q8_0", 460, 1, 64),
-    (SMALL, "q8_0", 500, 16, 64),
-    (SMALL, "q4_k_m", 440, 1, 64),
-    (SMALL, "q4_k_m", 490, 16, 64),
-    (LARGE, "q8_0", 640, 1, 64),
-    (LARGE, "q8_0", 900, 1, 256),
-    (LARGE, "q8_0", 1200, 1, 64),
-    (LARGE, "q8_0", 900, 16, 64),
-    (LARGE, "q4_k_m", 560, 1, 64),
-    (LARGE, "q4_k_m", 760, 1, 256),
-    (LARGE, "q4_k_m", 640, 16, 64),
-    (LARGE, "q4_k_m", 860, 16, 64),
-)
+# (MiB, sequences, tokens) per shape and recipe: limits with most weights on the disk, with half of them, and with few.
+LIMITS = {
+    (SMALL, "q8_0"): ((460, 1, 64), (500, 16, 64)),
+    (SMALL, "q4_k_m"): ((440, 1, 64), (490, 16, 64)),
+    (LARGE, "q8_0"): ((640, 1, 64), (900, 1, 256), (1200, 1, 64), (900, 16, 64)),
+    (LARGE, "q4_k_m"): ((560, 1, 64), (760, 1, 256), (640, 16, 64), (860, 16, 64)),
+}
+HELD = tuple((*file, *limit) for file, limits in LIMITS.items() for limit in limits)
 PARTS = ("step_s", "compute_s", "wait_s", "disk_s")
 MEASURED = ("--goal", "latency", "--measure", "--json")
 LIMIT = 0.15  # |predicted / measured - 1|

@@ -360,26 +360,38 @@ class RanksCase(ModelRow):
 
 
 @dataclass(frozen=True, slots=True)
-class RanksTraffic(JsonRow):
-    """Bytes and messages of all ranks together, as counted and by the formula, as `qbench bench` has them."""
+class Exchange(JsonRow):
+    """Traffic of one phase, of all ranks together.
 
-    bytes_per_token: float | None = None
-    messages_per_pass: float | None = None
-    expected_bytes_per_token: float | None = None
-    expected_messages_per_pass: float | None = None
-    share: float | None = None
+    bytes_per_token, messages_per_pass  counted as they are sent
+    expected_bytes_per_token, expected_messages_per_pass  by the formula
+    share    of the phase that rank 0 spends on sending, receiving and waiting, 0 to 1
+    """
+
+    bytes_per_token: float = 0.0
+    messages_per_pass: float = 0.0
+    expected_bytes_per_token: float = 0.0
+    expected_messages_per_pass: float = 0.0
+    share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class RanksMetrics(JsonRow):
-    """Distance of the logits from those of one rank, and the floor that decides; a refused cut has a reason alone."""
+    """Distance of the logits from those of one rank, and the floor that decides; a refused cut has a reason alone.
+
+    delta     distance of the ranks' logits from those of one rank; None: the cut is refused
+    floor     distance of one rank's logits from those of the same model in float32: of its arithmetic alone
+    reason    of a refusal
+    link      between the ranks, one of qbench.rank_layout.LINKS
+    exchange  their traffic; logits of all tokens are wanted, as in decode
+    """
 
     verdict: str = ""
     delta: AttentionDelta | None = None
     floor: AttentionDelta | None = None
     reason: str | None = None
     link: str | None = None
-    exchange: RanksTraffic | None = None
+    exchange: Exchange | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from qbench.policies import CachePolicy, Observe
 from qbench.runtime.attention.rope import rotate
+from qbench.runtime.caches.evicting import EvictingSequences
 from qbench.runtime.caches.evictor import Evictor, check_policy_suits, slot_table
 from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.kv_cache import KVCache
@@ -18,12 +19,11 @@ from qbench.runtime.caches.latent_storage import LatentStorage
 from qbench.runtime.caches.latent_view import Span, StoredLatents, spans_of
 from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.slot_table import SlotTable
-from qbench.runtime.caches.step import Step
 from quant.models import ModelConfig
 from quant.present import present
 
 
-class PolicyCache(KVCache):
+class PolicyCache(EvictingSequences, KVCache):
     """The policy says after each forward pass of a layer which tokens of each sequence stay.
 
     Keys keep the rotation of their place in the text, those in rows of latents too, so that no token that moves is
@@ -63,29 +63,9 @@ class PolicyCache(KVCache):
         return self.evictor.tables
 
     @property
-    def bytes_per_token(self) -> float:
-        """Bytes per token seen, which fall as the text grows."""
-        return self.size_bytes / max(1, self.batch * self.seq_len)
-
-    @property
-    def peak_bytes(self) -> int:
-        return self.evictor.peak_bytes
-
-    @property
     def num_held(self) -> np.ndarray:
         """[layers, B] int64: tokens that are held"""
         return np.stack([table.num_held for table in self.tables], axis=1)
-
-    def held_positions(self, layer: int) -> list[list[list[int]]]:
-        """Places in the text, ascending, of the tokens that each KV head of each sequence holds: [B][G][n]"""
-        return self.evictor.held_positions(layer)
-
-    def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
-        step = super().begin(tokens, num_valid)
-        counts = np.full(self.batch, tokens.shape[1]) if step.counts is None else step.counts
-        rows = list(tokens) if step.counts is None else step.tokens[0].split(counts.tolist())
-        self.evictor.begin(rows, self.seq_lens, counts)
-        return step
 
     # ---- layer by layer, from Python
 
@@ -214,13 +194,3 @@ class PolicyCache(KVCache):
             settle,
             reads_queries=policy.reads_queries,
         )
-
-    # ---- going back
-
-    def mark(self) -> None:
-        self.evictor.mark(self.seq_lens)
-
-    def truncate(self, seq_len: int | np.ndarray) -> None:
-        wanted = np.minimum(self.seq_lens, seq_len)
-        self.evictor.go_back(self.seq_lens, wanted)
-        super().truncate(wanted)

@@ -1,7 +1,6 @@
 """`DevicePolicyCache`: keys and values on a device of the tokens that a policy keeps."""
 
 import sys
-from collections.abc import Sequence
 
 import numpy as np
 from torch import Tensor
@@ -15,11 +14,11 @@ from gpu_kernels.decode.pages import Attend, Rotation, write_new
 from qbench.policies import CachePolicy, Observe
 from qbench.policies.positions import SPARE
 from qbench.policies.retrieval import RetrievalPolicy
+from qbench.runtime.caches.evicting import EvictingSequences
 from qbench.runtime.caches.evictor import Evictor
 from qbench.runtime.caches.places import OwnPages
 from qbench.runtime.caches.sequences import check_seq_len
 from qbench.runtime.caches.slot_table import SlotTable
-from qbench.runtime.caches.step import Step
 from qbench.runtime.device.cache import DeviceCache
 from qbench.runtime.device.place import Place
 from qbench.runtime.device.storage import DeviceStorage, page_slots
@@ -28,7 +27,7 @@ from quant.kv import KVScheme
 from quant.models import ModelConfig
 
 
-class DevicePolicyCache(DeviceCache):
+class DevicePolicyCache(EvictingSequences, DeviceCache):
     """The device attends and moves kept tokens, the host decides: attention weights are copied to it after each layer.
 
     A layer evicts before the next layer runs, and has pages of its own, so that only one layer holds a whole prompt.
@@ -45,30 +44,9 @@ class DevicePolicyCache(DeviceCache):
         self.memories = memories
         tables = [SlotTable(config.num_layers, config.num_kv_heads) for _ in range(batch)]
         self.evictor = Evictor(config, OwnPages(memories, sys.maxsize, is_tight=True), policy, tables)
-        self._counts = np.zeros(batch, dtype=np.int64)
-
-    @property
-    def bytes_per_token(self) -> float:
-        """Bytes per token seen, which fall as the text grows."""
-        return self.size_bytes / max(1, self.batch * self.seq_len)
-
-    @property
-    def peak_bytes(self) -> int:
-        return self.evictor.peak_bytes
-
-    def held_positions(self, layer: int) -> list[list[list[int]]]:
-        """Places in the text, ascending, of the tokens that each KV head of each sequence holds: [B][G][n]"""
-        return self.evictor.held_positions(layer)
 
     def reserve(self, seq_len: int) -> None:
         check_seq_len(seq_len, self.max_seq_len)
-
-    def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
-        step = super().begin(tokens, num_valid)
-        self._counts = np.full(self.batch, tokens.shape[1]) if step.counts is None else step.counts
-        rows = list(tokens) if step.counts is None else step.tokens[0].split(self._counts.tolist())
-        self.evictor.begin(rows, self.seq_lens, self._counts)
-        return step
 
     def attend(self, rotation: Rotation, rows: dict[str, Tensor], cu_seqlens: np.ndarray) -> Attend:
         bounds = self.place.send(cu_seqlens.astype(np.int32))
@@ -88,16 +66,17 @@ class DevicePolicyCache(DeviceCache):
         """[T], or [T, G] if the only new token of each sequence takes another slot in each head"""
         if holes is not None:
             return page_slots(holes, np.arange(self.batch)[:, None], self.batch)
-        sequence = np.repeat(np.arange(self.batch), self._counts)
-        firsts = np.cumsum(self._counts) - self._counts
-        slots = np.arange(len(sequence)) - (firsts + self._counts - ends)[sequence]
+        counts = self.evictor.counts
+        sequence = np.repeat(np.arange(self.batch), counts)
+        firsts = np.cumsum(counts) - counts
+        slots = np.arange(len(sequence)) - (firsts + counts - ends)[sequence]
         return page_slots(slots, sequence, self.batch)
 
     def _attended(
         self, query: Tensor, cache: PagedCache, bounds: Tensor, rotation: Rotation, layer: int
     ) -> tuple[Tensor, Tensor | None]:
         """Output [T, H, D], and the weights [B, G, S] that the policy observes."""
-        most = int(self._counts.max())
+        most = int(self.evictor.counts.max())
         how = {
             "window": rotation.windows[layer],
             "softmax_scale": rotation.softmax_scale,
@@ -120,14 +99,6 @@ class DevicePolicyCache(DeviceCache):
                 None if weights is None else weights[b : b + 1, :, : int(ends[b])],
                 None if unrotated is None else unrotated[:, :, cu_seqlens[b] : cu_seqlens[b + 1]],
             )
-
-    def mark(self) -> None:
-        self.evictor.mark(self.seq_lens)
-
-    def truncate(self, seq_len: int | np.ndarray) -> None:
-        wanted = np.minimum(self.seq_lens, seq_len)
-        self.evictor.go_back(self.seq_lens, wanted)
-        super().truncate(wanted)
 
 
 def slots_of_layers(policy: CachePolicy, config: ModelConfig, bytes_per_token: float, context: int) -> list[int]:

@@ -6,9 +6,9 @@ from support.sample_records import failed_record, make_record, write_records
 from qbench.cli.rank_compare import CASE_KEYS as RANKS_KEYS
 from qbench.compare.several_ranks import REFUSED, WITHIN, RankDistance
 from qbench.measure.quality_figures import AttentionDelta
+from qbench.measure.records.kept_kinds import Exchange, RanksMetrics
 from qbench.rank_layout import RankLayout
 from qbench.report import render_report
-from qbench.speed.rank_bench import Exchange
 
 SPREAD = {"median": 2.0, "min": 1.5, "max": 2.5, "mad": 0.1}
 
@@ -92,8 +92,8 @@ def test_rows_that_share_no_settings_share_no_table(markdown):
     assert text.index("Many requests") < text.index("Modes of latent attention")
 
 
-def divided(layout: RankLayout, **more) -> dict:
-    row = RankDistance("ref:llama", "q8_0", layout, "fast", **more).to_json()
+def divided(layout: RankLayout, **found) -> dict:
+    row = RankDistance("ref:llama", "q8_0", layout, "fast", RanksMetrics(**found)).to_json()
     case = {key: (row | {"threads": 1, "text": None, "windows": 1})[key] for key in RANKS_KEYS}
     return of_kind({"kind": "ranks"} | case, {key: value for key, value in row.items() if key not in case})
 

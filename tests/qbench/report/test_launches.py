@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.browser import WatchedPage, chromium
+from support.browser import WatchedPage
 from support.measured_twice import RECIPES, measured, second, twice
 from support.sample_records import make_record, write_records
 
@@ -46,20 +46,17 @@ def test_a_speed_of_one_process_has_no_brackets(tmp_path):
     assert "| pp512 tok/s |" in text and "one process each, so they have no interval" in text
 
 
-def test_the_page_judges_by_it_as_compare_does(records, tmp_path):
+def test_the_page_judges_by_it_as_compare_does(records, browser, tmp_path):
     compared, _ = compare_with_baseline(Rows(str(records), {}), RECIPES[0])
     expected = [cell.verdict for one in compared for cell in one.cells if cell.metric == "pp_tok_s"]
     assert expected[:2] == ["same", "worse"]
-    with chromium() as browser:
-        watched = WatchedPage(browser, write_page(records, tmp_path / "page.html"))
-        found = []
-        for recipe in RECIPES[1:]:
-            keys = [
-                make_record(name)["key"][: watched.page.evaluate("ABOUT.key_digits")] for name in (RECIPES[0], recipe)
-            ]
-            page = watched.at(f"#/compare/{keys[0]}/{keys[1]}")
-            row = page.locator("table.comparison tr", has_text="pp tok/s")
-            assert "2 and 2 launches" in row.inner_text()
-            found.append(row.locator("td.verdict").inner_text().split()[1])
-        watched.close()
+    watched = WatchedPage(browser, write_page(records, tmp_path / "page.html"))
+    found = []
+    for recipe in RECIPES[1:]:
+        keys = [make_record(name)["key"][: watched.page.evaluate("ABOUT.key_digits")] for name in (RECIPES[0], recipe)]
+        page = watched.at(f"#/compare/{keys[0]}/{keys[1]}")
+        row = page.locator("table.comparison tr", has_text="pp tok/s")
+        assert "2 and 2 launches" in row.inner_text()
+        found.append(row.locator("td.verdict").inner_text().split()[1])
+    watched.close()
     assert found == expected

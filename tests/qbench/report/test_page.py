@@ -1,11 +1,11 @@
 """The page in headless Chromium: a reader's views, clicks and links."""
 
 import pytest
-from support.browser import WatchedPage, chromium
+from support.browser import WatchedPage
 from support.measured_records import measured_record, measured_sweep
 from support.sample_records import SWEEP, failed_record, make_record, sweep_records, write_records
 
-from qbench.report import load_records, write_page
+from qbench.report import load_records
 from qbench.report.columns import columns_of
 from qbench.report.page import render_page
 from qbench.report.table import build_tables
@@ -17,28 +17,6 @@ OVERLAPS = """plot => {
     a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)).length; }"""
 PLACE = "(({tagName, type, dataset}) => [tagName, type || '', dataset.key || ''].join())(document.activeElement)"
 GROUND = "getComputedStyle(document.body).backgroundColor"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def opened(browser, tmp_path_factory):
-    """opened(records, address, ...) -> a watched page of them, checked when the module ends."""
-    pages = []
-
-    def open_page(records, address="#/", **window):
-        folder = tmp_path_factory.mktemp("page")
-        path = write_page(write_records(folder / "records.jsonl", records), folder / "page.html")
-        pages.append(WatchedPage(browser, path, address, **window))
-        return pages[-1]
-
-    yield open_page
-    for page in pages:
-        page.close()
 
 
 @pytest.fixture(scope="module")

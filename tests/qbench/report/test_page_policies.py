@@ -3,12 +3,11 @@
 import json
 
 import pytest
-from support.browser import WatchedPage, chromium
 from support.policy_records import policy_record, policy_sweep
 from support.sample_records import sweep_records, write_records
 
 from qbench.measure.records.record import parse_record
-from qbench.report import load_records, write_page
+from qbench.report import load_records
 from qbench.report.columns import all_columns
 from qbench.report.extra_columns import with_extra
 from qbench.report.page import page_table
@@ -27,28 +26,8 @@ MARKERS = """plot => plot.data.flatMap(({ x, marker, text }) =>
   x.map((value, i) => [value, marker.color[i] === marker.line.color, text[i] === "↓"]))"""
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def opened(browser, tmp_path_factory):
-    windows = []
-
-    def open_page(records, **window):
-        folder = tmp_path_factory.mktemp("page")
-        path = write_page(write_records(folder / "records.jsonl", records), folder / "page.html")
-        windows.append(WatchedPage(browser, path, **window))
-        return drawn(windows[-1].page)
-
-    yield open_page
-    for window in windows:
-        window.close()
-
-
-def drawn(page):
+def drawn(opened, records, **window):
+    page = opened(records, **window).page
     page.wait_for_selector("body[data-drawn]")
     return page
 
@@ -56,7 +35,7 @@ def drawn(page):
 @pytest.fixture(scope="module")
 def two_formats(opened):
     """A wide window, whose filters a test must take back."""
-    return opened(records_in_two_formats(), width=1280)
+    return drawn(opened, records_in_two_formats(), width=1280)
 
 
 def records_in_two_formats() -> list[dict]:
@@ -70,7 +49,7 @@ def records_in_two_formats() -> list[dict]:
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_filled_points_are_those_that_the_table_marks(two_formats, opened, width, scheme):
     records = records_in_two_formats()
-    page = two_formats if width == 1280 else opened(records, width=width, scheme=scheme)
+    page = two_formats if width == 1280 else drawn(opened, records, width=width, scheme=scheme)
     rows = policy_rows([parse_record(json.dumps(record).encode()) for record in records])
     for plot, side in (("#plot-held", 0), ("#plot-decode", 1)):
         expected = []
@@ -84,7 +63,7 @@ def test_filled_points_are_those_that_the_table_marks(two_formats, opened, width
 
 
 def test_whiskers_are_the_intervals_of_the_records(opened):
-    page = opened([policy_record("h2o:budget=64", 0.25, 80_000, 200.0), *policy_sweep()[:1]])
+    page = drawn(opened, [policy_record("h2o:budget=64", 0.25, 80_000, 200.0), *policy_sweep()[:1]])
     trace = page.locator("#plot-decode").evaluate("plot => plot.data.find(({ name }) => name === 'h2o')")
     for axis, length in (("error_x", 2.0), ("error_y", 0.025)):
         for side in ("array", "arrayminus"):
@@ -102,7 +81,7 @@ def test_a_filter_narrows_the_plots_and_budgets_are_split_as_in_the_tables(two_f
 
 
 def test_a_full_cache_near_the_policies_is_drawn_in_its_place(opened):
-    page = opened([policy_record("full", 0.02, 2_000_000, 400.0), *policy_sweep()[1:]])
+    page = drawn(opened, [policy_record("full", 0.02, 2_000_000, 400.0), *policy_sweep()[1:]])
     assert not any(is_below for *_, is_below in page.locator("#plot-held").evaluate(MARKERS))
 
 
@@ -120,7 +99,7 @@ def test_recipes_have_their_own_plots_if_there_are_more_caches_than_symbols(open
             for record in policy_sweep(kv_format):
                 case = record["case"] | {"recipe": recipe}
                 records.append(record | {"case": case, "key": f"{recipe} {record['key']}"})
-    page = opened(records)
+    page = drawn(opened, records)
     headings = page.locator(".policies h2").all_inner_texts()
     assert headings == ["KV-cache policies: bf16", "KV-cache policies: q8_0"]
     for plots in page.locator(".policies .plots").all():

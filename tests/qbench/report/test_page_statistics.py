@@ -6,13 +6,11 @@ from math import sqrt
 import numpy as np
 import pytest
 import yaml
-from support.browser import WatchedPage, chromium
 from support.measured_records import blocks_of, measured_record
 from support.row_comparison import compare_rows
-from support.sample_records import SWEEP, write_records
+from support.sample_records import SWEEP
 
 from qbench.measure.quality_figures import Blocks
-from qbench.report import write_page
 from qbench.report.pareto import pareto_front
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.flips import accuracy_difference
@@ -34,13 +32,8 @@ INTEGRAL_ERROR = 1e-5
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("page")
-    path = write_page(write_records(folder / "records.jsonl", [measured_record("q8_0")]), folder / "page.html")
-    with chromium() as browser:
-        watched = WatchedPage(browser, path, "#/nowhere")
-        yield watched.page
-        watched.close()
+def page(opened):
+    return opened([measured_record("q8_0")], "#/nowhere").page
 
 
 def assert_same_estimate(found: dict, expected: Estimate, end: float = INTEGRAL_ERROR) -> None:

@@ -52,9 +52,11 @@ def command(model, quality, tasks, as_json, options: RunOptions) -> None:
 
 
 def warn_of_recipe(model: str, recipe: str) -> None:
-    """As `quantize` warns: other formats than the recipe's name says, and weights that are rounded a second time."""
+    """As `quantize` warns if the model is quantized already; formats are chosen a second time for that model alone."""
     from qbench.sources import open_source
-    from quant.job import make_job
+    from quant.job import FLOATS, make_job
     from quant.recipes import get_recipe
 
-    warn_of_weights(make_job(open_source(model), get_recipe(recipe)))
+    source = open_source(model)
+    if any(tensor.format not in FLOATS for tensor in source.tensors.values()):
+        warn_of_weights(make_job(source, get_recipe(recipe)))

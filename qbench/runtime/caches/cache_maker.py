@@ -16,7 +16,7 @@ from qbench.policies.positions import Sinks, Window
 from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.attention.in_torch import REFERENCE, attend_by, check_attention_suits, impl_of, is_in_torch
 from qbench.runtime.caches.cache import Cache, NoCache
-from qbench.runtime.caches.chosen_places import ChosenSizes, chosen_places, page_tokens
+from qbench.runtime.caches.chosen_places import ChosenSizes, chosen_places, page_size_of
 from qbench.runtime.caches.distant_cache import CHUNK_TOKENS, DistantCache
 from qbench.runtime.caches.head_storage import HeadStorage
 from qbench.runtime.caches.kernel_storage import has_store
@@ -153,7 +153,7 @@ class CacheMaker:
         self._check_tiers(batch)
         if any(config.attention_rule(layer).window for layer in range(config.num_layers)):
             raise InputError(f"{config.architecture.name} has layers with a window, which --kv-ram does not hold yet")
-        capacity, size = min(capacity, config.max_positions), page_tokens(policy)
+        capacity, size = min(capacity, config.max_positions), page_size_of(policy)
         chunk = min(CHUNK_TOKENS, spec.prefill_chunk or CHUNK_TOKENS)
         sizes = ChosenSizes(policy, config.num_layers, capacity, chunk, self._one_storage(1, size).page_bytes)
         storage = self._one_storage(sizes.num_pages(*limits), size)

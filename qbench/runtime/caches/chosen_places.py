@@ -94,7 +94,7 @@ class ChosenPlaces(Places[KVStorage]):
         self.tiers.tally.truncate(int(seq_lens[0]))
 
 
-def page_tokens(policy: InfLLM) -> int:
+def page_size_of(policy: InfLLM) -> int:
     """Tokens of a page: first tokens and blocks are whole pages."""
     return gcd(policy.init, policy.block, TIER_TOKENS)
 
@@ -140,7 +140,7 @@ class ChosenSizes:
         return min(one, whole) + (self.num_layers - 1) * min(near, whole)
 
     def _pages(self, num_tokens: int) -> int:
-        return -(-num_tokens // page_tokens(self.policy))
+        return -(-num_tokens // page_size_of(self.policy))
 
 
 def chosen_places(storage: KVStorage, num_layers: int, capacity: int, disk_bytes: int) -> ChosenPlaces:

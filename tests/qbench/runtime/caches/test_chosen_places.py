@@ -10,7 +10,7 @@ from qbench.cache_spec import CacheSpec
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.block_tiers import BlockTiers
-from qbench.runtime.caches.chosen_places import ChosenPlaces, page_tokens
+from qbench.runtime.caches.chosen_places import ChosenPlaces, page_size_of
 from qbench.runtime.caches.kernel_storage import KernelStorage
 from qbench.runtime.tiers.spill_file import SpillFile
 from quant.errors import InputError
@@ -123,4 +123,4 @@ def test_limits_name_the_smallest_that_suffice():
 def test_other_policies_are_refused():
     with pytest.raises(InputError, match="--kv-ram goes with"):
         CacheSpec(policy="quest:budget=512", kv_ram=1 << 20)
-    assert page_tokens(CacheSpec(policy=POLICY).make_policy()) == 16
+    assert page_size_of(CacheSpec(policy=POLICY).make_policy()) == 16

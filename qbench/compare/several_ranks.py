@@ -12,7 +12,7 @@ from torch import Tensor
 from qbench.calibration.open_subject import open_subject
 from qbench.compute import FLOAT32
 from qbench.measure.quality_figures import AttentionDelta
-from qbench.measure.records.kept_kinds import RanksMetrics
+from qbench.measure.records.kept_ranks import RanksMetrics
 from qbench.progress import Progress
 from qbench.quality.attention_delta import DeltaSums
 from qbench.quality.evaluate import prepare, read_text

@@ -1,6 +1,6 @@
 """The tables of records of `qbench breakeven`: one table per question and model, one row per alternative and size."""
 
-from qbench.measure.records.kept_kinds import BreakevenCase, BreakevenMetrics, BreakevenPoint
+from qbench.measure.records.kept_placements import BreakevenCase, BreakevenMetrics, BreakevenPoint
 from qbench.measure.records.record import Record
 from qbench.report.speeds import Cells
 from qbench.report.typed_rows import rows_of

@@ -1,6 +1,6 @@
 """The table of records of `qbench plan --goal`: a decode step within a memory limit, predicted and measured by part."""
 
-from qbench.measure.records.kept_kinds import PlacementCase, PlacementMetrics, StepParts
+from qbench.measure.records.kept_placements import PlacementCase, PlacementMetrics, StepParts
 from qbench.measure.records.record import Record
 from qbench.report.speeds import Cells
 from qbench.report.typed_rows import rows_of

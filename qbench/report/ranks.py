@@ -1,6 +1,6 @@
 """The table of records of `qbench compare --keep` of several ranks: which division gives which logits."""
 
-from qbench.measure.records.kept_kinds import RanksCase, RanksMetrics
+from qbench.measure.records.kept_ranks import RanksCase, RanksMetrics
 from qbench.measure.records.record import Record
 from qbench.rank_layout import RankLayout
 from qbench.report.speeds import Cells

@@ -10,7 +10,7 @@ import torch
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.memory import peak_rss_bytes
 from qbench.measure.metrics import Facts
-from qbench.measure.records.kept_kinds import Exchange
+from qbench.measure.records.kept_ranks import Exchange
 from qbench.measure.speed_figures import SpeedFigures
 from qbench.progress import Progress
 from qbench.rank_layout import RankLayout

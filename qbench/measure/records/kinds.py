@@ -9,23 +9,19 @@ from qbench.measure.launch import Launch
 from qbench.measure.metrics import Facts, Metrics
 from qbench.measure.quality_figures import Blocks, Quality, TaskResult
 from qbench.measure.records.kept_kinds import (
-    BreakevenCase,
-    BreakevenMetrics,
     KernelCase,
     KernelMetrics,
     LatentCase,
     LatentMetrics,
-    PlacementCase,
-    PlacementMetrics,
     PlanCase,
     PlanMetrics,
-    RanksCase,
-    RanksMetrics,
     ThroughputCase,
     ThroughputMetrics,
     VersusCase,
     VersusMetrics,
 )
+from qbench.measure.records.kept_placements import BreakevenCase, BreakevenMetrics, PlacementCase, PlacementMetrics
+from qbench.measure.records.kept_ranks import RanksCase, RanksMetrics
 from qbench.statistics.estimate import Estimate
 from quant.json_data import JsonData, JsonRow
 

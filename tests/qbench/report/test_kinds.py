@@ -6,7 +6,7 @@ from support.sample_records import failed_record, make_record, write_records
 from qbench.cli.rank_compare import CASE_KEYS as RANKS_KEYS
 from qbench.compare.several_ranks import REFUSED, WITHIN, RankDistance
 from qbench.measure.quality_figures import AttentionDelta
-from qbench.measure.records.kept_kinds import Exchange, RanksMetrics
+from qbench.measure.records.kept_ranks import Exchange, RanksMetrics
 from qbench.rank_layout import RankLayout
 from qbench.report import render_report
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from qbench.cli.main import cli
 from qbench.measure.host.commit import code_version
-from qbench.measure.records.kept_kinds import PlacementCase, PlacementMetrics
+from qbench.measure.records.kept_placements import PlacementCase, PlacementMetrics
 from qbench.measure.records.record import read_files
 from qbench.plan.offload import OffloadCase, measured_plan, plan_offload
 from qbench.plan.offload.costs import DiskRates

@@ -1,0 +1,56 @@
+"""The rows of `qbench compare` on several ranks: distances from one rank, and the traffic between them."""
+
+from dataclasses import dataclass
+
+from qbench.measure.quality_figures import AttentionDelta
+from qbench.measure.records.kept_kinds import ModelRow
+from quant.json_data import JsonRow
+
+
+@dataclass(frozen=True, slots=True)
+class RanksCase(ModelRow):
+    """A model on several ranks, as `RankLayout` divides it, and the text that it was compared on with one rank."""
+
+    tp: int = 1
+    pp: int = 1
+    cut: str = ""
+    ep: int = 1
+    compute: str | None = None
+    threads: int | None = None
+    text: str | None = None
+    windows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange(JsonRow):
+    """Traffic of one phase, of all ranks together.
+
+    bytes_per_token, messages_per_pass  counted as they are sent
+    expected_bytes_per_token, expected_messages_per_pass  by the formula
+    share    of the phase that rank 0 spends on sending, receiving and waiting, 0 to 1
+    """
+
+    bytes_per_token: float = 0.0
+    messages_per_pass: float = 0.0
+    expected_bytes_per_token: float = 0.0
+    expected_messages_per_pass: float = 0.0
+    share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RanksMetrics(JsonRow):
+    """Distance of the logits from those of one rank, and the floor that decides; a refused cut has a reason alone.
+
+    delta     distance of the ranks' logits from those of one rank; None: the cut is refused
+    floor     distance of one rank's logits from those of the same model in float32: of its arithmetic alone
+    reason    of a refusal
+    link      between the ranks, one of qbench.rank_layout.LINKS
+    exchange  their traffic; logits of all tokens are wanted, as in decode
+    """
+
+    verdict: str = ""
+    delta: AttentionDelta | None = None
+    floor: AttentionDelta | None = None
+    reason: str | None = None
+    link: str | None = None
+    exchange: Exchange | None = None

@@ -40,7 +40,7 @@ def print_caches(
 
 def caches_table(rows: Sequence[tuple[str, str, Metrics]]) -> list[str]:
     """A line per cache, depth, batch and number of threads: milliseconds of a step of all sequences, and so on."""
-    heads = ("cache", "policy", "held", "batch", "threads", "ms a step", "prompt ms", "cache takes", *DISK_HEADS)
+    heads = ("cache", "policy", "depth", "batch", "threads", "ms per step", "prompt ms", "KV cache", *DISK_HEADS)
     cells = [
         (
             layout,

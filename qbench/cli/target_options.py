@@ -10,9 +10,11 @@ import click
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.cli.count_option import count_option
+from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import print_json, readable_bytes
 from qbench.cli.progress import progress_bar
 from qbench.measure.host.machine import available_cores
+from qbench.measure.records.kept_row import keep_case
 from qbench.search.target import WINDOWS, parse_target
 from quant.errors import InputError
 
@@ -29,6 +31,7 @@ OPTIONS = (
         help="With --target: held-out text that the mix is checked on  [default: a reference model's held-out text]",
     ),
     count_option("--windows", default=WINDOWS, help="With --target: number of windows of the held-out text."),
+    click.option("--keep", type=KeepPath(), help="With --target: append the search as a record to this path."),
 )
 
 
@@ -39,16 +42,19 @@ class Wanted:
     target: str
     text: Path | None
     windows: int
+    keep: str | None
 
 
 def target_options(command: Callable) -> Callable:
     """Adds the options; the command gets them as `wanted`, a Wanted, or None without a target."""
 
     @wraps(command)
-    def wrapped(target, text, windows, **values):
+    def wrapped(target, text, windows, keep, **values):
         if target is None and text is not None:
             raise click.UsageError("--text is the held-out text of a search; give --target too, or drop it")
-        return command(wanted=None if target is None else Wanted(target, text, windows), **values)
+        if target is None and keep is not None:
+            raise click.UsageError("--keep keeps what a search measured; give --target too, or drop it")
+        return command(wanted=None if target is None else Wanted(target, text, windows, keep), **values)
 
     for option in reversed(OPTIONS):
         wrapped = option(wrapped)
@@ -84,6 +90,8 @@ def write_best(
     plan = plan_search(open_source(model), options)
     with progress_bar(f"search {model} for {target.text}") as update:
         result = search(plan, update)
+    if wanted.keep is not None:
+        keep_case(wanted.keep, result.case, result.metrics)
     if as_json:
         print_json(result.to_json())
     else:
@@ -93,11 +101,15 @@ def write_best(
 def print_result(result: "SearchResult") -> None:
     """A row per candidate, then the choice with its reason."""
     click.echo(f"{'recipe':<20} {'size':>10} {'predicted':>10} {'KLD':>10}  mix / recipe, 95 % interval")
-    for each in result.candidates:
+    for each in result.metrics.candidates:
         size, ratio = readable_bytes(each.size_bytes), each.ratio
         said = "" if ratio is None else f"{ratio.value:.3f}"
         if ratio is not None and ratio.interval is not None:
             said += f" ({ratio.low:.3f} to {ratio.high:.3f})"
         click.echo(f"{each.name:<20} {size:>10} {each.predicted:>10.3e} {each.kld.value:>10.3e}  {said}".rstrip())
-    click.echo(f"{result.artifact}: {result.chosen}: {result.reason}")
+    if (cost := result.metrics.cost) is not None and cost.ratio is not None:
+        click.echo(
+            f"the search took {cost.ratio:.1f} times the processor time of one GPTQ run ({cost.gptq_seconds:.0f} s)"
+        )
+    click.echo(f"{result.artifact}: {result.metrics.chosen}: {result.metrics.reason}")
     click.echo(f"{result.recipe_file}: the recipe; --recipe {result.recipe_file} makes the same file again")

@@ -13,6 +13,7 @@ from qbench.report.latent import latent_cells
 from qbench.report.placed import PLACED_NOTE, placed_cells
 from qbench.report.planned import planned_cells
 from qbench.report.ranks import RANKS_NOTE, ranks_cells
+from qbench.report.searches import SEARCH_NOTE, search_cells
 from qbench.report.serving import serving_cells
 from qbench.report.speeds import KERNEL_NOTE, VERSUS_NOTE, Cells, family, kernel_cells, versus_cells
 
@@ -47,6 +48,7 @@ KINDS = {
     "plan": Kind("Memory by part, as planned", planned_cells, ()),
     "placement": Kind("Models within a memory limit, as planned and measured", placed_cells, ("threads",), PLACED_NOTE),
     "ranks": Kind("Several ranks against one", ranks_cells, ("threads",), RANKS_NOTE),
+    "search": Kind("The best file for a size, against fixed recipes", search_cells, ("threads",), SEARCH_NOTE),
     "breakeven": Kind("When it pays", breakeven_cells, ("threads", "clock"), BREAKEVEN_NOTE, asked),
 }
 

@@ -1,48 +1,53 @@
 """From a plan to the best file: survey, solve, make the mix and its rivals, measure them, write the winner."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 from qbench.calibration.arithmetic import choose_arithmetic
 from qbench.calibration.run import quantized_model
+from qbench.measure.records.kept_searches import SearchCase, SearchedFile, SearchMetrics
 from qbench.progress import Progress
-from qbench.search.document import is_searched, mix_document, to_yaml
+from qbench.search.cost import Phases
+from qbench.search.document import METHOD, is_searched, mix_document, to_yaml
 from qbench.search.plan import SearchPlan
 from qbench.search.rivals import Rival, choose_rivals
 from qbench.search.solve import Option, solve
 from qbench.search.survey import Survey, SurveyPlan, survey
-from qbench.search.validate import Measured, compare, measure_all
+from qbench.search.validate import compare, measure_all
 from quant.artifacts import make_artifact_job, write_artifact
 from quant.atomic import atomic_file
 from quant.json_data import JsonData
 from quant.recipes.yaml_recipe import recipe_from
+from quant.sizes import num_weights
+
+KIND = "search"
+SURVEY, SOLVE, CHECK, WRITE = "survey", "program", "check", "write"  # phases; those of candidates have their names
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult(JsonData):
-    """chosen   name of the recipe that was written
-    reason   why it was
-    """
+    """case   model, target and texts"""
 
-    model: str
-    target: str
+    json_flat: ClassVar[tuple[str, ...]] = ("case", "metrics")
+
     artifact: str
     recipe_file: str
-    chosen: str
-    reason: str
-    candidates: tuple[Measured, ...]
+    case: SearchCase
+    metrics: SearchMetrics
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A recipe document, and the predicted KLD of its file in nats."""
+    """A recipe document, and the predicted KLD of its file in nats. method: that most of its tensors are rounded by"""
 
     document: Mapping
     size_bytes: int
     predicted: float
+    method: str = METHOD
 
 
 def search(plan: SearchPlan, progress: Progress | None = None) -> SearchResult:
@@ -50,10 +55,16 @@ def search(plan: SearchPlan, progress: Progress | None = None) -> SearchResult:
 
     raises   InputError as `quantized_model` and `write_artifact`, and leaves nothing half-written
     """
-    output = plan.options.output
+    output, phases = plan.options.output, Phases()
     with TemporaryDirectory(prefix=f".{output.name}.search-", dir=output.parent) as folder:
-        candidates = _candidates(plan, _survey(plan, Path(folder), progress))
-        return _race(plan, candidates, Path(folder), progress)
+        with phases.phase(SURVEY):
+            found = _survey(plan, Path(folder), progress)
+        with phases.phase(SOLVE):
+            chosen = _solve(plan, found)
+            candidates = _candidates(plan, found, chosen)
+        result = _race(plan, candidates, Path(folder), phases, progress)
+        mix = {site.gguf_name: f"{one.format} {one.method}" for site, one in zip(plan.sites, chosen, strict=True)}
+        return replace(result, metrics=replace(result.metrics, mix=mix))
 
 
 def _survey(plan: SearchPlan, folder: Path, progress: Progress | None) -> Survey:
@@ -62,8 +73,7 @@ def _survey(plan: SearchPlan, folder: Path, progress: Progress | None) -> Survey
     return survey(plan.source, plan.sites, how, folder, progress)
 
 
-def _candidates(plan: SearchPlan, found: Survey) -> dict[str, _Candidate]:
-    """The mix first, then the fixed recipes of at most the target's bytes."""
+def _solve(plan: SearchPlan, found: Survey) -> list[Option]:
     rows = [
         [
             Option(fmt, method, size_bytes, found.loss(site, fmt, method))
@@ -72,7 +82,11 @@ def _candidates(plan: SearchPlan, found: Survey) -> dict[str, _Candidate]:
         ]
         for site in plan.sites
     ]
-    chosen = solve(rows, plan.budget_bytes - plan.fixed_bytes)
+    return solve(rows, plan.budget_bytes - plan.fixed_bytes)
+
+
+def _candidates(plan: SearchPlan, found: Survey, chosen: Sequence[Option]) -> dict[str, _Candidate]:
+    """The mix first, then the fixed recipes of at most the target's bytes."""
     name = plan.options.output.stem
     size_bytes = plan.fixed_bytes + sum(option.size_bytes for option in chosen)
     document = mix_document(name, plan.source, plan.sites, chosen)
@@ -83,33 +97,56 @@ def _candidates(plan: SearchPlan, found: Survey) -> dict[str, _Candidate]:
 
 def _fixed(rival: Rival) -> _Candidate:
     name = rival.recipe.name
-    return _Candidate({"name": name, "base": name}, rival.size_bytes, rival.loss)
+    return _Candidate({"name": name, "base": name}, rival.size_bytes, rival.loss, rival.recipe.method)
 
 
 def _race(
-    plan: SearchPlan, candidates: Mapping[str, _Candidate], folder: Path, progress: Progress | None
+    plan: SearchPlan,
+    candidates: Mapping[str, _Candidate],
+    folder: Path,
+    phases: Phases,
+    progress: Progress | None,
 ) -> SearchResult:
     options, mix = plan.options, next(iter(candidates))
     with ExitStack() as stack:
         made = {}
         for number, (name, candidate) in enumerate(candidates.items()):
             job = make_artifact_job(plan.source, recipe_from(candidate.document, name), options.output)
-            model = quantized_model(
-                job, options.calibration, folder / f"stage-{number}", threads=options.threads, progress=progress
-            )
-            made[name] = stack.enter_context(model)
-        qualities = measure_all(plan.source, made, plan.scorings, options.threads, progress)
+            with phases.phase(name):
+                model = quantized_model(
+                    job, options.calibration, folder / f"stage-{number}", threads=options.threads, progress=progress
+                )
+                made[name] = stack.enter_context(model)
+        with phases.phase(CHECK):
+            qualities = measure_all(plan.source, made, plan.scorings, options.threads, progress)
         predicted = {name: (each.size_bytes, each.predicted) for name, each in candidates.items()}
         measured = compare(qualities, predicted, mix)
         chosen, reason = choose(measured, mix)
         _write_recipe(plan, candidates[chosen], reason)
-        path = write_artifact(made[chosen], progress)
-    return SearchResult(
-        plan.source.spec, options.target.text, str(path), str(options.recipe_path), chosen, reason, tuple(measured)
+        with phases.phase(WRITE):
+            path = write_artifact(made[chosen], progress)
+    gptq_run = next(name for name in reversed(list(candidates)) if candidates[name].method == METHOD)
+    metrics = SearchMetrics(
+        chosen, reason, num_weights(plan.source.tensors), candidates=tuple(measured), cost=phases.cost(gptq_run)
+    )
+    return SearchResult(str(path), str(options.recipe_path), search_case(plan), metrics)
+
+
+def search_case(plan: SearchPlan) -> SearchCase:
+    """The search as records name it."""
+    options = plan.options
+    return SearchCase(
+        KIND,
+        plan.source.spec,
+        target=options.target.text,
+        calibration_sha256=plan.tokens.sha256,
+        protocol_hash=plan.scorings[0].protocol.hash,
+        windows=len(plan.scorings[0].windows),
+        threads=options.threads,
     )
 
 
-def choose(measured: list[Measured], mix: str) -> tuple[str, str]:
+def choose(measured: Sequence[SearchedFile], mix: str) -> tuple[str, str]:
     """Name of the candidate to write, and why."""
     rivals = [each for each in measured if each.name != mix]
     if not rivals:

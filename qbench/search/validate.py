@@ -1,46 +1,21 @@
 """KLD of finished candidates on held-out text, paired: the mix must be better than every fixed recipe it meets."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from qbench.measure.quality_figures import Quality
+from qbench.measure.records.kept_searches import SearchedFile
 from qbench.progress import Progress
 from qbench.quality.protocols.scoring import Scoring
 from qbench.quality.quality import Reference, measure_quality
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.statistics.estimate import ALPHA, Estimate
+from qbench.statistics.estimate import Estimate
 from qbench.statistics.holm import holm
 from qbench.statistics.paired import kld_ratio
-from quant.json_data import JsonData
 from quant.models import ModelConfig
 from quant.present import present
 from quant.source import Source
-
-
-@dataclass(frozen=True, slots=True)
-class Measured(JsonData):
-    """One candidate on the held-out text.
-
-    name        of its recipe
-    predicted   KLD, nats
-    kld         mean KLD with its interval, nats
-    ratio       KLD of the mix over that of this candidate, paired; its p value is corrected for the number of
-                candidates; None for the mix
-    """
-
-    name: str
-    size_bytes: int
-    predicted: float
-    kld: Estimate
-    ratio: Estimate | None = None
-
-    @property
-    def is_beaten(self) -> bool:
-        """Whether the mix has the lower KLD, beyond the noise of the text."""
-        if self.ratio is None or self.ratio.p_value is None:
-            return False
-        return self.ratio.value < 1 and self.ratio.p_value < ALPHA
 
 
 def measure_all(
@@ -62,14 +37,19 @@ def measure_all(
     }
 
 
-def compare(qualities: Mapping[str, Quality], predicted: Mapping[str, tuple[int, float]], mix: str) -> list[Measured]:
+def compare(
+    qualities: Mapping[str, Quality], predicted: Mapping[str, tuple[int, float]], mix: str
+) -> list[SearchedFile]:
     """predicted: name -> size in bytes and predicted KLD. mix: the name of the searched candidate"""
     rivals = [name for name in qualities if name != mix]
     own = present(qualities[mix].blocks)
     ratios = {name: kld_ratio(present(qualities[name].blocks), own) for name in rivals}
     corrected = dict(zip(rivals, holm([ratios[name].p_value for name in rivals]), strict=True))
     ratios = {name: replace(ratio, p_value=corrected[name]) for name, ratio in ratios.items()}
-    return [Measured(name, *predicted[name], _mean(quality), ratios.get(name)) for name, quality in qualities.items()]
+    return [
+        SearchedFile(name, *predicted[name], _mean(quality), ratios.get(name), quality.blocks)
+        for name, quality in qualities.items()
+    ]
 
 
 def _mean(quality: Quality) -> Estimate:

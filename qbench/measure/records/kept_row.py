@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qbench.measure.records.kinds import case_and_metrics
+from qbench.measure.records.kinds import AnyCase, AnyMetrics, case_and_metrics
 from qbench.measure.records.record import append_record, make_record
 from qbench.measure.records.record_files import kept_file
 
@@ -25,5 +25,10 @@ def keep_row(path: str, row: Mapping[str, Any], about: Mapping[str, str], case_k
     case = {**about} | {key: row[key] for key in case_keys if key not in GIVEN or row.get(key) is not None}
     metrics = {key: value for key, value in row.items() if key not in case_keys}
     of_case, of_metrics = case_and_metrics(case["kind"])
-    record = make_record(of_case.from_json(case), of_metrics.from_json(metrics))
+    keep_case(path, of_case.from_json(case), of_metrics.from_json(metrics))
+
+
+def keep_case(path: str, case: AnyCase, metrics: AnyMetrics) -> None:
+    """Append a measured case. path and raises as above"""
+    record = make_record(case, metrics)
     append_record(kept_file(Path(path), record.machine.id), record)

@@ -22,6 +22,7 @@ from qbench.measure.records.kept_kinds import (
 )
 from qbench.measure.records.kept_placements import BreakevenCase, BreakevenMetrics, PlacementCase, PlacementMetrics
 from qbench.measure.records.kept_ranks import RanksCase, RanksMetrics
+from qbench.measure.records.kept_searches import SearchCase, SearchMetrics
 from qbench.statistics.estimate import Estimate
 from quant.json_data import JsonData, JsonRow
 
@@ -159,7 +160,17 @@ class OtherMetrics(JsonRow):
     """Metrics of a kind without a class of its own: everything is in `rest`."""
 
 
-KeptCase = KernelCase | VersusCase | ThroughputCase | LatentCase | PlanCase | PlacementCase | BreakevenCase | RanksCase
+KeptCase = (
+    KernelCase
+    | VersusCase
+    | ThroughputCase
+    | LatentCase
+    | PlanCase
+    | PlacementCase
+    | BreakevenCase
+    | RanksCase
+    | SearchCase
+)
 KeptMetrics = (
     KernelMetrics
     | VersusMetrics
@@ -169,6 +180,7 @@ KeptMetrics = (
     | PlacementMetrics
     | BreakevenMetrics
     | RanksMetrics
+    | SearchMetrics
 )
 AnyCase = Case | FloorCase | GateTestCase | GateCase | KeptCase | OtherCase
 AnyMetrics = Metrics | FloorMetrics | GateMetrics | KeptMetrics | OtherMetrics
@@ -186,6 +198,7 @@ OF_KIND: dict[str | None, tuple[type[AnyCase], type[AnyMetrics]]] = {
     "placement": (PlacementCase, PlacementMetrics),
     "breakeven": (BreakevenCase, BreakevenMetrics),
     "ranks": (RanksCase, RanksMetrics),
+    "search": (SearchCase, SearchMetrics),
 }
 
 

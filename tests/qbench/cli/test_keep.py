@@ -20,6 +20,7 @@ from qbench.measure.host.commit import code_version
         ("mla", "ref:mla-moe"),
         ("bench", "model.gguf", "--vs", "llama.cpp"),
         ("compare", "ref:llama", "--noise-floor"),
+        ("quantize", "ref:llama", "--target", "4bpw"),
     ],
     ids=lambda argv: " ".join(argv[:3]),
 )

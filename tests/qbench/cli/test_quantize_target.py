@@ -1,19 +1,25 @@
 """`qbench quantize --target`: the best file, its recipe, and targets that cannot be."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
 
+from qbench.cli import keep_path
+from qbench.measure.host.commit import code_version
+from qbench.measure.records.record import read_files
+from qbench.search.sites import sites_of
 from qbench.sources import open_source
 from quant.sizes import size_summary
 
 FEW = ("--samples", "4", "--seq-len", "128", "--windows", "3")
 
 
-def test_the_file_keeps_the_target_and_its_recipe_makes_it_again(qbench, tmp_path):
-    best, again = tmp_path / "best.gguf", tmp_path / "again.gguf"
-    outcome = qbench("quantize", "ref:llama", "--target", "4.5bpw", "-o", best, *FEW, "--json")
+def test_the_file_keeps_the_target_and_its_recipe_makes_it_again(qbench, tmp_path, monkeypatch):
+    monkeypatch.setattr(keep_path, "code_version", lambda: replace(code_version(), dirty=False))
+    best, again, kept = tmp_path / "best.gguf", tmp_path / "again.gguf", tmp_path / "kept.jsonl"
+    outcome = qbench("quantize", "ref:llama", "--target", "4.5bpw", "-o", best, *FEW, "--keep", kept, "--json")
     assert outcome.status == 0, outcome
     result = json.loads(outcome.out)
     found = {each["name"]: each for each in result["candidates"]}
@@ -22,11 +28,15 @@ def test_the_file_keeps_the_target_and_its_recipe_makes_it_again(qbench, tmp_pat
     sizes = size_summary(open_source(str(best)).tensors)
     assert sizes.bits_per_weight <= 4.5 and sizes.size_bytes == found[result["chosen"]]["size_bytes"]
     assert mix["kld"]["value"] < llama["kld"]["value"]
+    (record,) = read_files([kept])
+    assert record.metrics.to_json() == {key: result[key] for key in record.metrics.to_json()}
+    assert record.metrics.cost.ratio > 1 and record.metrics.cost.gptq_seconds > 0
+    assert set(record.metrics.mix) == {site.gguf_name for site in sites_of(open_source("ref:llama"))}
     written = yaml.safe_load((tmp_path / "best.yaml").read_text())
     assert written["name"] == result["chosen"]
     assert qbench("quantize", "ref:llama", "--recipe", tmp_path / "best.yaml", "-o", again, *FEW[:4]).status == 0
     assert again.read_bytes() == best.read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir() if "again" not in path.name) == [
+    assert sorted(path.name for path in tmp_path.iterdir() if path.stem[:5] not in ("again", "kept")) == [
         "best.gguf",
         "best.gguf.qbench.json",
         "best.yaml",
@@ -43,6 +53,7 @@ def test_the_file_keeps_the_target_and_its_recipe_makes_it_again(qbench, tmp_pat
         (("--target", "4bpw", "--resume"), ["--resume", "drop one"]),
         (("--target", "4bpw", "--imatrix", "a.gguf"), ["--imatrix", "drop"]),
         (("--recipe", "q4_k", "--text", "a.txt"), ["--text", "--target"]),
+        (("--recipe", "q4_k", "--keep", "a.jsonl"), ["--keep", "--target"]),
         ((), ["--recipe", "--target"]),
     ],
 )

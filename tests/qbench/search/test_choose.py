@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
+from qbench.measure.records.kept_searches import SearchedFile
 from qbench.search.search import choose
-from qbench.search.validate import Measured
 from qbench.statistics.estimate import Estimate
 
-MIX = Measured("mix", 100, 0.1, Estimate(0.10))
-LLAMA = Measured("imatrix-q4_k", 100, 0.2, Estimate(0.30), Estimate(0.33, p_value=0.001))
-GPTQ = Measured("gptq-q4_k", 90, 0.2, Estimate(0.11), Estimate(0.91, p_value=0.3))
+MIX = SearchedFile("mix", 100, 0.1, Estimate(0.10))
+LLAMA = SearchedFile("imatrix-q4_k", 100, 0.2, Estimate(0.30), Estimate(0.33, p_value=0.001))
+GPTQ = SearchedFile("gptq-q4_k", 90, 0.2, Estimate(0.11), Estimate(0.91, p_value=0.3))
 
 
 def test_the_mix_must_beat_the_best_rival_beyond_its_noise():

@@ -1,0 +1,88 @@
+"""The rows of `qbench quantize --target`: a searched mix of formats next to the fixed recipes of the same size."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qbench.measure.quality_figures import Blocks
+from qbench.measure.records.kept_kinds import ModelRow
+from qbench.statistics.estimate import ALPHA, Estimate
+from quant.json_data import JsonRow
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCase(ModelRow):
+    """A model and the target of its search. protocol_hash: of the held-out text"""
+
+    target: str = ""
+    calibration_sha256: str | None = None
+    protocol_hash: str | None = None
+    windows: int | None = None
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedFile(JsonRow):
+    """One candidate on the held-out text.
+
+    name        of its recipe
+    predicted   KLD, nats
+    kld         mean KLD with its interval, nats
+    ratio       KLD of the mix over that of this candidate, paired; its p value is corrected for the number of
+                candidates; None for the mix
+    blocks      sums per window of text
+    """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("blocks",)
+
+    name: str
+    size_bytes: int
+    predicted: float
+    kld: Estimate
+    ratio: Estimate | None = None
+    blocks: Blocks | None = None
+
+    @property
+    def is_beaten(self) -> bool:
+        """Whether the mix has the lower KLD, beyond the noise of the text."""
+        if self.ratio is None or self.ratio.p_value is None:
+            return False
+        return self.ratio.value < 1 and self.ratio.p_value < ALPHA
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCost(JsonRow):
+    """Time of a search.
+
+    seconds       of the whole command
+    cpu_seconds   phase -> processor time of all threads
+    gptq_seconds  processor time of one GPTQ run of the same model, that of a candidate
+    """
+
+    seconds: float
+    cpu_seconds: Mapping[str, float]
+    gptq_seconds: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Processor time of the search over that of one GPTQ run."""
+        return sum(self.cpu_seconds.values()) / self.gptq_seconds if self.gptq_seconds else None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchMetrics(JsonRow):
+    """The mix and its rivals.
+
+    mix          tensor of the GGUF file -> format and method, as `q4_k gptq`
+    chosen       name of the recipe that was written
+    reason       why it was
+    num_weights  of the model
+    """
+
+    chosen: str = ""
+    reason: str = ""
+    num_weights: int = 0
+    mix: Mapping[str, str] | None = None
+    candidates: tuple[SearchedFile, ...] = ()
+    cost: SearchCost | None = None
+    busy_before: float | None = None

@@ -1,0 +1,32 @@
+"""The table of kept searches."""
+
+from support.sample_records import make_record, write_records
+
+from qbench.measure.records.kept_searches import SearchCase, SearchCost, SearchedFile, SearchMetrics
+from qbench.report import render_report
+from qbench.statistics.estimate import Estimate
+
+CASE = SearchCase("search", "ref:llama", target="4bpw", threads=2)
+MIX = SearchedFile("best", 1000, 0.0004, Estimate(0.0005, 1e-5, 0.0004, 0.0006))
+LLAMA = SearchedFile("imatrix-q4_k", 990, 0.002, Estimate(0.004), Estimate(0.125, 0.01, 0.1, 0.15, 0.001))
+COST = SearchCost(30.0, {"survey": 10.0, "best": 8.0, "check": 6.0}, 8.0)
+
+
+def rows_of(tmp_path, metrics):
+    record = make_record("q8_0") | {"key": "a", "case": CASE.to_json(), "metrics": metrics.to_json()}
+    text = render_report(write_records(tmp_path / "records.jsonl", [record]), "md")
+    lines = [line for line in text.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+
+
+def test_a_row_per_candidate_with_the_cost_of_the_search(tmp_path):
+    found = SearchMetrics("best", "lower KLD", 2000, candidates=(MIX, LLAMA), cost=COST)
+    assert rows_of(tmp_path, found) == [
+        ["ref:llama", "4bpw", "mix *", "4.000", "5.00e-04 [4.00e-04, 6.00e-04]", "0.80", "", "3.0"],
+        ["ref:llama", "4bpw", "imatrix-q4_k", "3.960", "4.00e-03", "0.50", "0.12 [0.10, 0.15]", ""],
+    ]
+
+
+def test_a_search_without_rivals_or_cost(tmp_path):
+    found = SearchMetrics("best", "no fixed recipe is as small", 2000, candidates=(MIX,))
+    assert [row[2:3] + row[5:] for row in rows_of(tmp_path, found)] == [["mix *", "0.80", "", ""]]

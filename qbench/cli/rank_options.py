@@ -82,7 +82,7 @@ def join(model: str, options: RunOptions) -> RunOptions:
     ranks = join_ranks(options.layout, asked[TIMEOUT], asked[LINK])
     code = code_version()
     agree(
-        ranks,
+        ranks.meeting,
         {
             "command line": " ".join(sys.argv[1:]),
             "commit": code.commit,
@@ -124,7 +124,7 @@ def say_late(line: str) -> None:
 
 def leave() -> None:
     """End the connections of a rank that is done."""
-    ranks = sys.modules.get("qbench.runtime.parallel.ranks")
-    if ranks is not None:
+    joined = sys.modules.get("qbench.runtime.parallel.joined")
+    if joined is not None:
         with suppress(RuntimeError):
-            ranks.close_joined()
+            joined.close_joined()

@@ -70,7 +70,7 @@ def rank_bench(
     for case in cases:
         figures, _ = time_model(model, case, threads=subject.threads, progress=progress)
         exchanges = {phase: measure_exchange(model, case, phase) for phase in PHASES if getattr(case, phase)}
-        about = ranks.tell("memory", json.dumps([model.weight_bytes, peak_rss_bytes()]))
+        about = ranks.meeting.tell("memory", json.dumps([model.weight_bytes, peak_rss_bytes()]))
         weights, peaks = zip(*map(json.loads, about), strict=True)
         yield RankSpeed(
             facts=subject.facts(model.impls),
@@ -97,12 +97,10 @@ def measure_exchange(model: RankModel, case: SpeedCase, phase: str) -> Exchange:
 def exchange_of(model: RankModel, seconds: float) -> Exchange:
     """The traffic of all ranks since their counts restarted, `seconds` ago; every rank calls it."""
     ranks = model.ranks
-    of_ranks = [
-        Traffic.from_json(json.loads(text)) for text in ranks.tell("traffic", json.dumps(ranks.traffic.to_json()))
-    ]
-    exchanges = [
-        Exchanges.from_json(json.loads(text)) for text in ranks.tell("exchanges", json.dumps(model.exchanges.to_json()))
-    ]
+    tell = ranks.meeting.tell
+    of_ranks = [Traffic.from_json(json.loads(text)) for text in tell("traffic", json.dumps(ranks.traffic.to_json()))]
+    texts = tell("exchanges", json.dumps(model.exchanges.to_json()))
+    exchanges = [Exchanges.from_json(json.loads(text)) for text in texts]
     expected = [
         expected_traffic(ranks.layout, rank, traffic, exchanges=exchanges[rank], hidden_size=model.config.hidden_size)
         for rank, traffic in enumerate(of_ranks)

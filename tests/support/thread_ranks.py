@@ -1,4 +1,4 @@
-"""ThreadRanks: the ranks of a layout as threads of this process, so that a test needs no processes and no network."""
+"""The ranks of a layout as threads of this process, so that a test needs no processes and no network."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -10,11 +10,11 @@ from torch import Tensor
 
 from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
-from qbench.runtime.parallel.links import Link
+from qbench.runtime.parallel.link import Link
 from qbench.runtime.parallel.load import load_ranked
+from qbench.runtime.parallel.meeting import Meeting
 from qbench.runtime.parallel.model import RankModel
 from qbench.runtime.parallel.ranks import Ranks
-from qbench.runtime.parallel.traffic import Traffic
 from quant.source import Source
 
 Result = TypeVar("Result")
@@ -36,23 +36,19 @@ class ThreadLink(Link):
             x.copy_(self.mail[rank, self.rank].get(timeout=WAIT_S))
 
 
-class ThreadRanks(Ranks):
-    """One rank. mail: (sender, receiver) -> messages under way"""
+class ThreadMeeting(Meeting):
+    """mail: as of the link"""
 
-    def __init__(self, layout: RankLayout, rank: int, mail: dict[tuple[int, int], SimpleQueue]) -> None:
-        self.rank, self.timeout_s = rank, WAIT_S
-        self.divide(layout)
-        self.traffic = Traffic()
+    def __init__(self, rank: int, num_ranks: int, mail: dict[tuple[int, int], SimpleQueue]) -> None:
+        self.rank, self.num_ranks, self.timeout_s, self.mail = rank, num_ranks, WAIT_S, mail
         self.place = ""
-        self.mail = mail
-        self.link = ThreadLink(rank, mail)
 
     def tell(self, topic: str, value: str) -> list[str]:
-        others = [rank for rank in range(self.layout.num_ranks) if rank != self.rank]
+        others = [rank for rank in range(self.num_ranks) if rank != self.rank]
         for rank in others:
             self.mail[self.rank, rank].put(value)
         told = {rank: self.mail[rank, self.rank].get(timeout=WAIT_S) for rank in others}
-        return [value if rank == self.rank else told[rank] for rank in range(self.layout.num_ranks)]
+        return [value if rank == self.rank else told[rank] for rank in range(self.num_ranks)]
 
 
 def model_on(ranks: Ranks, source: Source, impl: str = "auto", path: str = "auto") -> RankModel:
@@ -71,7 +67,8 @@ def run_ranks(layout: RankLayout, work: Callable[[Ranks], Result]) -> list[Resul
     def run(rank: int) -> None:
         torch.set_num_threads(1)
         try:
-            results[rank] = work(ThreadRanks(layout, rank, mail))
+            ranks = Ranks(layout, ThreadMeeting(rank, layout.num_ranks, mail), ThreadLink(rank, mail))
+            results[rank] = work(ranks)
         except Exception as error:  # reported by the thread that waits for all of them
             errors.append(error)
 

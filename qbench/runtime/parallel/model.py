@@ -26,7 +26,7 @@ class RankModel(Model):
     def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
         ranks, traffic = self.ranks, self.ranks.traffic
         traffic.num_passes += 1
-        ranks.place = f"in forward pass {traffic.num_passes}"
+        ranks.meeting.place = f"in forward pass {traffic.num_passes}"
         traffic.num_tokens += step.tokens.numel()
         x = self._entering(step)
         if self.shard.is_last_stage:

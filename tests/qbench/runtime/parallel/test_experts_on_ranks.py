@@ -5,12 +5,13 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
-from support.thread_ranks import ThreadRanks, model_on, run_ranks
+from support.thread_ranks import model_on, run_ranks
 
 from qbench.calibration.open_subject import open_subject
 from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
+from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.traffic import expected_traffic
 from quant.errors import InputError
 
@@ -45,7 +46,7 @@ def test_divided_experts_differ_by_the_order_of_sums(kind, layout):
 def test_experts_of_one_lane_alone_are_another_model(monkeypatch):
     source = source_of("mixtral")
     expected = load_model(source, RunOptions(threads=1), impl="reference")(TOKENS)
-    monkeypatch.setattr(ThreadRanks, "add", lambda ranks, x: None)
+    monkeypatch.setattr(Ranks, "add", lambda ranks, x: None)
     first, _ = run_ranks(RankLayout(ep=2), lambda ranks: model_on(ranks, source, "reference")(TOKENS))
     assert (first - expected).abs().max() > tolerance(expected)
 

@@ -8,11 +8,9 @@ import pytest
 import torch.distributed as dist
 from support.launched_ranks import free_port
 
-from qbench.rank_layout import RankLayout
-from qbench.runtime.parallel.ranks import Ranks
+from qbench.runtime.parallel.meeting import Meeting
+from qbench.runtime.parallel.open_link import open_link
 from quant.errors import InputError
-
-LAYOUT = RankLayout(tp=2)
 
 
 @pytest.fixture
@@ -34,27 +32,27 @@ def test_a_port_in_use(as_rank_0):
         port = other.getsockname()[1]
         as_rank_0(port)
         with pytest.raises(InputError, match=f"rank 0 cannot meet the others: 127.0.0.1:{port} is in use by another"):
-            Ranks(LAYOUT, 2)
+            Meeting(0, 2, 2)
 
 
 def test_nobody_else_comes(as_rank_0):
     as_rank_0(free_port())
     with pytest.raises(InputError, match=r"rank 0 cannot meet the others: no answer at 127.0.0.1:"):
-        Ranks(LAYOUT, 1)
+        Meeting(0, 2, 1)
 
 
 @pytest.fixture
 def met(as_rank_0, monkeypatch):
     """Rank 0 with a store in which rank 1 has said this, or nothing."""
 
-    def meet(said: list | None, link: str = "auto") -> Ranks:
+    def meet(said: list | None) -> Meeting:
         as_rank_0(free_port())
         store = dist.HashStore()
         store.set_timeout(timedelta(seconds=0.2))
         if said is not None:
             store.set("host/1", json.dumps(said))
         monkeypatch.setattr(dist, "rendezvous", lambda url, timeout: iter([(store, 0, 2)]))
-        return Ranks(LAYOUT, 0.2, link)
+        return Meeting(0, 2, 0.2)
 
     return meet
 
@@ -71,4 +69,4 @@ def test_another_number_of_ranks_is_named(met):
 
 def test_shared_memory_of_two_hosts_is_refused(met):
     with pytest.raises(InputError, match=r"--link shm needs memory that all ranks share: the ranks are on .*other"):
-        met(["other", 1, "boot pid:[1] 0", 2], "shm")
+        open_link(met(["other", 1, "boot pid:[1] 0", 2]), "shm")

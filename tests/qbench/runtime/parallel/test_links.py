@@ -15,11 +15,13 @@ from qbench.runtime.parallel.shared_memory import Offer, host_identity, size_byt
 EXCHANGES = """
 import hashlib, sys, torch
 from qbench.rank_layout import RankLayout
+from qbench.runtime.parallel.meeting import Meeting
+from qbench.runtime.parallel.open_link import open_link
 from qbench.runtime.parallel.ranks import Ranks
-num_ranks = int(sys.argv[1])
-ranks = Ranks(RankLayout(tp=num_ranks), 60)
-for link in (ranks.link, ranks._open_link("gloo")):
-    ranks.link, found = link, []
+num_ranks, rank = int(sys.argv[1]), int(sys.argv[2])
+meeting = Meeting(rank, num_ranks, 60)
+for link in (open_link(meeting, "auto"), open_link(meeting, "gloo")):
+    ranks, found = Ranks(RankLayout(tp=num_ranks), meeting, link), []
     torch.manual_seed(ranks.rank)
     for size in (1, 100_000):
         x = torch.randn(3, size)
@@ -31,7 +33,7 @@ for link in (ranks.link, ranks._open_link("gloo")):
         found.append(found[0] + 1)
     elif ranks.rank == num_ranks - 1:
         found.append(ranks.receive(found[0].shape, 0))
-    ranks.tell("done", "")
+    meeting.tell("done", "")
     print(link.name, hashlib.sha256(b"".join(each.numpy().tobytes() for each in found)).hexdigest())
 """
 
@@ -41,7 +43,7 @@ def outputs(num_ranks: int) -> list[list[str]]:
     common = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", EXCHANGES, size],
+            [sys.executable, "-c", EXCHANGES, size, str(rank)],
             env={**os.environ, **common, "OMP_NUM_THREADS": "1", "RANK": str(rank)},
             stdout=subprocess.PIPE,
             text=True,

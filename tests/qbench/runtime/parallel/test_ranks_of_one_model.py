@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from support.thread_ranks import ThreadRanks, model_on, run_ranks
+from support.thread_ranks import model_on, run_ranks
 
 from qbench.calibration.open_subject import open_subject
 from qbench.rank_layout import GATHER, RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.layers.kernel_layers import KernelLayers
+from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.traffic import expected_traffic
 from quant.errors import InputError
 
@@ -100,7 +101,7 @@ def test_lanes_run_all_layers_in_one_call_with_the_bits_of_single_products(recip
 
 def test_a_cut_without_the_magnitude_of_all_lanes_is_another_model(monkeypatch):
     """The test above finds a W8A8 that scales each part of an input by itself."""
-    monkeypatch.setattr(ThreadRanks, "largest", lambda ranks, x: ranks.gather(x)[ranks.lane])
+    monkeypatch.setattr(Ranks, "largest", lambda ranks, x: ranks.gather(x)[ranks.lane])
     source = opened("ref:llama", "rtn-w8a8")
     truth = expected(source, impl="reference")
     found = on_ranks(source, RankLayout(tp=2), impl="reference").logits[0]

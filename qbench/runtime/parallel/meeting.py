@@ -1,0 +1,158 @@
+"""Meeting: the store of torch.distributed in which ranks find each other, tell facts and leave their last words."""
+
+import json
+import os
+import socket
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from qbench.runtime.parallel.shared_memory import host_identity
+from quant.errors import InputError
+
+# After a time-out the ranks that wait for the same one end at about the same moment: so long for their words to come.
+GRACE_S = 1.0
+POLL_S = 0.02
+
+
+class RankError(InputError):
+    """Another rank ended or does not answer."""
+
+
+class Host(NamedTuple):
+    """The process of one rank, and the number of ranks that it expects. identity: as `host_identity`"""
+
+    name: str
+    pid: int
+    identity: str | None
+    num_ranks: int
+
+    @property
+    def lives(self) -> bool:
+        """Whether the process runs, as far as this host can see."""
+        if self.name != socket.gethostname():
+            return True
+        try:
+            return "\nState:\tZ" not in Path(f"/proc/{self.pid}/status").read_text()
+        except OSError:
+            return False
+
+
+class Meeting:
+    """What ranks say to each other, by name and in words; nothing here is counted as traffic.
+
+    store      of torch.distributed, on the host of rank 0
+    hosts      of all ranks
+    timeout_s  longest wait for another rank
+    place      the part of the run that is under way, for messages
+    raises     InputError if the ranks do not meet, or expect different numbers of ranks
+    """
+
+    def __init__(self, rank: int, num_ranks: int, timeout_s: float) -> None:
+        self.rank, self.num_ranks, self.timeout_s = rank, num_ranks, timeout_s
+        self.place = "at the start"
+        self._num_told = 0
+        self.store = self._open_store()
+        here = Host(socket.gethostname(), os.getpid(), host_identity(), num_ranks)
+        self.store.set(f"host/{rank}", json.dumps(here))
+        self.hosts = [self._host(other) for other in range(num_ranks)]
+
+    def _open_store(self) -> Any:
+        import torch.distributed as dist  # slow, and of no use to one rank
+
+        rendezvous = dist.rendezvous  # pyright: ignore[reportPrivateImportUsage]  documented under this name
+        try:
+            store, _, _ = next(iter(rendezvous("env://", timeout=timedelta(seconds=self.timeout_s))))
+        except RuntimeError as error:
+            raise InputError(f"rank {self.rank} cannot meet the others: {obstacle_of(error)}") from error
+        return store
+
+    def _host(self, rank: int) -> Host:
+        """raises InputError for a rank that does not join, and for one that expects another number of ranks"""
+        try:
+            host = Host(*json.loads(self.store.get(f"host/{rank}")))
+        except RuntimeError as error:
+            raise InputError(
+                f"rank {rank} did not join within {self.timeout_s:g} s; start the same number of ranks on all hosts"
+            ) from error
+        if host.num_ranks != self.num_ranks:
+            raise InputError(
+                f"rank {rank} on {host.name} is one of {host.num_ranks} ranks, rank {self.rank} one of "
+                f"{self.num_ranks}; start the same number on all hosts"
+            )
+        return host
+
+    def name(self, rank: int) -> str:
+        return f"rank {rank} on {self.hosts[rank].name}"
+
+    def tell(self, topic: str, value: str) -> list[str]:
+        """The values that all ranks give to one topic, in their order. raises RankError if one ends or is late"""
+        self._num_told += 1  # the same on all ranks, so that a topic may come again
+        topic = f"{self._num_told}/{topic}"
+        self.store.set(f"{topic}/{self.rank}", value)
+        deadline = time.monotonic() + self.timeout_s
+        return [self._told(f"{topic}/{rank}", rank, deadline) for rank in range(self.num_ranks)]
+
+    def _told(self, key: str, rank: int, deadline: float) -> str:
+        while time.monotonic() < deadline:
+            try:
+                if self.store.check([key]):
+                    return self.store.get(key).decode()
+            except RuntimeError as error:
+                raise self.error(rank, is_late=False) from error
+            if self.last_words(rank) is not None:
+                break
+            time.sleep(POLL_S)
+        raise self.error(rank, is_late=True)
+
+    # ---- ranks that end
+
+    def leave(self, message: str) -> None:
+        """Leave the message of this rank's error for the others."""
+        has_name = message.startswith("rank ")
+        try:
+            self.store.set(f"end/{self.rank}", message if has_name else f"{self.name(self.rank)}: {message}")
+        except RuntimeError:
+            return
+
+    def last_words(self, rank: int) -> str | None:
+        """The error that ended the rank, if it could leave one."""
+        key = f"end/{rank}"
+        try:
+            return self.store.get(key).decode() if self.store.check([key]) else None
+        except RuntimeError:  # the store's host is gone
+            return None
+
+    def has_ended(self, rank: int) -> bool:
+        return not self.hosts[rank].lives or self.last_words(rank) is not None
+
+    def error(self, rank: int, is_late: bool) -> RankError:
+        """One line on the rank that is missing: its own last words if it left some."""
+        words = self.last_words(rank)
+        if words is None:
+            time.sleep(GRACE_S)
+            words = self.last_words(rank)
+        if words is not None:
+            return RankError(words)
+        did = f"did not answer for {self.timeout_s:g} s" if is_late else "ended"
+        return RankError(f"{self.name(rank)} {did}, {self.place} of rank {self.rank}; the run is over")
+
+    def who_ended(self) -> str:
+        """One line on the rank that made torchrun end this one."""
+        others = [rank for rank in range(self.num_ranks) if rank != self.rank]
+        words = next((words for rank in others if (words := self.last_words(rank))), None)
+        if words is not None:
+            return words
+        dead = [self.name(rank) for rank in others if not self.hosts[rank].lives]
+        return f"{', '.join(dead) or 'torchrun'} ended, {self.place} of rank {self.rank}; the run is over"
+
+
+def obstacle_of(error: RuntimeError) -> str:
+    """One line on a meeting that failed, with its place."""
+    place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    if "EADDRINUSE" in str(error) or "address already in use" in str(error).lower():
+        return f"{place} is in use by another program; choose another port with --master-port of torchrun"
+    return (
+        f"no answer at {place} ({str(error).splitlines()[0][:200]}); check --master-addr and --master-port of torchrun"
+    )

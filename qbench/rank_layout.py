@@ -26,7 +26,9 @@ class RankLayout(JsonData):
 
     tp    lanes: ranks that hold parts of the same layers
     pp    stages: ranks that hold different layers
-    ep    lanes that hold different routed experts of the same layers, and all else whole; not with tp
+    ep    lanes that hold different routed experts of the same layers, and all else whole
+    sp    lanes that hold the KV cache of different tokens, and all weights
+    Lanes are of one kind: tp, ep or sp; each combines with pp.
     cut   of the output and down projections. "sum": by input features; partial sums are added in float32 in the order
           of the ranks. "gather": by output rows; all values are those of one rank, bit for bit
     """
@@ -35,12 +37,16 @@ class RankLayout(JsonData):
     pp: int = 1
     cut: str = SUM
     ep: int = 1
+    sp: int = 1
 
     def __post_init__(self) -> None:
-        if self.tp < 1 or self.pp < 1 or self.ep < 1:
-            raise InputError(f"got tp {self.tp}, pp {self.pp} and ep {self.ep}, expected 1 or more of each")
-        if self.tp > 1 and self.ep > 1:
-            raise InputError(f"tp {self.tp} does not combine with ep {self.ep} yet; use one of them, with --pp or not")
+        sizes = {"tp": self.tp, "ep": self.ep, "sp": self.sp, "pp": self.pp}
+        if min(sizes.values()) < 1:
+            raise InputError(f"got {', '.join(f'{name} {n}' for name, n in sizes.items())}; expected 1 or more of each")
+        several = [name for name in ("tp", "ep", "sp") if sizes[name] > 1]
+        if len(several) > 1:
+            first, second = (f"{name} {sizes[name]}" for name in several[:2])
+            raise InputError(f"{first} does not combine with {second} yet; use one of them, with --pp or not")
         if self.cut not in CUTS:
             raise InputError(f"cut {self.cut!r} is unknown; known: {', '.join(CUTS)}")
 
@@ -50,7 +56,12 @@ class RankLayout(JsonData):
 
     @property
     def num_lanes(self) -> int:
-        return self.tp * self.ep
+        return self.tp * self.ep * self.sp
+
+    @property
+    def lanes(self) -> str:
+        """Kind of the lanes"""
+        return "ep" if self.ep > 1 else "sp" if self.sp > 1 else "tp"
 
     def lane(self, rank: int) -> int:
         return rank % self.num_lanes
@@ -62,8 +73,7 @@ class RankLayout(JsonData):
         return stage * self.num_lanes + lane
 
     def __str__(self) -> str:
-        lanes = f"ep {self.ep}" if self.ep > 1 else f"tp {self.tp}"
-        return f"{lanes}, pp {self.pp}" + (f", cut {self.cut}" if self.tp > 1 else "")
+        return f"{self.lanes} {self.num_lanes}, pp {self.pp}" + (f", cut {self.cut}" if self.tp > 1 else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +110,7 @@ def check_world(layout: RankLayout) -> World:
         )
     if world.size != layout.num_ranks:
         raise InputError(
-            f"torchrun started {world.size} ranks, expected {'ep' if layout.ep > 1 else 'tp'} x pp = "
+            f"torchrun started {world.size} ranks, expected {layout.lanes} x pp = "
             f"{layout.num_lanes} x {layout.pp} = {layout.num_ranks}"
         )
     return world

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from qbench.attention_choice import check_attention
-from qbench.cache_spec import DENSE, DYNAMIC, FULL, CacheSpec
+from qbench.attention_choice import KERNEL, check_attention
+from qbench.cache_spec import DENSE, DYNAMIC, FULL, STATIC, CacheSpec
 from qbench.compute import FAST, check_compute
 from qbench.devices import CPU, check_device_name
 from qbench.expert_placement import DYNAMIC as DYNAMIC_EXPERTS
@@ -33,7 +33,7 @@ class RunOptions(JsonData):
     kv_disk    bytes of that disk; None: 10 GiB
     memory_bytes  limit of the process's memory; weights that do not fit are read from a file; None: no limit
     expert_placement  experts that stay within it, one of qbench.expert_placement.PLACEMENTS
-    tp, pp, cut, ep  division of the model among ranks, as `RankLayout`; None: 1, 1, "sum" and 1
+    tp, pp, cut, ep, sp  division of the model among ranks, as `RankLayout`; None: 1, 1, "sum", 1 and 1
     """
 
     # Other checkouts, which the gate times, lack these.
@@ -49,6 +49,7 @@ class RunOptions(JsonData):
         "pp",
         "cut",
         "ep",
+        "sp",
     )
 
     recipe: str | None = None
@@ -69,6 +70,7 @@ class RunOptions(JsonData):
     pp: int | None = None
     cut: str | None = None
     ep: int | None = None
+    sp: int | None = None
 
     def __post_init__(self) -> None:
         check_compute(self.compute)
@@ -93,6 +95,8 @@ class RunOptions(JsonData):
             f"--policy {self.policy}": self.policy != FULL,
             f"--prefill {self.prefill}": self.prefill != DENSE,
             "--kv-ram": self.kv_ram is not None,
+            f"--cache {self.cache}": (self.sp or 1) > 1 and self.cache not in (DYNAMIC, STATIC),
+            f"--attention {self.attention}": (self.sp or 1) > 1 and self.attention not in (None, KERNEL),
         }
         for option, is_given in wanted.items():
             if is_given:
@@ -100,7 +104,7 @@ class RunOptions(JsonData):
 
     @property
     def layout(self) -> RankLayout:
-        return RankLayout(self.tp or 1, self.pp or 1, self.cut or SUM, self.ep or 1)
+        return RankLayout(self.tp or 1, self.pp or 1, self.cut or SUM, self.ep or 1, self.sp or 1)
 
     @property
     def cache_spec(self) -> CacheSpec:

@@ -164,8 +164,8 @@ def command(
         raise click.UsageError("--launches is for models on the CPU, and not for --vs, --cache, --policy or --memory")
     if several_ranks and (not alone or of_caches or launches > 1 or len(counts) > 1 or effort["precision"]):
         raise click.UsageError(
-            "--tp, --stages and --ep are for one model and one number of threads, with -r, and not for --vs, --cache, "
-            "--policy, --launches or --precision"
+            "--tp, --stages, --ep and --sp are for one model and one number of threads, with -r, and not for --vs, "
+            "--cache, --policy, --launches or --precision"
         )
     if several_ranks:
         print_ranks(models[0], cases, options, as_json)

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from qbench.cli.cache_options import kv_option
 from qbench.cli.count_option import count_option
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import json_option, print_json, print_warning, threads_option
@@ -41,27 +42,32 @@ COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the 
 @click.option("--keep", type=KeepPath(), help="Append the measurements as records to this file or folder.")
 @click.option("--compute", type=click.Choice(PRECISIONS), help="For models: precision of matmuls  [default: fast]")
 @threads_option
+@kv_option
 @rank_options
 @click.option("--recipes", help="For several ranks: recipes to compare, for example bf16,q4_0  [default: as stored]")
 @json_option
-def command(words, baseline, long, noise_floor, keep, as_json, tp, stages, cut, ep, recipes, **how) -> int | None:
+def command(
+    words, baseline, long, noise_floor, keep, as_json, tp, stages, cut, ep, sp, kv, recipes, **how
+) -> int | None:
     """Changes from A to B: better, same or worse, each with its interval.
 
     A and B are rows of records: a file or folder, alone or with conditions, as in results/quickstart:recipe=q4_k_m and
-    then, in the same place, :recipe=q4_0. Or they are two models, measured now on the same text. With --tp, --pp or
-    --ep, A is one model, and its logits on several ranks are compared with those on one.
+    then, in the same place, :recipe=q4_0. Or they are two models, measured now on the same text. With --tp, --pp,
+    --ep or --sp, A is one model, and its logits on several ranks are compared with those on one.
     """
-    options = RunOptions(compute=how["compute"] or FAST, threads=how["threads"], tp=tp, pp=stages, cut=cut, ep=ep)
+    numeric = {"compute": how["compute"] or FAST, "threads": how["threads"], "kv_format": kv}
+    options = RunOptions(**numeric, tp=tp, pp=stages, cut=cut, ep=ep, sp=sp)
     if options.layout.num_ranks > 1:
         given = ("reference", "protocols", "tasks", "limit")
         if len(words) > 1 or baseline or long or noise_floor or any(how[name] for name in given):
             raise click.UsageError(
-                "--tp, --pp and --ep take one model, --recipes, --text, --windows, --compute, --threads and --keep"
+                "--tp, --pp, --ep and --sp take one model, --recipes, --kv, --text, --windows, --compute, --threads "
+                "and --keep"
             )
         several, shown = (None,) if recipes is None else names_in(recipes), {"keep": keep, "as_json": as_json}
         return compare_ranks(words[0], several, options, how["text"], how["windows"], **shown)
-    if recipes or cut:
-        raise click.UsageError("--recipes and --cut are for several ranks: give --tp, --pp or --ep")
+    if recipes or cut or kv:
+        raise click.UsageError("--recipes, --kv and --cut are for several ranks: give --tp, --pp, --ep or --sp")
     from qbench.compare.measured import Measuring
     from qbench.compare.run import compare
 

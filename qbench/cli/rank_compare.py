@@ -15,7 +15,7 @@ from qbench.run_options import RunOptions
 if TYPE_CHECKING:
     from qbench.compare.several_ranks import RankDistance
 
-CASE_KEYS = ("model", "recipe", "tp", "pp", "cut", "ep", "compute", "threads", "text", "windows")
+CASE_KEYS = ("model", "recipe", "tp", "pp", "cut", "ep", "sp", "kv_format", "compute", "threads", "text", "windows")
 HEADINGS = ("recipe", "verdict", "max logit delta", "mean KLD", "max KLD", "same top", "floor: mean KLD", "tokens")
 
 
@@ -63,4 +63,4 @@ def cells(row: "RankDistance") -> Sequence[str]:
 
 
 def name(row: "RankDistance") -> str:
-    return row.recipe or "as stored"
+    return (row.recipe or "as stored") + (f"+{row.kv_format}" if row.kv_format else "")

@@ -33,6 +33,7 @@ def readable(row: "RankSpeed") -> dict[str, str | None]:
         "ttft, tpot": f"{milliseconds(figures.ttft_ms)}, {milliseconds(figures.tpot_ms)}",
         **{f"{phase} traffic": traffic(row, phase) for phase in row.exchanges},
         "weights": " + ".join(map(readable_bytes, row.weight_bytes)),
+        "kv cache": " + ".join(map(readable_bytes, row.kv_bytes)),
         "peak_rss": " + ".join(map(readable_bytes, row.peak_rss_bytes)),
     }
 

@@ -1,4 +1,4 @@
-"""--tp, --pp, --ep and --cut: one model on several ranks, which torchrun starts."""
+"""--tp, --pp, --ep, --sp and --cut: one model on several ranks, which torchrun starts."""
 
 import os
 import sys
@@ -17,20 +17,20 @@ from qbench.run_options import RunOptions
 from quant.errors import InputError
 from quant.present import present
 
-OPTIONS = ("--tp", "--pp", "--stages", "--ep")
-RANK_FIELDS = ("tp", "stages", "cut", "ep")
+OPTIONS = ("--tp", "--pp", "--stages", "--ep", "--sp")
+RANK_FIELDS = ("tp", "stages", "cut", "ep", "sp")
 TIMEOUT = "--rank-timeout"
 LINK = "--link"
 RANK_0_FIRST_S = 5.0  # Python takes about a second to reach the check of the options, and more on a busy machine
 
 
 def rank_options(command: Callable) -> Callable:
-    """--tp, --pp, --ep and --cut."""
+    """--tp, --pp, --ep, --sp and --cut."""
     return _options(command, "--pp", "--stages", "stages")
 
 
 def bench_rank_options(command: Callable) -> Callable:
-    """--tp, --stages, --ep and --cut of a command whose --pp is the length of a prompt."""
+    """--tp, --stages, --ep, --sp and --cut of a command whose --pp is the length of a prompt."""
     return _options(command, "--stages")
 
 
@@ -40,6 +40,7 @@ def _options(command: Callable, *stages: str) -> Callable:
     pp = count_option(*stages, help="Number of stages, each with some of the layers; torchrun starts the ranks")
     tp = count_option("--tp", help="Number of lanes, each with a part of every layer; torchrun starts the ranks")
     ep = count_option("--ep", help="Number of lanes, each with some routed experts; torchrun starts the ranks")
+    sp = count_option("--sp", help="Number of lanes, each with the KV cache of some tokens; torchrun starts the ranks")
     text = "Longest wait for another rank, in seconds; the run then ends with its name"
     wait = click.option(
         TIMEOUT,
@@ -59,7 +60,7 @@ def _options(command: Callable, *stages: str) -> Callable:
         callback=_keep,
         help="How values travel between ranks. shm: memory that they share; gloo: sockets; auto: shm on one host",
     )
-    return tp(pp(cut(ep(link(wait(command))))))
+    return tp(pp(cut(ep(sp(link(wait(command)))))))
 
 
 def _keep(ctx: click.Context, option: click.Parameter, value: float | str) -> None:
@@ -102,7 +103,7 @@ def check_launch(arguments: list[str]) -> None:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if not any(argument.partition("=")[0] in OPTIONS for argument in arguments):
         raise InputError(
-            f"torchrun started {world.size} ranks, but none of --tp, --pp and --ep divides the model among them; "
+            f"torchrun started {world.size} ranks, but none of --tp, --pp, --ep and --sp divides the model among them; "
             "eval, bench, generate and compare take them"
         )
 

@@ -44,6 +44,7 @@ class RankDistance(JsonData):
 
     model: str
     recipe: str | None
+    kv_format: str | None
     layout: RankLayout
     compute: str
     found: RanksMetrics
@@ -71,8 +72,8 @@ def measure_distances(
 def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int | None) -> RankDistance:
     subject = open_subject(spec, options)
     several = subject.options
-    alone = replace(several, tp=None, pp=None, cut=None, ep=None)
-    about = (spec, options.recipe, options.layout, options.compute)
+    alone = replace(several, tp=None, pp=None, cut=None, ep=None, sp=None)
+    about = (spec, options.recipe, options.kv_format, options.layout, options.compute)
     try:
         parts = load_model(subject.source, several)
     except InputError as error:
@@ -94,7 +95,7 @@ def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int
 
 
 def verdict(delta: AttentionDelta, floor: AttentionDelta, options: RunOptions) -> str:
-    """Stages and the gathering cut have to be equal; the summing cut and divided experts, below the floor.
+    """Stages and the gathering cut have to be equal; the summing cut, divided experts and shares, below the floor.
 
     With compute float32 the floor is 0, so it is the largest logit difference that another order of float32 sums makes.
     """

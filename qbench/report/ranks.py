@@ -19,8 +19,9 @@ def ranks_cells(records: list[Record]) -> Cells:
     heading += ["floor: mean KLD", "tokens", "bytes per token", "link"]
     cells = []
     for case, found in rows_of(records, RanksCase, RanksMetrics):
-        layout = RankLayout(case.tp, case.pp, case.cut, case.ep)
-        about = [case.model, case.recipe or "as stored", case.compute or MISSING, str(layout), found.verdict]
+        layout = RankLayout(case.tp, case.pp, case.cut, case.ep, case.sp)
+        recipe = (case.recipe or "as stored") + (f"+{case.kv_format}" if case.kv_format else "")
+        about = [case.model, recipe, case.compute or MISSING, str(layout), found.verdict]
         cells.append([*about, *distances(found), sent(found), found.link or MISSING])
     return heading, cells, [False] * 5 + [True] * 6 + [False]
 

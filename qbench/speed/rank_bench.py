@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import torch
@@ -36,7 +36,7 @@ class BenchLayout(RankLayout):
 
 @dataclass(frozen=True, slots=True)
 class RankSpeed(JsonData):
-    """One case. weight_bytes, peak_rss_bytes: of every rank; threads of `facts` are those of a rank
+    """One case. weight_bytes, kv_bytes, peak_rss_bytes: of every rank; threads of `facts` are those of a rank
 
     link  between the ranks, one of qbench.rank_layout.LINKS
     """
@@ -50,6 +50,7 @@ class RankSpeed(JsonData):
     figures: SpeedFigures
     exchanges: dict[str, Exchange]
     weight_bytes: list[int]
+    kv_bytes: list[int]
     peak_rss_bytes: list[int]
 
 
@@ -70,16 +71,17 @@ def rank_bench(
     for case in cases:
         figures, _ = time_model(model, case, threads=subject.threads, progress=progress)
         exchanges = {phase: measure_exchange(model, case, phase) for phase in PHASES if getattr(case, phase)}
-        about = ranks.meeting.tell("memory", json.dumps([model.weight_bytes, peak_rss_bytes()]))
-        weights, peaks = zip(*map(json.loads, about), strict=True)
+        about = ranks.meeting.tell("memory", json.dumps([model.weight_bytes, figures.kv_bytes_held, peak_rss_bytes()]))
+        weights, caches, peaks = zip(*map(json.loads, about), strict=True)
         yield RankSpeed(
             facts=subject.facts(model.impls),
-            layout=BenchLayout(layout.tp, layout.pp, layout.cut, layout.ep),
+            layout=BenchLayout(**{field.name: getattr(layout, field.name) for field in fields(layout)}),
             link=ranks.link.name,
             sizes=case.sizes,
             figures=figures,
             exchanges=exchanges,
             weight_bytes=list(weights),
+            kv_bytes=list(caches),
             peak_rss_bytes=list(peaks),
         )
 

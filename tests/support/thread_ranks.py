@@ -54,7 +54,7 @@ class ThreadMeeting(Meeting):
 def model_on(ranks: Ranks, source: Source, impl: str = "auto", path: str = "auto") -> RankModel:
     """The part of the model that this rank runs, with one thread."""
     layout = ranks.layout
-    options = RunOptions(threads=1, tp=layout.tp, pp=layout.pp, cut=layout.cut, ep=layout.ep)
+    options = RunOptions(threads=1, tp=layout.tp, pp=layout.pp, cut=layout.cut, ep=layout.ep, sp=layout.sp)
     return load_ranked(source, options, impl, path, ranks)
 
 

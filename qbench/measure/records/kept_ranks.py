@@ -15,6 +15,7 @@ class RanksCase(ModelRow):
     pp: int = 1
     cut: str = ""
     ep: int = 1
+    sp: int = 1
     compute: str | None = None
     threads: int | None = None
     text: str | None = None

@@ -15,6 +15,8 @@ from qbench.runtime.attention.observed_weights import query_weights
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.kv_storage import Far, KVStorage, held_tokens
 from qbench.runtime.caches.past import ChosenPages, Past
+from qbench.runtime.caches.share import NewTokens
+from qbench.runtime.caches.share_runs import Run, share_runs
 from qbench.runtime.kernel_steps import weighs_scores
 from quant.extension import has_cpu_kernels
 from quant.kv import KVScheme
@@ -173,6 +175,27 @@ class KernelStorage(KVStorage):
         blocks = (lists.offsets.numpy(), lists.indices.numpy(), lists.key_block, BLOCK)
         self.store.attend_blocks(*given, *blocks, lse=lse.numpy())
         return PartialAttention(out, lse[0])
+
+    def attend_part(self, q: Tensor, past: Past, rule: AttentionRule, new: NewTokens) -> PartialAttention:
+        if rule.window:  # which the kernels would count in slots
+            return super().attend_part(q, past, rule, new)
+        num_seen = torch.searchsorted(new.held, new.positions, right=True)
+        parts = [self._attend_run(q[:, :, run.start : run.end], past, rule, run) for run in share_runs(num_seen)]
+        return PartialAttention(torch.cat([part.out for part in parts], 2), torch.cat([part.lse for part in parts], 2))
+
+    def _attend_run(self, q: Tensor, past: Past, rule: AttentionRule, run: Run) -> PartialAttention:
+        """q  [B, H, T, D] of the run alone"""
+        batch, num_heads, num_tokens, head_dim = q.shape
+        if not run.num_seen:
+            return PartialAttention(torch.zeros_like(q), q.new_full(q.shape[:3], -torch.inf))
+        if not run.is_causal:  # queries that see the same keys are more heads of their group
+            q = q.reshape(batch, num_heads * num_tokens, 1, head_dim)
+        out = q.new_empty(batch, q.shape[2], q.shape[1], head_dim).transpose(1, 2)
+        lse = q.new_empty(q.shape[:3])
+        ends = np.full(batch, run.num_seen)
+        self.store.attend(q.numpy(), past.block_table, ends, out.numpy(), rule.scale, lse=lse.numpy())
+        shape = (batch, num_heads, num_tokens)
+        return PartialAttention(out.reshape(*shape, head_dim), lse.view(shape))
 
     def compact(self, past: Past, keep: Tensor) -> None:
         self.store.compact(past.block_table, past.ends, keep.contiguous().numpy())

@@ -11,10 +11,12 @@ from torch import Tensor
 
 from qbench.policies import Observe
 from qbench.prefill import BlockLists
+from qbench.runtime.attention.attention_at import attention_at
 from qbench.runtime.attention.block_attention import PartialAttention, block_attention
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.latent_format import Latents
 from qbench.runtime.caches.past import ChosenPages, Past
+from qbench.runtime.caches.share import NewTokens
 from quant.models import AttentionRule
 
 BLOCK_TOKENS = 16  # a page holds whole blocks of so many tokens
@@ -186,6 +188,25 @@ class KVStorage(PageMemory):
         """Attention over listed blocks, of all queries q [H, T, D] of one sequence whose slots hold no other tokens."""
         keys, values = self.read(past)
         return block_attention(q, keys[0], values[0], softmax_scale, lists)
+
+    def append_part(
+        self, q: Tensor, k: Tensor, v: Tensor, past: Past, rule: AttentionRule, new: NewTokens
+    ) -> PartialAttention:
+        """Store the own ones of the new tokens, and attend over all slots in use.
+
+        q, k, v  of all new tokens, rotated; not of a varlen batch
+        returns  out [B, H, T, D] and lse [B, H, T], of keys in these slots alone
+        """
+        if new.own.any():
+            self.append(k[:, :, new.own], v[:, :, new.own], past)
+        return self.attend_part(q, past, rule, new)
+
+    def attend_part(self, q: Tensor, past: Past, rule: AttentionRule, new: NewTokens) -> PartialAttention:
+        keys, values = self.read(past)
+        return attention_at(q, keys, values, rule, new.positions, new.held)
+
+    def mark(self) -> None:
+        """Remember everything that `truncate` to this length needs."""
 
     @abstractmethod
     def compact(self, past: Past, keep: Tensor) -> None:

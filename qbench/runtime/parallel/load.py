@@ -14,6 +14,7 @@ from qbench.runtime.parallel.linears import LaneLinears
 from qbench.runtime.parallel.make_shard import make_shard
 from qbench.runtime.parallel.model import RankModel
 from qbench.runtime.parallel.ranks import Ranks
+from qbench.runtime.parallel.share_maker import ShareMaker
 from qbench.runtime.parallel.traffic import Exchanges
 from qbench.runtime.token_kinds import token_kinds
 from quant.errors import InputError
@@ -37,8 +38,7 @@ def load_ranked(source: Source, options: RunOptions, impl: str, path: str, ranks
     kv = _kv_scheme(source, config, options)
     local = shard.config(config)
     builder = RankBuilder(local, source, shard, ranks, impl)
-    kinds = partial(token_kinds, source.tokenizer)
-    caches = CacheMaker(local, kv, impl, options.cache_spec, kinds, options.attention)
+    caches = _caches(local, kv, impl, options, source, ranks)
     if config.tie_word_embeddings and options.layout.tp == 1:
         table, head = builder.tied_table(EMBEDDING, HEAD)
     else:
@@ -47,6 +47,8 @@ def load_ranked(source: Source, options: RunOptions, impl: str, path: str, ranks
     embedding = builder.embedding(table)
     blocks = [builder.block(layer) for layer in range(local.num_layers)]
     exchanges = builder.exchanges
+    if options.layout.sp > 1:  # out and lse of each head
+        exchanges = exchanges.and_tokens([local.num_heads * (local.value_dim + 1)] * local.num_layers)
     if shard.is_last_stage:
         exchanges = _of_wanted_tokens(blocks[-1], exchanges)
     norm = builder.norm(FINAL_NORM)
@@ -72,9 +74,16 @@ def _of_wanted_tokens(last: Block, exchanges: Exchanges) -> Exchanges:
     return exchanges.moved(len(net.down.exchanges))
 
 
+def _caches(
+    config: ModelConfig, kv: KVScheme | None, impl: str, options: RunOptions, source: Source, ranks: Ranks
+) -> CacheMaker:
+    about = (config, kv, impl, options.cache_spec, partial(token_kinds, source.tokenizer), options.attention)
+    return CacheMaker(*about) if options.layout.sp == 1 else ShareMaker(*about, ranks=ranks)
+
+
 def _kv_scheme(source: Source, config: ModelConfig, options: RunOptions) -> KVScheme | None:
     kv = KVScheme.of(source.config, config, source.spec)
-    if kv is not None and kv.k_scale is not None:
+    if kv is not None and kv.k_scale is not None and options.layout.sp == 1:
         raise InputError(
             f"KV format {kv.format.name} has calibrated scales, which {options.layout} does not cut yet; "
             "use a format without -cal"

@@ -1,4 +1,4 @@
-"""make_shard: the part of a model that a rank holds, and the reasons why there is none."""
+"""make_shard: the part of a model that a rank holds; illegal cuts are refused with the legal ones."""
 
 from itertools import pairwise
 from math import lcm

@@ -1,4 +1,4 @@
-"""Meeting: the store of torch.distributed in which ranks find each other, tell facts and leave their last words."""
+"""Meeting: the store of torch.distributed in which ranks find each other, exchange facts and leave last words."""
 
 import json
 import os
@@ -40,7 +40,7 @@ class Host(NamedTuple):
 
 
 class Meeting:
-    """What ranks say to each other, by name and in words; nothing here is counted as traffic.
+    """Names of the ranks, their facts and their last words; nothing here is counted as traffic.
 
     store      of torch.distributed, on the host of rank 0
     hosts      of all ranks

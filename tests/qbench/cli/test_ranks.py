@@ -98,7 +98,7 @@ def test_options_that_do_not_go_together(arguments, message, capsys):
     ("command", "message"),
     [
         ((*GENERATE, "--tp", "3"), "torchrun started 2 ranks, expected tp x pp = 3 x 1 = 3"),
-        (("recipes",), "torchrun started 2 ranks, but none of --tp, --pp and --ep divides the model"),
+        (("recipes",), "torchrun started 2 ranks, but none of --tp, --pp, --ep and --sp divides the model"),
     ],
 )
 def test_another_number_of_ranks(command, message, monkeypatch, capsys):

@@ -1,0 +1,64 @@
+"""ShareMaker: caches of a model whose lanes keep different tokens of each sequence, under --sp."""
+
+from collections.abc import Callable
+
+from qbench.cache_spec import CacheSpec
+from qbench.policies import TokenKinds
+from qbench.runtime.attention.in_torch import is_in_torch
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.cache_maker import CacheMaker
+from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, KVStorage
+from qbench.runtime.caches.places import OwnPages
+from qbench.runtime.caches.share import Share
+from qbench.runtime.caches.share_cache import ShareCache
+from qbench.runtime.caches.share_groups import ShareGroups
+from qbench.runtime.caches.storages import layer_scales, make_storage
+from qbench.runtime.parallel.ranks import Ranks
+from quant.errors import InputError
+from quant.kv import KVScheme
+from quant.models import ModelConfig
+
+
+class ShareMaker(CacheMaker):
+    """ranks  their lanes keep the shares"""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        scheme: KVScheme | None,
+        impl: str,
+        spec: CacheSpec,
+        token_kinds: Callable[[], TokenKinds],
+        attention: str | None,
+        *,
+        ranks: Ranks,
+    ) -> None:
+        super().__init__(config, scheme, impl, spec, token_kinds, attention)
+        if config.mla is not None:
+            raise InputError(
+                f"--sp {ranks.layout.sp} does not divide the latents of a {config.architecture.name} yet; use --pp"
+            )
+        self.ranks, self.share = ranks, Share(ranks.lane, ranks.layout.sp)
+
+    def attending(self, attention: str) -> "CacheMaker":
+        raise InputError(f"a loaded model on {self.ranks.layout} has one attention; load it again for {attention}")
+
+    def following(self, policy: str) -> "CacheMaker":
+        raise InputError(f"--policy {policy} does not combine with {self.ranks.layout} yet; run on one rank")
+
+    def uncached(self, batch: int, num_tokens: int) -> Cache:
+        return self._new(self.spec, batch, num_tokens, None)
+
+    def _dynamic(self, batch: int, capacity: int, mode: str | None, spec: CacheSpec) -> Cache:
+        config = self.config
+        own = max(self.share.count(min(capacity, config.max_positions)), BLOCK_TOKENS)
+        storages = [self._share_of(layer, batch, own) for layer in range(config.num_layers)]
+        return ShareCache(config, OwnPages(storages, config.max_positions), self.share, self.ranks)
+
+    def _share_of(self, layer: int, batch: int, num_slots: int) -> KVStorage:
+        config, scheme = self.config, self.scheme
+        if scheme is not None and scheme.format.token_group > 1:
+            for codec, width in ((scheme.format.keys, config.head_dim), (scheme.format.values, config.value_dim)):
+                codec.check(width)
+            return ShareGroups(scheme.format, layer_scales(scheme, layer), batch, num_slots, self.share)
+        return make_storage(config, scheme, layer, batch, num_slots, in_kernels=not is_in_torch(self._impl))

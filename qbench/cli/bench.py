@@ -25,6 +25,7 @@ from qbench.cli.int_list import IntList
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import limit_option
 from qbench.cli.output import (
+    budget_option,
     cpu_time_option,
     device_option,
     json_option,
@@ -91,7 +92,7 @@ class Launches:
     type=Percentage(),
     help="Repeat until every 95 % interval is within this share of its value  [default: 2%, without -r]",
 )
-@click.option("--budget", type=FiniteRange(min=0), default=30, show_default=True, help="Time limit in seconds.")
+@budget_option(30)
 @click.option(
     "--threads", type=IntList(1, MAX_THREADS), help="Number of threads, or several numbers  [default: all cores]"
 )

@@ -36,7 +36,7 @@ def list_questions(ctx: click.Context, param: click.Parameter, value: bool) -> N
 
 
 @click.command("breakeven")
-@click.argument("model")
+@click.argument("model", required=False)
 @click.option("--what", default="prefill", show_default=True, help="Question to answer; --list shows all.")
 @click.option(
     "--list",
@@ -68,6 +68,8 @@ def command(model, what, only, sizes, mass, recipe, layers, rounds, cpu_time, kv
 
     An alternative is "off" at a size unless its whole interval is above 1.
     """
+    if model is None:
+        raise click.UsageError("MODEL is missing; only --list needs none")
     from qbench.breakeven import Settings, get_question
 
     asked, clock = get_question(what), "cpu" if cpu_time else "wall"

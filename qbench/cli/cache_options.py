@@ -78,7 +78,7 @@ def kv_option(command: Callable) -> Callable:
 
 
 def attention_option(command: Callable) -> Callable:
-    default = f"{KERNEL}, or torch for what it cannot compute; {TRITON} on a device"
+    default = f"{KERNEL}, or torch if {KERNEL} cannot compute the scores; {TRITON} on a device"
     text = f"Code that computes attention: textbook, sdpa, {KERNEL}, on a device {TRITON}  [default: {default}]"
     return click.option("--attention", type=ATTENTION, help=text)(command)
 
@@ -102,24 +102,24 @@ def engine_cache_options(command: Callable) -> Callable:
 
 
 def kv_store_options(command: Callable) -> Callable:
-    """--kv-store and --kv-disk of an engine."""
+    """--kv-store and --kv-store-size of an engine."""
     text = "Folder in which computed prefixes outlive the process; several processes may share it."
     store = click.option("--kv-store", type=click.Path(path_type=Path), help=text)
-    text = "Disk that --kv-store may take; least recently used pages go first."
-    disk = click.option("--kv-disk", type=MEMORY_SIZE, default="10GiB", show_default=True, help=text)
-    return store(disk(command))
+    text = "Largest size of the --kv-store folder; least recently used pages go first."
+    size = click.option("--kv-store-size", type=MEMORY_SIZE, default="10GiB", show_default=True, help=text)
+    return store(size(command))
 
 
 def kv_tier_options(command: Callable) -> Callable:
     """--kv-ram and --kv-disk of one long sequence."""
     text = "Memory of the KV cache; the rest goes to a file in the folder of temporary files  [default: all in memory]"
     ram = click.option("--kv-ram", type=MEMORY_SIZE, help=text)
-    disk = click.option("--kv-disk", type=MEMORY_SIZE, help="Disk that --kv-ram may use  [default: 10GiB]")
+    disk = click.option("--kv-disk", type=MEMORY_SIZE, help="Largest size of the file of --kv-ram  [default: 10GiB]")
     return ram(disk(command))
 
 
 def check_store(folder: Path | None, max_bytes: int, shares_prefixes: bool) -> "StoreOptions | None":
-    """The store that --kv-store and --kv-disk ask for. raises InputError if no prefix is shared"""
+    """The store that --kv-store and --kv-store-size ask for. raises InputError if no prefix is shared"""
     from qbench.runtime.engine import StoreOptions  # imports torch
 
     if folder is None:

@@ -37,15 +37,18 @@ OPTIONS = (
         type=click.Choice(MODELS),
         default=MODELS[0],
         show_default=True,
-        help="Outputs of the layers before, quantized (in steps: of the linears before, in one pass) or as they were.",
+        help="Inputs of each layer: outputs of the quantized layers before it, the same in one pass (steps), or "
+        "outputs of the original layers.",
     ),
-    count_option("--min-expert-tokens", help="Route more tokens to experts that get fewer."),
+    count_option(
+        "--min-expert-tokens", help="Calibrate each expert on this many tokens, those that the router scores highest for it."
+    ),
     click.option(
         "--calibrate-in",
         type=click.Choice(ARITHMETICS),
-        help="Arithmetic of the calibration's passes  [default: bf16 where the CPU is faster in it]",
+        help="Arithmetic of the calibration's passes  [default: bf16 if the CPU is faster with it]",
     ),
-    click.option("--stats", type=_path, help="File of statistics: read if it is there, else written."),
+    click.option("--stats", type=_path, help="File of statistics: read if it exists, otherwise written."),
     click.option("--imatrix", type=_path, help="Importance matrix of llama.cpp, instead of calibrating."),
     click.option("--export-imatrix", type=_path, help="Write this calibration's importance matrix for llama.cpp."),
 )

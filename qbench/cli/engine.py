@@ -59,7 +59,7 @@ def command(
     cpu_time,
     keep,
     kv_store,
-    kv_disk,
+    kv_store_size,
     as_json,
     options: RunOptions,
     **how,
@@ -73,7 +73,7 @@ def command(
     if len(prompt) != 2 or len(new) != 2:
         raise click.UsageError("--prompt and --new take two numbers, as in 32,256")
     workload = Workload(requests, prompt, new, document, seed)
-    store = check_store(kv_store, kv_disk, options.policy == FULL)
+    store = check_store(kv_store, kv_store_size, options.policy == FULL)
     given = ThroughputOptions(**how, clock="cpu" if cpu_time else "wall", store=store)
     with progress_bar(f"engine {model}") as update:
         row = measure_throughput(model, workload, options, given, progress=update).to_json()

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 
-from qbench.cli.finite_range import FiniteRange
 from qbench.cli.keep_path import KeepPath
-from qbench.cli.output import json_option, print_json
+from qbench.cli.output import budget_option, json_option, print_json
 from qbench.cli.percentage import Percentage
 from qbench.gate.comment import markdown, plain
 from qbench.gate.kept import keep_gate
@@ -30,7 +29,7 @@ def _gates(name: str, text: str):
 @_gates("--report", "Show this gate, but never fail because of it.")
 @_gates("--skip", "Do not measure this gate.")
 @click.option("--see", type=Percentage(), default="5%", show_default=True, help="Smallest slowdown to detect.")
-@click.option("--budget", type=FiniteRange(min=0), default=300, show_default=True, help="Time limit in seconds.")
+@budget_option(300)
 @click.option(
     "--any-machine", is_flag=True, help="Accept records of another machine for gates that depend little on the machine."
 )

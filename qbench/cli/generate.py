@@ -21,15 +21,19 @@ from quant.errors import InputError
 @click.argument("model")
 @click.option("--prompt", default="", help="Text to continue; without one the model starts from its BOS token.")
 @click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
-@count_option("-n", "--max-new-tokens", default=128)
-@click.option("--temperature", type=FiniteRange(min=0), default=0.0, show_default=True, help="0 is greedy.")
-@click.option("--top-p", type=FiniteRange(min=0, max=1, min_open=True), default=1.0, show_default=True)
-@count_option("--top-k", least=0, default=0, help="0 keeps all tokens.")
-@click.option("--min-p", type=FiniteRange(min=0, max=1), default=0.0, show_default=True, help="0 keeps all tokens.")
-@click.option("--repetition-penalty", type=FiniteRange(min=0, min_open=True), default=1.0, show_default=True)
+@count_option("-n", "--max-new-tokens", default=128, help="Largest number of tokens to generate.")
+@click.option("--temperature", type=FiniteRange(min=0), default=0.0, show_default=True,
+              help="Temperature of sampling; 0 always takes the likeliest token.")  # fmt: skip
+@click.option("--top-p", type=FiniteRange(min=0, max=1, min_open=True), default=1.0, show_default=True,
+              help="Sample among the likeliest tokens that have this share of the probability.")  # fmt: skip
+@count_option("--top-k", least=0, default=0, help="Sample among this number of likeliest tokens; 0 keeps all.")
+@click.option("--min-p", type=FiniteRange(min=0, max=1), default=0.0, show_default=True,
+              help="Drop tokens below this share of the likeliest token's probability; 0 keeps all.")  # fmt: skip
+@click.option("--repetition-penalty", type=FiniteRange(min=0, min_open=True), default=1.0, show_default=True,
+              help="Factor against tokens that the text already has; 1 is off.")  # fmt: skip
 @click.option("--stop", multiple=True, help="Stop before this text; may be given several times.")
 @count_option("--logprobs", least=0, help="With --json: log-probabilities of each token and of this many alternatives.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of sampling.")
 @kv_option
 @cache_options
 @prefill_option

@@ -34,8 +34,8 @@ def limit_option(command: Callable) -> Callable:
         type=click.Choice(PLACEMENTS),
         default=DYNAMIC,
         show_default=True,
-        help="Experts that stay in memory under --memory: those used last, as many in each layer, those used most, "
-        "or those of the first or last layers.",
+        help="Experts that stay in memory under --memory: those used last, the same number in each layer, "
+        "those used most, or those of the first or last layers.",
     )
     return click.option("--memory", type=MEMORY_SIZE, help=text)(placement(command))
 

@@ -31,14 +31,13 @@ HEADINGS = ("mode", "cache", "operations", "time", "memory")
     "contexts",
     type=IntList(0),
     default=(),
-    show_default="512,4096, or fewer",
-    help="Number of tokens in the cache.",
+    help="Number of tokens in the cache  [default: 512,4096, or fewer]",
 )
 @click.option(
     "--batch", "batches", type=IntList(1), default="1,4", show_default=True, help="Number of sequences at once."
 )
 @click.option(
-    "--tokens", type=IntList(1), default=(), show_default="1,512, or fewer", help="Number of new tokens per sequence."
+    "--tokens", type=IntList(1), default=(), help="Number of new tokens per sequence  [default: 1,512, or fewer]"
 )
 @click.option("--mode", "modes", multiple=True, help="Time only this mode; may be given several times.")
 @count_option("--rounds", default=5, help="Number of turns of each mode.")

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from qbench.cli.finite_range import FiniteRange
 from qbench.compute import FAST, PRECISIONS
 from qbench.devices import CPU, DEVICES
 from qbench.threads import MAX_THREADS
@@ -30,6 +31,12 @@ def threads_option(command: Callable) -> Callable:
 def cpu_time_option(command: Callable) -> Callable:
     text = "Compare CPU time of one thread instead of wall time; for busy machines."
     return click.option("--cpu-time", is_flag=True, help=text)(command)
+
+
+def budget_option(default: int) -> Callable:
+    """--budget: the time limit of measurements, which has nothing to do with the budget of a cache policy."""
+    text = "Time limit of the measurements in seconds; not the budget of a policy."
+    return click.option("--budget", type=FiniteRange(min=0), default=default, show_default=True, help=text)
 
 
 def device_option(command: Callable) -> Callable:

@@ -71,7 +71,7 @@ def print_plan(result: dict) -> None:
         {
             "model": " as ".join(filter(None, (result["model"], result["recipe"]))),
             "weights": f"{readable_bytes(result['resident_bytes'])}  ({stored} stored, "
-            f"{result['bits_per_weight']:.3f} bits a weight)",
+            f"{result['bits_per_weight']:.3f} bits per weight)",
             "KV cache": f"{readable_bytes(result['kv_bytes'])}  ({sequences}, "
             f"{readable_bytes(result['kv_bytes_per_token'])} each in {kept}, cache {result['cache']}, "
             f"policy {result['policy']})",

@@ -133,7 +133,7 @@ def print_written(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> N
         print_json(result)
     else:
         size, bits = readable_bytes(weights.size_bytes), weights.bits_per_weight
-        click.echo(f"{path}: {weights.num_weights:,} weights, {size}, {bits:.3f} bits a weight")
+        click.echo(f"{path}: {weights.num_weights:,} weights, {size}, {bits:.3f} bits per weight")
 
 
 def warn_of_unread_text(job: "QuantizationJob", calibration: CalibrationOptions) -> None:

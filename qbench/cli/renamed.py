@@ -10,6 +10,8 @@ from quant.errors import InputError
 OPTIONS = {
     "": {"--products": "--compute", "--cache-kind": "--cache", "--kv-format": "--kv"},
     "recommend": {"--caches": "--kv"},
+    "serve": {"--kv-disk": "--kv-store-size", "--memory": "--kv-memory"},
+    "engine": {"--kv-disk": "--kv-store-size"},
     "report": {"--caches": "--cache-table"},
     "mla": {"--plan": "--mode"},
     "sweep": {"--plan": "--dry-run", "--again": "--launches 2"},

@@ -29,7 +29,13 @@ from quant.errors import InputError
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 means any free one."
 )
-@click.option("--memory", type=MEMORY_SIZE, default="1GiB", show_default=True, help="Memory of the KV cache.")
+@click.option(
+    "--kv-memory",
+    type=MEMORY_SIZE,
+    default="1GiB",
+    show_default=True,
+    help="Memory of the KV cache; weights and Python come on top.",
+)
 @count_option("--max-batch", default=32, help="Largest number of running requests.")
 @count_option("--max-queue", default=1024, help="Largest number of waiting requests.")
 @click.option("--no-prefix-caching", is_flag=True, help="Compute every prompt completely, without shared prefixes.")
@@ -77,7 +83,7 @@ def command(
     model,
     host,
     port,
-    memory,
+    kv_memory,
     no_prefix_caching,
     swap_memory,
     swap_disk,
@@ -86,7 +92,7 @@ def command(
     request_s,
     chat_template,
     kv_store,
-    kv_disk,
+    kv_store_size,
     options: RunOptions,
     **limits,
 ) -> None:
@@ -103,9 +109,9 @@ def command(
         raise InputError(f"--host {host} lets other machines in, so clients need a key; give one with --api-key")
     template = None if chat_template is None else read_text_file(chat_template, "chat template")
     caching = not no_prefix_caching
-    store = check_store(kv_store, kv_disk, caching and options.policy == FULL)
+    store = check_store(kv_store, kv_store_size, caching and options.policy == FULL)
     engine = EngineOptions(
-        memory_bytes=memory, prefix_caching=caching, swap_bytes=swap_memory, swap_disk_bytes=swap_disk or 0, **limits
+        memory_bytes=kv_memory, prefix_caching=caching, swap_bytes=swap_memory, swap_disk_bytes=swap_disk or 0, **limits
     )
     with listen(host, port) as listening:
         subject = open_subject(model, options)

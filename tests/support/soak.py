@@ -28,7 +28,7 @@ HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: appli
 FAULTS = ("num_wrong", "leaked_pages", "exit_status", "tracebacks")
 MOST_GROWTH, MOST_STOP_S = 0.05, 5.0
 STARTED = re.compile(r" at (http://[^/]+)/v1 \(Ctrl-C ends\)")
-OPTIONS = ("--port", "0", "--memory", "32MiB", "--request-timeout", "20", "--max-queue", "300")
+OPTIONS = ("--port", "0", "--kv-memory", "32MiB", "--request-timeout", "20", "--max-queue", "300")
 
 
 @dataclass(slots=True)

@@ -53,6 +53,9 @@ from quant.recipes import RECIPES
             ["quantize", "x", "--recipe", "bf16", "--length", "9"], ["is called --seq-len now"], id="old --length"
         ),
         pytest.param(["mla", "--plan", "elided"], ["--plan is called --mode now"], id="old mla --plan"),
+        pytest.param(["serve", "x", "--memory", "1GiB"], ["--memory is called --kv-memory now"], id="old --memory"),
+        pytest.param(["engine", "x", "--kv-disk", "1GiB"], ["is called --kv-store-size now"], id="old --kv-disk"),
+        pytest.param(["breakeven"], ["MODEL is missing"], id="breakeven of no model"),
         pytest.param(["plan", "x", "--cache", "window:64"], ["is a policy now: window:64"], id="policy as a cache"),
         pytest.param(
             ["eval", "ref:llama", "--attention", "sdap"], ["--attention", "did you mean 'sdpa'"], id="unknown attention"

@@ -45,7 +45,7 @@ def test_what_cannot_be_is_refused(qbench):
     qbench("engine", "ref:llama", "--prompt", "9,5000").fails_with("context holds")
     qbench("engine", "ref:llama", "--cpu-time", "--threads", "2").fails_with("count it with --threads 1")
     qbench("engine", "ref:llama", "--kv-store", "x", "--policy", "window:64").fails_with("need prefix caching")
-    qbench("engine", "ref:llama", *QUICK, "--kv-store", "x", "--kv-disk", "4096").fails_with("give at least")
+    qbench("engine", "ref:llama", *QUICK, "--kv-store", "x", "--kv-store-size", "4096").fails_with("give at least")
     qbench("engine", "ref:llama", "--vs", "llama.cpp").fails_with("GGUF file")
 
 

@@ -42,7 +42,7 @@ def test_serves_a_reference_model_until_it_is_interrupted(tmp_path):
     [
         pytest.param(["rand:smollm2-135m"], "has no tokenizer", id="no tokenizer"),
         pytest.param(["ref:lama"], "did you mean 'ref:llama'?", id="no such model"),
-        pytest.param(["ref:llama", "--memory", "1B"], "memory_bytes is 1", id="memory"),
+        pytest.param(["ref:llama", "--kv-memory", "1B"], "memory_bytes is 1", id="memory"),
         pytest.param(["ref:llama", "--chat-template", "no/file"], "no/file: cannot read", id="template"),
         pytest.param(["ref:llama", "--recipe", "q4"], "unknown recipe", id="recipe"),
         pytest.param(

@@ -41,7 +41,8 @@ OPTIONS = (
         "outputs of the original layers.",
     ),
     count_option(
-        "--min-expert-tokens", help="Calibrate each expert on this many tokens, those that the router scores highest for it."
+        "--min-expert-tokens",
+        help="Smallest number of calibration tokens per expert; the router's next choices fill up.",
     ),
     click.option(
         "--calibrate-in",

@@ -30,7 +30,7 @@ from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.caches.pattern_cache import PatternCache, check_pattern_suits
 from qbench.runtime.caches.places import OwnPages, PoolPages, check_sizes
 from qbench.runtime.caches.policy_cache import PolicyCache
-from qbench.runtime.caches.pooled_cache import full_cache, pooled_cache
+from qbench.runtime.caches.pooled_cache import pooled_cache
 from qbench.runtime.caches.recompute import RecomputeCache
 from qbench.runtime.caches.retrieval_cache import RetrievalCache
 from qbench.runtime.caches.retrieval_suits import check_retrieval_suits
@@ -217,7 +217,7 @@ class CacheMaker:
         places = OwnPages(memories, config.max_positions)
         if spec.prefill != DENSE:
             return PatternCache(config, places, spec.make_pattern(), self.tally)
-        return full_cache(config, places, mode)
+        return KVCache(config, places, mode=mode)
 
     def _pool(
         self, num_pages: int, mode: str | None, impl: str | None = None, layers: Sequence[int] | None = None
@@ -263,7 +263,7 @@ class CacheMaker:
             growing = PoolPages(whole, [GrowingSequence(whole) for _ in range(batch)])
             cache = KVCache(self.config, windows, growing)
         else:
-            cache = full_cache(self.config, windows, pool.mode)
+            cache = KVCache(self.config, windows, mode=pool.mode)
         cache.rules, cache.max_chunk_tokens = rules, MAX_CHUNK_TOKENS
         return cache
 

@@ -1,6 +1,10 @@
-"""`KVCache`: keys and values of every KV head, in storages; every query sees all tokens, or those of its window."""
+"""`KVCache`: keys and values of every KV head, or rows of latents, in storages.
+
+Every query sees all tokens, or those of its window.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,11 +14,14 @@ from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kernel_storage import KernelStorage
 from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.kv_storage import KVStorage
+from qbench.runtime.caches.latent_storage import LatentStorage
+from qbench.runtime.caches.latent_view import Span, StoredLatents, each_token, spans_of
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.sequences import CacheConfig, check_seq_len
 from qbench.runtime.caches.step import Step
 from qbench.runtime.caches.tier_tally import TierReads
+from quant.present import present
 
 
 class KVCache(Cache):
@@ -22,9 +29,10 @@ class KVCache(Cache):
 
     groups    places of all layers, or of each group of layers that keep the same tokens
     memories  the storage of each layer
+    mode      of latent attention, as `Latents.mode`; it has no effect if no latents are stored
     """
 
-    def __init__(self, config: CacheConfig, *groups: Places[KVStorage]) -> None:
+    def __init__(self, config: CacheConfig, *groups: Places[KVStorage], mode: str | None = None) -> None:
         super().__init__(config, groups[0].batch)
         self.groups = groups
         # layer -> its places, and its number among the layers that have them
@@ -34,6 +42,9 @@ class KVCache(Cache):
         self.one_width = any(storage.one_width for storage in self.memories)
         self._stores = [storage.store for storage in self.memories if isinstance(storage, KernelStorage)]
         self._in_stores = len(self._stores) == len(self.memories)
+        self._rows = [storage for storage in self.memories if isinstance(storage, LatentStorage)]
+        latents = self.memories[0].latents
+        self.latents = None if latents is None else replace(latents, mode=mode)
         self.arithmetic = self.memories[0].arithmetic
         self._room = 0  # tokens that every layer has room for, at least
         # Lengths after the forward pass that runs, the same for every layer.
@@ -105,7 +116,8 @@ class KVCache(Cache):
         return self._equal_ends
 
     def has_kernel_view(self, num_tokens: int) -> bool:
-        return self._in_stores and len(self.groups) == 1 and self.places.at_once
+        is_read = self._in_stores if self.latents is None else self.latents.in_kernels
+        return is_read and len(self.groups) == 1 and self.places.at_once
 
     def kernel_view(self, num_tokens: int) -> KernelView:
         places, ends = self.places, self._ends(self.places, num_tokens)
@@ -115,7 +127,25 @@ class KVCache(Cache):
             for index in range(len(places.memories)):
                 places.reserve(index, longest)
             self._room = places.num_slots
-        return KernelView(self._stores, places.tables, ends)
+        if self.latents is None:
+            return KernelView(self._stores, places.tables, ends)
+        rows = [storage.rows_of_kernels() for storage in self._rows]
+        return KernelView(rows, *each_token(places.block_table, ends, num_tokens, self.cu_seqlens))
+
+    def latent_spans(self, layer: int, num_tokens: int) -> list[Span]:
+        return spans_of(self._ends(self._where[layer][0], num_tokens), num_tokens, self.cu_seqlens)
+
+    def latent_view(self, layer: int, num_tokens: int) -> StoredLatents:
+        past = self._past(layer, num_tokens)
+        spans = spans_of(past.ends, num_tokens, self.cu_seqlens)
+        return StoredLatents(
+            present(self.latents),
+            self.rules[layer],
+            spans,
+            self._rows[layer],
+            past.block_table,
+            lambda: each_token(past.block_table, past.ends, num_tokens, self.cu_seqlens),
+        )
 
     def has_layer_views(self, num_tokens: int) -> bool:
         return self._in_stores

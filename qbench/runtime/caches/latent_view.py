@@ -50,6 +50,26 @@ def spans_of(ends: np.ndarray, num_tokens: int, cu_seqlens: np.ndarray | None) -
     ]
 
 
+def each_token(
+    block_table: np.ndarray, ends: np.ndarray, num_tokens: int, cu_seqlens: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The M new tokens as cpu_kernels take them: each is a sequence that has its sequence's pages and ends with it.
+
+    block_table  [B, pages] int32
+    ends         [B] int64: slots in use with all new tokens
+    num_tokens, cu_seqlens  as for `spans_of`
+    returns      block table [M, pages] and slots in use [M]
+    """
+    if cu_seqlens is None:
+        if num_tokens == 1:
+            return block_table, ends
+        each = ends[:, None] - np.arange(num_tokens)[::-1]
+        return np.repeat(block_table, num_tokens, axis=0), each.ravel()
+    counts = np.diff(cu_seqlens)
+    behind = np.repeat(cu_seqlens[1:], counts) - np.arange(cu_seqlens[-1]) - 1  # tokens of its sequence after it
+    return np.repeat(block_table, counts, axis=0), np.repeat(ends, counts) - behind
+
+
 class LatentView:
     """Nothing kept: the new tokens are the whole sequence, each row as its format would give it back.
 

@@ -1,7 +1,6 @@
 """`PolicyCache`: keys and values of the tokens that a policy keeps."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,8 +14,7 @@ from qbench.runtime.caches.evictor import Evictor, check_policy_suits, slot_tabl
 from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.kv_storage import KVStorage
-from qbench.runtime.caches.latent_storage import LatentStorage
-from qbench.runtime.caches.latent_view import Span, StoredLatents, spans_of
+from qbench.runtime.caches.latent_view import Span, StoredLatents, each_token, spans_of
 from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.slot_table import SlotTable
 from quant.models import ModelConfig
@@ -44,12 +42,9 @@ class PolicyCache(EvictingSequences, KVCache):
         tables: Sequence[SlotTable] | None = None,
         mode: str | None = None,
     ) -> None:
-        super().__init__(config, places)
+        super().__init__(config, places, mode=mode)
         check_policy_suits(config)
         self.policy = policy
-        latents = self.memories[0].latents
-        self.latents = None if latents is None else replace(latents, mode=mode)
-        self._rows = [storage for storage in self.memories if isinstance(storage, LatentStorage)]
         if tables is None:
             tables = [slot_table(config, self.memories) for _ in range(self.batch)]
         self.evictor = Evictor(config, places, policy, tables)
@@ -174,11 +169,6 @@ class PolicyCache(EvictingSequences, KVCache):
         ends, slots = evictor.rooms(layer)
         table = self.places.block_table
 
-        def each() -> tuple[np.ndarray, np.ndarray]:
-            counts = evictor.counts.tolist()
-            last = [np.arange(end - count, end) + 1 for end, count in zip(ends.tolist(), counts, strict=True)]
-            return np.repeat(table, counts, axis=0), np.concatenate(last)
-
         def settle(b: int, weights: Tensor | Iterator[Tensor] | None, queries: Tensor | None) -> None:
             evictor.settle(slice(layer, layer + 1), b, weights, queries)
 
@@ -188,7 +178,7 @@ class PolicyCache(EvictingSequences, KVCache):
             spans_of(ends, num_tokens, self.cu_seqlens),
             self._rows[layer],
             table,
-            each,
+            lambda: each_token(table, ends, num_tokens, self.cu_seqlens),
             None if slots is None else slots[:, 0],
             policy.observes,
             settle,

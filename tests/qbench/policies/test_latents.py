@@ -20,7 +20,7 @@ from torch import Tensor
 from qbench.policies import policy_names
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
-from qbench.runtime.caches.latent_cache import LatentCache
+from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.kv_memory import CacheMemory
@@ -225,7 +225,7 @@ def test_decode_reads_what_a_cache_of_the_kept_tokens_alone_holds(impl: str, tex
     model, full, tokens = model_of(text, impl), model_of("full", impl), tokens_of(1, 41)
     one, whole, other = model.new_cache(), full.new_cache(), model_of("recent:400", impl).new_cache()
     assert isinstance(one, PolicyCache)
-    assert isinstance(whole, LatentCache)
+    assert type(whole) is KVCache
     model(tokens[:, :40], one)
     full(tokens[:, :40], whole)
     kept = [one.held_positions(layer)[0][0] for layer in range(model.config.num_layers)]

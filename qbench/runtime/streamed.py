@@ -3,12 +3,14 @@
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.rotations import Rotation, Rotations
-from qbench.runtime.caches.cache import NoCache
+from qbench.runtime.caches.no_cache import NoCache
 from qbench.runtime.extra_tokens import extra_tokens
 from qbench.runtime.layers.attention import Attention
 from qbench.runtime.layers.attention_bf16 import causal_attention_bf16
@@ -19,7 +21,7 @@ from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.norm import Norm
 from quant.calibration.decoder import Observer, Step, SteppedLayer
 from quant.errors import InputError
-from quant.models import EMBEDDING, FINAL_NORM, ModelConfig
+from quant.models import EMBEDDING, FINAL_NORM, AttentionRule, ModelConfig
 from quant.present import present
 from quant.qtensor import QTensor
 from quant.recipes.roles import Role, place_of
@@ -52,7 +54,7 @@ class StreamedLayer:
 
     def __init__(self, config: ModelConfig, index: int, tensors: Mapping[str, QTensor], impl: str) -> None:
         self.config = config
-        self._impl = impl
+        self._index, self._impl = index, impl
         self._tap = Tap()
         self._block = _ObservedBuilder(config, tensors, impl, self._tap).block(index)
         self._rotations = Rotations(config)
@@ -136,14 +138,23 @@ class StreamedLayer:
         """[B, T, H] -> [B * T, H]"""
         return self._block.feed_forward_norm(self._block.attend(x, *self._past(x, None))).flatten(0, 1)
 
-    def _past(self, x: Tensor, observer: Observer | None) -> tuple[list[Rotation], Tensor, "ObservedCache"]:
+    def _past(self, x: Tensor, observer: Observer | None) -> tuple[list[Rotation], Tensor, NoCache]:
         """rotations, positions and cache of a call on x"""
         if x.shape[1] > self.config.max_positions:
             raise InputError(
                 f"{x.shape[1]} tokens, but the model's context holds {self.config.max_positions}; shorten the windows"
             )
         positions = torch.arange(x.shape[1])
-        return self._rotations(0, x.shape[1]), positions, ObservedCache(self.config, observer, self._impl)
+        cache = NoCache(self.config, attention=partial(self._attention, observer))
+        return self._rotations(0, x.shape[1]), positions, cache
+
+    def _attention(self, observer: Observer | None, q: Tensor, k: Tensor, v: Tensor, rule: AttentionRule) -> Tensor:
+        """As `causal_attention`; shows the keys and values that a cache would keep."""
+        if observer is not None:
+            observer.keys_values(self._index, k, v)
+        if self._impl == "bf16" and rule.is_plain and not rule.window:
+            return causal_attention_bf16(q, k, v)
+        return causal_attention(q, k, v, rule)
 
 
 class _LastInput:
@@ -208,22 +219,6 @@ def _observed(linears: FusedLinears) -> ObservedLinears:
     """The linears, which an _ObservedBuilder made."""
     assert isinstance(linears, ObservedLinears)
     return linears
-
-
-class ObservedCache(NoCache):
-    """Keeps nothing, and shows the keys and values that a cache would keep."""
-
-    def __init__(self, config: ModelConfig, observer: Observer | None, impl: str) -> None:
-        super().__init__(config)
-        self.observer = observer
-        self.impl = impl
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        if self.observer is not None:
-            self.observer.keys_values(layer, k, v)
-        if self.impl == "bf16" and self.rules[layer].is_plain and not self.rules[layer].window:
-            return causal_attention_bf16(q, k, v)
-        return super().attend(layer, q, k, v, positions)
 
 
 class _ObservedBuilder(BlockBuilder):

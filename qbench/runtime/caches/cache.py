@@ -1,20 +1,15 @@
 """Caches: each owns the keys and values of a sequence, and the attention over them."""
 
 from abc import abstractmethod
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from qbench.runtime.attention.causal_attention import causal_attention
-from qbench.runtime.attention.in_torch import CausalAttention
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.latent_format import Latents
 from qbench.runtime.caches.latent_view import LatentView, Span
-from qbench.runtime.caches.sequences import CacheConfig, Sequences
-from qbench.runtime.caches.storages import layer_scales
-from quant.kv import KVScheme
+from qbench.runtime.caches.sequences import Sequences
 
 
 class Cache(Sequences):
@@ -73,64 +68,3 @@ class Cache(Sequences):
     ) -> Tensor:
         """`attend` of q and k that are still to be rotated by `rope`: cos and sin of the new tokens."""
         return self.attend(layer, rotate(q, *rope), rotate(k, *rope), v, positions)
-
-
-class HoldsNothing(Cache):
-    """A cache whose keys and values end with the forward pass."""
-
-    @property
-    def bytes_per_token(self) -> float:
-        return 0
-
-    @property
-    def size_bytes(self) -> int:
-        return 0
-
-
-class NoCache(HoldsNothing):
-    """Nothing kept: the new tokens are the whole sequence, read as the KV format would give them back.
-
-    If the format has a residual, each query sees the tokens encoded that it would see encoded in decoding. If another
-    format encodes several tokens together, a query sees its own group's keys already encoded. In decoding it sees them
-    so only once the group is full: measured quality is a little below that of decoding.
-
-    scheme     format of keys and values; None: they stay as they are
-    attention  one of `attention.in_torch`
-    """
-
-    one_width = False
-
-    def __init__(
-        self,
-        config: CacheConfig,
-        batch: int = 1,
-        scheme: KVScheme | None = None,
-        attention: CausalAttention = causal_attention,
-    ) -> None:
-        super().__init__(config, batch)
-        self.scheme, self.attention = scheme, attention
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        if self.cu_seqlens is None:
-            return self._attend(layer, q, k, v)
-        spans = pairwise(self.cu_seqlens.tolist())
-        return torch.cat([self._attend(layer, *(x[:, :, start:end] for x in (q, k, v))) for start, end in spans], dim=2)
-
-    def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """`attend` of sequences of one length."""
-        rule = self.rules[layer]
-        if self.scheme is None:
-            return self.attention(q, k, v, rule)
-        fmt, (k_scale, v_scale) = self.scheme.format, layer_scales(self.scheme, layer)
-        if fmt.residual:
-            k, v = k.half().float(), v.half().float()
-        keys, values = fmt.keys.round_trip(k, k_scale), fmt.values.round_trip(v, v_scale)
-        if not fmt.residual:
-            return self.attention(q, keys, values, rule)
-        outputs = []
-        for start, end in fmt.uniform_runs(0, q.shape[2]):
-            encoded = fmt.num_encoded(end)
-            seen_keys = torch.cat([keys[:, :, :encoded], k[:, :, encoded:end]], dim=2)
-            seen_values = torch.cat([values[:, :, :encoded], v[:, :, encoded:end]], dim=2)
-            outputs.append(self.attention(q[:, :, start:end], seen_keys, seen_values, rule))
-        return torch.cat(outputs, dim=2)

@@ -15,23 +15,23 @@ from qbench.policies.oracle import Oracle, Recorder
 from qbench.policies.positions import Sinks, Window
 from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.attention.in_torch import REFERENCE, attend_by, check_attention_suits, impl_of, is_in_torch
-from qbench.runtime.caches.cache import Cache, NoCache
+from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.chosen_places import ChosenSizes, chosen_places, page_size_of
 from qbench.runtime.caches.distant_cache import CHUNK_TOKENS, DistantCache
 from qbench.runtime.caches.head_storage import HeadStorage
 from qbench.runtime.caches.kernel_storage import has_store
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, KVStorage
-from qbench.runtime.caches.latent_cache import LatentRows
-from qbench.runtime.caches.latent_choice import chosen_latents
+from qbench.runtime.caches.latent_choice import chosen_latents, uncached_latents
+from qbench.runtime.caches.latent_format import Latents
 from qbench.runtime.caches.model_policy import check_policy, policy_for, window_rules
+from qbench.runtime.caches.no_cache import NoCache
 from qbench.runtime.caches.owned_pages import GrowingSequence, WindowSequence, window_pages
 from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.caches.pattern_cache import PatternCache, check_pattern_suits
 from qbench.runtime.caches.places import OwnPages, PoolPages, check_sizes
 from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.caches.pooled_cache import pooled_cache
-from qbench.runtime.caches.recompute import RecomputeCache
 from qbench.runtime.caches.retrieval_cache import RetrievalCache
 from qbench.runtime.caches.retrieval_suits import check_retrieval_suits
 from qbench.runtime.caches.sink_cache import SinkCache, check_sinks, turns_with_text
@@ -128,7 +128,7 @@ class CacheMaker:
         if not policy.position_only:
             return self._of_policy(batch, policy, mode)
         if spec.layout == NONE:
-            return RecomputeCache(self.config, NoCache(self.config, batch, self.scheme, attend_by(self._impl)))
+            return self._no_cache(batch)
         if spec.layout == PAGED:
             pool = self._pool(batch * pages_of(min(capacity, self.config.max_positions)), mode)
             return pooled_cache(pool, [GrowingSequence(pool) for _ in range(batch)])
@@ -195,14 +195,13 @@ class CacheMaker:
             return self._evicting(batch, policy)
         if self.attention == KERNEL or self.spec.prefill != DENSE:
             return self._new(self.spec, batch, num_tokens, None)
-        _, rows = (None, None) if self.scheme is None else chosen_latents(self.config, self.scheme)
-        if rows is None:
-            cache = NoCache(self.config, batch, self.scheme, attend_by(self._impl))
-        else:
-            cache = LatentRows(self.config, rows, batch)
+        cache = self._no_cache(batch, uncached_latents(self.config, self.scheme))
         if isinstance(policy, Window):
             cache.rules = window_rules(self.config, policy.tokens)
         return cache
+
+    def _no_cache(self, batch: int, latents: Latents | None = None) -> NoCache:
+        return NoCache(self.config, batch, self.scheme, attend_by(self._impl), latents)
 
     def _evicting(self, batch: int, policy: CachePolicy) -> PolicyCache:
         """Evicts between forward passes, so that the text takes several."""

@@ -2,8 +2,8 @@
 
 import os
 
-from qbench.runtime.attention.mla_modes import ELIDED, get_mode
-from qbench.runtime.caches.latent_format import LATENT_FORMATS, LatentFormat, latent_format
+from qbench.runtime.attention.mla_modes import COMPRESSED, ELIDED, get_mode
+from qbench.runtime.caches.latent_format import LATENT_FORMATS, LatentFormat, Latents, latent_format
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
@@ -37,3 +37,9 @@ def chosen_latents(
             f"mode {mode!r} keeps latents, which {present(scheme).format.name} does not hold here; known: {known}"
         )
     return mode, fmt
+
+
+def uncached_latents(config: ModelConfig, scheme: KVScheme | None) -> Latents | None:
+    """How a forward pass without a cache reads rows as the format would give them back; None: there are no rows."""
+    _, fmt = (None, None) if scheme is None else chosen_latents(config, scheme)
+    return None if fmt is None else Latents(fmt, present(config.mla).kv_lora_rank, in_kernels=False, mode=COMPRESSED)

@@ -8,7 +8,7 @@ from support.close import assert_close
 
 from qbench.runtime.attention import causal_attention as attention_module
 from qbench.runtime.attention.causal_attention import causal_attention
-from qbench.runtime.caches.cache import NoCache
+from qbench.runtime.caches.no_cache import NoCache
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.models import AttentionRule, ModelConfig

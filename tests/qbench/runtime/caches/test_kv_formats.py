@@ -10,7 +10,7 @@ from support.close import assert_close
 
 from qbench.runtime import load_model
 from qbench.runtime.attention.causal_attention import causal_attention
-from qbench.runtime.caches.cache import NoCache
+from qbench.runtime.caches.no_cache import NoCache
 from qbench.runtime.caches.storages import layer_scales
 from qbench.runtime.memory import predict_memory
 from quant.errors import InputError

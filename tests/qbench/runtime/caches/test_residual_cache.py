@@ -14,7 +14,7 @@ from support.logit_bounds import relative_rms
 
 from qbench.runtime import load_model
 from qbench.runtime.attention.causal_attention import causal_attention
-from qbench.runtime.caches.cache import NoCache
+from qbench.runtime.caches.no_cache import NoCache
 from qbench.runtime.caches.residual_storage import ResidualStorage
 from qbench.runtime.memory import MemoryPredictor
 from quant.errors import InputError

@@ -10,7 +10,8 @@ from support.close import assert_close
 
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
-from qbench.runtime.caches.cache import Cache, NoCache
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.no_cache import NoCache
 from qbench.runtime.caches.step import varlen_step
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cache_spec import DYNAMIC, FULL
-from qbench.cli.bench_caches import print_caches
+from qbench.cli.bench_caches import not_interleaved_line, print_caches
 from qbench.cli.bench_lines import others_share, readable, readable_comparison
 from qbench.cli.cache_options import (
     attention_option,
-    cache_list_options,
     kv_option,
     kv_tier_options,
-    pairs_of,
     prefill_chunk_option,
     prefill_option,
 )
@@ -35,6 +32,7 @@ from qbench.cli.output import (
     print_warning,
 )
 from qbench.cli.percentage import Percentage
+from qbench.cli.policy_depths import entries_of, lineup_options
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_lines import print_ranks
 from qbench.cli.rank_options import RANK_FIELDS, bench_rank_options
@@ -50,6 +48,7 @@ from qbench.speed.speed_case import SpeedCase
 from qbench.threads import MAX_THREADS
 
 if TYPE_CHECKING:
+    from qbench.speed.entry import Entry
     from qbench.speed.side_by_side import Contender
 
 LEAST_REPETITIONS = 6  # the smallest number that gives an interval of a median
@@ -116,7 +115,7 @@ class Launches:
 )
 @click.option("--keep", type=KeepPath(), help="Append the measurements of --vs as records to this file or folder.")
 @kv_option
-@cache_list_options
+@lineup_options
 @prefill_option
 @prefill_chunk_option
 @attention_option
@@ -135,10 +134,11 @@ def command(
 ) -> None:  # fmt: skip
     """Speed and memory of MODEL: prefill (pp) and decode (tg) as llama-bench defines them.
 
-    Several depths, batches or numbers of threads, as in 0,4096, are measured one after the other. Several models take
-    turns, each in a process of its own; the output has the ratio of each to the first, with its interval. Processes of
-    the same code differ by a few percent, which only --launches puts into the intervals. --cache or
-    --policy give a table of all pairs that are possible.
+    Several depths, batches, --cache and --policy of one model take turns, and so do several models, each in a process
+    of its own; the output has the ratio of each to the first, with its interval. Numbers of threads, as in 1,2, are
+    measured one after the other. Processes of the same code differ by a few percent, which only --launches puts into
+    the intervals. --cache or --policy give a table of all combinations that are possible; a policy with a depth, as
+    full@1024, is measured at that depth alone.
     """
     from qbench.speed.side_by_side import contenders
 
@@ -154,8 +154,8 @@ def command(
     if (keep is not None and vs is None) or (cpu_time and alone):
         raise click.UsageError("--keep is for what --vs measures, and --cpu-time for that and for several models")
     of_caches = bool(layouts or policies)
-    if options.device != CPU and (not alone or of_caches):
-        raise click.UsageError(f"--device {options.device} is for one model, and not for --vs, --cache or --policy")
+    if options.device != CPU and not alone:
+        raise click.UsageError(f"--device {options.device} is for one model, and not for --vs")
     if options.memory_bytes is not None and not alone:
         raise click.UsageError("--memory is for one model, and not for --vs")
     if of_caches and not alone:
@@ -174,10 +174,9 @@ def command(
         check_comparison(vs, models, recipes, batches, counts)
         print_comparison(models[0], cases, options, clock, keep, as_json)
     elif of_caches:
-        pairs = pairs_of(layouts or (DYNAMIC,), policies or (FULL,))
-        print_caches(models[0], cases, options, counts, pairs, as_json)
+        print_caches(models[0], entries_of(layouts or (), policies or (), cases), options, counts, as_json)
     elif alone and launches == 1:
-        print_bench(models[0], cases, options, counts, as_json)
+        print_bench(models[0], entries_of((), (), cases), options, counts, as_json)
     else:
         spread = Launches(launches, pause)
         print_side_by_side(contenders(models, recipes), cases, options, counts, clock, spread, as_json)
@@ -204,13 +203,15 @@ def check_comparison(vs: str, models: tuple, recipes: tuple, batches: tuple, thr
 
 
 def print_bench(
-    model: str, cases: list[SpeedCase], options: RunOptions, threads: Sequence[int | None], as_json: bool
+    model: str, entries: Sequence["Entry"], options: RunOptions, threads: Sequence[int | None], as_json: bool
 ) -> None:
     """One object, or one block of lines, for each case."""
-    from qbench.speed.bench import bench_cases
+    from qbench.speed.lineup import bench_lineup
 
     with progress_bar(f"bench {model}") as update:
-        for number, row in enumerate(bench_cases(model, cases, options, threads=threads, progress=update)):
+        for number, row in enumerate(bench_lineup(model, entries, options, threads=threads, progress=update)):
+            if not number:
+                print_warning(not_interleaved_line(row))
             print_row(row, as_json, number)
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from qbench.cli.output import readable_bytes
 from qbench.cli.prefill_lines import prefill_lines
-from qbench.measure.metrics import Facts, Metrics
+from qbench.measure.metrics import Facts, Memory, Metrics
 from qbench.measure.offload import Offload
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics, VersusRatio
 from qbench.measure.speed_figures import Energy, Samples, SpeedFigures
@@ -50,13 +50,17 @@ def readable(result: Metrics) -> dict[str, str | None]:
         "machine": machine_line(result),
         "energy": energy_line(speed, present(figures.energy)),
         "bits_per_weight": f"{facts.bits_per_weight:.4f}",
-        "peak_rss": f"{peak} ({baseline} before the model)",
+        "peak_rss": f"{peak} ({baseline} before the model{at_once(memory)})",
         **offload_lines(speed.offload),
         **({} if memory.peak_device_bytes is None else {"peak_device": readable_bytes(memory.peak_device_bytes)}),
         "predicted": ", ".join(f"{part} {value}" for part, value in predicted.items()),
         "kv_bytes_per_token": readable_bytes(present(speed.kv_bytes_per_token)),
         **tier_lines(figures),
     }
+
+
+def at_once(memory: Memory) -> str:
+    return "" if memory.cases_at_once is None else f"; of {memory.cases_at_once} cases at once"
 
 
 def tier_lines(figures: SpeedFigures) -> dict[str, str]:
@@ -117,7 +121,9 @@ def ratio_lines(result: Metrics) -> dict[str, str]:
 
         count, unit = num_rounds(samples_of(result)), "rounds"
         few = told_of_few(count) if any(ratio["low"] is not None for ratio in found.values()) else None
-    lines = {f"{phase} ratio": ratio_text(ratio) + decided_by(ratio, count, unit) for phase, ratio in found.items()}
+    base = result.ratio_to or "the first"
+    told = {phase: ratio_text(ratio, base) + decided_by(ratio, count, unit) for phase, ratio in found.items()}
+    lines = {f"{phase} ratio": text for phase, text in told.items()}
     return lines | ({"few rounds": few} if few else {})
 
 
@@ -141,12 +147,11 @@ def launch_lines(result: Metrics) -> dict[str, str]:
     return {"launches": f"{len(launches)} processes: {'; '.join(parts)} tok/s"} if parts else {}
 
 
-def ratio_text(ratio: Mapping[str, float | None]) -> str:
+def ratio_text(ratio: Mapping[str, float | None], base: str) -> str:
+    text = f"{ratio['value']:.3f} of {base}"
     if ratio["low"] is None:
-        return f"{ratio['value']:.3f} of the first (one sample: no interval)"
-    return (
-        f"{ratio['value']:.3f} of the first (95 % {ratio['low']:.3f} to {ratio['high']:.3f}, p {ratio['p_value']:.2g})"
-    )
+        return f"{text} (one sample: no interval)"
+    return f"{text} (95 % {ratio['low']:.3f} to {ratio['high']:.3f}, p {ratio['p_value']:.2g})"
 
 
 def samples_of(result: Metrics) -> Samples:

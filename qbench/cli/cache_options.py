@@ -69,7 +69,7 @@ PATTERN_HELP = "Prefill pattern, e.g. dense, star:25%, flexprefill:gamma=0.9; `q
 
 ATTENTION, PATTERN = Checked("attention", check_attention_name), Checked("pattern", check_pattern)
 LAYOUT, POLICY = Checked("layout", check_layout), Checked("policy", check_policy)
-SOME_LAYOUTS, SOME_POLICIES = CheckedList("layout,...", check_layout), CheckedList("policy,...", check_policy)
+SOME_LAYOUTS = CheckedList("layout,...", check_layout)
 
 
 def kv_option(command: Callable) -> Callable:
@@ -135,15 +135,6 @@ def cache_options(command: Callable) -> Callable:
     policy = click.option("--policy", type=POLICY, default=FULL, show_default=True, help=POLICY_HELP)
     cache = click.option("--cache", type=LAYOUT, default=DYNAMIC, show_default=True, help=LAYOUT_HELP)
     return cache(policy(command))
-
-
-def cache_list_options(command: Callable) -> Callable:
-    """--cache and --policy, each one or several."""
-    policies = click.option(
-        "--policy", "policies", type=SOME_POLICIES, help=f"{POLICY_HELP} One, or several with commas."
-    )
-    layouts = click.option("--cache", "layouts", type=SOME_LAYOUTS, help=f"{LAYOUT_HELP} One, or several with commas.")
-    return layouts(policies(command))
 
 
 def pairs_of(layouts: Sequence[str], policies: Sequence[str]) -> list[tuple[str, str]]:

@@ -66,14 +66,18 @@ class Facts(JsonRow):
 
 @dataclass(frozen=True, slots=True)
 class Memory(JsonRow):
-    """Peaks of the measuring process: since it loaded the model, or since its start if a peak cannot be reset."""
+    """Peaks of the measuring process: since it loaded the model, or since its start if a peak cannot be reset.
 
-    json_omits: ClassVar[tuple[str, ...]] = ("peak_device_bytes",)
+    cases_at_once  number of cases that took turns and held their caches meanwhile; None: one case
+    """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("peak_device_bytes", "cases_at_once")
 
     peak_rss_bytes: int | None = None
     peak_device_bytes: int | None = None
     peak_rss_since: str | None = None
     baseline_rss_bytes: int | None = None
+    cases_at_once: int | None = None
 
 
 TIMES = (
@@ -93,7 +97,8 @@ class Metrics(JsonRow):
 
     reference    the model that the divergence is from
     protocols    name -> quality, if several protocols were asked for; `quality` is the first
-    ratio        phase -> how many times as fast as the first of several models that took turns
+    ratio        phase -> how many times as fast as the first of several models or cases that took turns
+    ratio_to     the name of the first, if cases of one model took turns
     launches     of a gate: samples of fresh processes
     peaks_seconds  of measuring the machine's peaks, under the key `machine_peaks_seconds`
     seconds      of the whole
@@ -104,6 +109,7 @@ class Metrics(JsonRow):
         "protocols",
         "tasks",
         "ratio",
+        "ratio_to",
         "launches",
         "timed_seconds",
         "seconds",
@@ -120,6 +126,7 @@ class Metrics(JsonRow):
     protocols: dict[str, Quality] | None = None
     tasks: dict[str, TaskResult] | None = None
     ratio: dict[str, dict[str, float | None]] | None = None
+    ratio_to: str | None = None
     launches: list[Launch] | None = None
     timed_seconds: float | None = None
     peaks_seconds: float | None = None

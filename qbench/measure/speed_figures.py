@@ -27,7 +27,7 @@ class Samples(JsonRow):
     warm_up           samples that do not count
     outliers          indices among those that count
     stopped           why there are no more
-    interleaved_with  the other models that took turns with this one
+    interleaved_with  the other models or cases that took turns with this one
     """
 
     json_omits: ClassVar[tuple[str, ...]] = ("interleaved_with",)
@@ -154,10 +154,11 @@ class Speed(JsonRow):
     predicted_bytes  of memory, by part
     clock, ratio     of several models that took turns: the clock, and this one's speed over the first's
     offload          under a memory limit; tg's roofline is then the disk's
+    not_interleaved  why cases of one command ran one after another; None: they took turns, or there is one case
     """
 
     json_keys: ClassVar = {"peaks": "machine_peaks"}
-    json_omits: ClassVar[tuple[str, ...]] = ("cache", "policy", "clock", "offload")
+    json_omits: ClassVar[tuple[str, ...]] = ("cache", "policy", "clock", "offload", "not_interleaved")
     json_flat: ClassVar[tuple[str, ...]] = ("figures",)
 
     context: int | None = None
@@ -175,3 +176,4 @@ class Speed(JsonRow):
     policy: str | None = None
     clock: str | None = None
     offload: Offload | None = None
+    not_interleaved: str | None = None

@@ -6,6 +6,7 @@ cache it computes the same for the new tokens alone.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Generic, Self, TypeVar
 
 import numpy as np
@@ -52,8 +53,15 @@ class DecoderModel(ABC, Generic[SomeCache]):
         """
 
     def following(self, policy: str) -> Self:
-        """The same weights with caches of another policy. raises InputError for one that the model cannot have"""
-        raise InputError(f"{self.config.architecture.name} has no cache of another policy; got {policy}")
+        """`cached_by` with another policy."""
+        return self.cached_by(replace(self.cache_spec, policy=policy))
+
+    def cached_by(self, spec: CacheSpec) -> Self:
+        """The same weights, whose caches have another layout and policy.
+
+        raises   InputError for those that the model cannot have
+        """
+        raise InputError(f"{self.config.architecture.name} has one kind of cache; got {spec}")
 
     def keeping(self, scheme: KVScheme) -> Self:
         """The same weights, with keys and values in another format.

@@ -81,10 +81,9 @@ class Model(DecoderModel[Cache]):
         other.attention = attention
         return other
 
-    def following(self, policy: str) -> Self:
-        """The same weights with caches of another policy. raises InputError for one that the model cannot have"""
+    def cached_by(self, spec: CacheSpec) -> Self:
         other = copy(self)
-        other._caches = self._caches.following(policy)
+        other._caches = self._caches.of_spec(spec)
         other.cache_spec, other.prefill_tally = other._caches.spec, other._caches.tally
         return other
 

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from qbench.cache_spec import DYNAMIC, FULL
@@ -19,6 +19,7 @@ from qbench.measure.subject import Subject
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
+from qbench.runtime.cache_suits import check_cache_suits
 from qbench.runtime.load import set_threads
 from qbench.runtime.offload import OffloadedModel
 from qbench.speed.case_facts import CaseFacts, case_facts
@@ -69,40 +70,81 @@ def bench_cases(
     """
     start = time.perf_counter()
     threads = threads or (options.threads,)
-    subject = open_subject(spec, options.with_threads(threads[0]), progress)
-    open_seconds = time.perf_counter() - start
-    for case in cases:
-        case.check_context(ModelConfig.of(subject.source).max_positions)
-        if options.device == CPU:
-            check_case_memory(subject.source, options, case)
+    asked = [(options.with_threads(threads[0]), case) for case in cases]
+    loaded = load_subject(spec, asked, progress)
     known = None if machine_peaks is None else CurrentPeaks.of(machine_peaks)
-    is_reset = reset_peak_rss()
-    baseline = current_rss_bytes()
-    load_start = time.perf_counter()
-    model = load_model(subject.source, subject.options)
-    load_seconds = open_seconds + time.perf_counter() - load_start
-    loading_peak = peak_rss_bytes()
+    load_seconds = loaded.seconds
     for count in (each or available_cores() for each in threads):
         set_threads(count)
-        subject = replace(subject, options=options.with_threads(count))
+        subject = replace(loaded.subject, options=options.with_threads(count))
         for case in cases:
-            reset_peak_rss()
-            reset_peak_device(options.device)
-            facts, speed, memory, peaks_seconds = bench_case(subject, model, case, known, progress)
-            # The kernel's high-water mark is taken from counters that lag some pages behind, so that a small model's
-            # may be below the memory that was held before it.
-            memory = replace(
-                memory,
-                peak_rss_bytes=max(loading_peak, memory.peak_rss_bytes or 0, baseline),
-                peak_rss_since="load" if is_reset else "start",
-                baseline_rss_bytes=baseline,
-            )
-            layout = None if options.cache == DYNAMIC else options.cache
-            speed = replace(speed, cache=layout, policy=None if options.policy == FULL else options.policy)
-            seconds = time.perf_counter() - start
-            found = Metrics(facts=facts, speed=speed, memory=memory)
-            yield replace(found, peaks_seconds=peaks_seconds, load_seconds=load_seconds, seconds=seconds)
+            found = replace(loaded.row(subject, case, known, progress), load_seconds=load_seconds)
+            yield replace(found, seconds=time.perf_counter() - start)
             start, load_seconds = time.perf_counter(), 0.0  # the next case has the model loaded
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSubject:
+    """A subject whose model is loaded.
+
+    seconds     that opening and loading took
+    peak_bytes  of this process meanwhile
+    baseline    bytes that this process held before it loaded
+    is_reset    whether peaks count from then on; False: from the start of the process
+    """
+
+    subject: Subject
+    model: Any
+    seconds: float
+    peak_bytes: int
+    baseline: int
+    is_reset: bool
+
+    def row(
+        self,
+        subject: Subject,
+        case: SpeedCase,
+        known: CurrentPeaks | None,
+        progress: Progress | None,
+        model: Any = None,
+    ) -> Metrics:
+        """`bench_case` of this model, or of another one with the same weights."""
+        device = subject.options.device
+        reset_peak_rss()
+        reset_peak_device(device)
+        facts, speed, memory, seconds = bench_case(subject, model or self.model, case, known, progress)
+        return Metrics(facts=facts, speed=speed, memory=self.since_load(memory), peaks_seconds=seconds)
+
+    def since_load(self, memory: Memory) -> Memory:
+        """The memory of a case, with the peak of loading."""
+        # The kernel's high-water mark is taken from counters that lag some pages behind, so that a small model's
+        # may be below the memory that was held before it.
+        return replace(
+            memory,
+            peak_rss_bytes=max(self.peak_bytes, memory.peak_rss_bytes or 0, self.baseline),
+            peak_rss_since="load" if self.is_reset else "start",
+            baseline_rss_bytes=self.baseline,
+        )
+
+
+def load_subject(
+    spec: str, asked: Sequence[tuple[RunOptions, SpeedCase]], progress: Progress | None = None
+) -> LoadedSubject:
+    """The model of the first options, after all options and cases were checked.
+
+    asked    pairs that have nothing but the cache in their options unlike
+    raises   InputError as `bench_cases`
+    """
+    start, (options, _) = time.perf_counter(), asked[0]
+    subject = open_subject(spec, options, progress)
+    for its, case in asked:
+        check_cache_suits(subject.source, its)
+        case.check_context(ModelConfig.of(subject.source).max_positions)
+        if options.device == CPU:
+            check_case_memory(subject.source, its, case)
+    is_reset, baseline = reset_peak_rss(), current_rss_bytes()
+    model = load_model(subject.source, subject.options)
+    return LoadedSubject(subject, model, time.perf_counter() - start, peak_rss_bytes(), baseline, is_reset)
 
 
 class BandwidthProbe:
@@ -157,16 +199,21 @@ def bench_case(
         known = measure_machine_peaks(subject.threads, figures, device=device)
     seconds = probe.seconds + time.perf_counter() - start
     work = disk_work(about.work, model) if isinstance(model, OffloadedModel) else about.work
-    speed = speed_of(about, case, figures, known, roofline(work, case, rounds, 0, known))
+    speed = speed_of(about, case, figures, known, roofline(work, case, rounds, 0, known), subject.options)
     load = {"before": list(load_before), "after": list(os.getloadavg())}
     facts = subject.facts(model.impls, model.kernels, model.prefill_tally)  # again: prefills have been counted since
     return facts, replace(speed, load_average=load, offload=offload_of(model)), memory, seconds
 
 
 def speed_of(
-    about: CaseFacts, case: SpeedCase, figures: SpeedFigures, machine_peaks: CurrentPeaks, bounds: Roofline
+    about: CaseFacts,
+    case: SpeedCase,
+    figures: SpeedFigures,
+    machine_peaks: CurrentPeaks,
+    bounds: Roofline,
+    options: RunOptions = DEFAULTS,
 ) -> Speed:
-    """The figures of a case, and the bounds that they are compared with."""
+    """The figures of a case, and the bounds that they are compared with. options: name the cache"""
     return Speed(
         context=case.longest,
         batch=case.batch,
@@ -178,4 +225,6 @@ def speed_of(
         peaks=machine_peaks.kept(),
         kv_bytes_per_token=about.kv_bytes_per_token,
         predicted_bytes=about.predicted_bytes,
+        cache=None if options.cache == DYNAMIC else options.cache,
+        policy=None if options.policy == FULL else options.policy,
     )

@@ -1,7 +1,7 @@
 """`interleave`: the same phases of one or several models in turn, until the figures are sure enough."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import ceil, inf
 
 import numpy as np
@@ -16,7 +16,7 @@ from qbench.statistics.speed import speed_ratio
 
 SEED = 20240217
 # Threads of an OpenMP region wait for the next one at full speed, some milliseconds, and ours for less: neither may do
-# so while the other is measured. A side of one thread has no waiting threads.
+# so while the other is measured. A side of one thread has no waiting threads, and sides of one process share them.
 SETTLE_S = 0.03
 # Rounds after which the intervals are looked at: at first so many, then a fifth more each time. With these, intervals
 # of 2 % hold the true median of independent samples in 95 % of cases or more, and in 93 % if each sample is correlated
@@ -34,35 +34,61 @@ def interleave(
     probe: Callable[[], float] | None = None,
     progress: Progress | None = None,
 ) -> Rounds:
-    """Rounds of every phase and side in turn, only one at work at any time; who is first changes from round to round.
+    """`interleave_cases` of one case."""
+    cases = [case] * len(sides)
+    return interleave_cases(sides, cases, threads=threads, meter=meter, probe=probe, progress=progress)
 
-    A slow spell of the machine then hits all sides equally, and so does a drift.
 
+def interleave_cases(
+    sides: Sequence[Side],
+    cases: Sequence[SpeedCase],
+    *,
+    threads: int = 1,
+    meter: Meter = NO_METER,
+    probe: Callable[[], float] | None = None,
+    progress: Progress | None = None,
+) -> Rounds:
+    """Rounds of every phase and side in turn, only one at work at any time, in an order that changes at random.
+
+    A slow spell of the machine then hits all sides equally, and so does a drift. Every second round has the order of
+    the round before it from behind, so that each side is before another one as often as after it.
+
+    cases    one per side; phases are those of the first, whose repetitions, precision and budget hold for all
     threads  that a side works with
     meter    of the energy; the machine's idle power is measured first, if possible
     probe    called at the end of each round, when no side works: the machine's peaks at that time
     """
-    calls = [_calls(side, case) for side in sides]
+    case, orders = cases[0], random_orders(len(sides))
+    calls = [_calls(side, its) for side, its in zip(sides, cases, strict=True)]
+    settle = threads > 1 and len({side.pid for side in sides}) > 1
     watches = [Watch(side.pid, threads, meter) for side in sides]
     rounds = Rounds({phase: [Samples() for _ in sides] for phase in calls[0]}, meter, idle_watts(meter))
-    start, count = time.perf_counter(), 0
+    start = time.perf_counter()
     while not rounds.stopped:
-        order = range(len(sides)) if count % 2 == 0 else range(len(sides) - 1, -1, -1)
+        order = next(orders)
         for phase in rounds.of:
             for side in order:
-                if len(sides) > 1 and threads > 1:
+                if settle:
                     time.sleep(SETTLE_S)
                 watches[side].start()
                 rounds.of[phase][side].seconds.append(sides[side].seconds(*calls[side][phase]))
                 rounds.of[phase][side].conditions.append(watches[side].stop())
         if probe:
             rounds.probed.append(probe())
-        count += 1
         rounds.stopped = why_stop(rounds, case, time.perf_counter() - start)
         if progress:
             more = 0 if rounds.stopped else 1
             progress(rounds.done, max(case.repetitions, rounds.done + more), "repetitions")
     return rounds
+
+
+def random_orders(num_sides: int) -> Iterator[list[int]]:
+    """Orders of sides without end: a random one, the same from behind, the next random one."""
+    shuffle = np.random.default_rng(SEED).permutation
+    while True:
+        order = shuffle(num_sides).tolist()
+        yield order
+        yield order[::-1]
 
 
 def idle_watts(meter: Meter) -> dict[str, float]:

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from qbench.calibration.open_subject import with_kv_format
@@ -21,12 +21,10 @@ from qbench.speed.case_memory import check_case_memory
 from qbench.speed.interleaved import interleave
 from qbench.speed.machine_peaks import measure_machine_peaks
 from qbench.speed.peaks import last_cache_bytes, measure_bandwidth
-from qbench.speed.rounds import PHASES, Rounds
 from qbench.speed.shares import fits_in_cache, roofline
-from qbench.speed.speed import speed_statistics
+from qbench.speed.speed import rate_ratios, speed_statistics
 from qbench.speed.speed_case import SpeedCase
 from qbench.speed.timed_process import TimedProcess, speed_process
-from qbench.statistics.speed import speed_ratio
 from qbench.threads import check_threads
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -132,21 +130,9 @@ def rows_of_case(
         bounds = roofline(about.work, case, rounds, index, machine_peaks)
         speed = replace(speed_of(about, case, figures, machine_peaks, bounds), load_average=load, clock=clock)
         memory = Memory.from_json(side.call("memory", {}))
-        ratio = ratios(rounds, index)
+        ratio = rate_ratios(speeds[0], speeds[index]) if index else None
         # Asked for again: prefills have been counted since.
         own_facts = CaseFacts.from_json(side.call("facts", {"case": case.to_json()})).facts
         rows.append(Metrics(facts=own_facts, speed=speed, memory=memory, ratio=ratio, explicit=frozenset({"ratio"})))
     seconds = time.perf_counter() - start
     return [replace(row, seconds=seconds) for row in rows]
-
-
-def ratios(rounds: Rounds, side: int) -> dict[str, dict[str, float | None]] | None:
-    """Speed over that of the first, with its interval and the p value of no difference; None for the first itself."""
-    if side == 0:
-        return None
-    found = {}
-    for phase in PHASES:
-        if phase in rounds.of:
-            first, other = ([1 / seconds for seconds in rounds.steady(phase, one)] for one in (0, side))
-            found[phase] = asdict(speed_ratio(first, other))
-    return found

@@ -1,7 +1,7 @@
 """Throughput of prefill (`pp`) and decode (`tg`) at a depth, as llama-bench defines them."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
 from qbench.speed.spent import energy
 from qbench.speed.steady import outliers
+from qbench.statistics.speed import speed_ratio
 from qbench.statistics.spread import spread
 from quant.present import present
 
@@ -49,10 +50,23 @@ def time_model(
     case.check_context(model.config.max_positions)
     timed = TimedModel(model)
     rounds = interleave([timed], case, threads=threads, meter=meter, probe=probe, progress=progress)
-    cache = present(timed.cache)
-    figures = speed_statistics(case, rounds, 0)
+    return cached_statistics(case, rounds, 0, present(timed.cache)), rounds
+
+
+def cached_statistics(case: SpeedCase, rounds: Rounds, side: int, cache: Any) -> SpeedFigures:
+    """`speed_statistics`, and the figures of the cache that the side holds after the rounds."""
+    figures = speed_statistics(case, rounds, side)
     held = {"kv_bytes_held": cache.size_bytes, "kv_peak_bytes": cache.peak_bytes, "tokens_read": cache.tokens_read}
-    return replace(figures, **held, **_tier_figures(cache.tier_reads)), rounds
+    return replace(figures, **held, **_tier_figures(cache.tier_reads))
+
+
+def rate_ratios(first: SpeedFigures, other: SpeedFigures) -> dict[str, dict[str, float | None]]:
+    """Phase -> speed over that of the first, with its interval and the p value of no difference.
+
+    Both took turns.
+    """
+    one, two = present(first.samples), present(other.samples)
+    return {phase: asdict(speed_ratio(one.of(phase), two.of(phase))) for phase in PHASES if one.of(phase)}
 
 
 def _tier_figures(reads: TierReads | None) -> dict[str, float]:

@@ -20,6 +20,11 @@ def usable_memory_bytes() -> int:
     return min(limits)
 
 
+def free_memory_bytes() -> int:
+    """Memory that this process can still take: of the machine, or of the container if that is less."""
+    return min(psutil.virtual_memory().available, usable_memory_bytes() - current_rss_bytes())
+
+
 def current_rss_bytes() -> int:
     return _status("VmRSS")
 

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from torch import Tensor
 
@@ -92,9 +91,9 @@ class CacheMaker:
         check_attention(attention, CPU, self.spec)
         return CacheMaker(self.config, self.scheme, self.impl, self.spec, self.token_kinds, attention)
 
-    def following(self, policy: str) -> "CacheMaker":
-        """The same with another policy. raises InputError as for a new one"""
-        spec = replace(self.spec, policy=policy)
+    def of_spec(self, spec: CacheSpec) -> "CacheMaker":
+        """The same with another layout and policy. raises InputError as for a new one"""
+        check_attention(self.attention, CPU, spec)
         return CacheMaker(self.config, self.scheme, self.impl, spec, self.token_kinds, self.attention)
 
     def new(self, spec: CacheSpec | None, batch: int, capacity: int, mode: str | None = None) -> Cache:

@@ -47,7 +47,32 @@ def test_layouts_and_policies_are_a_row_per_pair(qbench):
     assert none == 0 and abs(window / dynamic - 16 / 40.5) < 1e-9
     assert found[1]["kv_bytes_held"] == 0 < found[3]["kv_bytes_held"] == found[3]["predicted_bytes"]["kv"]
     table = qbench(*argv).out.splitlines()
-    assert [tuple(line.split()[:2]) for line in table] == [("cache", "policy"), *(one[:2] for one in expected)]
+    assert [tuple(line.split()[:2]) for line in table[:-1]] == [("cache", "policy"), *(one[:2] for one in expected)]
+    assert "base" in table[1] and "tokens per second over those of cache none at depth 0;" in table[-1]
+
+
+def test_a_policy_may_have_a_depth_of_its_own(qbench):
+    policies = "full@4,h2o:budget=16,recent=0.25@40,tova:budget=8"
+    outcome = qbench("bench", "rand:tiny", *QUICK, "-r", "2", "--policy", policies, "-d", "9", "--json")
+    found = rows(outcome)
+    expected = [("full", 4), ("h2o:budget=16,recent=0.25", 40), ("tova:budget=8", 9)]
+    assert [(row["policy"], row["depth"]) for row in found] == expected
+    assert found[0]["ratio"] is None and not outcome.err
+    for row in found[1:]:
+        assert row["ratio_to"] == "policy full at depth 4"
+        assert row["ratio"]["tg"]["low"] <= row["ratio"]["tg"]["value"] <= row["ratio"]["tg"]["high"]
+    qbench("bench", "rand:tiny", "--policy", "full@deep").fails_with("--policy", "'deep' is not a valid integer")
+    qbench("bench", "rand:tiny", "--policy", "fool@4").fails_with("--policy", "unknown policy 'fool'")
+
+
+def test_cases_that_do_not_fit_together_are_named(qbench, monkeypatch):
+    monkeypatch.setattr("qbench.speed.memory_together.free_memory_bytes", lambda: 1)
+    for more in ((), ("--policy", "full")):
+        outcome = qbench("bench", "rand:tiny", *QUICK, "-d", "0,5", *more, "--json")
+        assert (
+            outcome.err.count("cases ran one after another, so that no ratio is given: the caches of all 2 cases") == 1
+        )
+        assert all("not_interleaved" in row and "ratio" not in row for row in rows(outcome))
 
 
 @pytest.mark.parametrize(
@@ -82,6 +107,13 @@ def test_several_models_take_turns(qbench):
     assert second["peak_rss_bytes"] > 0 and second["samples"]["stopped"] == "repetitions"
     assert "of the first" in readable(Metrics.from_json(second))["pp ratio"]
     assert "pp ratio" not in readable(Metrics.from_json(first))
+
+
+def test_depths_take_turns(qbench):
+    first, second = rows(qbench("bench", "rand:tiny", *QUICK, "-d", "0,40", "--json"))
+    assert first["ratio"] is None and second["samples"]["interleaved_with"] == ["policy full at depth 0"]
+    assert "of 2 cases at once" in readable(Metrics.from_json(second))["peak_rss"]
+    assert "of policy full at depth 0" in readable(Metrics.from_json(second))["tg ratio"]
 
 
 def test_a_ratio_around_1_says_how_many_rounds_would_decide_it():

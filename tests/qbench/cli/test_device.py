@@ -27,7 +27,6 @@ def test_what_a_device_does_not_go_with(qbench):
     qbench("eval", "ref:llama", "--device", "tpu").fails_with("'tpu' is not one of 'cpu', 'cuda', 'interpreter'")
     qbench("eval", "ref:llama", "--device", "interpreter").fails_with("needs TRITON_INTERPRET=1 in the environment")
     qbench("eval", "ref:llama", "--device", "cuda", "--compute", "exact").fails_with("compute exact runs on the CPU")
-    qbench("bench", "ref:llama", "--device", "cuda", "--cache", "dynamic").fails_with("--device cuda is for one model")
     qbench("bench", "ref:llama", "ref:llama", "--device", "cuda").fails_with("--device cuda is for one model")
     qbench("eval", "ref:llama", "--device", "cuda", "--save-logits", "x").fails_with(
         "--save-logits keeps MODEL as it is"

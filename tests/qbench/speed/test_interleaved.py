@@ -13,7 +13,7 @@ from support.data import REPO
 import cpu_kernels
 from qbench.run_options import RunOptions
 from qbench.speed import interleaved
-from qbench.speed.interleaved import interleave, is_look, random_tokens
+from qbench.speed.interleaved import interleave, interleave_cases, is_look, random_orders, random_tokens
 from qbench.speed.median_interval import median_interval
 from qbench.speed.speed_case import MOST_ROUNDS, SpeedCase
 from qbench.speed.timed_process import TimedProcess, of_checkout, speed_process
@@ -52,14 +52,32 @@ def noisy(share: float, seed: int = 0) -> Iterable[float]:
     return iter(lambda: float(np.exp(share * rng.standard_normal())), None)
 
 
-def test_sides_take_turns_and_turns_at_being_first():
-    log = []
-    rounds = interleave([MadeUpSide(steady(), log, "a"), MadeUpSide(steady(), log, "b")], CASE)
-    assert log[:2] == [("a", "hold", (1, 3), 7), ("b", "hold", (1, 3), 7)]
-    there = [("a", 4), ("b", 4), ("a", 1), ("b", 1)]
-    back = [("b", 4), ("a", 4), ("b", 1), ("a", 1)]
-    assert log[2:] == there + back + there + back, "one round of warm-up and three that count"
+def test_sides_take_turns_in_a_random_order_and_back():
+    log, names = [], "abc"
+    rounds = interleave([MadeUpSide(steady(), log, name) for name in names], CASE)
+    assert log[:3] == [(name, "hold", (1, 3), 7) for name in names]
+    phases = [log[start : start + 3] for start in range(3, len(log), 3)]
+    assert all(sorted(phase) in ([(name, step) for name in names] for step in (1, 4)) for phase in phases)
+    orders = ["".join(name for name, _ in phase) for phase in phases]
+    assert orders[::2] == orders[1::2] and len(orders[::2]) == 4, "one round of warm-up and three that count"
+    assert [order[::-1] for order in orders[:8:4]] == orders[2:8:4]
     assert rounds.stopped == "repetitions" and rounds.done == 3
+
+
+def test_orders_are_random_and_fair():
+    orders = list(itertools.islice(random_orders(4), 400))
+    assert len(set(map(tuple, orders))) == 24 and [one[::-1] for one in orders[::2]] == orders[1::2]
+    places = np.array(orders)
+    # Each side is at each place in a quarter of the orders, within 4 deviations of as many independent ones.
+    assert all(abs(np.mean(places == side, axis=0) - 0.25).max() < 4 * np.sqrt(0.25 * 0.75 / 200) for side in range(4))
+
+
+def test_sides_may_have_cases_of_their_own():
+    log = []
+    deep = SpeedCase(pp=4, tg=2, depth=9, batch=2, repetitions=3)
+    rounds = interleave_cases([MadeUpSide(steady(), log, "a"), MadeUpSide(steady(2.0), log, "b")], [CASE, deep])
+    assert log[:2] == [("a", "hold", (1, 3), 7), ("b", "hold", (2, 9), 13)]
+    assert rounds.steady("tg", 0) == [1.0] * 3 and rounds.steady("tg", 1) == [2.0] * 3
 
 
 def test_a_batch_is_held_and_given_whole():

@@ -1,0 +1,70 @@
+"""A list of cache policies on the command line, each at a depth of its own if one is given: `full@1024,h2o@8000`."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from qbench.cache_spec import DYNAMIC, FULL
+from qbench.cli.cache_options import LAYOUT_HELP, POLICY, POLICY_HELP, SOME_LAYOUTS, pairs_of, split_list
+from qbench.cli.int_list import LARGEST
+from qbench.speed.entry import Entry
+from qbench.speed.speed_case import SpeedCase
+
+DEPTH = click.IntRange(0, LARGEST)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAtDepth:
+    """depth: None: those of --depth"""
+
+    policy: str
+    depth: int | None = None
+
+
+class PolicyDepths(click.ParamType):
+    """`"full@1024,h2o:budget=64"` -> its policies, without repeats."""
+
+    name = "policy,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple:
+        if isinstance(value, tuple):
+            return value
+        return tuple(dict.fromkeys(self._one(text, param, ctx) for text in split_list(value)))
+
+    def _one(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> PolicyAtDepth:
+        policy, at, depth = text.partition("@")
+        return PolicyAtDepth(POLICY.convert(policy, param, ctx), DEPTH(depth, param, ctx) if at else None)
+
+
+def lineup_options(command):
+    """--cache and --policy, each one or several."""
+    text = f"{POLICY_HELP} One, or several with commas; full@1024 is at that depth alone."
+    policies = click.option("--policy", "policies", type=PolicyDepths(), help=text)
+    layouts = click.option("--cache", "layouts", type=SOME_LAYOUTS, help=f"{LAYOUT_HELP} One, or several with commas.")
+    return layouts(policies(command))
+
+
+def entries_of(layouts: Sequence[str], policies: Sequence[PolicyAtDepth], cases: Sequence[SpeedCase]) -> list[Entry]:
+    """Every layout, policy and case that go together, in this order.
+
+    raises   InputError as `pairs_of`
+    """
+    asked = policies or (PolicyAtDepth(FULL),)
+    names = list(dict.fromkeys(one.policy for one in asked))
+    pairs = pairs_of(layouts or (DYNAMIC,), names)
+    entries = [
+        Entry(layout, policy, case)
+        for layout, policy in pairs
+        for one in asked
+        if one.policy == policy
+        for case in _at(one, cases)
+    ]
+    return list(dict.fromkeys(entries))
+
+
+def _at(one: PolicyAtDepth, cases: Sequence[SpeedCase]) -> Iterator[SpeedCase]:
+    """The cases at the depth of the policy, if it has one"""
+    for case in cases:
+        yield case if one.depth is None else replace(case, depth=one.depth)

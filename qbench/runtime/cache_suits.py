@@ -1,0 +1,24 @@
+"""Whether a model can have a cache: asked before any weight is read."""
+
+from qbench.devices import CPU
+from qbench.run_options import RunOptions
+from qbench.runtime.caches.cache_maker import CacheMaker
+from qbench.runtime.device.model import check_device_cache
+from qbench.runtime.device.place import place_of
+from qbench.runtime.load import IMPL_OF
+from quant.kv import KVScheme
+from quant.models import ModelConfig
+from quant.source import Source
+
+
+def check_cache_suits(source: Source, options: RunOptions) -> None:
+    """raises InputError or NotImplementedError for a layout or a policy that the model or the device cannot have
+
+    source   in the KV format of the options, as `open_subject` makes it
+    """
+    if options.device != CPU:
+        check_device_cache(options.cache_spec, options.attention, place_of(options.device))
+        return
+    config = ModelConfig.of(source)
+    scheme = KVScheme.of(source.config, config, source.spec)
+    CacheMaker(config, scheme, IMPL_OF[options.compute], options.cache_spec, attention=options.attention)

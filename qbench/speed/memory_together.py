@@ -1,0 +1,45 @@
+"""Whether several KV caches of one loaded model fit into memory together."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from qbench.cache_spec import FULL
+from qbench.devices import CPU, CUDA
+from qbench.measure.host.memory import free_memory_bytes
+from qbench.run_options import RunOptions
+from qbench.runtime.device.memory import predict_device_memory
+from qbench.runtime.memory import MemoryPredictor
+from qbench.speed.speed_case import SpeedCase
+from quant.source import Source
+
+
+def why_not_together(source: Source, model: Any, asked: Sequence[tuple[RunOptions, SpeedCase]]) -> str | None:
+    """One clause if the caches need more memory than is free; None if they fit.
+
+    model    loaded from the source
+    asked    options and case of each cache
+    """
+    sizes = [_cache_and_workspace(source, model, *each) for each in asked]
+    needed = sum(kept for kept, _ in sizes) + max(workspace for _, workspace in sizes)
+    device = asked[0][0].device
+    free = torch.cuda.mem_get_info()[0] if device == CUDA else free_memory_bytes()
+    if needed <= free:
+        return None
+    return f"the caches of all {len(asked)} cases need {needed} bytes together, and {free} bytes are free"
+
+
+def _cache_and_workspace(source: Source, model: Any, options: RunOptions, case: SpeedCase) -> tuple[int, int]:
+    """Bytes that the cache holds, and those of a forward pass."""
+    if options.device == CPU:
+        predictor = MemoryPredictor(source, impl=model.impl, spec=options.cache_spec, attention=options.attention)
+        parts = predictor.at(case.longest, case.batch)
+        kept, workspace = parts.kv_bytes, parts.workspace_bytes
+    else:
+        found = predict_device_memory(model.cached_by(options.cache_spec), source, case.longest, case.batch)
+        kept, workspace = found["kv_bytes"], found["workspace_bytes"]
+    if options.kv_ram is not None:
+        kept = min(kept, options.kv_ram)
+    # A cache that evicts also keeps a copy of the tokens to which each repetition goes back.
+    return (kept if options.policy == FULL else 2 * kept), workspace

@@ -1,8 +1,10 @@
 """Requests of clients, field by field, as OpenAI's API names them; unknown fields are refused, never ignored."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from qbench.runtime.text.nudges import MOST_BIAS, MOST_PENALTY, Nudges
 
@@ -10,16 +12,33 @@ MAX_CHOICES = 128  # of one request: OpenAI's limit
 # Fields that are accepted with the value that changes nothing, because clients send it, and refused with another one.
 NEUTRAL = ("echo", "suffix")
 MOST_BIASES = 1024
+MOST_PROMPTS = 2048  # of one request: OpenAI's limit
+MOST_MESSAGES = 1 << 14  # more than a context of a million tokens has turns
 MOST_STOP_CHARS = 1024
 TOP_LOGPROBS = 20  # the most that the chat API grants
+
+
+def at_most(most: int) -> Callable[[Any], Any]:
+    """A check of the length alone, before any entry is looked at: each wrong entry may become an error of its own."""
+
+    def check(value: Any) -> Any:
+        is_ids = isinstance(value, list) and value and type(value[0]) is int
+        if isinstance(value, list | dict) and not is_ids and len(value) > most:
+            raise PydanticCustomError(
+                "too_long", "has {length} entries, expected at most {most}", {"length": len(value), "most": most}
+            )
+        return value
+
+    return check
+
 
 Stop = str | Annotated[list[str], Field(max_length=16, fail_fast=True)] | None
 # A list of a million wrong entries would otherwise become a million errors.
 Ids = Annotated[list[int], Field(fail_fast=True)]
 
-
 TokenId = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]  # a key of JSON is text
 Bias = Annotated[float, Field(ge=-MOST_BIAS, le=MOST_BIAS)]
+Prompt = str | Ids | Annotated[list[str], Field(fail_fast=True)] | Annotated[list[Ids], Field(fail_fast=True)]
 
 
 class StreamOptions(BaseModel):
@@ -43,7 +62,7 @@ class SamplingFields(BaseModel):
     repetition_penalty: float = Field(1.0, gt=0, le=100, allow_inf_nan=False)
     presence_penalty: float = Field(0.0, ge=-MOST_PENALTY, le=MOST_PENALTY)
     frequency_penalty: float = Field(0.0, ge=-MOST_PENALTY, le=MOST_PENALTY)
-    logit_bias: dict[TokenId, Bias] = Field(default_factory=dict, max_length=MOST_BIASES)
+    logit_bias: Annotated[dict[TokenId, Bias], BeforeValidator(at_most(MOST_BIASES))] = Field(default_factory=dict)
     seed: int | None = Field(None, ge=0, lt=1 << 62)
     n: int = Field(1, ge=1, le=MAX_CHOICES)
     stop: Stop = None
@@ -55,7 +74,15 @@ class SamplingFields(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _null_is_absent(cls, fields: Any) -> Any:
-        return {name: value for name, value in fields.items() if value is not None} if type(fields) is dict else fields
+        """At most one unknown field is left: each would become an error, and a body has room for 90,000."""
+        if type(fields) is not dict:
+            return fields
+        unknown = next((name for name in fields if name not in cls.model_fields), None)
+        return {
+            name: value
+            for name, value in fields.items()
+            if name == unknown or (value is not None and name in cls.model_fields)
+        }
 
     @property
     def nudges(self) -> Nudges | None:
@@ -69,7 +96,7 @@ class SamplingFields(BaseModel):
 
 
 class CompletionBody(SamplingFields):
-    prompt: str | Ids | Annotated[list[str], Field(fail_fast=True)] | Annotated[list[Ids], Field(fail_fast=True)]
+    prompt: Annotated[Prompt, BeforeValidator(at_most(MOST_PROMPTS))]
     max_tokens: int = Field(16, ge=1, le=1 << 31)
     logprobs: int | None = Field(None, ge=0, le=TOP_LOGPROBS)
     echo: Literal[False] = False
@@ -86,7 +113,7 @@ class TextPart(BaseModel):
 class Message(BaseModel):
     model_config = ConfigDict(extra="forbid")
     role: str
-    content: str | Annotated[list[TextPart], Field(fail_fast=True)]
+    content: Annotated[str | Annotated[list[TextPart], Field(fail_fast=True)], BeforeValidator(at_most(MOST_MESSAGES))]
     name: str | None = None
 
     def as_template_sees_it(self) -> dict[str, str]:
@@ -95,7 +122,7 @@ class Message(BaseModel):
 
 
 class ChatBody(SamplingFields):
-    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True), BeforeValidator(at_most(MOST_MESSAGES))]
     max_tokens: int | None = Field(None, ge=1, le=1 << 31)
     max_completion_tokens: int | None = Field(None, ge=1, le=1 << 31)
     logprobs: bool = False

@@ -72,7 +72,9 @@ def hostile_body(rng: random.Random) -> bytes:
         lambda: good | {"stop": ["z" * 2000] * rng.randrange(1, 20)},
         lambda: good | {"logprobs": rng.choice([20, 21, -1, True])},
         lambda: good | {"cache_salt": "s" * rng.randrange(1, 10_000)},
-        lambda: good | {f"field{rng.random()}": 1},
+        lambda: good | {f"field{rng.random()}": 1 for _ in range(rng.choice([1, 30_000]))},
+        lambda: good | {"logit_bias": {str(token): 1e9 for token in range(rng.choice([1, 60_000]))}},
+        lambda: good | {"prompt": [[]] * rng.randrange(1, 300_000)},
         lambda: {"model": "ref:llama", "messages": [{"role": "user", "content": "<s></s>" * rng.randrange(1, 5000)}]},
     )
     text = json.dumps(rng.choice(bodies)()).encode()
@@ -182,10 +184,22 @@ def answers(url: str) -> dict[str, str]:
     return {prompt: one["choices"][0]["text"] for prompt, one in zip(PROMPTS, found, strict=True)}
 
 
+def fill_pages(url: str) -> None:
+    """Ask different prompts until each page has been used: only then is all memory of the cache resident."""
+    for number in range(10_000):
+        tokens = [3 + (number + 7 * at * at) % 200 for at in range(900)]
+        httpx.post(f"{url}/v1/completions", json=NORMAL | {"prompt": tokens, "max_tokens": 1}, timeout=60)
+        metrics = metrics_of(url)
+        if metrics["qbench_prefix_pages"] >= 0.95 * metrics["qbench_pages"]:
+            return
+    raise RuntimeError("pages of the cache stay unused")
+
+
 def run(num_hostile: int, num_clients: int, seed: int) -> dict:
     """The row that `main` prints."""
     with server() as (process, url, log):
         expected, memory = answers(url), psutil.Process(process.pid).memory_info
+        fill_pages(url)
         asyncio.run(soak(url, max(num_hostile // 5, 200), num_clients, seed, expected))  # until memory is warm
         settled(url)
         before = memory().rss

@@ -92,6 +92,10 @@ class TimedModel:
         self.wait()
         return self.clock() - start
 
+    def limit_weights(self, num_bytes: int) -> None:
+        """Give the weights of a model within a memory limit at most so many bytes."""
+        self.model.weights.most_bytes = num_bytes
+
     def streamed_passes(self, tokens: list[list[int]]) -> list[StreamedPass]:
         """Each forward pass over one of these tokens of each sequence, after those that are held.
 

@@ -44,10 +44,11 @@ def model(folder: Path, shape: str, recipe: str) -> str:
 def line(found: dict) -> str:
     both = [f"{found['step'][part] * 1e3:.1f}/{found['measured'][part] * 1e3:.1f}" for part in PARTS]
     read = f"{found['step']['disk_bytes'] / 1e6:.0f}/{found['measured']['disk_bytes'] / 1e6:.0f} MB"
+    rates = [found[side]["disk_bytes"] / (found[side]["disk_s"] or 1) / 1e9 for side in ("step", "measured")]
     case, mark = found["case"], "" if abs(found["ratio"] - 1) <= LIMIT else "  miss"
     about = f"{found['model']:<26} {case['memory_bytes'] >> 20:>5} MiB  b{case['batch']:<3} ctx {case['context']:<4}"
     parts = ", ".join(f"{part.removesuffix('_s')} {text} ms" for part, text in zip(PARTS, both, strict=True))
-    return f"{about} {found['ratio']:.3f}  {parts}, read {read}{mark}"
+    return f"{about} {found['ratio']:.3f}  {parts}, read {read}, disk {rates[0]:.2f}/{rates[1]:.2f} GB/s{mark}"
 
 
 def main() -> None:
@@ -60,7 +61,7 @@ def main() -> None:
     keep = ["--keep", str(asked.keep.resolve())] if asked.keep else []
     start, ratios = time.perf_counter(), []
     for number, (shape, recipe, mebibytes, batch, context) in enumerate(HELD):
-        if asked.only and number not in asked.only:
+        if asked.only is not None and number not in asked.only:
             continue
         sizes = ["--memory", f"{mebibytes}MiB", "--batch", str(batch), "--ctx", str(context)]
         name = model(asked.folder, shape, recipe)

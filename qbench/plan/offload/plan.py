@@ -11,7 +11,7 @@ from qbench.plan.offload.layer_times import LayerTimes
 from qbench.plan.offload.pipeline import StepTime, pipeline_time
 from qbench.plan.offload.sizes import Sizes
 from qbench.plan.offload.solve import least_memory, solve
-from qbench.plan.offload.tiers import Tiers, measure_disk, product_seconds
+from qbench.plan.offload.tiers import DiskProbe, Overheads, Tiers, product_seconds
 from qbench.plan.plan import planned_context
 from qbench.plan.runtime import runtime_bytes, small_like
 from qbench.run_options import RunOptions
@@ -100,15 +100,19 @@ def plan_offload(model: str, case: OffloadCase) -> OffloadPlan:
     case = replace(case, context=context)
     units = streamable_units(source, config, "auto")
     predictor = MemoryPredictor(source)
-    disk = measure_disk(_disk(source, case), split_experts(units)[0])
-    layer_times = LayerTimes(source, units, case.threads or available_cores())
-    base = runtime_bytes(case.threads, small_like(config)) + MARGIN_BYTES
+    with DiskProbe(_disk(source, case), split_experts(units)[0]) as disk:
+        disk.measure()  # and again after other measurements: see DiskProbe.rates
+        layer_times = LayerTimes(source, units, case.threads or available_cores())
+        base = runtime_bytes(case.threads, small_like(config)) + MARGIN_BYTES
+        disk.measure()
+        timed = [
+            _timed(Sizes.of(source, predictor, units, context, together), layer_times) for together in _splits(case)
+        ]
+        disk.measure()
     best: OffloadPlan | None = None
     least = float("inf")
-    for together in _splits(case):
-        sizes = Sizes.of(source, predictor, units, context, together)
-        product_s = product_seconds(sizes.linears, together)
-        tiers = Tiers(disk, product_s, layer_times.overheads(together, context, product_s))
+    for sizes, product_s, overheads in timed:
+        tiers = Tiers(disk.rates, product_s, overheads)
         costs, placed = _solved(sizes, tiers, case.memory_bytes - base - sizes.fixed_bytes)
         if placed is None:
             least = min(least, case.memory_bytes + least_memory(costs) - costs.memory_bytes)
@@ -122,6 +126,12 @@ def plan_offload(model: str, case: OffloadCase) -> OffloadPlan:
             f"the smallest that works is {-(-int(least) // MEBI)}MiB"
         )
     return best
+
+
+def _timed(sizes: Sizes, layer_times: LayerTimes) -> tuple[Sizes, dict[str, float], Overheads]:
+    """The sizes, seconds per byte of products, and the rest of a step."""
+    product_s = product_seconds(sizes.linears, sizes.together)
+    return sizes, product_s, layer_times.overheads(sizes.together, sizes.context, product_s)
 
 
 def _solved(sizes: Sizes, tiers: Tiers, memory_bytes: float) -> tuple[Costs, Placed | None]:
@@ -197,7 +207,9 @@ def measured_plan(planned: OffloadPlan) -> OffloadPlan:
         prefill_chunk=planned.prefill_chunk,
     )
     steps, rng = min(MEASURED_STEPS, context), Random(0)
+    weight_bytes = case.memory_bytes - planned.fixed_bytes - planned.kv_ram_bytes
     with speed_process(planned.model, options) as process:
+        process.call("limit_weights", {"num_bytes": int(weight_bytes)})
         tokens = [[rng.randrange(process.vocab_size) for _ in range(context)] for _ in range(together)]
         process.hold([row[: context - steps] for row in tokens], context)
         last = {"tokens": [row[context - steps :] for row in tokens]}

@@ -33,6 +33,7 @@ class Sizes:
     units: tuple[Unit, ...]
     kv_bytes: float
     fixed_bytes: float
+    context: int
     together: int
     chunk: int
 
@@ -44,7 +45,7 @@ class Sizes:
         kept = predictor.resident_bytes - packed - table
         chunk = max(1, min(context, PASS_TOKENS // together))
         fixed = max(0, kept) + predictor.workspace_bytes(chunk, together)
-        return cls(config, tuple(units), predictor.cache.size_bytes(context, together), fixed, together, chunk)
+        return cls(config, tuple(units), predictor.cache.size_bytes(context, together), fixed, context, together, chunk)
 
     @property
     def linears(self) -> list[PlacedLinear]:

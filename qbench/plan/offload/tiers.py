@@ -5,10 +5,11 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -56,18 +57,44 @@ class Tiers(JsonData):
     overheads: Overheads
 
 
-def measure_disk(disk: Path, units: Sequence[Unit]) -> DiskRates:
-    """Rates of the streamer, and seconds of a small read; medians of several rounds.
+class DiskProbe:
+    """A file on the disk whose rates are measured; a context manager, which ends with its temporary file.
 
-    disk     a file to read, or a folder that a file may be written to
+    disk     a file to read, or a folder that a file is written to
     units    that every forward pass reads
-    raises   InputError for a folder that cannot be written to, and a disk without room for the probe
+    raises   InputError for a folder that cannot be written to, and a disk without room for the file
     """
-    if disk.is_file():
-        return _read_rates(disk, units)
-    size = max(PROBE_BYTES, *(round_up(unit.size_bytes, CHUNK_BYTES) for unit in units))
-    check_target(disk / "probe", lambda _: False, size)
-    with tempfile.NamedTemporaryFile(dir=disk, prefix=".qbench-probe-") as file:
+
+    def __init__(self, disk: Path, units: Sequence[Unit]) -> None:
+        self._disk, self._units, self._open = disk, units, ExitStack()
+        self._path: Path | None = disk if disk.is_file() else None
+        self._found: list[DiskRates] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._open.close()
+
+    def measure(self) -> None:
+        """Rates of the streamer, and seconds of a small read."""
+        path = self._path = self._path or self._made()
+        bytes_s, cpu_s = stream_rates(path, self._units, starts_within(self._units, path.stat().st_size))
+        self._found.append(DiskRates(bytes_s, _latency(path), cpu_s))
+
+    @property
+    def rates(self) -> DiskRates:
+        """Medians of all measurements so far: a disk that others share differs from second to second."""
+        return DiskRates(
+            median(one.bytes_s for one in self._found),
+            median(one.latency_s for one in self._found),
+            median(one.cpu_s for one in self._found),
+        )
+
+    def _made(self) -> Path:
+        size = max(PROBE_BYTES, *(round_up(unit.size_bytes, CHUNK_BYTES) for unit in self._units))
+        check_target(self._disk / "probe", lambda _: False, size)
+        file = self._open.enter_context(tempfile.NamedTemporaryFile(dir=self._disk, prefix=".qbench-probe-"))
         block = np.random.default_rng(0).bytes(CHUNK_BYTES)
         try:
             for _ in range(size // CHUNK_BYTES):
@@ -75,13 +102,8 @@ def measure_disk(disk: Path, units: Sequence[Unit]) -> DiskRates:
             file.flush()
             os.fsync(file.fileno())
         except OSError as error:
-            raise InputError(f"{disk}: cannot write a file of {size} bytes: {error.strerror}") from error
-        return _read_rates(Path(file.name), units)
-
-
-def _read_rates(path: Path, units: Sequence[Unit]) -> DiskRates:
-    bytes_s, cpu_s = stream_rates(path, units, starts_within(units, path.stat().st_size))
-    return DiskRates(bytes_s, _latency(path), cpu_s)
+            raise InputError(f"{self._disk}: cannot write a file of {size} bytes: {error.strerror}") from error
+        return Path(file.name)
 
 
 def _latency(path: Path) -> float:

@@ -34,7 +34,8 @@ class Shares:
 class StreamedWeights:
     """Says before each layer that its unit is needed and that the one before it is done with.
 
-    experts   the routed ones, which are read if a router chooses them; None: a model without experts
+    experts     the routed ones, which are read if a router chooses them; None: a model without experts
+    most_bytes  that weights get even if more is free; None: all that is free
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class StreamedWeights:
         self.experts = experts
         self.placement: Placement | None = None
         self.placement_bytes = 0
+        self.most_bytes: int | None = None
         self._least_bytes = least_bytes(units, region)
         self._names = {unit.name for unit in units}
         self._streamed: frozenset[str] = frozenset()
@@ -59,7 +61,7 @@ class StreamedWeights:
         least = self._least_bytes
         if free < least - (MARGIN_BYTES // 2 if self.placement else 0):
             raise InputError(self.budget.too_small(least - free))
-        free = max(free, least)
+        free = max(free if self.most_bytes is None else min(free, self.most_bytes), least)
         if self.placement is None or self.budget.must_place(self.placement_bytes, free):
             self._place(free)
         if self.experts is not None:

@@ -15,7 +15,7 @@ from qbench.plan.offload import OffloadCase, measured_plan, plan_offload
 from qbench.plan.offload.costs import DiskRates
 from qbench.plan.offload.layer_times import LayerTimes
 from qbench.plan.offload.stream_rates import starts_within
-from qbench.plan.offload.tiers import Overheads, measure_disk, seconds_of
+from qbench.plan.offload.tiers import DiskProbe, Overheads, seconds_of
 from qbench.runtime.offload.units import Unit, streamable_units
 from qbench.sources import open_source
 from quant.errors import InputError
@@ -23,6 +23,7 @@ from quant.models import ModelConfig
 
 MEBI = 1 << 20
 BASE = 200 * MEBI  # of a process in these tests, on every machine
+MEASURE, RATES = DiskProbe.measure, DiskProbe.rates
 
 
 class KnownTimes:
@@ -35,13 +36,21 @@ class KnownTimes:
         return Overheads(1e-4, 1e-3)
 
 
+@pytest.fixture
+def measures(known_machine, monkeypatch):
+    """A DiskProbe that measures."""
+    monkeypatch.setattr(DiskProbe, "measure", MEASURE)
+    monkeypatch.setattr(DiskProbe, "rates", RATES)
+
+
 @pytest.fixture(autouse=True)
 def known_machine(monkeypatch, tmp_path):
     monkeypatch.setenv("QBENCH_CACHE", str(tmp_path))
     monkeypatch.setattr("qbench.plan.offload.plan.runtime_bytes", lambda threads, small: BASE)
 
     rates = DiskRates(1e9, latency_s=1e-4, cpu_s=1e-10)
-    monkeypatch.setattr("qbench.plan.offload.plan.measure_disk", lambda disk, units: rates)
+    monkeypatch.setattr(DiskProbe, "measure", lambda self: None)
+    monkeypatch.setattr(DiskProbe, "rates", rates)
     monkeypatch.setattr("qbench.plan.offload.plan.LayerTimes", KnownTimes)
 
     def product_seconds(linears, batch) -> dict[str, float]:
@@ -133,10 +142,23 @@ def of_tiny() -> tuple:
     return source, streamable_units(source, ModelConfig.of(source), "auto")
 
 
-def test_rates_of_a_disk_are_measured(tmp_path, monkeypatch):
+def test_rates_of_a_disk_are_measured(tmp_path, measures, monkeypatch):
     monkeypatch.setattr("qbench.plan.offload.tiers.PROBE_BYTES", 16 << 20)
-    rates = measure_disk(tmp_path, of_tiny()[1])
+    with DiskProbe(tmp_path, of_tiny()[1]) as probe:
+        probe.measure()
+        rates = probe.rates
     assert rates.bytes_s > 0 and rates.latency_s > 0 and not list(tmp_path.iterdir())
+
+
+def test_a_rate_is_the_median_of_measurements(tmp_path, measures, monkeypatch):
+    found = iter([(3e9, 1e-10), (1e9, 3e-10), (2e9, 5e-10)])
+    monkeypatch.setattr("qbench.plan.offload.tiers.PROBE_BYTES", 16 << 20)
+    monkeypatch.setattr("qbench.plan.offload.tiers.stream_rates", lambda path, units, starts: next(found))
+    with DiskProbe(tmp_path, of_tiny()[1]) as probe:
+        for _ in range(3):
+            probe.measure()
+        rates = probe.rates
+    assert rates.bytes_s == 2e9 and rates.cpu_s == 3e-10
 
 
 def test_units_have_places_in_a_file_that_is_shorter_than_all():
@@ -145,9 +167,9 @@ def test_units_have_places_in_a_file_that_is_shorter_than_all():
     assert starts_within(units, 1 << 20) == {"a": 0, "b": 8192, "c": 12288}
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(InputError, match="does not exist"):
-        measure_disk(tmp_path / "none", of_tiny()[1])
+def test_a_folder_that_is_not_there_is_refused(tmp_path, measures):
+    with DiskProbe(tmp_path / "none", of_tiny()[1]) as probe, pytest.raises(InputError, match="does not exist"):
+        probe.measure()
 
 
 @pytest.mark.parametrize("context", [8, 600], ids=["short", "beyond the timed context"])

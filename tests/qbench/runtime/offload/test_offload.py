@@ -58,6 +58,16 @@ def test_logits_are_those_of_the_model_in_memory(spec, share, offloaded):
         assert reads <= stored and (reads == stored) == (model.config.moe is None)
 
 
+def test_weights_get_no_more_than_they_may(offloaded):
+    source = open_source("ref:llama")
+    least, whole = sizes(offloaded(source, 0))
+    model, half = offloaded(source, whole), (least + whole) // 2
+    model.weights.most_bytes = half
+    assert_equal(all_logits(model), all_logits(load_model(source)))
+    shares = model.weights.shares
+    assert shares.streamed_bytes > 0 and shares.pinned_bytes + shares.ring_bytes <= half
+
+
 @pytest.mark.parametrize("recipe", ["rtn-w4g128", "rtn-w8a8", "llm-int8"])
 def test_every_kind_of_folder(recipe, offloaded, tmp_path):
     """Weights of LLM.int8() have kernels of another kind: they stay in memory, the others come and go."""

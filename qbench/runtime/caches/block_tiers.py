@@ -183,8 +183,21 @@ class BlockTiers:
         for first, which in self._runs(moves.spilled, moves.spilled_pages):
             self.storage.dump_pages(which, self.spill.buffer(len(which)))
             self.spill.write_run(first, len(which))
-        for first, which in self._runs(moves.loaded, moves.pages):
-            self.storage.fill_pages(which, self.spill.read_run(first, len(which)))
+        for some in self._batches(self._runs(moves.loaded, moves.pages)):
+            data = self.spill.read_runs([(first, len(which)) for first, which in some])
+            self.storage.fill_pages(np.concatenate([which for _, which in some]), data)
+
+    def _batches(self, runs: list[tuple[int, np.ndarray]]) -> list[list[tuple[int, np.ndarray]]]:
+        """Runs that are read at once: as many as the file's buffer holds"""
+        batches: list[list[tuple[int, np.ndarray]]] = []
+        room = 0
+        for run in runs:
+            if len(run[1]) > room:
+                batches.append([])
+                room = self.spill.run_slots
+            batches[-1].append(run)
+            room -= len(run[1])
+        return batches
 
     def _runs(self, slots: np.ndarray, pages: np.ndarray) -> list[tuple[int, np.ndarray]]:
         """First slot and pages of each run of neighbours, no longer than the file's buffer"""

@@ -2,11 +2,13 @@
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from qbench.runtime.tiers.aligned import aligned_buffer, padded, read_at
+from qbench.runtime.tiers.aligned import aligned_buffer, padded
+from qbench.runtime.tiers.many_reads import ManyReads
 from quant.errors import InputError
 
 RUN_BYTES = 1 << 20  # at once: larger reads gain little bandwidth on today's disks
@@ -36,6 +38,7 @@ class SpillFile:
             self._descriptor = _unnamed(where)
         except OSError as error:
             raise InputError(f"{where}: cannot make a file for keys and values: {error.strerror}") from error
+        self._reads = ManyReads(self._descriptor, self._buffer)
 
     def allocate(self) -> int | None:
         """A free slot; None if all are taken"""
@@ -70,11 +73,17 @@ class SpillFile:
 
     def read_run(self, first: int, count: int) -> np.ndarray:
         """`buffer` with the bytes of this slot and those after it, which the next call overwrites"""
-        size = count * self._stride
-        done = read_at(self._descriptor, self._buffer[:size].data, first * self._stride)
-        if done != size:
-            raise OSError(f"read {done} bytes of slots {first} to {first + count - 1}, expected {size}")
-        return self.buffer(count)
+        return self.read_runs([(first, count)])
+
+    def read_runs(self, runs: Sequence[tuple[int, int]]) -> np.ndarray:
+        """`buffer` with the slots of all runs, which the next call overwrites.
+
+        runs     first slot and number of slots of each, together no more than run_slots
+        raises   OSError
+        """
+        counts = [count for _, count in runs]
+        self._reads.read([first * self._stride for first, _ in runs], [count * self._stride for count in counts])
+        return self.buffer(sum(counts))
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -46,7 +46,7 @@ def close_joined() -> None:
     while _joined:
         ranks = _joined.pop()
         farewells.remove(ranks.meeting.leave)
-        ranks.meeting.tell("done", "")
+        ranks.meeting.part()
         ranks.link.close()
 
 

@@ -106,6 +106,16 @@ class Meeting:
             time.sleep(POLL_S)
         raise self.error(rank, is_late=True)
 
+    def part(self) -> None:
+        """Wait for the others; the store's host, rank 0, leaves last, so that nobody asks a store that is gone."""
+        self.tell("done", "")
+        if self.rank:
+            self.store.set(f"parted/{self.rank}", "")
+            return
+        deadline = time.monotonic() + self.timeout_s
+        for rank in range(1, self.num_ranks):
+            self._told(f"parted/{rank}", rank, deadline)
+
     # ---- ranks that end
 
     def leave(self, message: str) -> None:

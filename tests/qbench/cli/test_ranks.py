@@ -66,15 +66,15 @@ def test_a_rank_that_dies_or_hangs_is_named(sent, did, link):
     options = ("--tp", "2", "--rank-timeout", "2", "--link", link)
     command = ("generate", "ref:llama", "--prompt", "The", "-n", "900", *options)
     ranks = start_ranks([command] * 2)
-    assert ranks[0].stdout.read(1)  # it generates
-    ranks[1].send_signal(sent)
     try:
-        _, errors = ranks[0].communicate(timeout=60)
+        ranks[0].wait_for_output()  # it generates
+        ranks[1].send_signal(sent)
+        end = ranks[0].end()
     finally:
         for rank in ranks:
             rank.kill()
-    assert ranks[0].returncode == 2
-    (line,) = errors.splitlines()
+    assert end.status == 2
+    (line,) = end.err.splitlines()
     assert line.startswith("qbench: rank 1 on ") and did in line and line.endswith("of rank 0; the run is over")
 
 

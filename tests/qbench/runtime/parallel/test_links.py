@@ -2,12 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.launched_ranks import free_port
+from support.launched_ranks import run_ranks
 
 from qbench.runtime.parallel.shared_memory import Offer, host_identity, size_bytes
 
@@ -33,28 +31,15 @@ for link in (open_link(meeting, "auto"), open_link(meeting, "gloo")):
         found.append(found[0] + 1)
     elif ranks.rank == num_ranks - 1:
         found.append(ranks.receive(found[0].shape, 0))
-    meeting.tell("done", "")
     print(link.name, hashlib.sha256(b"".join(each.numpy().tobytes() for each in found)).hexdigest())
+meeting.part()
 """
 
 
 def outputs(num_ranks: int) -> list[list[str]]:
-    size, port = str(num_ranks), str(free_port())
-    common = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", EXCHANGES, size, str(rank)],
-            env={**os.environ, **common, "OMP_NUM_THREADS": "1", "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(num_ranks)
-    ]
-    try:
-        return [process.communicate(timeout=60)[0].split() for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
+    ends = run_ranks(*[(str(num_ranks), str(rank)) for rank in range(num_ranks)], code=EXCHANGES)
+    assert [end.status for end in ends] == [0] * num_ranks, ends[0].err
+    return [end.out.split() for end in ends]
 
 
 @pytest.mark.parametrize(
@@ -98,5 +83,5 @@ def test_a_system_without_such_memory_says_why(monkeypatch):
 
 def test_processes_of_one_host_have_one_identity():
     code = "from qbench.runtime.parallel.shared_memory import host_identity; print(host_identity())"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == host_identity()
+    (other,) = run_ranks((), code=code)
+    assert other.out.strip() == host_identity()

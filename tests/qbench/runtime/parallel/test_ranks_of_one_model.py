@@ -1,6 +1,7 @@
 """Tensor and pipeline parallel against one rank: every linear format, with threads in place of processes."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 import torch
@@ -60,13 +61,17 @@ def expected(source, impl="auto"):
     return logits(load_model(source, RunOptions(threads=1), impl=impl))
 
 
+@cache
+def expected_of(recipe):
+    """Logits of one rank, which several tests compare with."""
+    return expected(opened("ref:llama", recipe))
+
+
 @pytest.mark.parametrize("layout", [RankLayout(pp=2), RankLayout(tp=2, cut=GATHER)], ids=str)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_stages_and_the_gathering_cut_give_the_bits_of_one_rank(recipe, layout):
-    source = opened("ref:llama", recipe)
-    several = on_ranks(source, layout)
-    for found in several.logits:
-        assert torch.equal(found, expected(source))
+    several, truth = on_ranks(opened("ref:llama", recipe), layout), expected_of(recipe)
+    assert all(torch.equal(found, truth) for found in several.logits)
     assert several.sent == several.formula
 
 
@@ -125,9 +130,8 @@ def test_four_lanes_share_two_heads_of_keys(spec):
 @pytest.mark.parametrize("layout", [RankLayout(tp=2, pp=2, cut=GATHER), RankLayout(pp=4)], ids=str)
 def test_four_ranks(layout):
     source = opened("ref:llama")
-    several = on_ranks(source, layout)
-    for found in several.logits:
-        assert torch.equal(found, expected(source))
+    several, truth = on_ranks(source, layout), expected(source)
+    assert all(torch.equal(found, truth) for found in several.logits)
     assert several.sent == several.formula
 
 

@@ -17,6 +17,7 @@ from qbench.cli.output import (
     threads_option,
 )
 from qbench.cli.progress import progress_bar
+from qbench.cli.rank_options import RANK_FIELDS, check_engine_ranks, follows, join, rank_options
 from qbench.cli.run_options import with_run_options
 from qbench.measure.host.busy import busy_warning
 from qbench.measure.records.kept_row import keep_row
@@ -47,8 +48,9 @@ LENGTHS = {"type": IntList(1), "show_default": True}
 @kv_store_options
 @compute_option
 @threads_option
+@rank_options
 @json_option
-@with_run_options("recipe", "kv", "policy", "prefill_chunk", "compute", "threads")
+@with_run_options("recipe", "kv", "policy", "prefill_chunk", "compute", "threads", *RANK_FIELDS)
 def command(
     model,
     requests,
@@ -74,6 +76,10 @@ def command(
         raise click.UsageError("--prompt and --new take two numbers, as in 32,256")
     workload = Workload(requests, prompt, new, document, seed)
     store = check_store(kv_store, kv_store_size, options.policy == FULL)
+    check_engine_ranks(options, {"--kv-store": store is not None})
+    options = join(model, options)
+    if follows(model, options):
+        return
     given = ThroughputOptions(**how, clock="cpu" if cpu_time else "wall", store=store)
     with progress_bar(f"engine {model}") as update:
         row = measure_throughput(model, workload, options, given, progress=update).to_json()

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import click
@@ -94,6 +94,33 @@ def join(model: str, options: RunOptions) -> RunOptions:
     return options.with_threads(options.threads or max(1, available_cores() // world.local_size))
 
 
+def follows(model: str, options: RunOptions) -> bool:
+    """Follow rank 0 until it parts, if this is another rank; the ranks have joined. False: this rank schedules"""
+    if options.layout.num_ranks == 1 or not is_silent():
+        return False
+    from qbench.calibration.open_subject import open_subject
+    from qbench.runtime import load_model
+    from qbench.runtime.parallel import RankModel, follow
+
+    subject = open_subject(model, options)
+    part = load_model(subject.source, subject.options)
+    assert isinstance(part, RankModel)
+    follow(part)
+    return True
+
+
+def check_engine_ranks(options: RunOptions, refused: Mapping[str, bool]) -> None:
+    """raises InputError for a division of an engine, or for options, that several ranks do not have yet
+
+    refused  option -> whether it is given
+    """
+    if options.layout.num_ranks == 1:
+        return
+    for option, is_given in {f"--sp {options.sp}": (options.sp or 1) > 1, **refused}.items():
+        if is_given:
+            raise InputError(f"{option} does not combine with an engine on {options.layout} yet; leave it out")
+
+
 def check_launch(arguments: list[str]) -> None:
     """raises InputError if torchrun started several ranks of a command that runs on one"""
     world = find_world()
@@ -104,7 +131,7 @@ def check_launch(arguments: list[str]) -> None:
     if not any(argument.partition("=")[0] in OPTIONS for argument in arguments):
         raise InputError(
             f"torchrun started {world.size} ranks, but none of --tp, --pp, --ep and --sp divides the model among them; "
-            "eval, bench, generate and compare take them"
+            "eval, bench, generate, compare, engine and serve take them"
         )
 
 

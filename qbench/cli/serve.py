@@ -11,6 +11,7 @@ from qbench.cli.finite_range import FiniteRange
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import compute_option, print_warning, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.cli.rank_options import RANK_FIELDS, check_engine_ranks, follows, join, rank_options
 from qbench.cli.run_options import with_run_options
 from qbench.run_options import RunOptions
 from qbench.text_file import read_text_file
@@ -78,7 +79,8 @@ from quant.errors import InputError
 @kv_store_options
 @compute_option
 @threads_option
-@with_run_options("recipe", "kv", "policy", "prefill_chunk", "compute", "threads")
+@rank_options
+@with_run_options("recipe", "kv", "policy", "prefill_chunk", "compute", "threads", *RANK_FIELDS)
 def command(
     model,
     host,
@@ -99,6 +101,7 @@ def command(
     """Completions and chat at /v1, streamed or whole, until Ctrl-C; Prometheus reads /metrics."""
     from qbench.calibration.open_subject import open_subject
     from qbench.runtime.engine import EngineOptions
+    from qbench.runtime.engine.options import SWAP
 
     try:
         from qbench.serve.door import is_loopback
@@ -113,6 +116,10 @@ def command(
     engine = EngineOptions(
         memory_bytes=kv_memory, prefix_caching=caching, swap_bytes=swap_memory, swap_disk_bytes=swap_disk or 0, **limits
     )
+    check_engine_ranks(options, {"--kv-store": store is not None, "--preempt swap": engine.preempt == SWAP})
+    options = join(model, options)
+    if follows(model, options):
+        return
     with listen(host, port) as listening:
         subject = open_subject(model, options)
         with progress_bar(f"load {model}"):

@@ -107,6 +107,17 @@ class Model(DecoderModel[Cache]):
         """
         return PooledCaches(self._caches, pool, max_chunk_tokens)
 
+    def lead(self) -> None:
+        """From now on other ranks, if there are any, follow the forward passes of this one."""
+
+    @property
+    def idle_s(self) -> float | None:
+        """Seconds without a forward pass after which `idle` is to be called; None: never"""
+        return None
+
+    def idle(self) -> None:
+        """Keep ranks that wait for the next forward pass from a time-out."""
+
     def _uncached(self, tokens: Tensor) -> Cache:
         if self.cache_spec.make_policy().needs_future:
             return self._caches.foreseeing(lambda cache: self(tokens, cache, last_only=True), len(tokens))

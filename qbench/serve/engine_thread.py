@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 from qbench.runtime.engine import Engine, Event, Request
+from qbench.runtime.parallel import RankError
 from qbench.serve.errors import EngineFailed
 from qbench.serve.metrics import Metrics
 from quant.errors import InputError
@@ -56,6 +57,8 @@ class EngineThread:
         self._is_stopping = False
         self._counted_at = -COUNT_EVERY_S
         self.failure: str | None = None  # why the thread has ended by itself
+        self.lost: RankError | None = None  # the end of another rank, which ends the server
+        self.on_lost: Callable[[], None] = _nothing
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -129,13 +132,21 @@ class EngineThread:
                 for event in self._engine.step():
                     self._tell(event)
                 self._count()
+        except RankError as error:
+            self.lost = error
+            self.on_lost()
+            self._fail(str(error))
         except Exception as error:  # whatever it is, those who wait must hear of it
             logging.getLogger(__name__).exception("the engine failed")
-            self.failure = f"the engine failed: {type(error).__name__}: {error}"
-            for request_id in list(self._streams):
-                self._tell(Event(request_id, "failed", error=self.failure))
-            while not self._is_stopping:
-                self._obey(wait=True)
+            self._fail(f"{type(error).__name__}: {error}")
+
+    def _fail(self, reason: str) -> None:
+        """All requests fail, those to come too."""
+        self.failure = f"the engine failed: {reason}"
+        for request_id in list(self._streams):
+            self._tell(Event(request_id, "failed", error=self.failure))
+        while not self._is_stopping:
+            self._obey(wait=True)
 
     def _count(self) -> None:
         """For whoever reads the metrics; at the end of work always."""
@@ -147,9 +158,12 @@ class EngineThread:
         """Do the requested work; if there is nothing to do, wait for more."""
         while True:
             try:
-                command = self._commands.get(block=wait)
+                command = self._commands.get(block=wait, timeout=None if self.failure else self._engine.model.idle_s)
             except queue.Empty:
-                return
+                if not wait:
+                    return
+                self._engine.model.idle()
+                continue
             command()
             wait = False
 
@@ -163,6 +177,10 @@ class EngineThread:
             del self._streams[event.request_id]
             self._metrics.ended(event.finish_reason or event.kind)
         stream.tell(event)
+
+
+def _nothing() -> None:
+    """For servers of one rank."""
 
 
 def settle(answer: asyncio.Future, error: Exception | None) -> None:

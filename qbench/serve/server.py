@@ -43,6 +43,7 @@ def open_served(
     check_engine_source(subject.source, subject.options)
     model = load_model(subject.source, subject.options)
     assert isinstance(model, Model)  # on the CPU
+    model.lead()
     open_store = store_opener(subject.source, model, subject.options.compute, store)
     engine = Engine(model, options, tokenizer, open_store)
     metrics = Metrics(engine.stats())
@@ -86,13 +87,19 @@ def run(
     allowed_hosts: Collection[str] = (),
     request_s: float = REQUEST_S,
 ) -> None:
-    """Answer until SIGINT or SIGTERM; on_ready is called with the address first."""
+    """Answer until SIGINT or SIGTERM; on_ready is called with the address first.
+
+    raises   RankError if another rank ends
+    """
     host, port = listening.getsockname()[:2]
     on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
     limits = ServeLimits.of(served.max_seq_len, request_s)
     app = create_app(served, api_key, allowed_hosts, limits)
     server = GracefulServer(server_config(app, limits, "warning"), served.engine)
+    served.engine.on_lost = server.end_soon
     server.run(sockets=[listening])
+    if served.engine.lost is not None:
+        raise served.engine.lost
 
 
 class GracefulServer(uvicorn.Server):
@@ -101,6 +108,10 @@ class GracefulServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, engine: EngineThread) -> None:
         super().__init__(config)
         self.engine = engine
+
+    def end_soon(self) -> None:
+        """From any thread."""
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         aborting = asyncio.get_running_loop().call_later(GRACE_S, self.engine.abort_all)

@@ -144,6 +144,7 @@ def measure_throughput(
     check_engine_source(subject.source, subject.options)
     model = load_model(subject.source, subject.options)
     assert isinstance(model, Model)  # on the CPU
+    model.lead()
     jobs = workload.jobs(model.config.vocab_size)
     opener = store_opener(subject.source, model, options.compute, how.store)
     with _contenders(model, workload, how, spec, subject.threads) as runs:

@@ -44,7 +44,7 @@ class Rank:
         self.pid = int(self._read[self.news].split()[0])
 
     def _take(self, wait_s: float) -> None:
-        """Read all output so far; wait for the first. raises TimeoutError if none comes in time"""
+        """Read all output so far; wait for the first. raises TimeoutError"""
         ready, _, _ = select.select(list(self._open), [], [], wait_s)
         if not ready:
             raise TimeoutError(f"a rank said nothing for {wait_s:g} s")
@@ -59,6 +59,13 @@ class Rank:
         """Return when the rank has printed something."""
         while not self._read[self.out]:
             self._take(WAIT_S)
+
+    def wait_for_error(self, word: str) -> str:
+        """Everything on stderr once it has the word."""
+        while word.encode() not in self._read[self.err]:
+            self._take(WAIT_S)
+            assert self.err in self._open, f"the rank ended with {self._read[self.err].decode()!r}"
+        return self._read[self.err].decode()
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)

@@ -69,6 +69,7 @@ if __name__ == "__main__":
     import qbench.calibration.open_subject
     import qbench.cli.generate
     import qbench.runtime.parallel
+    import qbench.serve.server
     import qbench.sources  # noqa: F401
 
     with socket.socket(fileno=int(sys.argv[1])) as its_end:

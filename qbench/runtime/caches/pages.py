@@ -1,6 +1,6 @@
 """Pages: room for a few tokens each, in every layer, that any sequence may hold and several may share."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,13 @@ class PagePool:
     mode     of latent attention, None: as `chosen_latents` has it
     layers   that the pages hold; None: all
     memories one per layer
+    on_copy  called with the numbers of a page and of its copy
     raises   InputError for impossible sizes, or a format that encodes several tokens together: a token would be read as
              it came until its group is full, so that results would depend on where forward passes end
     source   Kwon et al. 2023, arXiv:2309.06180, section 4
     """
+
+    on_copy: Callable[[int, int], None] | None = None
 
     def __init__(
         self,
@@ -108,6 +111,8 @@ class PagePool:
         new = self.allocate()
         for memory in self.memories:
             memory.copy_page(page, new)
+        if self.on_copy is not None:
+            self.on_copy(page, new)
         return new
 
     def save(self, page: int) -> list[Any]:

@@ -46,6 +46,8 @@ def close_joined() -> None:
     while _joined:
         ranks = _joined.pop()
         farewells.remove(ranks.meeting.leave)
+        if ranks.before_parting is not None:
+            ranks.before_parting()
         ranks.meeting.part()
         ranks.link.close()
 

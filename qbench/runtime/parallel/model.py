@@ -4,9 +4,12 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from qbench.cache_spec import CacheSpec
 from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.caches.step import Step
 from qbench.runtime.model import Model
+from qbench.runtime.parallel.leading import Leading
 from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.shard import Shard
 from qbench.runtime.parallel.traffic import Exchanges
@@ -17,17 +20,48 @@ class RankModel(Model):
 
     config     of this rank's layers and heads
     exchanges  those between the lanes of this stage, in one forward pass
+    leading    on rank 0: the other ranks follow its forward passes; None: every rank makes each call
     """
 
     ranks: Ranks
     shard: Shard
     exchanges: Exchanges
+    leading: Leading | None = None
+
+    def lead(self) -> None:
+        """From now on the other ranks run `follow`, until this one parts from them."""
+        self.leading = Leading(self.ranks)
+        self.ranks.before_parting = self.leading.end
+
+    def new_cache(
+        self, batch: int = 1, capacity: int = 256, *, spec: CacheSpec | None = None, mode: str | None = None
+    ) -> Cache:
+        cache = super().new_cache(batch, capacity, spec=spec, mode=mode)
+        if self.leading is not None:
+            self.leading.cache(cache, capacity)
+        return cache
+
+    def page_pool(self, num_pages: int, page_size: int) -> PagePool:
+        pool = super().page_pool(num_pages, page_size)
+        if self.leading is not None:
+            self.leading.pool(pool)
+        return pool
+
+    @property
+    def idle_s(self) -> float | None:
+        return None if self.leading is None else self.leading.idle_s
+
+    def idle(self) -> None:
+        if self.leading is not None:
+            self.leading.idle()
 
     def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
         ranks, traffic = self.ranks, self.ranks.traffic
         traffic.num_passes += 1
         ranks.meeting.place = f"in forward pass {traffic.num_passes}"
         traffic.num_tokens += step.tokens.numel()
+        if self.leading is not None:
+            self.leading.forward(step, cache, last_only)
         x = self._entering(step)
         if self.shard.is_last_stage:
             x = self._run_layers(x, step, cache, last_only)

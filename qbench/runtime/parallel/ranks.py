@@ -19,7 +19,10 @@ class Ranks:
     meeting  of all ranks
     link     carries the values
     traffic  counts of this rank
+    before_parting  called before this rank parts from the others; None: nothing is
     """
+
+    before_parting: Callable[[], None] | None = None
 
     def __init__(self, layout: RankLayout, meeting: Meeting, link: Link) -> None:
         self.meeting, self.link = meeting, link

@@ -3,8 +3,10 @@
 import json
 import signal
 import sys
+import time
 from subprocess import run
 
+import openai
 import pytest
 from support.launched_ranks import run_ranks, start_ranks
 
@@ -76,6 +78,50 @@ def test_a_rank_that_dies_or_hangs_is_named(sent, did, link):
     assert end.status == 2
     (line,) = end.err.splitlines()
     assert line.startswith("qbench: rank 1 on ") and did in line and line.endswith("of rank 0; the run is over")
+
+
+def test_the_engine_of_two_lanes_has_the_text_of_static_batches():
+    workload = ("--requests", "4", "--prompt", "8,40", "--new", "4,12", "--batch", "2", "--rounds", "1")
+    command = ("engine", "ref:llama", *workload, "--compute", "exact", "--tp", "2", "--cut", "gather", "--json")
+    first, second = run_ranks(command, command)
+    assert (first.status, second.status) == (0, 0), first.err
+    contenders = json.loads(first.out)["contenders"]
+    assert contenders["static batches"]["same_text"] == 1
+    assert second.out == second.err == ""
+
+
+def test_a_server_of_two_lanes_answers_as_one_rank_and_ends_if_the_other_dies(capsys):
+    command = ("serve", "ref:llama", "--port", "0", "--tp", "2", "--cut", "gather", "--rank-timeout", "3")
+    ranks = start_ranks([command] * 2)
+    try:
+        address = ranks[0].wait_for_error("/v1")
+        url = address.split(" at ")[1].split(" (")[0]
+        time.sleep(3.5)  # longer than the time-out: a rank that waits for work is not late
+        client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+        answer = client.completions.create(model="ref:llama", prompt="The", max_tokens=8, temperature=0)
+        ranks[1].send_signal(signal.SIGKILL)
+        end = ranks[0].end(20)
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert main([*GENERATE, "--threads", "1"]) == 0
+    assert answer.choices[0].text == json.loads(capsys.readouterr().out)["text"]
+    assert end.status == 2
+    *_, line = end.err.splitlines()
+    assert line.startswith("qbench: rank 1 on ") and " ended, in forward pass " in line
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("serve", "ref:llama", "--sp", "2"), "--sp 2 does not combine with an engine on sp 2, pp 1 yet"),
+        (("serve", "ref:llama", "--tp", "2", "--preempt", "swap"), "--preempt swap does not combine with an engine"),
+        (("engine", "ref:llama", "--tp", "2", "--kv-store", "here"), "--kv-store does not combine with an engine"),
+    ],
+)
+def test_engines_that_several_ranks_cannot_have(command, message, capsys):
+    assert main(list(command)) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,113 @@
+"""The engine on several ranks: rank 0 schedules, the others follow, and the text is that of one rank."""
+
+import numpy as np
+import pytest
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+from support.thread_ranks import model_on, run_ranks
+
+from qbench.rank_layout import GATHER, RankLayout
+from qbench.run_options import RunOptions
+from qbench.runtime import load_model
+from qbench.runtime.engine import Engine, EngineOptions, Request
+from qbench.runtime.parallel.follow import follow
+from qbench.runtime.parallel.orders import Kind, pack, unpack
+
+FEW_PAGES = EngineOptions(num_pages=12, max_batch=4, prefill_chunk=24)  # too few for all requests: some are preempted
+
+
+def requests() -> list[Request]:
+    """Prompts, some with the same beginning, so that they share pages and then write to them."""
+    random = np.random.default_rng(3)
+    document = random.integers(160, size=37).tolist()
+    prompts = [random.integers(160, size=size).tolist() for size in (5, 50, 23)]
+    prompts += [[*document, 7], [*document, 9, 11], [*document]]
+    return [Request(tuple(prompt), max_new_tokens=60, stop_ids=()) for prompt in prompts]
+
+
+def texts(model, options: EngineOptions) -> tuple[list[list[int]], Engine]:
+    engine = Engine(model, options)
+    ids = [engine.submit(request) for request in requests()]
+    tokens = {request_id: [] for request_id in ids}
+    while engine.has_work:
+        for event in engine.step():
+            if event.kind == "token":
+                tokens[event.request_id].append(event.token)
+    return list(tokens.values()), engine
+
+
+def on_ranks(source, layout: RankLayout, options: EngineOptions, work=texts):
+    def run(ranks):
+        model = model_on(ranks, source)
+        if ranks.rank:
+            return follow(model)
+        model.lead()
+        found = work(model, options)
+        ranks.before_parting()
+        return found
+
+    return run_ranks(layout, run)[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "layout"),
+    [
+        ("llama", RankLayout(tp=2, cut=GATHER)),
+        ("llama", RankLayout(pp=2)),
+        ("mistral", RankLayout(tp=2, pp=2, cut=GATHER)),
+        ("deepseek2", RankLayout(pp=2)),
+    ],
+    ids=str,
+)
+def test_greedy_text_is_that_of_one_rank(kind, layout):
+    config = small_config(kind)
+    source = ArraySource(config, random_weights(config))
+    expected, alone = texts(load_model(source, RunOptions(threads=1)), FEW_PAGES)
+    found, engine = on_ranks(source, layout, FEW_PAGES)
+    assert found == expected
+    stats = engine.stats()
+    assert stats.preemptions == alone.stats().preemptions > 0 and stats.prefix_hit_tokens > 0
+
+
+def test_a_follower_without_the_copies_of_pages_computes_another_text(monkeypatch):
+    """So the test above sees a copy that is not followed."""
+    monkeypatch.setattr("qbench.runtime.caches.pages.PagePool.on_copy", property(lambda pool: None, lambda *_: None))
+    config = small_config("llama")
+    source = ArraySource(config, random_weights(config))
+    expected, _ = texts(load_model(source, RunOptions(threads=1)), FEW_PAGES)
+    found, _ = on_ranks(source, RankLayout(tp=2, cut=GATHER), FEW_PAGES)
+    assert found != expected
+
+
+def test_batches_over_a_cache_of_their_own():
+    from qbench.throughput.sides import StaticSide
+    from qbench.throughput.workload import Job
+
+    config = small_config("llama")
+    source = ArraySource(config, random_weights(config))
+    jobs = [Job(request.tokens, 5) for request in requests()]
+
+    def static(model, options):
+        return StaticSide(model, 3).run(jobs).tokens
+
+    expected = static(load_model(source, RunOptions(threads=1)), FEW_PAGES)
+    assert on_ranks(source, RankLayout(tp=2, cut=GATHER), FEW_PAGES, static) == expected
+
+
+def test_orders_arrive_as_they_were_sent():
+    arrays = [np.array([1, 2**31 - 1]), np.empty((0, 2), np.int64), np.arange(6).reshape(2, 3)]
+    kind, found = unpack(pack(Kind.PASS, arrays))
+    assert kind == Kind.PASS
+    for array, other in zip(arrays, found, strict=True):
+        np.testing.assert_array_equal(array, other)
+
+
+def test_a_rank_that_ended_is_noticed_without_work():
+    def idle(model, options):
+        model.ranks.meeting.has_ended = lambda rank: True
+        with pytest.raises(RuntimeError, match="gone"):
+            model.ranks.meeting.error = lambda rank, is_late: RuntimeError("gone")
+            model.idle()
+
+    config = small_config("llama")
+    on_ranks(ArraySource(config, random_weights(config)), RankLayout(tp=2), FEW_PAGES, idle)

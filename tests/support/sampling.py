@@ -39,6 +39,9 @@ def _sample(grid: list[pytest.Item], most: int) -> list[pytest.Item]:
 
 
 def _value(item: pytest.Item, name: str) -> tuple[str, object]:
-    """The parameter's value if it can be compared, else its place in the list of values."""
+    """The parameter's value if it can be compared, else its identity, which all its items share.
+
+    pytest's `callspec.indices` count items, not values.
+    """
     value = item.callspec.params[name]
-    return name, value if isinstance(value, str | int | float | None) else item.callspec.indices[name]
+    return name, value if isinstance(value, str | int | float | None) else id(value)

@@ -20,8 +20,8 @@ class Plain:
     nodeid = "tests/test_a.py::test_without_parameters"
 
 
-def call(indices: dict[str, int]) -> SimpleNamespace:
-    return SimpleNamespace(indices=indices, params=indices)
+def call(params: dict[str, object]) -> SimpleNamespace:
+    return SimpleNamespace(params=params)
 
 
 def grid(*sizes: int) -> list[Item]:
@@ -40,9 +40,16 @@ def test_every_value_is_in_the_sample(most):
     items = grid(5, 7, 3)
     kept = sample_grids(items, most)
     for name, size in zip("abc", (5, 7, 3), strict=True):
-        assert {item.callspec.indices[name] for item in kept} == {*range(size)}
+        assert {item.callspec.params[name] for item in kept} == {*range(size)}
     assert len(kept) == most if most == 40 else len(kept) < 20
     assert kept == sample_grids(items[::-1], most)
+
+
+def test_values_that_are_no_scalars_count_once():
+    values = [(1, 2), {3: 4}]
+    items = [Item(f"tests/test_a.py::test_b[{a}-{b}]", call({"a": a, "b": b})) for a, b in product(range(20), values)]
+    kept = sample_grids(items, 4)
+    assert len(kept) == 20 and {id(item.callspec.params["b"]) for item in kept} == {*map(id, values)}
 
 
 def test_small_grids_skips_and_tests_without_parameters_stay():

@@ -16,14 +16,16 @@ def plain_segment_state(given: Prompt, segment: int, run: int) -> torch.Tensor:
     groups = given.q.shape[0] // len(given.keys)
     q, k, v = given.q.double(), *(x.double().repeat_interleave(groups, 0) for x in (given.keys, given.values))
     out = torch.empty_like(q)
-    for t in range(given.num_tokens):
-        first = t // segment * segment
+    for first in range(0, given.num_tokens, segment):
         means = [slice(start, start + run) for start in range(0, first, run)]
-        keys = torch.cat([*(k[:, each].mean(1, keepdim=True) for each in means), k[:, first : t + 1]], 1)
-        values = torch.cat([*(v[:, each].mean(1, keepdim=True) for each in means), v[:, first : t + 1]], 1)
-        scores = given.softmax_scale * q[:, t, None] @ keys.mT
-        scores[:, :, : len(means)] += math.log(run)
-        out[:, t] = (scores.softmax(-1) @ values)[:, 0]
+        of_keys, of_values = (
+            torch.stack([x[:, each].mean(1) for each in means], 1) if means else x[:, :0] for x in (k, v)
+        )
+        for t in range(first, min(first + segment, given.num_tokens)):
+            keys, values = torch.cat([of_keys, k[:, first : t + 1]], 1), torch.cat([of_values, v[:, first : t + 1]], 1)
+            scores = given.softmax_scale * q[:, t, None] @ keys.mT
+            scores[:, :, : len(means)] += math.log(run)
+            out[:, t] = (scores.softmax(-1) @ values)[:, 0]
     return out
 
 

@@ -98,6 +98,7 @@ def test_looks_are_a_fifth_apart():
     assert [done for done in range(40) if is_look(done)] == [10, 12, 15, 18, 22, 27, 33]
 
 
+@pytest.mark.exhaustive("150 simulated series take 5 seconds; when a series ends is in every run")
 def test_a_series_that_ended_when_narrow_still_covers_the_median():
     """The comment on FIRST_LOOK, of noise that is correlated by half: a slow spell lasts some samples."""
     case = SpeedCase(pp=4, tg=0, repetitions=5, precision=0.02)

@@ -91,12 +91,20 @@ def check(run: Run, function: Callable, source: ArraySource, bound: Callable[[st
         assert error.max() < bound(run.device), name
 
 
-@pytest.mark.parametrize("format_name", [*GGUF, *INTS, "q5_k"])
+def in_every_run(names: list[str], few: tuple[str, ...]) -> list:
+    others = pytest.mark.exhaustive("the interpreter takes 2 seconds for each; their kernels have tests in every run")
+    return [pytest.param(name, marks=() if name in few else others) for name in names]
+
+
+@pytest.mark.parametrize("format_name", in_every_run([*GGUF, *INTS, "q5_k"], ("q4_k", "q6_k", "w4g128 act-order")))
 def test_formats(run, format_name):
     check(run, few_forwards, source_in(format_name))
 
 
-@pytest.mark.parametrize("format_name", ["w8a8", "w8a8-wtensor-atensor", "llm-int8", "llm-int8 outliers"])
+INT8 = ["w8a8", "w8a8-wtensor-atensor", "llm-int8", "llm-int8 outliers"]
+
+
+@pytest.mark.parametrize("format_name", in_every_run(INT8, ("w8a8-wtensor-atensor", "llm-int8 outliers")))
 def test_int8_activations(run, format_name):
     check(run, few_forwards, source_in(format_name), moved_codes)
 

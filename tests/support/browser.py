@@ -33,16 +33,18 @@ class WatchedPage:
         self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
-        self.at(address)
+        self._go(address)
 
     def at(self, address: str):
         """The page once it shows this address; the remains of other addresses are gone."""
+        self._go("#/away", "='#/away'")
+        self.page.evaluate("document.body.removeAttribute('data-shown')")
+        return self._go(address)
+
+    def _go(self, address: str, shown: str = ""):
         try:
-            self.page.goto(self.url + "#/away")
-            self.page.wait_for_selector("body[data-shown='#/away']", state="attached")
-            self.page.evaluate("document.body.removeAttribute('data-shown')")
             self.page.goto(self.url + address)
-            self.page.wait_for_selector("body[data-shown]", state="attached")
+            self.page.wait_for_selector(f"body[data-shown{shown}]", state="attached")
         except Exception as error:
             raise AssertionError(f"{address}: {self.said}") from error
         return self.page

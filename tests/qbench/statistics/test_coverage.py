@@ -24,7 +24,13 @@ from qbench.statistics.estimate import Estimate
 RUNS = 2000
 
 
-@pytest.mark.parametrize("simulate", SIMULATIONS.values(), ids=SIMULATIONS)
+LONG = pytest.mark.exhaustive("half a second for each; 20 blocks are in every run")
+
+
+@pytest.mark.parametrize(
+    "simulate",
+    [pytest.param(run, id=name, marks=LONG if "60 blocks" in name else ()) for name, run in SIMULATIONS.items()],
+)
 def test_intervals_hold_what_they_promise(simulate, monkeypatch):
     monkeypatch.setattr("qbench.statistics.studentized.RESAMPLES", 999)  # ends a little less sharp, as often right
     least, most = bounds(RUNS)

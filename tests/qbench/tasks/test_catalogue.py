@@ -157,6 +157,7 @@ def test_metadata_names_another_tokenizer(tmp_path):
         load_tasks(settings, tmp_path)
 
 
+@pytest.mark.exhaustive("lm-eval lists all its tasks for 6 seconds")
 def test_tasks_that_need_a_missing_package_say_so():
     settings = TaskSettings(("niah_single_1",), metadata={"max_seq_lengths": [512], "tokenizer": "t"})
     with patch.dict("sys.modules", {"wonderwords": None}), pytest.raises(InputError, match="wonderwords"):

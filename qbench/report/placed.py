@@ -1,7 +1,8 @@
 """The table of records of `qbench plan --goal`: a decode step within a memory limit, predicted and measured by part."""
 
-from qbench.measure.records.kept_placements import PlacementCase, PlacementMetrics, StepParts
+from qbench.measure.records.kept_placements import PlacementCase, PlacementMetrics
 from qbench.measure.records.record import Record
+from qbench.measure.step_time import StepTime
 from qbench.report.speeds import Cells
 from qbench.report.typed_rows import rows_of
 
@@ -32,7 +33,7 @@ def _pair(found: PlacementMetrics, part: str, scale: float) -> str:
     return " / ".join(_number(_value(step, part, scale), 1) for step in (found.step, found.measured))
 
 
-def _value(step: StepParts | None, part: str, scale: float) -> float | None:
+def _value(step: StepTime | None, part: str, scale: float) -> float | None:
     return None if step is None else getattr(step, part) * scale
 
 

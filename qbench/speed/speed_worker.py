@@ -26,6 +26,7 @@ from qbench.measure.metrics import Facts, Memory
 from quant.json_data import JsonData, plain
 
 if TYPE_CHECKING:
+    from qbench.measure.step_time import StepTime
     from qbench.speed.case_facts import CaseFacts
 
 
@@ -35,21 +36,6 @@ class Described(JsonData):
 
     vocab_size: int
     facts: Facts
-
-
-@dataclass(frozen=True, slots=True)
-class StreamedPass(JsonData):
-    """Seconds of one forward pass of a model within a memory limit.
-
-    compute_s   without the waits for weights
-    disk_s      during which the disk reads
-    """
-
-    step_s: float
-    compute_s: float
-    wait_s: float
-    disk_s: float
-    disk_bytes: int
 
 
 class TimedModel:
@@ -96,11 +82,13 @@ class TimedModel:
         """Give the weights of a model within a memory limit at most so many bytes."""
         self.model.weights.most_bytes = num_bytes
 
-    def streamed_passes(self, tokens: list[list[int]]) -> list[StreamedPass]:
+    def streamed_passes(self, tokens: list[list[int]]) -> "list[StepTime]":
         """Each forward pass over one of these tokens of each sequence, after those that are held.
 
         tokens   [B, T] of the batch that is held; of a model within a memory limit
         """
+        from qbench.measure.step_time import StepTime
+
         self.cache.truncate(self.depth)
         streamer = self.model.weights.streamer
         found = []
@@ -109,7 +97,7 @@ class TimedModel:
             self.run(one, self.cache)
             seconds, after = self.clock() - start, streamer.times
             wait, disk = after.waited_s - before.waited_s, after.busy_s - before.busy_s
-            found.append(StreamedPass(seconds, seconds - wait, wait, disk, after.read_bytes - before.read_bytes))
+            found.append(StepTime(seconds, seconds - wait, wait, disk, after.read_bytes - before.read_bytes))
         return found
 
 

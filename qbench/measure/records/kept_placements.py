@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from qbench.measure.records.kept_kinds import ModelRow
+from qbench.measure.step_time import StepTime
 from quant.json_data import JsonRow
 
 
@@ -15,17 +16,6 @@ class PlacementCase(ModelRow):
     batch: int | None = None
     goal: str | None = None
     threads: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StepParts(JsonRow):
-    """Seconds of a decode step; compute_s: without the waits for weights; disk_s: during which the disk reads"""
-
-    step_s: float = 0.0
-    compute_s: float = 0.0
-    wait_s: float = 0.0
-    disk_s: float = 0.0
-    disk_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +44,9 @@ class PlacementMetrics(JsonRow):
     kv_disk_bytes: float | None = None
     fixed_bytes: float | None = None
     expert_share: float | None = None
-    step: StepParts | None = None
+    step: StepTime | None = None
     predicted_tok_s: float | None = None
-    measured: StepParts | None = None
+    measured: StepTime | None = None
     measured_tok_s: float | None = None
     ratio: float | None = None
     busy_before: float | None = None

@@ -12,9 +12,9 @@ through the layers here, as the streamer and the model do.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from qbench.measure.step_time import StepTime
 from qbench.plan.offload.costs import DiskRates
 from qbench.runtime.offload.streamer import CHUNK_BYTES
-from quant.json_data import JsonData
 
 WARM_STEPS, TIMED_STEPS = 2, 4  # the ring is filled in the first; several, since the disk runs ahead of a step's end
 
@@ -33,22 +33,6 @@ class Stage:
     held_bytes: int
     compute_s: float
     blocked_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class StepTime(JsonData):
-    """Seconds of a decode step and its parts, predicted or measured.
-
-    compute_s   step_s without the waits: with the processor time of the reads that run meanwhile
-    wait_s      that computation waits for weights
-    disk_s      during which the disk reads
-    """
-
-    step_s: float
-    compute_s: float
-    wait_s: float
-    disk_s: float
-    disk_bytes: float
 
 
 def pipeline_time(stages: Sequence[Stage], ring_bytes: float, disk: DiskRates) -> StepTime:

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from statistics import median
 
 from qbench.measure.host.machine import available_cores
+from qbench.measure.step_time import StepTime
 from qbench.plan.offload.costs import Costs, Placed, ring_of
 from qbench.plan.offload.layer_times import LayerTimes
-from qbench.plan.offload.pipeline import StepTime, pipeline_time
+from qbench.plan.offload.pipeline import pipeline_time
 from qbench.plan.offload.sizes import Sizes
 from qbench.plan.offload.solve import least_memory, solve
 from qbench.plan.offload.tiers import DiskProbe, Overheads, Tiers, product_seconds
@@ -21,7 +21,6 @@ from qbench.runtime.offload.placement import split_experts
 from qbench.runtime.offload.stream_file import stream_path
 from qbench.runtime.offload.units import streamable_units
 from qbench.sources import open_source
-from qbench.speed.speed_worker import StreamedPass
 from qbench.speed.timed_process import speed_process
 from quant.errors import InputError
 from quant.json_data import JsonData
@@ -215,10 +214,10 @@ def measured_plan(planned: OffloadPlan) -> OffloadPlan:
         last = {"tokens": [row[context - steps :] for row in tokens]}
         process.call("streamed_passes", last)  # reads the weights that stay
         passes = [
-            StreamedPass.from_json(one)
+            StepTime.from_json(one)
             for _ in range(MEASURED_ROUNDS)
             for one in process.call("streamed_passes", last)[1:]  # the ring was full before the first
         ]
-    measured = StepTime(*(median(getattr(one, name) for one in passes) for name in StepTime.__dataclass_fields__))
+    measured = StepTime.median_of(passes)
     rate = together / measured.step_s
     return replace(planned, measured=measured, measured_tok_s=rate, ratio=planned.predicted_tok_s / rate)

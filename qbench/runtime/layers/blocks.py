@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-from torch import Tensor
-
 from qbench.runtime.caches.latent_format import has_latent_kernels
 from qbench.runtime.kernel_steps import has_attention_step, has_net_step, weighs_scores
 from qbench.runtime.layers.attention import Attention, AttentionNorms, KernelAttention
@@ -15,7 +13,7 @@ from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.latent import LATENT_EPS, LatentAttention, NormedLinears
 from qbench.runtime.layers.latent_kernel import KernelLatentAttention
 from qbench.runtime.layers.linear import as_tensor
-from qbench.runtime.layers.moe import ExpertFeedForward
+from qbench.runtime.layers.moe import ExpertFeedForward, ExpertParts
 from qbench.runtime.layers.norm import LayerNorm, Norm
 from quant.formats import dequantize
 from quant.models import EMBEDDING_NORM, POSITIONS, ModelConfig, MoeConfig, row_names, split_name
@@ -92,22 +90,14 @@ class BlockBuilder(Builder):
         choice_bias = self.vector(f"{prefix}.gate.{CHOICE_BIAS}") if moe.has_choice_bias else None
         nets = [self.feed_forward(f"{prefix}.experts.{n}", keys.projections) for n in self.own_experts(moe)]
         shared = self.feed_forward(f"{prefix}.shared_experts") if moe.shared_ffn_size else None
-        return self.routed(moe, router, nets, shared, choice_bias)
+        return self.routed(ExpertParts(moe, router, nets, shared, choice_bias))
 
     def own_experts(self, moe: MoeConfig) -> range:
         """Numbers of the experts that this process holds."""
         return range(moe.num_experts)
 
-    def routed(
-        self,
-        moe: MoeConfig,
-        router: FusedLinears,
-        nets: Sequence[FeedForward],
-        shared: FeedForward | None,
-        choice_bias: Tensor | None,
-    ) -> ExpertFeedForward:
-        """The net of the experts that this process holds."""
-        return ExpertFeedForward(moe, router, nets, shared, choice_bias)
+    def routed(self, parts: ExpertParts) -> ExpertFeedForward:
+        return ExpertFeedForward(parts)
 
     def linears(self, *names: str) -> FusedLinears:
         qtensors = [self.read(f"{name}.weight") for name in names]

@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,32 +16,37 @@ from qbench.runtime.layers.routing import Routing
 from quant.models import MoeConfig
 
 
+@dataclass(frozen=True, slots=True)
+class ExpertParts:
+    """The parts of a routed net.
+
+    experts      those that this process holds, in the order of their numbers
+    shared       a net that every token passes through as well, or None
+    choice_bias  [E] added to the scores to choose, or None
+    """
+
+    config: MoeConfig
+    router: FusedLinears
+    experts: Sequence[FeedForward]
+    shared: FeedForward | None = None
+    choice_bias: Tensor | None = None
+
+
 class ExpertFeedForward:
     """sum over the chosen experts of probability * expert(x); experts add in ascending order, so sums repeat exactly.
 
     Called, one expert runs after the other in Python. `step` has the same bits, except for f16: its products are exact
     for few tokens of an expert and in bfloat16 for many, and a single call takes its tokens in pieces.
 
-    shared       a net that every token passes through as well, or None
-    choice_bias  [E] added to the scores to choose, or None
-    source       Shazeer et al. 2017, arXiv:1701.06538, section 2; softmax before the choice, as Qwen3-MoE does it
+    source   Shazeer et al. 2017, arXiv:1701.06538, section 2; softmax before the choice, as Qwen3-MoE does it
     """
 
-    def __init__(
-        self,
-        config: MoeConfig,
-        router: FusedLinears,
-        experts: Sequence[FeedForward],
-        shared: FeedForward | None = None,
-        choice_bias: Tensor | None = None,
-    ) -> None:
-        self.config = config
-        self.router = router
-        self.routing = Routing(config, choice_bias)
-        self.kernel_router = kernel_router(config, router, choice_bias)
-        self.experts = experts
-        self.shared = shared
-        self.packed = pack_experts(experts, shared)
+    def __init__(self, parts: ExpertParts) -> None:
+        self.config, self.router = parts.config, parts.router
+        self.routing = Routing(parts.config, parts.choice_bias)
+        self.kernel_router = kernel_router(parts.config, parts.router, parts.choice_bias)
+        self.experts, self.shared = parts.experts, parts.shared
+        self.packed = pack_experts(parts.experts, parts.shared)
 
     def __call__(self, x: Tensor, norm: Norm | None = None, residual: Tensor | None = None) -> Tensor:
         rows = (x if norm is None else norm(x)).flatten(0, -2)  # [M, K]

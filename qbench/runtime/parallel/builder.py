@@ -1,15 +1,12 @@
 """RankBuilder: layers from the parts of a model that one rank holds."""
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
 from qbench.rank_layout import GATHER
 from qbench.runtime.checkpoint import HEAD
 from qbench.runtime.layers.blocks import BlockBuilder
-from qbench.runtime.layers.feed_forward import FeedForward
 from qbench.runtime.layers.fused import FusedLinears
-from qbench.runtime.layers.moe import ExpertFeedForward
+from qbench.runtime.layers.moe import ExpertFeedForward, ExpertParts
 from qbench.runtime.parallel.experts import LaneExperts
 from qbench.runtime.parallel.linears import GatheredLinears, HeadLinears, LaneLinears, SummedLinears
 from qbench.runtime.parallel.ranks import Ranks
@@ -48,19 +45,11 @@ class RankBuilder(BlockBuilder):
         self.weight_bytes += linears.size_bytes
         return linears
 
-    def routed(
-        self,
-        moe: MoeConfig,
-        router: FusedLinears,
-        nets: Sequence[FeedForward],
-        shared: FeedForward | None,
-        choice_bias: Tensor | None,
-    ) -> ExpertFeedForward:
+    def routed(self, parts: ExpertParts) -> ExpertFeedForward:
         if self.shard.layout.ep == 1:
-            return super().routed(moe, router, nets, shared, choice_bias)
+            return super().routed(parts)
         self.exchanges = self.exchanges.and_tokens([self.config.hidden_size])
-        first = self.shard.experts.start
-        return LaneExperts(moe, router, nets, shared, choice_bias, first=first, ranks=self.ranks)
+        return LaneExperts(parts, self.shard.experts.start, self.ranks)
 
     def own_experts(self, moe: MoeConfig) -> range:
         return self.shard.experts

@@ -1,15 +1,13 @@
 """The routed experts of a lane under --ep: all lanes route all tokens, and each computes those of its own experts."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from qbench.runtime.layers.feed_forward import FeedForward
-from qbench.runtime.layers.fused import FusedLinears
-from qbench.runtime.layers.moe import ExpertFeedForward
+from qbench.runtime.layers.moe import ExpertFeedForward, ExpertParts
 from qbench.runtime.parallel.ranks import Ranks
-from quant.models import MoeConfig
 
 
 class LaneExperts(ExpertFeedForward):
@@ -21,22 +19,12 @@ class LaneExperts(ExpertFeedForward):
     shared   whole on every lane
     """
 
-    def __init__(
-        self,
-        config: MoeConfig,
-        router: FusedLinears,
-        experts: Sequence[FeedForward],
-        shared: FeedForward | None,
-        choice_bias: Tensor | None,
-        *,
-        first: int,
-        ranks: Ranks,
-    ) -> None:
-        super().__init__(config, router, experts, shared, choice_bias)
+    def __init__(self, parts: ExpertParts, first: int, ranks: Ranks) -> None:
+        super().__init__(parts)
         self.packed = None  # its sum goes past the other lanes
         self.first, self.ranks = first, ranks
-        self._nets = [_as_one_call(net) for net in experts]
-        self._shared_net = None if shared is None else _as_one_call(shared)
+        self._nets = [_as_one_call(net) for net in parts.experts]
+        self._shared_net = None if parts.shared is None else _as_one_call(parts.shared)
 
     @property
     def step(self) -> None:

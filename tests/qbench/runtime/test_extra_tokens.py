@@ -11,14 +11,14 @@ from support.calibration import layer_tensors
 
 from qbench.runtime import ModelConfig
 from qbench.runtime.extra_tokens import extra_tokens
-from qbench.runtime.layers.moe import ExpertFeedForward
+from qbench.runtime.layers.moe import ExpertFeedForward, ExpertParts
 from qbench.runtime.streamed import StreamedDecoder
 from quant.models import MoeConfig
 
 NUM_TOKENS, HIDDEN, NUM_EXPERTS, CHOSEN = 30, 8, 5, 2
 ROWS = torch.randn(NUM_TOKENS, HIDDEN, generator=torch.Generator().manual_seed(0))
 ROUTER = torch.randn(NUM_EXPERTS, HIDDEN, generator=torch.Generator().manual_seed(1))
-EXPERTS = ExpertFeedForward(MoeConfig(NUM_EXPERTS, CHOSEN, 8), lambda x: (F.linear(x, ROUTER),), [])
+EXPERTS = ExpertFeedForward(ExpertParts(MoeConfig(NUM_EXPERTS, CHOSEN, 8), lambda x: (F.linear(x, ROUTER),), []))
 
 
 def extra_ref(expert: int, number: int) -> list[int]:

@@ -8,7 +8,7 @@ from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.runtime import load_model
-from qbench.runtime.layers.moe import ExpertFeedForward
+from qbench.runtime.layers.moe import ExpertFeedForward, ExpertParts
 from qbench.runtime.layers.paths import LayerPaths
 from quant.models import MoeConfig
 
@@ -22,7 +22,8 @@ def rule(expert: int):
 
 def layer(normed: bool, chosen: int, router: torch.Tensor) -> ExpertFeedForward:
     config = MoeConfig(NUM_EXPERTS, chosen, 8, norm_topk_prob=normed)
-    return ExpertFeedForward(config, lambda x: (F.linear(x, router),), [rule(e) for e in range(NUM_EXPERTS)])
+    experts = [rule(e) for e in range(NUM_EXPERTS)]
+    return ExpertFeedForward(ExpertParts(config, lambda x: (F.linear(x, router),), experts))
 
 
 def moe_ref(x: torch.Tensor, router: torch.Tensor, chosen: int, normed: bool) -> torch.Tensor:

@@ -32,7 +32,7 @@ COUNTERS = {
     "computed_tokens": ("qbench_computed_tokens", "Tokens that went through the model"),
     "generated_tokens": ("qbench_generated_tokens", "Tokens that were drawn"),
 }
-# StoreStats field -> metric and its help text; present if the engine has a block store
+# Key of StoreStats -> metric and its help text; present if the engine has a block store
 STORE_GAUGES = {"waiting_blocks": ("qbench_kv_store_waiting_blocks", "Pages that wait to be written to the KV store")}
 STORE_COUNTERS = {
     "hits": ("qbench_kv_store_hits", "Requests that got pages from the KV store"),
@@ -86,8 +86,9 @@ class Metrics:
         for field, (name, text) in COUNTERS.items():
             yield CounterMetricFamily(name, text, value=getattr(stats, field))
         if stats.store is not None:
+            store = stats.store.to_json()
             for field, (name, text) in STORE_GAUGES.items():
-                yield GaugeMetricFamily(name, text, value=getattr(stats.store, field))
+                yield GaugeMetricFamily(name, text, value=store[field])
             for field, (name, text) in STORE_COUNTERS.items():
-                yield CounterMetricFamily(name, text, value=getattr(stats.store, field))
+                yield CounterMetricFamily(name, text, value=store[field])
             yield GaugeMetricFamily(*SAVED, value=stats.store.saved_s)

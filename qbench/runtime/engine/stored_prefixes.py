@@ -5,14 +5,15 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
 from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.engine.hash_chain import HashChain
 from qbench.runtime.engine.prefill_rate import PrefillRate
-from qbench.runtime.tiers.block_store import BlockKey, BlockNote, BlockStore, CorruptBlock
+from qbench.runtime.tiers.block_store import BlockKey, BlockNote, BlockStore, BlockStoreCounts, CorruptBlock
 from quant.json_data import JsonData
 
 QUEUE_BYTES = 256 << 20  # copies of pages that wait for the disk: 4096 tokens of a 1.1B model in float32 take 184 MB
@@ -30,13 +31,12 @@ class StoreStats(JsonData):
     load_s           seconds from the request for pages to their arrival, of all hits
     saved_s          seconds that computing those tokens would have taken, by the measured rate, minus `load_s`
     slow_hits        hits that took longer than computing would have
-    written_bytes    of blocks that are on the disk, with headers
-    written_blocks, evicted_blocks
-    corrupt_blocks   blocks whose checksum was wrong: they are computed again
     skipped_blocks   times that a page was not written because too many wait for the disk
     waiting_blocks   that wait for the disk now
-    errors           operations that the disk refused
+    blocks           of the store; corrupt ones are computed again
     """
+
+    json_flat: ClassVar[tuple[str, ...]] = ("blocks",)
 
     hits: int = 0
     hit_tokens: int = 0
@@ -44,13 +44,9 @@ class StoreStats(JsonData):
     load_s: float = 0.0
     saved_s: float = 0.0
     slow_hits: int = 0
-    written_bytes: int = 0
-    written_blocks: int = 0
-    evicted_blocks: int = 0
-    corrupt_blocks: int = 0
     skipped_blocks: int = 0
     waiting_blocks: int = 0
-    errors: int = 0
+    blocks: BlockStoreCounts = field(default_factory=BlockStoreCounts)
 
 
 class Loading:
@@ -205,7 +201,6 @@ class StoredPrefixes:
         self._arrived.clear()
 
     def stats(self) -> StoreStats:
-        counts = self.store.counts
         return StoreStats(
             hits=self._hits,
             hit_tokens=self._hit_tokens,
@@ -213,13 +208,9 @@ class StoredPrefixes:
             load_s=self._load_s,
             saved_s=self._saved_s,
             slow_hits=self._slow_hits,
-            written_bytes=counts.written_bytes,
-            written_blocks=counts.written_blocks,
-            evicted_blocks=counts.evicted_blocks,
-            corrupt_blocks=counts.corrupt_blocks,
             skipped_blocks=self._skipped,
             waiting_blocks=len(self._waiting),
-            errors=counts.errors,
+            blocks=replace(self.store.counts),  # they go on
         )
 
     def close(self) -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from quant.json_data import JsonData
+
 
 @dataclass(frozen=True, slots=True)
 class BlockKey:
@@ -38,11 +40,12 @@ class CorruptBlock(ValueError):
 
 
 @dataclass(slots=True)
-class BlockStoreCounts:
+class BlockStoreCounts(JsonData):
     """Since the store was opened.
 
-    written_bytes  of blocks that are on the disk: written, synchronised and renamed
-    errors         operations that the disk refused
+    written_bytes   of blocks that are on the disk, with headers: written, synchronised and renamed
+    corrupt_blocks  blocks whose checksum was wrong
+    errors          operations that the disk refused
     """
 
     written_bytes: int = 0

@@ -20,7 +20,7 @@ def answer(server, **salt: str) -> str:
 
 def counted(server, name: str) -> float:
     stats = server.served.engine._engine.stats()
-    return getattr(stats.store, name)
+    return stats.store.to_json()[name]
 
 
 @pytest.fixture(scope="module")

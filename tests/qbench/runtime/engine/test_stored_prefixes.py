@@ -35,7 +35,7 @@ def test_another_engine_finds_what_was_computed_and_writes_the_same_text(load, k
     first, before = served(model, store, request)
     again, stats = served(model, store, request)
     assert first == again == alone(model, request)
-    assert before.store.hits == 0 and before.store.written_blocks == (70 + 11) // 16
+    assert before.store.hits == 0 and before.store.blocks.written_blocks == (70 + 11) // 16
     assert (stats.store.hits, stats.store.hit_tokens) == (1, 64)
     assert stats.computed_tokens == 70 + 11 - 64
     assert stats.store.loaded_bytes == 4 * store[0].block_bytes
@@ -81,7 +81,7 @@ def test_a_corrupt_block_is_computed_again_and_counted(model):
     store[0].corrupt.add(third.digest)
     again, stats = served(model, store, request)
     assert first == again
-    assert (stats.store.corrupt_blocks, stats.store.hit_tokens) == (1, 32)
+    assert (stats.store.blocks.corrupt_blocks, stats.store.hit_tokens) == (1, 32)
     assert third in store[0].blocks, "it was stored again"
     assert served(model, store, request)[1].store.hit_tokens == 64
 

@@ -30,9 +30,9 @@ def table(records: Path) -> str:
 
 def measured(problem: Problem, records: Path) -> str:
     """Where, of which commit, and how fast; the measurement starts with a check of every problem."""
-    path = records / f"{family(problem.op)}.jsonl"
+    path = records / f"{family(problem.op.name)}.jsonl"
     rows = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
-    wanted = (problem.op, problem.label, OURS)
+    wanted = (problem.op.name, problem.label, OURS)
     found = [row for row in rows if (row["op"], row["label"], row["impl"]) == wanted and "us" in row]
     if not found:
         return NOT_RUN

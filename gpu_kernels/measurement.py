@@ -95,7 +95,7 @@ class Measurement:
         ways = contenders(problem, arch, operand_sets(problem, self.device, sets))
         samples, absent = timing.time_interleaved({way.impl: way.call for way in ways}, sets)
         about = {
-            "op": problem.op,
+            "op": problem.op.name,
             "label": problem.label,
             "sizes": problem.sizes,
             "row": problem.row(arch),

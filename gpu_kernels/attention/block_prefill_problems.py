@@ -14,7 +14,7 @@ from gpu_kernels.attention.block_prefill_triton import block_prefill_triton, lau
 from gpu_kernels.attention.textbook import Attended
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
 
 KERNEL = Configured(block_prefill, Operands, block_prefill_triton, launches, row_of)
 
@@ -56,19 +56,17 @@ def _problem(case: Case) -> Problem:
     tokens, heads, size = case.num_tokens, case.num_heads, case.head_size
     pairs = case.share * tokens * (tokens + 1) / 2
     return Problem(
-        op="block_prefill",
+        op=Op("block_prefill", KERNEL, _reference),
         label=case.label,
         sizes={"T": tokens, "H": heads, "Hkv": case.num_kv_heads, "D": size, "dtype": dtype_name(case.dtype)},
         operands=partial(_operands, case),
-        kernel=KERNEL,
-        reference=_reference,
         agrees=partial(agrees, head_size=size, num_tokens=tokens),
         num_bytes=tokens * (2 * case.num_kv_heads * size * 2 + heads * (2 * 2 * size + 4)),
         ops=round(2 * pairs * heads * 2 * size),
         bound="bf16",
         peers={"torch sdpa bf16, all blocks": Peer(_dense_operands, _sdpa)} if case.is_timed else {},
         is_timed=case.is_timed,
-        is_interpreted=case.dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
+        is_interpretable=case.dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
     )
 
 

@@ -21,7 +21,7 @@ from gpu_kernels.attention.paged_operands import (
 from gpu_kernels.attention.textbook import Mass
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
 
 KERNEL = Configured(key_mass, Operands, key_mass_triton, launches, row_of)
 
@@ -87,19 +87,17 @@ def _problem(case: Case) -> Problem:
         + 4 * len(case.new) * case.num_kv_heads * max(case.seq_lens)  # mass
     )
     return Problem(
-        op="key_mass",
+        op=Op("key_mass", KERNEL, _reference),
         label=case.label,
         sizes=case.sizes | {"Q": max(case.new), "observed": case.mass_queries},
         operands=partial(_operands, case),
-        kernel=KERNEL,
-        reference=_reference,
         agrees=partial(mass_agrees, head_size=head_size, num_tokens=max(case.seq_lens)),
         num_bytes=num_bytes,
         ops=2 * case.num_pairs * case.num_heads * head_size,
         bound="bf16",
         peers={"torch matmul": Peer(partial(_dense_operands, case), _matmul)} if is_peer else {},
         is_timed=case.is_timed,
-        is_interpreted=case.query_dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
+        is_interpretable=case.query_dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
     )
 
 

@@ -14,7 +14,7 @@ from gpu_kernels.attention.paged_operands import sequence_bounds
 from gpu_kernels.attention.textbook import Attended
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
 
 KEY_SIZE, VALUE_SIZE = 192, 128
 KERNEL = Configured(mla_prefill, Operands, mla_prefill_triton, launches, row_of)
@@ -44,19 +44,17 @@ def _problem(
     )
     is_peer = is_timed and new == seq_lens
     return Problem(
-        op="mla_prefill",
+        op=Op("mla_prefill", KERNEL, _reference),
         label=f"B={len(new)} Q={max(new)} T={max(seq_lens)} H={num_heads} {name}",
         sizes={"B": len(new), "Q": max(new), "T": max(seq_lens), "H": num_heads, "dtype": name},
         operands=partial(_operands, new, seq_lens, num_heads, dtype),
-        kernel=KERNEL,
-        reference=_reference,
         agrees=partial(agrees, head_size=KEY_SIZE, num_tokens=max(seq_lens)),
         num_bytes=num_bytes,
         ops=2 * pairs * num_heads * (KEY_SIZE + VALUE_SIZE),
         bound="bf16",
         peers={"torch sdpa bf16": Peer(partial(_dense_operands, new[0]), _sdpa)} if is_peer else {},
         is_timed=is_timed,
-        is_interpreted=dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
+        is_interpretable=dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
     )
 
 

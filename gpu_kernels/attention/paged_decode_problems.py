@@ -21,7 +21,7 @@ from gpu_kernels.attention.paged_operands import (
 from gpu_kernels.attention.textbook import Attended
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
 
 # Operations a byte that an H200 does: 790e12 a second in bf16 over 4.3e12 bytes.
 BF16_OPS_PER_BYTE = 184
@@ -113,19 +113,17 @@ def _problem(case: Case) -> Problem:
     is_peer = case.is_timed and case.window is None and case.num_queries == 1 and not case.mass_queries
     peers = {"triton without mass": _without_mass} if case.mass_queries else {}
     return Problem(
-        op="paged_decode",
+        op=Op("paged_decode", KERNEL, _reference),
         label=case.label,
         sizes=case.sizes | {"Q": case.num_queries},
         operands=partial(_operands, case),
-        kernel=KERNEL,
-        reference=_reference,
         agrees=partial(agrees, head_size=head_size, num_tokens=longest),
         num_bytes=num_bytes,
         ops=ops,
         bound="bandwidth" if ops < BF16_OPS_PER_BYTE * num_bytes else "bf16",
         peers=_peers(case, longest) if is_peer else peers,
         is_timed=case.is_timed,
-        is_interpreted=case.query_dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
+        is_interpretable=case.query_dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
     )
 
 

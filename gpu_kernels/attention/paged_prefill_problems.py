@@ -15,7 +15,7 @@ from gpu_kernels.attention.paged_prefill_triton import launches, paged_prefill_t
 from gpu_kernels.attention.textbook import Attended
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
 
 KERNEL = Configured(paged_prefill, Operands, paged_prefill_triton, launches, row_of)
 
@@ -83,19 +83,17 @@ def _problem(case: Case) -> Problem:
     is_peer = case.is_timed and case.window is None and case.new == case.seq_lens and not case.mass_queries
     without = {"triton without mass": _without_mass} if case.mass_queries else {}
     return Problem(
-        op="paged_prefill",
+        op=Op("paged_prefill", KERNEL, _reference),
         label=case.label,
         sizes=case.sizes | {"Q": max(case.new)},
         operands=partial(_operands, case),
-        kernel=KERNEL,
-        reference=_reference,
         agrees=partial(agrees, head_size=head_size, num_tokens=max(case.seq_lens)),
         num_bytes=num_bytes,
         ops=2 * case.num_pairs * case.num_heads * 2 * head_size,
         bound="bf16",
         peers={"torch sdpa bf16": Peer(partial(_dense_operands, case.new[0]), _sdpa)} if is_peer else without,
         is_timed=case.is_timed,
-        is_interpreted=case.query_dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
+        is_interpretable=case.query_dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
     )
 
 

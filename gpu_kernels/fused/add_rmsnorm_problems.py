@@ -14,7 +14,7 @@ from gpu_kernels.launch import Launch
 from gpu_kernels.proof.bounds import same, within_rounding
 from gpu_kernels.proof.configured import Unconfigured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Problem, dtype_name
 
 EPS = 1e-5
 # Tokens of a prefill; hidden sizes of Llama 8B and 405B; a whole batch of decoding.
@@ -56,22 +56,23 @@ def _problem(
         }
 
     return Problem(
-        op="add_rmsnorm",
+        op=Op(
+            "add_rmsnorm",
+            Unconfigured(
+                partial(add_rmsnorm, eps=EPS, plus_one=plus_one, quantize=quantize, impl="triton"),
+                partial(_launches, plus_one, quantize),
+            ),
+            partial(add_rmsnorm_ref, eps=EPS, plus_one=plus_one),
+        ),
         label=f"M={M} K={K} {name} {form}",
         sizes={"M": M, "K": K, "dtype": name, "form": form},
         operands=operands,
-        kernel=Unconfigured(
-            partial(add_rmsnorm, eps=EPS, plus_one=plus_one, quantize=quantize, impl="triton"),
-            partial(_launches, plus_one, quantize),
-        ),
-        reference=partial(add_rmsnorm_ref, eps=EPS, plus_one=plus_one),
         agrees=partial(agrees, quantize=quantize),
         num_bytes=num_bytes,
         ops=(6 if quantize else 4) * M * K,  # add, square and sum, two products; absmax and divide
         bound="bandwidth",
         peers={"torch chain": partial(_chain, plus_one, quantize)},
         is_timed=is_timed,
-        is_interpreted=not is_timed,
     )
 
 

@@ -13,7 +13,7 @@ from gpu_kernels.fused.compact_triton import launches
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.configured import Unconfigured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Problem, dtype_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +48,16 @@ def problems() -> list[Problem]:
 def _problem(sizes: Sizes, is_timed: bool = False) -> Problem:
     rows = sizes.B * sizes.G * sizes.n
     return Problem(
-        op="compact",
+        op=Op("compact", Unconfigured(_call, _launches), _reference),
         label=str(sizes),
         sizes={name: getattr(sizes, name) for name in ("B", "T", "n", "G", "D")} | {"form": str(sizes)},
         operands=partial(_operands, sizes),
-        kernel=Unconfigured(_call, _launches),
-        reference=_reference,
         agrees=_agrees,
         num_bytes=rows * (2 * 2 * sizes.D * sizes.dtype.itemsize + 4),  # keys and values, read and written; keep
         ops=0,
         bound="bandwidth",
         peers={"torch gather": _gather},
         is_timed=is_timed,
-        is_interpreted=not is_timed,
     )
 
 

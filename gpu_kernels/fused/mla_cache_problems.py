@@ -12,7 +12,7 @@ from gpu_kernels.fused.rope import rotation_error
 from gpu_kernels.proof.bounds import same
 from gpu_kernels.proof.configured import Unconfigured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Problem, dtype_name
 
 PAGE_SIZE = 64
 SENTINEL = 100  # content of the cache at slots without a write
@@ -30,15 +30,17 @@ def _problem(T: int, dtype: torch.dtype, is_fp8: bool, interleaved: bool, is_tim
     form = ("fp8" if is_fp8 else "plain") + (" interleaved" if interleaved else "")
     row = FP8_BYTES if is_fp8 else dtype.itemsize * width
     return Problem(
-        op="mla_cache",
+        op=Op(
+            "mla_cache",
+            Unconfigured(
+                partial(_call, interleaved),
+                lambda given, arch: launches(Operands(**given, interleaved=interleaved), arch),
+            ),
+            partial(_reference, interleaved),
+        ),
         label=f"T={T} {name} {form}",
         sizes={"T": T, "dtype": name, "form": form},
         operands=partial(_operands, T, dtype, is_fp8, is_exact=not is_timed),
-        kernel=Unconfigured(
-            partial(_call, interleaved),
-            lambda given, arch: launches(Operands(**given, interleaved=interleaved), arch),
-        ),
-        reference=partial(_reference, interleaved),
         agrees=_agrees,
         # latent and key, the row, a row of cos and of sin, position and slot
         num_bytes=T * (dtype.itemsize * width + row + 2 * 4 * ROPE_SIZE // 2 + 2 * 8),
@@ -46,7 +48,6 @@ def _problem(T: int, dtype: torch.dtype, is_fp8: bool, interleaved: bool, is_tim
         bound="bandwidth",
         peers={"torch chain": partial(_chain, interleaved)},
         is_timed=is_timed,
-        is_interpreted=not is_timed,
     )
 
 

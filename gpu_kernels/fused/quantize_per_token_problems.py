@@ -10,7 +10,7 @@ from gpu_kernels.fused.quantize_per_token_triton import quantize_per_token_launc
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.configured import Unconfigured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Problem, dtype_name
 
 TIMED = ((4096, 4096), (4096, 14336))  # rows of a prefill: Llama 8B's hidden and intermediate size
 ODD = ((1, 1), (3, 131), (63, 63))
@@ -24,19 +24,20 @@ def problems() -> list[Problem]:
 def _problem(M: int, K: int, dtype: torch.dtype, is_timed: bool) -> Problem:
     name = dtype_name(dtype)
     return Problem(
-        op="quantize_per_token",
+        op=Op(
+            "quantize_per_token",
+            Unconfigured(partial(quantize_per_token, impl="triton"), _launches),
+            quantize_per_token_ref,
+        ),
         label=f"M={M} K={K} {name}",
         sizes={"M": M, "K": K, "dtype": name},
         operands=lambda device: {"x": Draw(device).normal(M, K, dtype=dtype)},
-        kernel=Unconfigured(partial(quantize_per_token, impl="triton"), _launches),
-        reference=quantize_per_token_ref,
         agrees=_agrees,
         num_bytes=dtype.itemsize * M * K + M * K + 4 * M,  # x, codes, scales
         ops=4 * M * K,  # abs, max, divide, round
         bound="bandwidth",
         peers={"torch": quantize_per_token_ref},
         is_timed=is_timed,
-        is_interpreted=not is_timed,
     )
 
 

@@ -13,7 +13,7 @@ from gpu_kernels.fused.rope_cache_triton import launches
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.configured import Unconfigured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Problem, dtype_name
 
 PAGE_SIZE = 16
 SENTINEL = 80.0  # content of the cache at slots without a write: a number of every type
@@ -63,19 +63,20 @@ def _problem(sizes: Sizes, is_timed: bool = False) -> Problem:
     num_bytes += (item + cached) * sizes.G * (sizes.D + sizes.E)  # key, value, and in their caches
     num_bytes += 2 * 4 * sizes.R // 2 + 2 * 8  # a row of cos and of sin, position, slot
     return Problem(
-        op="rope_cache",
+        op=Op(
+            "rope_cache",
+            Unconfigured(partial(_call, sizes.interleaved), partial(_launches, sizes.interleaved)),
+            partial(_reference, sizes.interleaved),
+        ),
         label=str(sizes),
         sizes={name: getattr(sizes, name) for name in "THGDER"} | {"form": str(sizes)},
         operands=partial(_operands, sizes),
-        kernel=Unconfigured(partial(_call, sizes.interleaved), partial(_launches, sizes.interleaved)),
-        reference=partial(_reference, sizes.interleaved),
         agrees=agrees,
         num_bytes=num_bytes * sizes.T,
         ops=3 * sizes.T * (sizes.H + sizes.G) * sizes.R,  # two products and a sum a feature
         bound="bandwidth",
         peers={"torch chain": partial(_chain, sizes.interleaved)},
         is_timed=is_timed,
-        is_interpreted=not is_timed,
     )
 
 

@@ -12,7 +12,7 @@ from gpu_kernels.fused.sample_triton import MAX_BLOCK_V, launches
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.configured import Unconfigured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Problem, dtype_name
 
 LLAMA_VOCABULARY = 128256
 TIMED = [(64, LLAMA_VOCABULARY, torch.float32), (1, LLAMA_VOCABULARY, torch.float32)]
@@ -38,19 +38,20 @@ def problems() -> list[Problem]:
 def _problem(B: int, V: int, dtype: torch.dtype, is_timed: bool = False) -> Problem:
     name = dtype_name(dtype)
     return Problem(
-        op="sample",
+        op=Op(
+            "sample",
+            Unconfigured(lambda **given: sample(Operands(**given), impl="triton"), _launches),
+            lambda **operands: operands,
+        ),
         label=f"B={B} V={V} {name}",
         sizes={"B": B, "V": V, "dtype": name},
         operands=partial(_operands, B, V, dtype),
-        kernel=Unconfigured(lambda **given: sample(Operands(**given), impl="triton"), _launches),
-        reference=lambda **operands: operands,
         agrees=agrees,
         num_bytes=B * (dtype.itemsize * V + 4 * 5 + 8 + 4),  # logits; five settings; token, cut
         ops=4 * B * V,  # of one walk: subtract, multiply, exp, add
         bound="bandwidth",
         peers={"torch sort": _chain},
         is_timed=is_timed,
-        is_interpreted=not is_timed,
     )
 
 

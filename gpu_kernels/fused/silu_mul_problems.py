@@ -13,7 +13,7 @@ from gpu_kernels.fused.silu_mul_triton import launches
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.configured import Unconfigured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Problem, dtype_name
 
 TIMED = [(4096, 14336, "int8"), (4096, 14336, "fp8"), (4096, 14336, None), (64, 14336, "fp8")]  # Llama 8B
 ODD = [(1, 1), (3, 63), (131, 131), (5, 4099)]
@@ -35,12 +35,14 @@ def _problem(M: int, K: int, dtype: torch.dtype, quantize: str | None, *, is_tim
         return {"gate": gate, "up": up}
 
     return Problem(
-        op="silu_mul",
+        op=Op(
+            "silu_mul",
+            Unconfigured(partial(silu_mul, quantize=quantize, impl="triton"), partial(_launches, quantize)),
+            _reference,
+        ),
         label=f"M={M} K={K} {name} {form}",
         sizes={"M": M, "K": K, "dtype": name, "form": form},
         operands=operands,
-        kernel=Unconfigured(partial(silu_mul, quantize=quantize, impl="triton"), partial(_launches, quantize)),
-        reference=_reference,
         agrees=partial(agrees, quantize=quantize),
         # gate, up, y, scale
         num_bytes=(2 * dtype.itemsize * K + row_dtype(dtype, quantize).itemsize * K + 4 * bool(quantize)) * M,
@@ -48,7 +50,6 @@ def _problem(M: int, K: int, dtype: torch.dtype, quantize: str | None, *, is_tim
         bound="bandwidth",
         peers={"torch chain": partial(_chain, quantize)},
         is_timed=is_timed,
-        is_interpreted=not is_timed,
     )
 
 

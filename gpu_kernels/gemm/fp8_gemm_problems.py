@@ -14,7 +14,7 @@ from gpu_kernels.gemm.split_k import make_workspace
 from gpu_kernels.gemm.vllm_peers import scaled_mm_peers
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
 from gpu_kernels.proof.torch_products import scaled_mm
 
 WEIGHTS = ((8192, 8192), (14336, 4096))  # (N, K): a square, and Llama 8B's feed-forward
@@ -38,19 +38,16 @@ def problems() -> list[Problem]:
 def _problem(M: int, N: int, K: int, scales: str, out_dtype: torch.dtype, is_timed: bool) -> Problem:
     num_scales = {"tensor": 2, "token": M + N, "blocks": (M + N // BLOCK) * K // BLOCK}[scales]
     return Problem(
-        op="fp8_gemm",
+        op=Op("fp8_gemm", KERNEL, _reference),
         label=f"M={M} N={N} K={K} {scales} {dtype_name(out_dtype)}",
         sizes={"M": M, "N": N, "K": K, "scales": scales, "out_dtype": dtype_name(out_dtype)},
         operands=partial(_operands, M, N, K, scales, out_dtype),
-        kernel=KERNEL,
-        reference=_reference,
         agrees=_agrees,
         num_bytes=M * K + N * K + 4 * num_scales + out_dtype.itemsize * M * N,  # codes, scales, y
         ops=2 * M * N * K,
         bound="bandwidth" if M <= BANDWIDTH_TOKENS else "fp8",
         peers=_peers(N, K, scales),
         is_timed=is_timed,
-        is_interpreted=not is_timed,
     )
 
 

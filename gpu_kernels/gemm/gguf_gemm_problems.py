@@ -19,7 +19,7 @@ from gpu_kernels.gemm.split_k import make_workspace
 from gpu_kernels.gemm.words_layout import WordsWeight
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Problem, dtype_name
 
 BITS_PER_WEIGHT = {"q8_0": 8.5, "q4_k": 4.625, "q6_k": 6.5625}  # as gguf_layout holds them
 TIMED = {"q4_k": (1, 16, 4096), "q6_k": (1, 16, 4096), "q8_0": (16,)}  # M: q8_0 is w8a16_gemm's kernel in groups of 32
@@ -34,19 +34,16 @@ def problems() -> list[Problem]:
 
 def _problem(M: int, N: int, K: int, kind: str, dtype: torch.dtype, is_timed: bool) -> Problem:
     return Problem(
-        op="gguf_gemm",
+        op=Op("gguf_gemm", KERNEL, _reference),
         label=f"{kind} M={M} N={N} K={K} {dtype_name(dtype)}",
         sizes={"M": M, "N": N, "K": K, "type": kind, "dtype": dtype_name(dtype)},
         operands=partial(_operands, M, N, K, kind, dtype),
-        kernel=KERNEL,
-        reference=_reference,
         agrees=partial(within_sums, K=K),
         num_bytes=2 * M * K + int(N * K * BITS_PER_WEIGHT[kind] / 8) + 2 * M * N,  # x, weight, y
         ops=2 * M * N * K,
         bound="bandwidth" if M <= BANDWIDTH_TOKENS else "bf16",
         peers=bf16_product(N, K),
         is_timed=is_timed,
-        is_interpreted=not is_timed,
     )
 
 

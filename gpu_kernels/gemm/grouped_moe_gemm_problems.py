@@ -19,7 +19,7 @@ from gpu_kernels.gemm.words_layout import PLANE_K, block_k
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,10 @@ def _problem(layer: Layer, kind: Kind | None, dtype: torch.dtype, is_timed: bool
     bits = 16 if kind is None else kind.bits
     form = dtype_name(dtype) if kind is None else f"w{bits} {kind} {dtype_name(dtype)}"
     return Problem(
-        op="grouped_moe_gemm",
+        op=Op("grouped_moe_gemm", KERNEL, _reference),
         label=f"M={M} E={E} top={top} I={I} K={K} {form}",
         sizes={"M": M, "E": E, "top": top, "I": I, "K": K, "dtype": form},
         operands=partial(_operands, layer, kind, dtype),
-        kernel=KERNEL,
-        reference=_reference,
         agrees=_agrees,
         # gate, up and down of those experts; x, y; hidden, written and read; shares in float32, written and read
         num_bytes=met * _expert_bytes(layer, kind) + 2 * 2 * M * K + 2 * 2 * M * top * I + 2 * 4 * M * top * K,
@@ -80,7 +78,6 @@ def _problem(layer: Layer, kind: Kind | None, dtype: torch.dtype, is_timed: bool
         bound="bandwidth" if M * top / E <= 64 else "bf16",
         peers={"torch, expert by expert": Peer(partial(_dense_operands, dtype), _expert_by_expert)},
         is_timed=is_timed,
-        is_interpreted=not is_timed,
     )
 
 

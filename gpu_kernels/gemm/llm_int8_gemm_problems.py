@@ -12,7 +12,7 @@ from gpu_kernels.gemm.proof import bf16_product, within_sums
 from gpu_kernels.gemm.split_k import make_workspace
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Problem, dtype_name
 
 TIMED = ((16, 4096, 4096, 24), (4096, 4096, 4096, 24), (4096, 14336, 4096, 24))  # M, N, K, outlier features
 ODD = ((1, 131, 64, 3), (17, 3, 131, 33), (67, 67, 96, 0))
@@ -27,12 +27,10 @@ def problems() -> list[Problem]:
 
 def _problem(M: int, N: int, K: int, F: int, dtype: torch.dtype, is_timed: bool) -> Problem:
     return Problem(
-        op="llm_int8_gemm",
+        op=Op("llm_int8_gemm", KERNEL, _reference),
         label=f"M={M} N={N} K={K} F={F} {dtype_name(dtype)}",
         sizes={"M": M, "N": N, "K": K, "F": F, "dtype": dtype_name(dtype)},
         operands=partial(_operands, M, N, K, F, dtype),
-        kernel=KERNEL,
-        reference=_reference,
         agrees=partial(within_sums, K=F + 4),  # the outliers' sum, onto one of three roundings
         # codes, scales, outliers (activations, weights, their places), y
         num_bytes=M * K + N * K + 4 * (M + N) + 2 * F * (M + N) + 4 * F + 2 * M * N,
@@ -40,7 +38,6 @@ def _problem(M: int, N: int, K: int, F: int, dtype: torch.dtype, is_timed: bool)
         bound="bandwidth" if M <= BANDWIDTH_TOKENS else "int8",
         peers=bf16_product(N, K),
         is_timed=is_timed,
-        is_interpreted=not is_timed,
     )
 
 

@@ -20,7 +20,7 @@ from gpu_kernels.gemm.weight_only_gemm_triton import launches, row_of, weight_on
 from gpu_kernels.gemm.words_layout import PLANE_K, WordsWeight, block_k, unpack_words_ref
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
 from gpu_kernels.proof.torch_products import convert_weight_to_int4pack, weight_int4pack_mm
 
 CONFIGURED = {
@@ -49,19 +49,17 @@ def weight_only_problem(
     groups = 1 if kind.group_size is None else K // kind.group_size
     scale_bytes = groups * N * (2 if kind.symmetric else 3)
     return Problem(
-        op=f"w{kind.bits}a16_gemm",
+        op=Op(f"w{kind.bits}a16_gemm", CONFIGURED[kind.bits], _reference),
         label=f"M={M} N={N} K={K} {kind} {dtype_name(dtype)}",
         sizes={"M": M, "N": N, "K": K, "kind": str(kind), "dtype": dtype_name(dtype)},
         operands=partial(_operands, M, N, K, kind, dtype),
-        kernel=CONFIGURED[kind.bits],
-        reference=_reference,
         agrees=partial(within_sums, K=K),
         num_bytes=2 * M * K + N * K * kind.bits // 8 + scale_bytes + 2 * M * N,  # x, codes, scales and zero points, y
         ops=2 * M * N * K,
         bound="bandwidth" if M <= BANDWIDTH_TOKENS else "bf16",
         peers=_peers(N, K, kind),
         is_timed=is_timed,
-        is_interpreted=not is_timed and dtype == torch.float16,  # the interpreter's bfloat16 products are wrong
+        is_interpretable=dtype == torch.float16,  # the interpreter's bfloat16 products are wrong
     )
 
 

@@ -16,8 +16,8 @@ def wrong_results(problems: Iterable[Problem], device: str, arch: int) -> list[s
     """
     wrong = []
     for problem in problems:
-        expected = problem.reference(**problem.operands(device))
-        for name, call in {"": problem.kernel.call, **problem.variants(arch)}.items():
+        expected = problem.op.reference(**problem.operands(device))
+        for name, call in {"": problem.op.kernel.call, **problem.variants(arch)}.items():
             if told := _what_is_wrong(problem, call, expected, device):
                 wrong.append(" ".join(filter(None, [str(problem), name, told])))
     return wrong

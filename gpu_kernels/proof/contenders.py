@@ -21,7 +21,7 @@ class Contender:
 
 def contenders(problem: Problem, arch: int, sets: list[dict[str, Any]]) -> list[Contender]:
     """The default configuration, then every configuration by name, then the peers, each over the same operand sets."""
-    ways = {OURS: problem.kernel.call} | {f"{OURS} {name}": call for name, call in problem.variants(arch).items()}
+    ways = {OURS: problem.op.kernel.call} | {f"{OURS} {name}": call for name, call in problem.variants(arch).items()}
     ours = [Contender(impl, True, _over(sets, call)) for impl, call in ways.items()]
     return ours + [Contender(impl, False, _peer_over(sets, peer)) for impl, peer in problem.peers.items()]
 

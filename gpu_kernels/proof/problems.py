@@ -48,52 +48,66 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
+class Op:
+    """An op as it is proved.
+
+    name       as in the dispatch table
+    kernel     the calls and launches
+    reference  the oracle on the same keywords, float64 or float32
+    """
+
+    name: str
+    kernel: Kernel
+    reference: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One op at one size.
 
-    op         as in the dispatch table
     label      "M=16 N=4096 K=4096 g128": for people; unique within the op
     sizes      as a record holds them
     operands   device ("cpu", "cuda", "meta") -> keyword arguments: seeded, with poison in memory that must not be read
-    kernel     the calls and launches
-    reference  the oracle on the same keywords, float64 or float32
     agrees     (result, reference's) -> bool; the bound is a formula of dtype and K, which its docstring derives
     num_bytes  read and written once by the kernel, term by term in the code that computes it
     ops        multiply-adds x 2
     bound    its limit: "bf16", "fp8", "int8" or "bandwidth"
     peers      name -> call(**operands), or a Peer: others' code for the job, or the chain that a fused step replaces
-    is_timed        False: a small odd size, which is checked alone
-    is_interpreted  False: too large for the interpreter, or of a dtype that it gets wrong
+    is_timed          False: a small odd size, which is checked alone
+    is_interpretable  False: of a dtype that the interpreter gets wrong
     """
 
-    op: str
+    op: Op
     label: str
     sizes: dict[str, int | str]
     operands: Given
-    kernel: Kernel
-    reference: Callable[..., Any]
     agrees: Callable[[Any, Any], bool]
     num_bytes: int
     ops: int
     bound: str
     peers: Mapping[str, Callable[..., Any] | Peer]
     is_timed: bool = True
-    is_interpreted: bool = True
+    is_interpretable: bool = True
 
     def __str__(self) -> str:
-        return f"{self.op} {self.label}"
+        return f"{self.op.name} {self.label}"
+
+    @property
+    def is_interpreted(self) -> bool:
+        """Whether the interpreter checks it: timed sizes take it too long."""
+        return self.is_interpretable and not self.is_timed
 
     def launches(self, arch: int) -> list[Launch]:
         """Those of a call on this architecture; NotImplementedError if it refuses."""
-        return self.kernel.launches(self.operands("meta"), arch)
+        return self.op.kernel.launches(self.operands("meta"), arch)
 
     def variants(self, arch: int) -> dict[str, Callable[..., Any]]:
         """{configuration: call(**operands) with it}"""
-        return self.kernel.variants(self.operands, arch)
+        return self.op.kernel.variants(self.operands, arch)
 
     def row(self, arch: int) -> str:
         """The name of its row of configurations."""
-        return self.kernel.row_name(self.operands, arch)
+        return self.op.kernel.row_name(self.operands, arch)
 
 
 def family(op: str) -> str:
@@ -124,6 +138,6 @@ def in_turn(problems: Iterable[Problem]) -> list[Problem]:
     by_op: dict[str, list[Problem]] = {}
     for problem in problems:
         if problem.is_timed:
-            by_op.setdefault(problem.op, []).append(problem)
+            by_op.setdefault(problem.op.name, []).append(problem)
     rows = list(by_op.values())
     return [row[i] for i in range(max(map(len, rows), default=0)) for row in rows if i < len(row)]

@@ -66,7 +66,7 @@ def looked_up(op):
                 mock.patch.object(Launch, "run"),
                 mock.patch.object(chosen, "_choices", lambda gpu, asked=asked: asked),
             ):
-                problem.kernel.call(**problem.operands("cpu"))
+                problem.op.kernel.call(**problem.operands("cpu"))
             found.append((problem.label, problem.row(INTERPRETED_AS), asked.pairs))
     return found
 

@@ -48,7 +48,7 @@ def test_groups_that_are_not_finite(run):
 def test_reference_entry(problem):
     operands = problem.operands("cpu")
     mla_cache(Operands(**operands, interleaved="interleaved" in problem.label), impl="reference")
-    assert problem.agrees((operands["cache"], operands["slots"]), problem.reference(**problem.operands("cpu")))
+    assert problem.agrees((operands["cache"], operands["slots"]), problem.op.reference(**problem.operands("cpu")))
 
 
 def test_no_tokens():

@@ -61,7 +61,7 @@ def test_reference_entry(label):
     interleaved = REFERENCE[label].interleaved
     rotated = rope_cache(Operands(**operands, interleaved=interleaved), impl="reference")
     result = rotated, operands["key_cache"], operands["value_cache"]
-    assert problem.agrees(result, problem.reference(**problem.operands("cpu")))
+    assert problem.agrees(result, problem.op.reference(**problem.operands("cpu")))
 
 
 def test_strided_pages_and_padding(run):

@@ -16,8 +16,13 @@ ops = pytest.mark.parametrize("op", all_ops())
 VARIANTS = pytest.mark.exhaustive("a quarter of a minute; every run has the configuration that is chosen")
 
 
+def with_kernel(problem, kernel):
+    return replace(problem, op=replace(problem.op, kernel=kernel))
+
+
 def without_variants(problem):
-    return replace(problem, kernel=Unconfigured(problem.kernel.call, problem.kernel.launches))
+    kernel = problem.op.kernel
+    return with_kernel(problem, Unconfigured(kernel.call, kernel.launches))
 
 
 def wrong_as_chosen(op):
@@ -59,8 +64,8 @@ def test_labels_and_rows_are_unique(op):
 
 
 def test_what_raises_is_told():
-    problem = replace(
-        problems_of("quantize_per_token")[-1], kernel=Unconfigured(lambda x: x.missing, lambda operands, arch: [])
+    problem = with_kernel(
+        problems_of("quantize_per_token")[-1], Unconfigured(lambda x: x.missing, lambda operands, arch: [])
     )
     wrong = check.wrong_results([problem], "cpu", INTERPRETED_AS)
     assert wrong == [f"{problem} raises AttributeError: 'Tensor' object has no attribute 'missing'"]

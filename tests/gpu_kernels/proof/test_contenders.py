@@ -3,18 +3,17 @@ import torch
 
 from gpu_kernels.proof.configured import Unconfigured
 from gpu_kernels.proof.contenders import contenders, operand_sets
-from gpu_kernels.proof.problems import Peer, Problem, all_ops, family, in_turn, problems_of
+from gpu_kernels.proof.problems import Op, Peer, Problem, all_ops, family, in_turn, problems_of
 
 
 def doubler(**changes) -> Problem:
     """Doubles x in place, next to a peer that wants it as a list."""
+    kernel = Unconfigured(lambda x: x.mul_(2), lambda operands, arch: [], {"by 3": lambda x: x.mul_(3)})
     return Problem(
-        op="double",
+        op=Op("double", kernel, lambda x: 2 * x),
         label="M=3",
         sizes={"M": 3},
         operands=lambda device: {"x": torch.arange(3.0, device=device)},
-        kernel=Unconfigured(lambda x: x.mul_(2), lambda operands, arch: [], {"by 3": lambda x: x.mul_(3)}),
-        reference=lambda x: 2 * x,
         agrees=torch.equal,
         num_bytes=24,
         ops=3,
@@ -46,7 +45,7 @@ def test_first_variant_is_what_the_call_takes(op):
 def test_in_turn():
     first = [doubler(is_timed=False), doubler()]
     found = in_turn([*first, *(problem for op in all_ops() for problem in problems_of(op))])
-    assert [problem.op for problem in found[: 1 + len(all_ops())]] == ["double", *all_ops()]
+    assert [problem.op.name for problem in found[: 1 + len(all_ops())]] == ["double", *all_ops()]
     assert found[0] is first[1]
     assert all(problem.is_timed for problem in found)
 

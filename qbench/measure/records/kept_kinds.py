@@ -20,6 +20,17 @@ class ModelRow(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
+class TimedRow(ModelRow):
+    """A model that was timed. clock: "wall" or "cpu"; forced: the instruction set that QBENCH_ISA forced"""
+
+    json_omits: ClassVar[tuple[str, ...]] = ("forced",)
+
+    threads: int | None = None
+    clock: str | None = None
+    forced: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class KernelCase(JsonRow):
     """A kernel and its work. tokens: None for work without tokens"""
 
@@ -87,21 +98,15 @@ class KernelMetrics(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
-class VersusCase(JsonRow):
+class VersusCase(TimedRow):
     """A file that both programs run, and the work."""
 
-    json_omits: ClassVar[tuple[str, ...]] = ("forced",)
+    json_omits: ClassVar[tuple[str, ...]] = ("recipe", "forced")
 
-    kind: str
-    model: str
     peer: str | None = None
     pp: int = 0
     tg: int = 0
     depth: int = 0
-    threads: int | None = None
-    kv_format: str | None = None
-    clock: str | None = None
-    forced: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,7 @@ class VersusMetrics(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
-class ThroughputCase(ModelRow):
+class ThroughputCase(TimedRow):
     """A model and a workload of many requests. batch: sequences at once; chunk: tokens of a forward pass"""
 
     json_omits: ClassVar[tuple[str, ...]] = ("policy", "prefill_chunk", "forced")
@@ -170,9 +175,6 @@ class ThroughputCase(ModelRow):
     seed: int | None = None
     batch: int | None = None
     chunk: int | None = None
-    threads: int | None = None
-    clock: str | None = None
-    forced: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,18 +207,12 @@ class ThroughputMetrics(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
-class LatentCase(JsonRow):
+class LatentCase(TimedRow):
     """A mode of latent attention at one size. context: tokens held; tokens: new ones"""
 
-    json_omits: ClassVar[tuple[str, ...]] = ("forced",)
+    json_omits: ClassVar[tuple[str, ...]] = ("recipe", "forced")
 
-    kind: str
-    model: str
     device: str | None = None
-    kv_format: str | None = None
-    threads: int | None = None
-    clock: str | None = None
-    forced: str | None = None
     context: int = 0
     batch: int = 1
     tokens: int = 1

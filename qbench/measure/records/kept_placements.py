@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from qbench.measure.records.kept_kinds import ModelRow
+from qbench.measure.records.kept_kinds import ModelRow, TimedRow
 from qbench.measure.step_time import StepTime
 from quant.json_data import JsonRow
 
@@ -53,7 +53,7 @@ class PlacementMetrics(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
-class BreakevenCase(ModelRow):
+class BreakevenCase(TimedRow):
     """A question of `qbench breakeven`, and one alternative of its answer."""
 
     question: str = ""
@@ -61,8 +61,6 @@ class BreakevenCase(ModelRow):
     layers: int | None = None
     mass: float | None = None
     rounds: int | None = None
-    threads: int | None = None
-    clock: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

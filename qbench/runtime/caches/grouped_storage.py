@@ -9,7 +9,7 @@ from torch import Tensor
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.in_torch import CausalAttention
 from qbench.runtime.attention.rope import rotate
-from qbench.runtime.caches.kv_storage import ONE_CALL, JointStorage
+from qbench.runtime.caches.kv_storage import JointStorage
 from qbench.runtime.caches.past import Past
 from quant.kv import KVFormat
 from quant.kv.codec import Codec
@@ -86,7 +86,7 @@ class GroupedStorage(JointStorage):
         raise NotImplementedError(f"{self.format.name} encodes several tokens together, which stay together")
 
     def read(self, past: Past) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError(ONE_CALL)
+        raise NotImplementedError(self.expects)
 
     def add_pages(self, num_pages: int) -> None:
         raise NotImplementedError("each sequence has one page")

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -217,21 +217,29 @@ class KVStorage(PageMemory):
         """Keys and values of the slots in `Past.slots_there` as attention reads them, [B, G, S, D] float32"""
 
 
-ONE_CALL = "tokens that queries have yet to see as floats; expected append_attend"
+class OtherwiseCalled(KVStorage):
+    """A storage that another call appends and attends to.
+
+    expects   message for whoever calls `append` or `attend`
+    """
+
+    expects: ClassVar[str]
+
+    def append(self, k: Tensor, v: Tensor, past: Past, slots: Tensor | None = None) -> None:
+        raise NotImplementedError(self.expects)
+
+    def attend(
+        self, q: Tensor, past: Past, rule: AttentionRule, observe: Observe | None = None, far: Far | None = None
+    ) -> tuple[Tensor, Tensor | Iterator[Tensor] | None]:
+        raise NotImplementedError(self.expects)
 
 
-class JointStorage(KVStorage):
+class JointStorage(OtherwiseCalled):
     """Stores and attends in one call: tokens that are encoded later are floats to the queries before."""
+
+    expects = "tokens that queries have yet to see as floats; expected append_attend"
 
     @abstractmethod
     def append_attend(
         self, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor] | None, past: Past, rule: AttentionRule
     ) -> Tensor: ...
-
-    def append(self, k: Tensor, v: Tensor, past: Past, slots: Tensor | None = None) -> None:
-        raise NotImplementedError(ONE_CALL)
-
-    def attend(
-        self, q: Tensor, past: Past, rule: AttentionRule, observe: Observe | None = None, far: Far | None = None
-    ) -> tuple[Tensor, Tensor | Iterator[Tensor] | None]:
-        raise NotImplementedError(ONE_CALL)

@@ -1,7 +1,5 @@
 """`DeviceStorage`: keys and values of one layer in pages on a device."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,15 +8,12 @@ from gpu_kernels.attention.paged import PagedCache
 from gpu_kernels.decode.pages import Pages
 from gpu_kernels.fused.compact import Operands as Compact
 from gpu_kernels.fused.compact import compact
-from qbench.policies import Observe
-from qbench.runtime.caches.kv_storage import Far, KVStorage
+from qbench.runtime.caches.kv_storage import OtherwiseCalled
 from qbench.runtime.caches.past import Past
 from qbench.runtime.device.place import Place
 from qbench.runtime.device.torch_attention import read_side
-from quant.models import AttentionRule
 
 PAGE_SIZE = 64  # tokens; a tile of attention reads one or two pages
-ATTENDED = "keys and values that gpu_kernels write and attend to; expected a call of the cache"
 
 
 def page_slots(slots: np.ndarray, sequence: np.ndarray, batch: int) -> np.ndarray:
@@ -26,11 +21,13 @@ def page_slots(slots: np.ndarray, sequence: np.ndarray, batch: int) -> np.ndarra
     return (slots // PAGE_SIZE * batch + sequence) * PAGE_SIZE + slots % PAGE_SIZE
 
 
-class DeviceStorage(KVStorage):
+class DeviceStorage(OtherwiseCalled):
     """A page of this memory is a sequence, whose pages on the device grow and shrink together with those of others.
 
     pages   of all layers; those of `layer` are replaced when their number changes
     """
+
+    expects = "keys and values that gpu_kernels write and attend to; expected a call of the cache"
 
     def __init__(self, pages: Pages, layer: int, batch: int, place: Place) -> None:
         self.pages, self.layer, self.num_pages, self.place = pages, layer, batch, place
@@ -100,11 +97,3 @@ class DeviceStorage(KVStorage):
 
     def copy_page(self, source: int, target: int) -> None:
         self.load_page(target, self.save_page(source))
-
-    def append(self, k: Tensor, v: Tensor, past: Past, slots: Tensor | None = None) -> None:
-        raise NotImplementedError(ATTENDED)
-
-    def attend(
-        self, q: Tensor, past: Past, rule: AttentionRule, observe: Observe | None = None, far: Far | None = None
-    ) -> tuple[Tensor, Tensor | Iterator[Tensor] | None]:
-        raise NotImplementedError(ATTENDED)

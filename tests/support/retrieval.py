@@ -29,6 +29,14 @@ def heads(config: ModelConfig, total: int, batch: int = 1, *, seed: int) -> list
     return [torch.randn(batch, count, total, config.head_dim, generator=make) for count in counts]
 
 
+def heads_of_equal_keys(config: ModelConfig, total: int, key: float, *, seed: int) -> list[torch.Tensor]:
+    """As `heads`, if all keys are `key` and a value is its position: attention is the mean of the positions read."""
+    q, k, v = heads(config, total, seed=seed)
+    k[:] = key
+    v[:] = torch.arange(float(total))[:, None]
+    return [q, k, v]
+
+
 def scheme_of(kv: str | None) -> KVScheme | None:
     return None if kv is None else KVScheme(KV_FORMATS[kv])
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from support import retrieval
 from support.close import assert_close
-from support.retrieval import config_of, heads, scheme_of
+from support.retrieval import config_of, heads, heads_of_equal_keys, scheme_of
 from support.slow_infllm import SlowInfLLM
 
 from qbench.cache_spec import CacheSpec
@@ -92,10 +92,8 @@ def test_other_formats_differ_by_their_rounding(impl: str, kv: str) -> None:
 @IMPL
 def test_equal_blocks_are_chosen_from_the_front(impl: str) -> None:
     config = config_of(head_dim=32)
-    q, k, v = heads(config, 241, seed=5)
-    k[:] = 0.0
-    v[:] = torch.arange(241.0)[:, None]
-    out = attended(cache_of(config, impl), config, (q, k, v), (240, 1))
+    tensors = heads_of_equal_keys(config, 241, 0.0, seed=5)
+    out = attended(cache_of(config, impl), config, tensors, (240, 1))
     read = [*range(16), *range(16, 80), *range(208, 241)]  # init, blocks 0 and 1, local tokens
     expected = sum(read) / len(read)
     assert_close(out[:, :, -1], torch.full_like(out[:, :, -1], expected), atol=240 * len(read) * 2.0**-24)

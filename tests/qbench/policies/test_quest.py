@@ -8,7 +8,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.caches import attended
 from support.close import assert_close
-from support.retrieval import config_of, heads, scheme_of
+from support.retrieval import config_of, heads, heads_of_equal_keys, scheme_of
 from support.slow_quest import slow_quest
 
 from qbench.cache_spec import CacheSpec
@@ -69,10 +69,8 @@ def test_a_pass_of_several_tokens_chooses_as_a_pass_for_each(impl: str, kv: str 
 @IMPL
 def test_equal_pages_are_chosen_from_the_front(impl: str) -> None:
     config = config_of(head_dim=32)
-    q, k, v = heads(config, 161, seed=3)
-    k[:] = 1.0
-    v[:] = torch.arange(161.0)[:, None]
-    out = attended(cache_of(config, impl), q, k, v, (160, 1))
+    tensors = heads_of_equal_keys(config, 161, 1.0, seed=3)
+    out = attended(cache_of(config, impl), *tensors, (160, 1))
     expected = (sum(range(48)) + 160) / 49  # pages 0, 1, 2 and the query's own
     assert_close(out[:, :, -1], torch.full_like(out[:, :, -1], expected), atol=160 * 49 * 2.0**-24)
 

@@ -94,11 +94,11 @@ def prefill_option(command: Callable) -> Callable:
 
 
 def engine_cache_options(command: Callable) -> Callable:
-    """--policy and --prefill-chunk of an engine, whose layout is pages of a pool."""
+    """--policy, --prefill-chunk and --prefill of an engine, whose layout is pages of a pool."""
     text = "Tokens of a prompt per forward pass; a policy that evicts does so after each  [default: the whole prompt]"
     chunk = count_option("--prefill-chunk", help=text)
     policy = click.option("--policy", type=POLICY, default=FULL, show_default=True, help=POLICY_HELP)
-    return policy(chunk(command))
+    return policy(chunk(prefill_option(command)))
 
 
 def kv_store_options(command: Callable) -> Callable:
@@ -125,7 +125,7 @@ def check_store(folder: Path | None, max_bytes: int, shares_prefixes: bool) -> "
     if folder is None:
         return None
     if not shares_prefixes:
-        raise InputError("--kv-store keeps prefixes, which need prefix caching and policy full")
+        raise InputError("--kv-store keeps prefixes, which need prefix caching, policy full and prefill dense")
     return StoreOptions(folder, max_bytes)
 
 

@@ -2,7 +2,7 @@
 
 import click
 
-from qbench.cache_spec import FULL
+from qbench.cache_spec import DENSE, FULL
 from qbench.cli.cache_options import check_store, engine_cache_options, kv_option, kv_store_options
 from qbench.cli.count_option import count_option
 from qbench.cli.int_list import IntList
@@ -50,7 +50,7 @@ LENGTHS = {"type": IntList(1), "show_default": True}
 @threads_option
 @rank_options
 @json_option
-@with_run_options("recipe", "kv", "policy", "prefill_chunk", "compute", "threads", *RANK_FIELDS)
+@with_run_options("recipe", "kv", "policy", "prefill_chunk", "prefill", "compute", "threads", *RANK_FIELDS)
 def command(
     model,
     requests,
@@ -75,7 +75,7 @@ def command(
     if len(prompt) != 2 or len(new) != 2:
         raise click.UsageError("--prompt and --new take two numbers, as in 32,256")
     workload = Workload(requests, prompt, new, document, seed)
-    store = check_store(kv_store, kv_store_size, options.policy == FULL)
+    store = check_store(kv_store, kv_store_size, (options.policy, options.prefill) == (FULL, DENSE))
     check_engine_ranks(options, {"--kv-store": store is not None})
     options = join(model, options)
     if follows(model, options):

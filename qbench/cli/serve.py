@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from qbench.cache_spec import FULL
+from qbench.cache_spec import DENSE, FULL
 from qbench.cli.cache_options import check_store, engine_cache_options, kv_option, kv_store_options
 from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
@@ -80,7 +80,7 @@ from quant.errors import InputError
 @compute_option
 @threads_option
 @rank_options
-@with_run_options("recipe", "kv", "policy", "prefill_chunk", "compute", "threads", *RANK_FIELDS)
+@with_run_options("recipe", "kv", "policy", "prefill_chunk", "prefill", "compute", "threads", *RANK_FIELDS)
 def command(
     model,
     host,
@@ -112,7 +112,7 @@ def command(
         raise InputError(f"--host {host} lets other machines in, so clients need a key; give one with --api-key")
     template = None if chat_template is None else read_text_file(chat_template, "chat template")
     caching = not no_prefix_caching
-    store = check_store(kv_store, kv_store_size, caching and options.policy == FULL)
+    store = check_store(kv_store, kv_store_size, caching and (options.policy, options.prefill) == (FULL, DENSE))
     engine = EngineOptions(
         memory_bytes=kv_memory, prefix_caching=caching, swap_bytes=swap_memory, swap_disk_bytes=swap_disk or 0, **limits
     )
@@ -124,6 +124,10 @@ def command(
         subject = open_subject(model, options)
         with progress_bar(f"load {model}"):
             served = open_served(subject, engine, store, template)
+        if caching and options.prefill != DENSE:
+            print_warning(
+                f"prefill {options.prefill}: equal beginnings of prompts share no pages; each depends on its own length"
+            )
         if caching and options.policy != FULL:
             print_warning(
                 f"policy {options.policy}: equal beginnings of prompts share no pages; each evicts by its own queries"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from qbench.cache_spec import FULL
+from qbench.cache_spec import DENSE, FULL
 from qbench.calibration.open_subject import open_subject, with_kv_format
 from qbench.measure.host.busy import busy_share
 from qbench.measure.host.clocks import CLOCKS, check_clock
@@ -37,6 +37,7 @@ CASE_KEYS = (
     "kv_format",
     "policy",
     "prefill_chunk",
+    "prefill",
     "compute",
     "workload",
     "seed",
@@ -136,6 +137,8 @@ def measure_throughput(
     """
     busy = busy_share()
     if how.vs is not None:
+        if options.prefill != DENSE:
+            raise InputError(f"--vs {how.vs} has no prefill patterns; leave out --vs or --prefill {options.prefill}")
         check_file(spec)
         options = replace(options, kv_format=options.kv_format or DEFAULT_KV)
     check_size(with_kv_format(open_source(spec), options.kv_format, options.device), workload, options, how)
@@ -153,7 +156,7 @@ def measure_throughput(
             runs[STORED] = stored.run
         outcomes = _interleaved(runs, jobs, how, progress)
     return ThroughputRow(
-        facts=subject.facts(model.impls),
+        facts=subject.facts(model.impls, tally=model.prefill_tally),
         compute=options.compute,
         workload=workload.name,
         seed=workload.seed,

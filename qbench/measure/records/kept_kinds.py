@@ -166,10 +166,11 @@ class VersusMetrics(JsonRow):
 class ThroughputCase(TimedRow):
     """A model and a workload of many requests. batch: sequences at once; chunk: tokens of a forward pass"""
 
-    json_omits: ClassVar[tuple[str, ...]] = ("policy", "prefill_chunk", "forced")
+    json_omits: ClassVar[tuple[str, ...]] = ("policy", "prefill_chunk", "prefill", "forced")
 
     policy: str | None = None
     prefill_chunk: int | None = None
+    prefill: str | None = None
     compute: str | None = None
     workload: str | None = None
     seed: int | None = None

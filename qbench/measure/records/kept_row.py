@@ -12,6 +12,7 @@ GIVEN = {
     "forced",
     "policy",
     "prefill_chunk",
+    "prefill",
     "attention_choice",
 }  # keys that a case has only where something is, so that rows without them keep their identity
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from qbench.cache_spec import DENSE
 from qbench.policies import CachePolicy
 from qbench.policies.positions import SPARE, Full, Sinks, Window
 from qbench.runtime.caches.cache import Cache
@@ -13,6 +14,7 @@ from qbench.runtime.caches.layered_sequence import LayeredSequence, layer_groups
 from qbench.runtime.caches.model_policy import check_engine_policy, policy_for, window_rules
 from qbench.runtime.caches.owned_pages import WindowSequence, window_pages
 from qbench.runtime.caches.pages import PagedSequence, PagePool
+from qbench.runtime.caches.pattern_cache import PatternCache
 from qbench.runtime.caches.places import PoolPages
 from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.caches.pooled_cache import pooled_cache
@@ -29,8 +31,10 @@ class PooledCaches:
     A page has all layers, unless a window holds in some of them only, or heads have lengths of their own.
 
     shares_prefixes   whether sequences may share the pages of a common prefix. A policy that evicts cannot: one
-                      sequence's queries would decide on the evictions of another one
-    is_scored         whether evictions depend on attention or keys, so that results depend on where forward passes end
+                      sequence's queries would decide on the evictions of another one. Under a prefill pattern keys and
+                      values depend on the length of the whole prompt
+    is_scored         whether evictions depend on attention or keys
+    has_fixed_chunks  whether results depend on where forward passes end, so that each prompt has chunks of its own
     max_chunk_tokens  most tokens that a sequence may get at once; None: any number
     pages_per_row     pages that hold as many tokens as one page has slots, in all layers and heads
     raises            InputError for a policy that the model, its KV format or pages of all layers cannot have
@@ -39,8 +43,11 @@ class PooledCaches:
     def __init__(self, maker: CacheMaker, pool: PagePool, max_chunk_tokens: int) -> None:
         self.pool, self.config = pool, maker.config
         self.policy = maker.spec.make_policy()
-        self.shares_prefixes = isinstance(self.policy, Full)
+        self.pattern = None if maker.spec.prefill == DENSE else maker.spec.make_pattern()
+        self._is_full, self._tally = isinstance(self.policy, Full), maker.tally
+        self.shares_prefixes = self._is_full and self.pattern is None
         self.is_scored = not self.policy.position_only
+        self.has_fixed_chunks = self.is_scored or self.pattern is not None
         self.max_chunk_tokens = maker.spec.prefill_chunk
         self.pages_per_row = pages_per_row(self.policy, self.config)
         self._groups = list[list[int]]()  # layers that keep the same tokens, if a window says so
@@ -48,7 +55,7 @@ class PooledCaches:
         check_engine_policy(maker.config, maker.scheme, self.policy)
         if self.is_scored:
             self._take_scored(maker)
-        elif not self.shares_prefixes:
+        elif not self._is_full:
             self._take_window(max_chunk_tokens)
 
     def _take_scored(self, maker: CacheMaker) -> None:
@@ -72,7 +79,7 @@ class PooledCaches:
         if self.is_scored:
             kind = HeadSequence if self.policy.per_head_lengths else PagedSequence
             return kind(self.pool, slot_table(self.config, self.pool.memories))
-        if self.shares_prefixes:
+        if self._is_full:
             return PagedSequence(self.pool)
         parts = [self._part(group) for group in self._groups]
         return parts[0] if len(parts) == 1 else LayeredSequence(self.pool, parts)
@@ -94,7 +101,12 @@ class PooledCaches:
             if self._token_kinds is not None:
                 cache.evictor.token_kinds = self._token_kinds
             return cache
-        if self.shares_prefixes:
+        if self.pattern is not None:
+            places = PoolPages(self.pool, sequences)
+            cache = PatternCache(self.config, places, self.pattern, self._tally)
+            cache.seq_lens = places.seq_lens
+            return cache
+        if self._is_full:
             return pooled_cache(self.pool, sequences)
         cache = self._windowed(sequences)
         cache.rules = self.rules
@@ -119,12 +131,12 @@ class PooledCaches:
         return HeadPages(self.pool, heads) if heads else PoolPages(self.pool, sequences)
 
     def num_next(self, num_computed: int, num_prompt: int, num_tokens: int) -> int:
-        """Tokens that a sequence gets next, at most; if the policy is scored, exactly.
+        """Tokens that a sequence gets next, at most; if chunks are fixed, exactly.
 
-        A scored policy sees the forward passes that a sequence has alone: its prompt in chunks, then token by token.
+        Fixed chunks are those that a sequence has alone: its prompt in chunks or at once, then token by token.
         """
         pending = num_tokens - num_computed
-        if not self.is_scored:
+        if not self.has_fixed_chunks:
             return min(pending, self.max_chunk_tokens or pending)
         if num_computed >= num_prompt:
             return 1
@@ -146,7 +158,7 @@ class PooledCaches:
             at_once = min(num_prompt, held + self.max_chunk_tokens) if self.max_chunk_tokens else num_prompt
             grown = min(total, self._most_held(total) + 1) if self.policy.in_decode else held + num_new
             return max(at_once, min(total, grown))
-        if self.shares_prefixes:
+        if self._is_full:
             return total
         sinks = 0 if self._sinks is None else -(-self._sinks.sinks // self.pool.page_size)
         return min(total, (self._most_pages + sinks) * self.pool.page_size)

@@ -175,8 +175,9 @@ class Engine:
         if not step.decode and not step.prefill and self.stored is not None and self.scheduler.is_loading:
             self.stored.wait()
         decode = [(state, 1) for state in step.decode]
-        # In a forward pass with chunks of prompts a scored policy could not let single tokens take freed slots.
-        passes = [decode, step.prefill] if self.caches.is_scored else [[*decode, *step.prefill]]
+        # In a forward pass with chunks of prompts a scored policy could not let single tokens take freed slots. Next to
+        # a prompt with a pattern single tokens would attend one sequence at a time.
+        passes = [decode, step.prefill] if self.caches.has_fixed_chunks else [[*decode, *step.prefill]]
         for work in passes:
             for state, logits in self._forward(work) if work else ():
                 events += self._news_of(state, logits)

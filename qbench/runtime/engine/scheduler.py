@@ -140,7 +140,7 @@ class Scheduler:
 
     def _decodes(self, state: RequestState) -> bool:
         """Whether it gets a single token behind its prompt, be it one that it has computed before."""
-        return state.pending == 1 or (self.caches.is_scored and state.num_computed >= len(state.request.tokens))
+        return state.pending == 1 or (self.caches.has_fixed_chunks and state.num_computed >= len(state.request.tokens))
 
     def _next_tokens(self, state: RequestState) -> int:
         """Most tokens of it in a forward pass."""
@@ -293,11 +293,11 @@ class Scheduler:
     def _chunks(self, prompts: list[RequestState]) -> list[tuple[RequestState, int]]:
         """How many tokens of each prompt: the oldest gets half of all or more, of the rest the shortest come first.
 
-        A scored policy fixes the chunks of each prompt: the oldest gets its next one, others as long as there is room.
+        If the chunks of each prompt are fixed, the oldest gets its next one, others as long as there is room.
         """
         if not prompts:
             return []
-        if self.caches.is_scored:
+        if self.caches.has_fixed_chunks:
             return self._whole_chunks(prompts)
         left = self.options.prefill_chunk
         oldest = prompts[0]

@@ -29,6 +29,13 @@ def test_generate_reports_blocks(qbench):
     assert 0 < row["prefill_blocks"] <= 1
 
 
+def test_engine_reports_blocks(qbench):
+    work = ("--requests", "2", "--prompt", "500,600", "--new", "2,3", "--batch", "2", "--rounds", "1")
+    row = json.loads(qbench("engine", "ref:llama", "--prefill", "star:128", *work, *ONE_THREAD).out)
+    assert row["prefill"] == "star:128" and 0 < row["prefill_blocks"] < 1
+    assert all(figures["same_text"] == 1 for figures in row["contenders"].values())
+
+
 def test_patterns_are_listed(qbench):
     rows = [json.loads(line) for line in qbench("patterns", "--json").out.splitlines()]
     names = {row["prefill"] for row in rows}
@@ -43,6 +50,14 @@ def test_patterns_are_listed(qbench):
         (["eval", "ref:mla-moe", "--prefill", "star"], "latent attention"),
         (["bench", "ref:llama", "--prefill", "star", "--kv", "kv-kivi-4"], "encodes several tokens together"),
         (["generate", "ref:llama", "--prefill", "star", "--policy", "h2o:64"], "goes with policy full"),
+        (["engine", "ref:llama", "--prefill", "star", "--vs", "llama.cpp"], "--vs llama.cpp has no prefill patterns"),
+        (["engine", "ref:llama", "--prefill", "star", "--policy", "h2o:64"], "goes with policy full"),
+        (
+            ["engine", "ref:llama", "--prefill", "star", "--kv-store", "."],
+            "need prefix caching, policy full and prefill",
+        ),
+        (["engine", "ref:mla-moe", "--prefill", "star"], "latent attention"),
+        (["serve", "ref:llama", "--prefill", "star", "--prefill-chunk", "64"], "takes a whole prompt at once"),
         (["breakeven", "ref:llama", "--what", "prefil"], "did you mean 'prefill'"),
         (["breakeven", "ref:mla-moe"], "latent attention"),
         (["breakeven", "ref:llama", "--at", "99999"], "context holds"),

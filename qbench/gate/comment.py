@@ -65,7 +65,7 @@ def origin(result: GateResult) -> str:
     about = result.about
     base, now = short_commit(*about.baseline_commit), short_commit(*about.commit)
     num_launches = max(map(len, result.launches.values()), default=0)
-    launches = f"; processes a case and side: {num_launches}" if num_launches else ""
+    launches = f"; processes per case and side: {num_launches}" if num_launches else ""
     return f"Suite {about.suite}; {now} against {base} ({about.baseline}); machine {about.machine}{launches}."
 
 

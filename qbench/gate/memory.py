@@ -22,7 +22,7 @@ HELD = "weights held"
 EXACT: dict[str, Callable[[Metrics], float | None]] = {
     "weights stored": lambda metrics: metrics.figure("size_bytes"),
     HELD: lambda metrics: present(present(metrics.speed).predicted_bytes)["resident"],
-    "KV a token": lambda metrics: metrics.figure("kv_bytes_per_token"),
+    "KV per token": lambda metrics: metrics.figure("kv_bytes_per_token"),
 }
 
 

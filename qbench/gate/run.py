@@ -110,7 +110,7 @@ class _Gate:
             held = ", bytes of weights held" if any(pair.is_elsewhere for pair in pairs) else ""
             self.not_checked.append(f"speed, peak RSS{held}: {self.where} {why_not}")
             return [], {}
-        self.say("launching every case anew, for its peak of memory and its speed")
+        self.say("launching every case again, for its peak of memory and its speed")
         self.not_checked.append(
             "speed and peak RSS are a report: only a base commit is measured in turn with this tree"
         )

@@ -12,8 +12,11 @@ OF_WHAT = ("fingerprint", "recipe_sha256")  # keys of a case that another commit
 
 
 def suite_cases(suite: Path) -> list[Case]:
-    """raises InputError as `load_suite` and `make_cases`"""
-    loaded = load_suite(suite)
+    """Those of the sweep, which is given the absolute path: texts are then absolute paths, too.
+
+    raises   InputError as `load_suite` and `make_cases`
+    """
+    loaded = load_suite(suite.resolve())
     return make_cases(loaded, select_points(loaded))
 
 

@@ -17,7 +17,7 @@ def test_bytes_that_follow_from_shapes_are_exact():
         for check in judge(exact_checks(Pair("a case", Record.from_json(row()), Record.from_json(now))))
     }
     verdicts = {name: check.verdict for name, check in checks.items()}
-    assert verdicts == {"weights stored": "worse", "weights held": "same", "KV a token": "better"}
+    assert verdicts == {"weights stored": "worse", "weights held": "same", "KV per token": "better"}
 
 
 def peaks(rng: np.random.Generator, count: int, more: int = 0) -> list[int]:

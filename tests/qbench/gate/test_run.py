@@ -161,7 +161,7 @@ def test_a_file_without_launches_gates_quality_and_weights(tmp_path, world):
         "kld",
         "weights stored",
         "weights held",
-        "KV a token",
+        "KV per token",
     }
     assert "has no launches" in result.not_checked[0] and not result.is_red
 
@@ -173,7 +173,7 @@ def test_a_saved_baseline_reports_the_peak_and_speed(tmp_path, world):
     result = gate(tmp_path, str(file), lines.append)
     assert lines == [
         f"comparing 2 cases with {file}",
-        "launching every case anew, for its peak of memory and its speed",
+        "launching every case again, for its peak of memory and its speed",
     ]
     reported = {(check.gate, check.metric) for check in result.checks if not check.is_gate}
     assert ("memory", "peak RSS") in reported and "memory" in {check.gate for check in result.checks if check.is_gate}
@@ -186,7 +186,7 @@ def test_another_machine_is_refused_or_gives_what_does_not_depend_on_it(tmp_path
     with pytest.raises(InputError, match="another machine: cores 64 there, 2 here"):
         gate(tmp_path, file)
     result = gate(tmp_path, file, any_machine=True)
-    assert {check.metric for check in result.checks} == {"perplexity", "kld", "weights stored", "KV a token"}
+    assert {check.metric for check in result.checks} == {"perplexity", "kld", "weights stored", "KV per token"}
     assert "cores 64 there" in result.not_checked[0]
 
 

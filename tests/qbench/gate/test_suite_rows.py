@@ -50,3 +50,13 @@ def test_another_commit_may_tell_a_case_in_other_words(tmp_path, change):
     assert rows_of([case], [other]) == [other]
     assert rows_of([case], [row(case.to_json() | change | {"threads": 2})]) == []
     assert rows_of([case], [row(case), row(case.to_json() | change, hour=1)]) == [row(case)], "its own key goes before"
+
+
+def test_a_relative_path_of_a_suite_finds_the_rows_of_its_sweep(tmp_path, monkeypatch):
+    """The sweep is given the absolute path, and so has absolute paths of texts in its cases."""
+    (tmp_path / "text.txt").write_text("Once upon a time. " * 200)
+    path = tmp_path / "small.yaml"
+    path.write_text(SUITE.format(recipes="bf16", pp=8) + "eval: {text: text.txt}\n")
+    swept = [row(case) for case in suite_cases(path.resolve())]
+    monkeypatch.chdir(tmp_path)
+    assert rows_of(suite_cases(Path("small.yaml")), swept) == swept

@@ -149,7 +149,9 @@ def warn_of_unread_text(job: "QuantizationJob", calibration: CalibrationOptions)
 def warn_of_weights(job: "QuantizationJob") -> None:
     """Notes beyond the recipe's name: tensors in other formats, and weights that are rounded a second time."""
     for (wanted, instead), count in job.fallbacks().items():
-        click.echo(f"warning: rows that are no multiple of a block of {wanted}: {count} x {instead} instead", err=True)
+        click.echo(
+            f"warning: rows that are not a multiple of a block of {wanted}: {count} x {instead} instead", err=True
+        )
     if names := job.rounded_again():
         source = job.source
         was = source.tensors[names[0]].format

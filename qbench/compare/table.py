@@ -132,8 +132,8 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
     if tested:
         notes.append(
             f"Verdicts: p < 0.05 among all {tested} tests of this table (Holm), and beyond the noise floor; intervals "
-            f'are 95 % each. Beside "same" stands the difference that would be found in {100 * POWER:.0f} % of cases, '
-            "and the number of blocks (windows or documents), items or launches that would decide the change seen here."
+            f'are 95 % each. Next to "same": the difference that would be found in {100 * POWER:.0f} % of cases, '
+            "and the number of blocks (windows or documents), items or launches that would decide the measured change."
         )
     remarks: dict[str, list[str]] = {}
     for cell in cells:
@@ -145,7 +145,7 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
         of = [name for name, comparison in zip(names, comparisons, strict=True) if left_out in comparison.left_out]
         notes.append(f"Not compared{'' if len(comparisons) == 1 else ' (' + ', '.join(of) + ')'}: {left_out}.")
     if any(cell.kind_of_metric in FLOORED and cell.floor is None for cell in cells):
-        notes.append("Noise floor: n/a where `qbench compare MODEL --noise-floor --keep RECORDS` did not measure it.")
+        notes.append("Noise floor: n/a until `qbench compare MODEL --noise-floor --keep RECORDS` measures it.")
     return notes
 
 

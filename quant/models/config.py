@@ -233,6 +233,7 @@ def _number_or_0(config: Mapping[str, Any], key: str) -> float:
 def _head_dim(config: Mapping[str, Any], hidden_size: int, num_heads: int) -> int:
     if config.get("head_dim") is None and hidden_size % num_heads:
         raise InputError(
-            f"hidden_size is {hidden_size}, no multiple of num_attention_heads {num_heads}; give head_dim in the config"
+            f"hidden_size is {hidden_size}, not a multiple of num_attention_heads {num_heads}; give head_dim in the "
+            "config"
         )
     return count(config, "head_dim", hidden_size // num_heads)

@@ -21,7 +21,7 @@ class TensorChoice:
     """The format a tensor is given, and the rule that gave it, for `qbench quantize --dry-run`.
 
     method       of this tensor alone, with its own options; None: the recipe's
-    in_place_of  the format that the rule gave, where a row of the tensor is no multiple of its blocks
+    in_place_of  the format that the rule gave, where a row of the tensor is not a multiple of its blocks
     """
 
     format: str
@@ -133,5 +133,5 @@ class Recipe:
         if format_name == chosen.format:
             return chosen
         block_size = get_format(chosen.format).block_size
-        reason = f"fallback: row {row_size} is no multiple of {block_size} ({chosen.format})"
+        reason = f"fallback: row {row_size} is not a multiple of {block_size} ({chosen.format})"
         return replace(chosen, format=format_name, reason=reason, in_place_of=chosen.format)

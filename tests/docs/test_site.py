@@ -126,3 +126,17 @@ def test_messages_of_troubleshooting_are_in_the_code():
     messages = re.findall(r"^\| `([^`]+)`(?: \.\.\.)? \|", page, re.MULTILINE)
     assert len(messages) > 8
     assert [message for message in messages if message not in code] == []
+
+
+def test_every_page_has_a_link_in_the_text_of_another_page():
+    """The side bar does not count: a reader follows the text."""
+    pages = {path: path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")}
+    linked = {
+        (page.parent / target).resolve()
+        for page, text in pages.items()
+        for target in re.findall(r"\]\(([^)#:\s]+\.md)(?:#[^)]*)?\)", text)
+        if (page.parent / target).resolve() != page
+    }
+    start = ROOT / "docs" / "index.md"
+    assert len(pages) > 20
+    assert sorted(str(page.relative_to(ROOT)) for page in set(pages) - linked - {start}) == []

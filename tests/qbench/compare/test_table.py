@@ -49,7 +49,7 @@ def test_notes_name_the_rows_and_what_the_interval_leaves_out():
     markdown = make_grid([compare_rows(BASE, ROWS[0])]).markdown()
     for part in ("A: ref:llama bf16, protocol windows-1024 (f00d)", "B: ref:llama q8_0", "all 3 tests", "(Holm)"):
         assert part in markdown
-    assert "tg tok/s: no verdict: measured in one process each" in markdown and "Noise floor: n/a where" in markdown
+    assert "tg tok/s: no verdict: measured in one process each" in markdown and "Noise floor: n/a until" in markdown
 
 
 def test_what_is_not_compared_is_said_once():

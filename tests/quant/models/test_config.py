@@ -97,7 +97,7 @@ def test_a_missing_key_is_named(key):
         pytest.param({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan", id="NaN"),
         pytest.param({"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes'", id="text for a flag"),
         pytest.param({"num_key_value_heads": 3}, "multiple of num_key_value_heads 3", id="heads do not group"),
-        pytest.param({"hidden_size": 66}, "no multiple of num_attention_heads 4", id="head_dim unknown"),
+        pytest.param({"hidden_size": 66}, "not a multiple of num_attention_heads 4", id="head_dim unknown"),
         pytest.param({"head_dim": 15}, "head_dim is 15, expected an even number", id="odd head_dim"),
         pytest.param({"rope_scaling": {"type": "linear"}}, "'factor' is missing", id="linear without its factor"),
         pytest.param({"rope_scaling": "linear"}, "expected an object", id="rope_scaling as text"),

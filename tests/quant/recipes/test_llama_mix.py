@@ -172,7 +172,7 @@ def test_reasons():
     assert reason["model.embed_tokens.weight"] == "preset: Q4_K_M output (tied to the embedding)"
     assert reason["model.layers.2.self_attn.v_proj.weight"] == "preset: Q4_K_M attn_v of layer 2 (more bits)"
     assert reason["model.layers.0.self_attn.q_proj.weight"] == "preset: Q4_K_M default"
-    assert reason["model.layers.2.mlp.down_proj.weight"] == "fallback: row 96 is no multiple of 256 (q6_k)"
+    assert reason["model.layers.2.mlp.down_proj.weight"] == "fallback: row 96 is not a multiple of 256 (q6_k)"
     assert reason["model.norm.weight"] == "vector: f32 in gguf"
     assert job.fallbacks() == {("q6_k", "q8_0"): 2, ("q4_k", "q5_0"): 2}, "the down projections of four layers"
 

@@ -11,6 +11,11 @@ from support.sampling import GRID, sample_grids
 
 import cpu_kernels
 
+# Each worker of a parallel run has one core to itself, so more threads of torch would wait for one another. The variable
+# is read when torch is first imported, also by child processes.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Triton and the Hugging Face libraries keep caches at home. They read these variables when they are first imported.
 CACHES = {"TRITON_HOME": "triton", "HF_HOME": "huggingface"}
 if not os.access(Path.home(), os.W_OK):

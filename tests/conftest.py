@@ -11,8 +11,8 @@ from support.sampling import GRID, sample_grids
 
 import cpu_kernels
 
-# Each worker of a parallel run has one core to itself, so more threads of torch would wait for one another. The variable
-# is read when torch is first imported, also by child processes.
+# Each worker of a parallel run has one core to itself, so more threads of torch would wait for one another.
+# The variable is read when torch is first imported, also by child processes.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -65,7 +65,7 @@ def test_options(name):
 # and one that a text explains as an earlier name.
 OTHER_OPTIONS = {"--kl-divergence", "--qbench-baseline", "--choose", "--help", "--version", "--again"}
 OTHER_OPTIONS |= {"--nproc-per-node", "--nnodes", "--rdzv-endpoint"}
-OTHER_OPTIONS |= {"--no-build-isolation", "--editable", "--from", "--to"}  # of pip and of a proxy
+OTHER_OPTIONS |= {"--no-build-isolation", "--editable", "--from", "--to", "--unshallow"}  # of others
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = [*DOCS, *(ROOT / "results").glob("*/README.md"), *(ROOT / "suites").rglob("*.yaml")]
 

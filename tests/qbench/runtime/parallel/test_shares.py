@@ -18,6 +18,7 @@ from quant.errors import InputError
 from quant.kv.formats import KV_FORMATS
 
 CONTEXT, PROMPT, NUM_STEPS = 3 * SHARE_TOKENS + 40, 3 * SHARE_TOKENS + 9, 3  # the third block of either lane begins
+THREE = pytest.param(RankLayout(sp=3), marks=pytest.mark.exhaustive("as two lanes"))
 CALIBRATED = {name for name, fmt in KV_FORMATS.items() if fmt.calibrated}
 
 
@@ -61,7 +62,7 @@ def test_runs_of_queries():
     assert list(share_runs(seen)) == [Run(0, 3, 3, False), Run(3, 6, 6, True), Run(6, 8, 6, False), Run(8, 9, 7, False)]
 
 
-@pytest.mark.parametrize("layout", [RankLayout(sp=2), RankLayout(sp=3), RankLayout(sp=2, pp=2)], ids=str)
+@pytest.mark.parametrize("layout", [RankLayout(sp=2, pp=2), THREE], ids=str)
 def test_lanes_differ_from_one_rank_by_roundings(layout):
     source = opened("ref:llama")
     several = on_ranks(source, layout, impl="reference")
@@ -93,7 +94,9 @@ def attended(model) -> torch.Tensor:
     return torch.cat(outs, 2)
 
 
-@pytest.mark.parametrize("impl", ["auto", "reference"])
+@pytest.mark.parametrize(
+    "impl", ["auto", pytest.param("reference", marks=pytest.mark.exhaustive("the kernels' oracle"))]
+)
 @pytest.mark.parametrize("kv", [None, *(name for name in KV_FORMATS if name not in CALIBRATED)])
 def test_every_kv_format(kv, impl):
     """The codes are those of one rank. Kernels may round weights and values to bf16, of which a sum of weights 1 keeps
@@ -158,7 +161,7 @@ def test_each_rank_holds_half_of_the_kv_cache():
     assert on_ranks(source, RankLayout(sp=4), held) == [whole // 4] * 4
 
 
-@pytest.mark.parametrize("layout", [RankLayout(sp=2), RankLayout(sp=3), RankLayout(sp=2, pp=2)], ids=str)
+@pytest.mark.parametrize("layout", [RankLayout(sp=2), RankLayout(sp=2, pp=2), THREE], ids=str)
 def test_bytes_and_messages_are_the_formulas(layout):
     """Per layer and token each lane sends 4 x 64 values and 4 lse to each other lane, in one message per pass."""
 

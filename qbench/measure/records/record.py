@@ -4,8 +4,8 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -132,11 +132,29 @@ def line_of(record: Record) -> bytes:
 def append_record(path: Path, record: Record) -> None:
     """Add one line and wait until it is on disk. Writers take turns; a torn last line is closed off first.
 
+    Readers take the latest row of a case, so a row gets a later time than the rows of its case that the file holds,
+    even if the clock was set back.
+
     raises   InputError if the file cannot be written (its old lines stay as they are)
     """
-    line = line_of(record)
+    line_of(record)  # a number that JSON cannot hold is refused before there is a file
     with own_turn(path) as descriptor:
-        append(path, descriptor, line)
+        append(path, descriptor, line_of(_later(record, content(descriptor))))
+
+
+def _later(record: Record, rows: bytes) -> Record:
+    """The record, with a time after those of its case and machine in `rows`."""
+    key = record.key.encode()
+    found = (parse_record(line) for line in rows.split(b"\n") if key in line)
+    case = record.key, record.machine.id
+    newest = max((row.time for row in found if row is not None and (row.key, row.machine.id) == case), default="")
+    if record.time > newest:
+        return record
+    try:
+        moment = datetime.fromisoformat(newest) + timedelta(milliseconds=1)
+    except OverflowError:  # nothing is later
+        return record
+    return replace(record, time=moment.isoformat(timespec="milliseconds"))
 
 
 def read_records(path: Path) -> Iterator[Record]:

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from support.documents import append_record, case_key, make_record, read_records
+from support.documents import append_record, case_key, latest_records, make_record, read_records
 
 from qbench.measure.records.migrate import SCHEMA_VERSION
 from quant.errors import InputError
@@ -34,6 +34,25 @@ def test_key_is_of_the_case_alone():
     first, second = make_record(case, {"x": 1}), make_record(turned, None, "it broke")
     assert first["key"] == second["key"] == case_key(case) != case_key(other)
     assert second["status"] == "error" and second["error"] == "it broke"
+
+
+def test_a_row_is_the_latest_of_its_case_though_the_clock_was_set_back(tmp_path):
+    path, times = tmp_path / "r.jsonl", ("2026-05-01", "2020-01-01", "2020-01-02", "2027-01-01")
+    for number, day in enumerate(times):
+        append_record(path, record(1) | {"time": f"{day}T00:00:00.000+00:00", "error": f"run {number}"})
+        append_record(path, record(2) | {"time": "2019-01-01T00:00:00.000+00:00"})  # its clock is its own
+    rows = [row for row in read_records(path) if row["case"]["number"] == 1]
+    assert [row["error"] for row in sorted(rows, key=lambda row: row["time"])] == [f"run {i}" for i in range(4)]
+    assert [row["time"][:19] for row in rows] == ["2026-05-01T00:00:00"] * 3 + ["2027-01-01T00:00:00"]
+    (newest,) = (row for row in latest_records(path).values() if row["case"]["number"] == 1)
+    assert newest["error"] == "run 3"
+    assert next(row for row in read_records(path) if row["case"]["number"] == 2)["time"].startswith("2019-01-01")
+
+
+def test_a_row_of_the_last_moment_hinders_no_other(tmp_path):
+    for number in (1, 1, 2):
+        append_record(tmp_path / "r.jsonl", record(number) | {"time": "9999-12-31T23:59:59.999+00:00"})
+    assert numbers(tmp_path / "r.jsonl") == [1, 1, 2]
 
 
 @pytest.mark.parametrize("cut", [1, 20, 400])

@@ -25,6 +25,7 @@ from support.sample_records import make_record
 from quant.artifacts import read_manifest
 
 SOURCE = Path(__file__).with_name("faults.c")
+TESTS = Path(__file__).parents[1]
 CALIBRATED = ("--samples", "2", "--seq-len", "64")
 # One recipe per method and container.
 RECIPES = {
@@ -58,6 +59,8 @@ class Scenario:
     holds    the promise that `out` breaks after a fault, or None, given the `out` of a run without a fault
     found    contents of `out`: the same after a fault and another run as after a run without a fault
     resumes  added to the command of the run after a fault
+    module   that runs the command
+    killed   statuses of a command that was killed, or whose worker was
     """
 
     name: str
@@ -66,6 +69,8 @@ class Scenario:
     holds: Callable[[Path, Path], str | None]
     found: Callable[[Path], object]
     resumes: tuple[str, ...] = ()
+    module: str = "qbench.cli.main"
+    killed: tuple[int, ...] = (0, -signal.SIGKILL)
 
 
 @cache
@@ -93,7 +98,8 @@ def run(scenario: Scenario, folder: Path, fault: Fault | None = None) -> tuple[s
         environment |= {"FAULT_ACTION": fault.action, "FAULT_AT": str(fault.at)} | (
             {"FAULT_STAYS": "1"} if fault.stays else {}
         )
-    command = [sys.executable, "-m", "qbench.cli.main", *scenario.command]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", scenario.module, *scenario.command]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     return done, int(counted.read_text() or 0) if counted.exists() else 0
 
@@ -168,7 +174,84 @@ def lines(out: Path) -> list[bytes]:
 KEEPING = Scenario(
     "report --keep", ("report", "rows.jsonl", "--keep", "out/kept.jsonl"), kept_rows, rows_or_none, lines
 )
-SCENARIOS = (*map(quantizing, RECIPES), KEEPING)
+
+
+def write_suite(folder: Path) -> None:
+    """Two cases that are measured in seconds."""
+    suite = "name: faults\nmodels: [rand:tiny]\nrecipes: [q8_0, q4_0]\nthreads: 1\n"
+    (folder / "suite.yaml").write_text(suite + "bench: {pp: 8, tg: 4, repetitions: 2}\n")
+
+
+def quality_suite(folder: Path) -> None:
+    (folder / "suite.yaml").write_text(
+        "name: faults\nmodels: [ref:llama]\nrecipes: [q8_0]\nthreads: 1\neval: {max_windows: 2}\n"
+    )
+
+
+@cache
+def baseline() -> bytes:
+    """Of `quality_suite`, measured once."""
+    with tempfile.TemporaryDirectory() as parent:
+        out, _ = golden_run(SAVING, Path(parent))
+        return (out / "kept.jsonl").read_bytes()
+
+
+def suite_and_baseline(folder: Path) -> None:
+    quality_suite(folder)
+    (folder / "baseline.jsonl").write_bytes(baseline())
+
+
+def whole_rows(out: Path, golden: Path) -> str | None:
+    """Each line of records can be read, except for a torn last one. Measured values differ from run to run."""
+    for path in out.rglob("*.jsonl"):
+        *rows, _torn = path.read_bytes().split(b"\n")
+        for row in rows:
+            try:
+                json.loads(row)
+            except ValueError:
+                return f"{path.name}: a line that is no row: {row[:100]!r}"
+    return None
+
+
+def measured(out: Path) -> set[str]:
+    """Keys of the cases that have a row."""
+    rows = [json.loads(line) for line in lines(out)]
+    return {row["key"] for row in rows if row["status"] == "ok"}
+
+
+def measured_once(out: Path) -> list[str]:
+    return sorted(row["key"] for row in map(json.loads, lines(out)) if row["status"] == "ok")
+
+
+def answers(out: Path) -> dict:
+    return json.loads((out.parent / "answers.json").read_text())
+
+
+def anything(out: Path, golden: Path) -> None:
+    """No promise about files: the next server must answer the same, and find no damaged block."""
+
+
+# A worker that is killed is a case that failed: the sweep says so and goes on, and a baseline is refused.
+SWEEPING = Scenario(
+    "sweep",
+    ("sweep", "suite.yaml", "-o", "out"),
+    write_suite,
+    whole_rows,
+    measured_once,
+    killed=(0, 1, -signal.SIGKILL),
+)
+SAVING = Scenario(
+    "gate --save",
+    ("gate", "--suite", "suite.yaml", "--save", "out/kept.jsonl", "-o", "out/run"),
+    quality_suite, whole_rows, measured, killed=(0, 2, -signal.SIGKILL),
+)  # fmt: skip
+GATING = Scenario(
+    "gate --keep",
+    ("gate", "--suite", "suite.yaml", "--baseline", "baseline.jsonl", "--keep", "out/kept.jsonl", "-o", "out/run"),
+    suite_and_baseline, whole_rows, measured, killed=(0, 1, 2, -signal.SIGKILL),
+)  # fmt: skip
+SERVING = Scenario("serve", ("out/store",), nothing, anything, answers, module="support.asked_server")
+SCENARIOS = (*map(quantizing, RECIPES), KEEPING, SERVING, SWEEPING, SAVING, GATING)
 
 
 def outcome(scenario: Scenario, golden: Path, parent: Path, fault: Fault) -> str | None:
@@ -179,7 +262,7 @@ def outcome(scenario: Scenario, golden: Path, parent: Path, fault: Fault) -> str
     """
     folder = prepared(scenario, Path(tempfile.mkdtemp(dir=parent)), "faulty")
     done, _ = run(scenario, folder, fault)
-    broken = wrong_end(fault, done) or scenario.holds(folder / "out", golden)
+    broken = wrong_end(scenario, fault, done) or scenario.holds(folder / "out", golden)
     if broken is not None:
         return broken
     again, _ = run(replace(scenario, command=(*scenario.command, *scenario.resumes)), folder)
@@ -190,12 +273,10 @@ def outcome(scenario: Scenario, golden: Path, parent: Path, fault: Fault) -> str
     return None if found == expected else f"the run after it ends in something else: {found} instead of {expected}"
 
 
-# How a command may end; after an error of the disk also with a reason.
-STATUSES = {"kill": (0, -signal.SIGKILL), "short": (0,)}
-
-
-def wrong_end(fault: Fault, done: subprocess.CompletedProcess) -> str | None:
-    if done.returncode not in STATUSES.get(fault.action, (0, 2)) or "Traceback" in done.stderr:
+def wrong_end(scenario: Scenario, fault: Fault, done: subprocess.CompletedProcess) -> str | None:
+    """How a command may not end; after an error of the disk it may also end with a reason."""
+    may = {"kill": scenario.killed, "short": (0,)}.get(fault.action, (0, 2))
+    if done.returncode not in may or "Traceback" in done.stderr:
         return f"status {done.returncode}: {done.stderr[-300:]}"
     if done.returncode == 2 and not done.stderr.strip().splitlines()[-1].startswith("qbench: "):
         return f"no reason is given: {done.stderr[-300:]}"

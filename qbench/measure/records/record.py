@@ -152,7 +152,7 @@ def _later(record: Record, rows: bytes) -> Record:
         return record
     try:
         moment = datetime.fromisoformat(newest) + timedelta(milliseconds=1)
-    except OverflowError:  # nothing is later
+    except (ValueError, OverflowError):  # no day of the calendar, or the last moment
         return record
     return replace(record, time=moment.isoformat(timespec="milliseconds"))
 

@@ -49,9 +49,10 @@ def test_a_row_is_the_latest_of_its_case_though_the_clock_was_set_back(tmp_path)
     assert next(row for row in read_records(path) if row["case"]["number"] == 2)["time"].startswith("2019-01-01")
 
 
-def test_a_row_of_the_last_moment_hinders_no_other(tmp_path):
+@pytest.mark.parametrize("time", ["2026-13-45T00:00:00", "9999-12-31T23:59:59.999+00:00"])
+def test_a_row_of_an_impossible_time_hinders_no_other(tmp_path, time):
     for number in (1, 1, 2):
-        append_record(tmp_path / "r.jsonl", record(number) | {"time": "9999-12-31T23:59:59.999+00:00"})
+        append_record(tmp_path / "r.jsonl", record(number) | {"time": time})
     assert numbers(tmp_path / "r.jsonl") == [1, 1, 2]
 
 

@@ -190,7 +190,7 @@ def quality_suite(folder: Path) -> None:
 
 @cache
 def baseline() -> bytes:
-    """Of `quality_suite`, measured once."""
+    """Rows of the suite of `quality_suite`, measured once."""
     with tempfile.TemporaryDirectory() as parent:
         out, _ = golden_run(SAVING, Path(parent))
         return (out / "kept.jsonl").read_bytes()

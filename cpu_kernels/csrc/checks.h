@@ -94,7 +94,7 @@ nb::object empty_float32(int64_t rows, int64_t columns, float** data = nullptr);
 // The memory of a writable float32 [rows, columns], contiguous.
 float* require_output(nb::handle out, const char* name, int64_t rows, int64_t columns);
 
-// Throws where out [rows, columns] would be written over a part of x that is yet to be read: it lies apart from x, or
+// Throws if out [rows, columns] would be written over a part of x that is yet to be read: it is apart from x, or
 // is x itself, row upon row.
 void require_apart(const float* out, int64_t rows, int64_t columns, const Array& x, const char* name);
 

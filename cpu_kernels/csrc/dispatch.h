@@ -42,7 +42,7 @@ struct Impl {
 Isa parse_isa(std::string_view name, std::string_view asked_by);
 
 // QBENCH_ISA, or the best there is: nothing above this level runs unless a call asks for it by name.
-// Throws like parse_isa. Reads the environment, so call it where nothing writes it (with the GIL held).
+// Throws like parse_isa. Reads the environment, so call it when nothing writes it (with the GIL held).
 Isa highest_allowed_isa();
 
 // std::runtime_error that names the op's implementations on this machine.

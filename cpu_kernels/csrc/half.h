@@ -25,7 +25,7 @@ inline uint16_t float_to_half(float value) {
     const uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);
     if (magnitude < 0x38800000u) {
-        // Subnormal: units of 2^-24. Beside 0.5 a float has just those units, so that the addition does the rounding.
+        // Subnormal: units of 2^-24. At 0.5 a float has just those units, so that the addition does the rounding.
         const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
         return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0.5f)));
     }

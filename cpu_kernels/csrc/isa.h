@@ -6,7 +6,7 @@
 
 namespace qk {
 
-// Ordered: a later one is the better choice where both are there. avx512_bf16 is BF16 and VBMI.
+// Ordered: a later one is the better choice of two. avx512_bf16 is BF16 and VBMI.
 enum class Isa : uint8_t { scalar, avx2, avx512, avx512_vnni, avx512_bf16, amx };
 
 inline constexpr int num_isas = 6;

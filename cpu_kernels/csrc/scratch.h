@@ -12,7 +12,7 @@ public:
     // Bytes that are kept at most. Gate and up of 512 tokens of a net 14336 wide are 56 MiB.
     static constexpr size_t most_kept = size_t{64} << 20;
 
-    // At least `size` bytes at a multiple of 64; what was in them is lost.
+    // At least `size` bytes at a multiple of 64; their contents are lost.
     std::byte* get(size_t size) {
         if (buffer_.size() < size) {
             buffer_ = Buffer();

@@ -18,7 +18,7 @@ namespace {
 // A thread that sleeps is back at work 10 to 80 us after its wake-up, as measured on a virtual machine, when a job of a
 // decode step may be over. The longest gaps in one (Python, sampling) are about 150 us: it stays awake through them.
 constexpr std::chrono::microseconds stay_awake{200};
-constexpr int pauses_a_look = 32;  // about 1 us, at 20 (AMD) to 45 ns (Intel) a pause: what the clock and a yield take
+constexpr int pauses_a_look = 32;  // about 1 us, at 20 (AMD) to 45 ns (Intel) per pause: as the clock and a yield
 
 // Returns the value once it differs from `old`.
 int wait_for_change(const std::atomic<int>& value, int old) {
@@ -83,7 +83,7 @@ void ThreadPool::work(int thread) {
 void ThreadPool::take_tasks(int thread) noexcept {
     for (size_t i = 0; i < runs_.size(); i++) {
         Run& run = runs_[(thread + i) % runs_.size()];
-        if (run.next.load(std::memory_order_relaxed) >= run.end) continue;  // no write to what others look at
+        if (run.next.load(std::memory_order_relaxed) >= run.end) continue;  // no write to lines that others read
         for (int64_t task; (task = run.next.fetch_add(1, std::memory_order_relaxed)) < run.end;) call_(context_, task);
     }
 }

@@ -7,10 +7,10 @@
 // neighbouring memory as a rule: so each thread reads one stream from end to end, which the processor's prefetching
 // follows. Handed out in turn, tasks of 256 KiB were read at 0.9 of the bandwidth.
 //
-// Why not OpenMP or oneTBB, measured beside it by tests/cpu_kernels/test_bench_thread_pool.py: on quiet cores OpenMP is
+// Why not OpenMP or oneTBB, which tests/cpu_kernels/test_bench_thread_pool.py measures too: on quiet cores OpenMP is
 // its equal, but its regions end when the last thread has arrived, with work or without, and where another process runs
 // on one of the cores that takes milliseconds; it also hangs in the child of a fork. oneTBB's workers leave after each
-// job and come back too late for the next. What no pool can do is to share cores with OpenMP threads that spin for
+// job and come back too late for the next. No pool can share cores well with OpenMP threads that spin for
 // milliseconds after each region of torch: its user sets GOMP_SPINCOUNT against that.
 #pragma once
 
@@ -32,7 +32,7 @@ public:
     int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
     // Calls task(i) for each i in [0, num_tasks), in any order, on any thread; returns when all are done.
-    // A task that throws ends the process: others may still be at work on what its caller would leave.
+    // A task that throws ends the process: others may still be at work on memory that its caller would leave.
     // A second caller at the same time does its tasks alone on its own thread.
     template <class Task>
     void run(int64_t num_tasks, const Task& task) {

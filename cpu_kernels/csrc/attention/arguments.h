@@ -15,7 +15,7 @@ using OptionalName = std::optional<std::string>;
 
 const Impl<Kernels>& chosen(const OptionalName& isa);
 
-// [B, heads, T, D] float32 whose last axis is contiguous; the others may lie as they like.
+// [B, heads, T, D] float32 whose last axis is contiguous; the others may have any strides.
 template <class Value, class AnyArray>
 Heads<Value> heads_of(const AnyArray& array, const char* name, int64_t head_dim) {
     const std::string got = std::string(name) + ": got " + describe(array);

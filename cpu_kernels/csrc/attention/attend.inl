@@ -16,7 +16,7 @@
 template <class Code, int rows>
 void attend_tile(const Layout& layout, const Chunk& chunk, const Rows& all, int row, Seen any, Tile& tile) {
     const int count = std::min(rows, all.count - row);
-    // Only the first rows fetch: to those that follow all of it is near, and what they have is fetched once more.
+    // Only the first rows fetch: for later rows all of it is in a cache already.
     const Block* after_keys = row == 0 ? chunk.values : chunk.keys;
     const Block* after_values = row == 0 && chunk.next_keys ? chunk.next_keys : chunk.values;
     score<Code, rows, tile_vecs<Code, rows>>(layout, chunk, all.queries, row, any.begin / width * width,

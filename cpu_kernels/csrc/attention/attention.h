@@ -29,8 +29,8 @@ struct Heads {
     }
 };
 
-// The first `count` tokens, that each query sees beside its window, and q [B, heads, T, D] as it meets them: positions
-// of what is between the two do not count, so it is turned otherwise there.
+// The first `count` tokens, that each query sees next to its window, and q [B, heads, T, D] as it meets them: positions
+// between the two do not count, so q is rotated by another angle there.
 struct Sinks {
     int64_t count = 0;
     Heads<const float> q{};

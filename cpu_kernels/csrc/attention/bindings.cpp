@@ -76,7 +76,7 @@ void check_sequence(const Sequences& sequences, int64_t b, int64_t g, int64_t to
     }
 }
 
-// [count + 1] int64: where each sequence's rows begin among all `tokens` of [1, tokens].
+// [count + 1] int64: the first row of each sequence among all `tokens` of [1, tokens].
 const int64_t* checked_cu_seqlens(const Array& cu_seqlens, int64_t count, int64_t batch, int64_t tokens) {
     const std::string expected = "int64 [" + std::to_string(count + 1) + "]";
     require_vector(cu_seqlens, "cu_seqlens", nb::dtype<int64_t>(), expected);

@@ -42,7 +42,7 @@ struct Bf16 {
 };
 
 // Float8 whose bits are the top ones of a lane, as a float: sign, exponent and mantissa move to their places in
-// float32, whose bias is 120 (e4m3) or 112 (e5m2) more. What is subnormal in the one is in the other.
+// float32, whose bias is 120 (e4m3) or 112 (e5m2) more. A number that is subnormal in one is subnormal in the other.
 template <Format format, bool has_nan>
 inline Float float8_of_top(Int top) {
     constexpr bool is_e4m3 = format == Format::e4m3;

@@ -1,4 +1,4 @@
-// 2^x for x <= 0, 0 where it is no number above 2^-150 or so; NaN stays. Relative error at most 2^-23: 2e-9 of the
+// 2^x for x <= 0, 0 below about 2^-150; NaN stays. Relative error at most 2^-23: 2e-9 of the
 // polynomial (fitted to 2^f for |f| <= 1/2, relative error levelled) and roundings of order 2^-24 f.
 #ifndef QK_ATTENTION_ATTEND
 #error "attention/exp2.inl: attention/attend.inl includes this file"

@@ -4,7 +4,7 @@
 #endif
 #define QK_ATTENTION_FLOAT8
 
-// NaN codes are read as NaN where `has_nan`. Where each token has its scale, a token with a NaN has the scale NaN, and
+// NaN codes are read as NaN if `has_nan`. If each token has its scale, a token with a NaN has the scale NaN, and
 // its codes need not be looked at.
 template <Format format_, bool has_nan>
 struct Float8 {
@@ -21,6 +21,6 @@ struct Float8 {
     }
 };
 
-// Floats are read 1 / code_unit^2 times what the codes mean. Half of that is made up for in what they are multiplied
-// with, half in the sum, so that neither leaves the range of float32.
+// Floats are read 1 / code_unit^2 times the codes' values. Half of that is made up for in their
+// factors, half in the sum, so that neither leaves the range of float32.
 float code_unit(Format format) { return format == Format::e4m3 ? 0x1p60f : format == Format::e5m2 ? 0x1p56f : 1.0f; }

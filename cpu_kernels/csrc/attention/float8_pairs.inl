@@ -8,7 +8,7 @@
 // The low or the high byte of the bfloat16 of each code without its sign
 struct ByteTable { alignas(64) uint8_t bytes[128]; };
 
-// Exponents of `exponent_bits`, then mantissas; NaN codes finite where they are not to be seen.
+// Exponents of `exponent_bits`, then mantissas; NaN codes finite unless `has_nan`.
 constexpr uint16_t bf16_of_code(Format format, bool has_nan, int code) {
     const int mantissa_bits = format == Format::e4m3 ? 3 : 2, bias = format == Format::e4m3 ? 7 : 15;
     const int first_nan = format == Format::e4m3 ? 0x7f : 0x7c;

@@ -2,7 +2,7 @@
 //
 // A row is one query of one head. Rows of a tile read each key and value once, from registers. Tokens are taken a chunk
 // at a time (arXiv 2205.14135, algorithm 1, for a chunk of keys): scores, then weights 2^(score - max of all so far),
-// then the weighted sum of values, what was summed before being scaled down as the maximum rises. A row's arithmetic
+// then the weighted sum of values; earlier sums are scaled down as the maximum rises. A row's arithmetic
 // is the same chain of operations whatever the tile it is in, so no result depends on the batch.
 #pragma once
 
@@ -15,10 +15,10 @@
 namespace qk::attention {
 
 // Keys and values of a chunk in float16, D = 64, are 2 x 16 KiB: they come from the L2, where they are prefetched. Half
-// as many would fit the L1, and cost the chunk's fixed part (two sums across lanes a row) twice as often.
+// as many would fit the L1, and cost the chunk's fixed part (two sums across lanes per row) twice as often.
 inline constexpr int chunk_tokens = 128;
 inline constexpr int chunk_blocks = chunk_tokens / block_tokens;
-inline constexpr int max_tile = 8;  // rows of a tile; what is per row has room for a whole number of tiles
+inline constexpr int max_tile = 8;  // rows of a tile; arrays over rows have room for whole tiles
 
 // Consecutive tokens of one sequence and kv head: token first + 16 i + j is token j of block i.
 struct Stretch {
@@ -129,8 +129,8 @@ struct LatentWeights {
 };
 
 struct Kernels {
-    // Codes of float8 are read 1 / code_unit^2 times what they mean. Half of that is made up for in what queries and
-    // sums are multiplied with, so that neither leaves the range of float32.
+    // Codes of float8 are read 1 / code_unit^2 times their values. Half of that is made up for in the factors of
+    // queries and sums, so that neither leaves the range of float32.
     float (*code_unit)(Format format);
     // q [D] times `factor` becomes row `row` of `queries`.
     void (*prepare)(const Layout& layout, const float* q, float factor, const Queries& queries, int row);
@@ -138,7 +138,7 @@ struct Kernels {
     Isa (*attend)(const Layout& layout, const Stretch& stretch, const Rows& rows);
     Isa (*attend_latents)(const LatentRows& work);
     // out [D] = factor * sum over parts of partial[i] * 2^(max[i] - m) / sum over parts of sum[i] * 2^(max[i] - m), m
-    // the largest max; zeros where no part saw a token. max, sum [parts], partial [parts, D], strides in floats
+    // the largest max; zeros if no part saw a token. max, sum [parts], partial [parts, D], strides in floats
     Softmax (*combine)(const float* max, const float* sum, int64_t stride, const float* partial, int64_t partial_stride,
                        int64_t parts, float factor, int64_t head_dim, float* out);
     // sums [begin .. end), in whole registers = sum over heads of weights [heads, chunk_tokens] * 2^(chunk_max - max) /
@@ -149,8 +149,8 @@ struct Kernels {
     void (*sum_latent_heads)(const LatentWeights& chunk, float* mass);
     // Largest magnitude of x [size], NaN above all.
     float (*absmax)(const float* x, int64_t size);
-    // Keys or values of one token and head as codes [D], one a byte for integers, and their scales: float32, or float16
-    // [groups][2]. `scale` is what float8 is divided by. Bit for bit as quant's codecs do it.
+    // Keys or values of one token and head as codes [D], one per byte for integers, and their scales: float32, or
+    // float16 [groups][2]. `scale` divides float8. Bit for bit as quant's codecs do it.
     void (*encode)(const Layout& layout, const float* x, float scale, std::byte* codes, std::byte* scales);
     // out [D]: pair (i, i + D / 2) of x turned by its angle; cos, sin [D], sin with the sign of the swap
     void (*rotate)(const float* x, const float* cos, const float* sin, int64_t head_dim, float* out);

@@ -76,7 +76,7 @@ private:
     int64_t first_seen(int64_t b) const { return std::max<int64_t>(0, sequences_.ends[b] - window_); }
 
     // Whether sequence b + queries is sequence b and `queries` tokens more, of the same parts: then one register holds
-    // the heads of both, and no result changes, as what a head does not see weighs nothing.
+    // the heads of both, and no result changes, as tokens that a head does not see weigh nothing.
     bool follows(int64_t b, int64_t queries) const {
         const int64_t next = b + queries;
         if (next >= sequences_.count || sequences_.ends[next] != sequences_.ends[b] + queries) return false;

@@ -61,8 +61,8 @@ static_assert(group_tokens % block_tokens == 0 && ring_tokens % block_tokens == 
 //              kivi2                [D] lanes of 16 tokens
 //
 // A lane has 4 elements of a byte, 8 of a nibble, or 16 of 2 bits. A multiply-add of pairs wants two that follow each
-// other as the 16-bit halves of the lane. Those of integers lie in bytes of the same parity, where a mask, or a shift
-// by 8, leaves them so. Those of float8 lie four lanes at a time, so that it takes a byte each of two tables, the lower
+// other as the 16-bit halves of the lane. Those of integers are in bytes of the same parity, where a mask, or a shift
+// by 8, leaves them so. Those of float8 are four lanes at a time, so that it takes a byte each of two tables, the lower
 // and the upper one of a bfloat16, and instructions that interleave the first 8 of 16 bytes, or the last.
 //
 //     byte      0     1     2     3

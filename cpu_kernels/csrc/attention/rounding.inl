@@ -11,7 +11,7 @@ constexpr uint16_t half_nan = 0x7e00;
 // Below this the inverse of a query's scale would overflow, and the query counts as zeros.
 constexpr float smallest_query = 0x1p-112f;
 
-// The nearest integer, ties to even, of |x| < 2^22: beside 1.5 * 2^23 a float has no fraction bits left.
+// The nearest integer, ties to even, of |x| < 2^22: at 1.5 * 2^23 a float has no fraction bits left.
 inline float nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
 // Keeps `kept` mantissa bits of the 23; a carry goes into the exponent, as it should.
@@ -20,8 +20,8 @@ inline uint32_t round_bits(uint32_t magnitude, int kept) {
     return (magnitude + ((1u << (dropped - 1)) - 1) + (magnitude >> dropped & 1)) >> dropped;
 }
 
-// magnitude * 2^shift as an integer, nearest even: for what is subnormal in the smaller format. Beside 2^(23 - shift)
-// a float has just those units.
+// magnitude * 2^shift as an integer, nearest even: for subnormal numbers of the smaller format. At 2^(23 - shift) a
+// float has just those units.
 inline uint32_t round_subnormal(uint32_t magnitude, int shift) {
     const float unit = std::bit_cast<float>(static_cast<uint32_t>(127 + 23 - shift) << 23);
     return std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + unit) - std::bit_cast<uint32_t>(unit);

@@ -50,7 +50,7 @@ private:
 struct Side {
     Blocks codes;
     Blocks scales;
-    std::vector<float> given;  // one a head: what float8 is scaled with where tokens have no scales, else 1
+    std::vector<float> given;  // one per head: the scale of float8 if tokens have no scales, else 1
 
     Block block(int64_t page, int64_t head, int64_t index, bool per_tensor) const {
         return {codes.at(page, head, index), scales.at(page, per_tensor ? 0 : head, index)};
@@ -61,7 +61,7 @@ struct Side {
 // ring in which token t has place t % ring_tokens.
 class Store {
 public:
-    // page_size: tokens, a multiple of block_tokens; k_scale, v_scale: one a head, or empty
+    // page_size: tokens, a multiple of block_tokens; k_scale, v_scale: one per head, or empty
     Store(const Layout& layout, int64_t num_pages, int64_t page_size, int64_t num_heads, std::vector<float> k_scale,
           std::vector<float> v_scale);
 

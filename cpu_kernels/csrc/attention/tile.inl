@@ -11,7 +11,7 @@ constexpr int max_vecs = 8;
 
 constexpr int64_t cache_line = 64;
 
-// What is multiplied as pairs has two multipliers a row beside the sums, so half as many sums are kept.
+// Products of pairs need two multipliers per row next to the sums, so half as many sums are kept.
 template <class Code, int rows>
 constexpr int tile_vecs = std::clamp(tile_registers / (Code::is_dot ? 2 : 1) / rows, 1, max_vecs);
 
@@ -64,7 +64,7 @@ struct ChannelQueries {
 // The state of a chunk in a tile.
 struct Tile {
     alignas(64) float scores[max_tile][chunk_tokens];  // then weights
-    // Of what is multiplied as pairs: weights times the values' scales, rounded, for each group that has scales of its
+    // For products of pairs: weights times the values' scales, rounded, for each group that has scales of its
     // own; of integers whole multiples of `step`, and the sum of weights times minima.
     alignas(64) int16_t codes[max_groups][max_tile][chunk_tokens];
     float step[max_groups][max_tile], base[max_groups][max_tile];

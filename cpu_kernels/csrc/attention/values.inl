@@ -50,7 +50,7 @@ template <class Code, int rows>
                                    out + first * layout.head_dim);
 }
 
-// Every row in the order of its tokens: those before what all rows see, those, and those behind.
+// Every row in the order of its tokens: tokens before those that all rows see, these, and the rest.
 template <class Code, int rows>
 inline void sum_tile(const Layout& layout, const Chunk& chunk, int count, const Tile& tile, const Block* ahead,
                      float* out) {

@@ -85,8 +85,8 @@ inline void round_weights(const float* weights, const ValueScales& scales, Seen 
     for (int t = begin; t < seen.end; t += width) store_words(codes + t, load(scaled + t) * inverse);
 }
 
-// What the values of tokens begin <= t < end, whole blocks, are multiplied with as pairs, for all rows of a tile; 0
-// where a row does not see the token, and in rows that are not there.
+// Factors of the values of tokens begin <= t < end, whole blocks, as pairs, for all rows of a tile; 0
+// if a row does not see the token, and in rows that are not there.
 template <class Code, int rows>
 inline void pair_weights(const Layout& layout, const Chunk& chunk, int count, int begin, int end, Tile& tile) {
     ValueScales scales;

@@ -12,7 +12,7 @@
 namespace qk::attention {
 
 // Tokens that are summed by themselves, and in decoding a task: 1024 x 2 x 128 bytes (float16, D = 64) take 15 us at
-// 18 GB/s a core. Half as many would cost a tenth more, as a task's first keys are waited for; twice as many would
+// 18 GB/s per core. Half as many would cost a tenth more, as a task's first keys are waited for; twice as many would
 // leave the threads too few: 4096 tokens of 8 kv heads are 32 tasks. Fixed, counted from the first token, and the same
 // for many queries as for one, so that a query's result depends on the tokens that it sees alone.
 inline constexpr int64_t split_tokens = 1024;

@@ -50,7 +50,7 @@ struct Q6_K : layout::q6_k {
     static void encode(Float* x, const Float* w, bool is_best, Int* words) {
         const KLinear<Levels, 16, 128, weighted> k(x, w, is_best ? best : fast);
         for (int half = 0; half < 2; half++) {
-            Int codes[4][8];  // four codes a word, of four runs of 32 weights
+            Int codes[4][8];  // four codes per word, of four runs of 32 weights
             for (int run = 0; run < 4; run++) {
                 const int first = 128 * half + 32 * run;
                 Int q[32];

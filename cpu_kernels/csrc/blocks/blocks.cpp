@@ -14,7 +14,7 @@ namespace {
 
 constexpr Impl<Kernels> impls[] = {QK_IMPLS(QK_KERNEL, score)};
 
-// 1024 rows of 128 are 256 KiB: about 10 us of reading, many times what a task costs.
+// 1024 rows of 128 are 256 KiB: about 10 us of reading, many times the cost of a task.
 constexpr int64_t rows_per_task = 1024;
 
 // The largest scores of one query and head, as `best` has them; order: room for n numbers

@@ -33,7 +33,7 @@ struct Rows {
 Isa score(const Rows& rows, const float* vectors, int64_t queries, float* scores, const Impl<Kernels>& impl);
 
 // best [queries, heads, most]: of the first limits[q] scores of a query the counts[q] largest, their places rising, then
-// -1. Of equal scores the first are taken; NaN counts as infinity. counts[q] is at most `most` and limits[q].
+// -1. The first of equal scores are taken; NaN counts as infinity. counts[q] is at most `most` and limits[q].
 void best(const float* scores, int64_t queries, int64_t heads, int64_t num_rows, const int64_t* limits,
           const int64_t* counts, int64_t most, int64_t* best);
 

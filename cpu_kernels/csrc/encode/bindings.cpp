@@ -16,7 +16,7 @@ namespace {
 
 using namespace nb::literals;
 
-// Of a weight that counts for nothing, less or NaN the searches would keep no error, and so no weight of its block.
+// For an importance of 0, less or NaN the searches would keep no error, and so no weight of its block.
 void require_importance(const float* importance, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (!(importance[i] > 0 && importance[i] <= 1))

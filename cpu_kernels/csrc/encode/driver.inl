@@ -2,7 +2,7 @@
 //
 // A format is a struct that derives from its layout and has
 //     template <bool weighted> static void encode(const Float* x, const Float* w, bool best, Int* words)
-//     x, w    [block_size] the weights of one block a lane, and their importance (without: not to be read)
+//     x, w    [block_size] the weights of one block per lane, and their importance (without: not to be read)
 //     words   [ceil(block_bytes / 4)] the block as little-endian words of 32 bits
 #ifndef QK_SIMD_HALF
 #error "encode/driver.inl: include simd/half_*.inl before this file"

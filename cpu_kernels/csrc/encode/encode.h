@@ -1,7 +1,7 @@
 // float32 weights to the blocks of GGUF formats, bit for bit as the NumPy codecs in quant/formats do it.
 //
 // Each lane of a vector takes a block of its own and runs the scalar algorithm on it: sums are sequential in every
-// lane, choices are selects, nothing is fused, so that all instruction sets (and NumPy, with an array where there is
+// lane, choices are selects, nothing is fused, so that all instruction sets (and NumPy, with an array in place of
 // a vector here) come to the same bits. The algorithms are written over the types of simd/*.inl and
 // compiled once per instruction set, by the files that include them inside their target region.
 #pragma once

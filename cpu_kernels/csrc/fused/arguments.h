@@ -9,7 +9,7 @@
 
 namespace qk::fused {
 
-// x float32 [M, K], the rows of which may stand apart: some columns of a wider matrix.
+// x float32 [M, K], whose rows may be apart: some columns of a wider matrix.
 inline Rows rows_of(const Array& x, const char* name) {
     const std::string got = std::string(name) + ": got " + describe(x);
     require_type(x, 2, got, nb::dtype<float>(), "float32 [M, K]");

@@ -31,7 +31,7 @@ inline float sum_of_squares(const float* x, int64_t size) {
     return sums[0];
 }
 
-// out = step(a, b) for a whole row; what is left beside the whole vectors of it passes through arrays of one vector.
+// out = step(a, b) for a whole row; the rest after its whole vectors passes through arrays of one vector.
 template <class Step>
 inline void for_each_vector(const float* a, const float* b, int64_t size, float* out, const Step& step) {
     int64_t k = 0;
@@ -45,10 +45,10 @@ inline void for_each_vector(const float* a, const float* b, int64_t size, float*
     std::memcpy(out + k, edge_a, edge_bytes);
 }
 
-// e^t; infinity from 104 on, nothing that counts beside 1 below -104. NaN passes.
+// e^t; infinity from 104 on, too small to change 1 below -104. NaN passes.
 inline Float exponential(Float t) {
     const Float limit = splat(104);
-    t = max(splat(0) - limit, min(limit, t));                             // both return t where it is NaN
+    t = max(splat(0) - limit, min(limit, t));                             // both return t if it is NaN
     const Float n = round(min(t * splat(0x1.715476p+0f), splat(151)));    // t / ln 2; 151 where t is NaN
     // ln 2 in two parts, of which the first has 16 bits: its product with n, of 8 bits, is exact.
     const Float r = (t - n * splat(0x1.62e4p-1f)) - n * splat(0x1.7f7d1cp-20f);

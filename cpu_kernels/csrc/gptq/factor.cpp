@@ -6,7 +6,7 @@
 
 namespace qk::gptq {
 
-// A pivot that is this small a part of what it started from is the rounding of its sum, not a number: float32 keeps
+// A pivot that is this small a part of its first value is the rounding of its sum, not a number: float32 keeps
 // 2**-24 of each term, and the terms add up like a random walk.
 static constexpr float smallest_pivot = 0x1p-22f;
 

@@ -111,7 +111,7 @@ private:
     const float* coefficient(int64_t row) const;
 };
 
-// Of num_trials grids for each row the one of least error, the first where several have it.
+// The grid of least error among num_trials for each row, the first if several have it.
 // values [N, columns], cost [columns]; scale, lowest [num_trials, N] as in Kernels::grid_error; best [N]
 void search(const float* values, int64_t num_rows, int64_t num_columns, const float* cost, const float* scale,
             const float* lowest, int64_t num_trials, float steps, int64_t* best, const Kernels& kernels);

@@ -17,14 +17,14 @@ constexpr Impl<Kernels> impls[] = {
     QK_IMPLS(QK_KERNEL, add_block),
 };
 
-// To the nearest, ties to the even one. NaN stays NaN: its payload may lie in the bits that are cut off.
+// To the nearest, ties to the even one. NaN stays NaN: its payload may be in the bits that are cut off.
 uint32_t bf16(float value) {
     const uint32_t bits = std::bit_cast<uint32_t>(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return bits >> 16 | 0x40u;
     return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
 }
 
-// Columns [first, first + panel) of x as words [pairs, panel]; 0 where there is no token or column
+// Columns [first, first + panel) of x as words [pairs, panel]; 0 beyond the last token or column
 void pack(const float* x, int64_t num_tokens, int64_t row_size, int64_t first, uint32_t* words) {
     const int64_t columns = std::min<int64_t>(panel, row_size - first);
     for (int64_t t = 0; t < num_tokens; t += 2) {

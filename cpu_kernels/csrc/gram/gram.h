@@ -1,9 +1,9 @@
 // The Gram matrix of bfloat16-rounded rows: gram[i][j] += sum over tokens of bf16(x[t][i]) * bf16(x[t][j]), in float32.
 //
 // Only the upper triangle is computed, and on CPUs with bfloat16 products at twice the rate of float32 ones. Two
-// roundings of 2^-9 a product average out over the tokens; what remains is the sum's own rounding.
+// roundings of 2^-9 per product average out over the tokens; the sum's own rounding remains.
 //
-// Columns stand in panels of 64, tokens in pairs, which is what vdpbf16ps multiplies:
+// Columns are in panels of 64 and tokens in pairs, as vdpbf16ps multiplies them:
 //
 //     panel[pair][column]   one 32-bit word: bf16 of token 2 pair | bf16 of token 2 pair + 1 << 16
 //

@@ -52,7 +52,7 @@ struct Groups {
 Isa quantize_groups(const Groups& groups, const float* weight, uint8_t* packed, uint16_t* scale, int8_t* zero_point,
                     const Impl<Kernels>& impl);
 
-// group_of [K]: the group of each input feature, null where they lie one after the other.
+// group_of [K]: the group of each input feature, null if groups follow one another.
 Isa dequantize_groups(const Groups& groups, const uint8_t* packed, const uint16_t* scale, const int8_t* zero_point,
                       const int32_t* group_of, float* weight, const Impl<Kernels>& impl);
 

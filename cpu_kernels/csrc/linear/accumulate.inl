@@ -1,5 +1,5 @@
 // From the integer sums of a step to the outputs of one token: the same operations on every path, in the same order,
-// so that neither the path nor the other tokens change what comes out. block.h has the formulas.
+// so that neither the path nor the other tokens change the result. block.h has the formulas.
 
 inline int32_t four_codes(const ActivationBlock& x, int group) {
     int32_t four;

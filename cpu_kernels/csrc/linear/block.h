@@ -6,7 +6,7 @@
 //
 // vpdpbusd multiplies a group with 4 activations, broadcast, and leaves 16 outputs in 16 lanes, so nothing is summed
 // across lanes and a token more costs no further weight load. Codes of fewer than 8 bits are kept as planes of such
-// groups, several codes a byte (byte j of a plane belongs to row j / 4 and to k = 4 g + j % 4 of each group g in it):
+// groups, several codes per byte (byte j of a plane belongs to row j / 4 and to k = 4 g + j % 4 of each group g in it):
 //
 //     plane of 8 bits   8 x 64 bytes   vector g: group g
 //     plane of 4 bits   4 x 64 bytes   vector v: group v in bits 0..3, group v + 4 in bits 4..7
@@ -44,11 +44,11 @@ inline constexpr int tile_panels = 2;
 
 // Some steps of a panel, unpacked.
 struct Stretch {
-    uint8_t* codes;  // [steps, 8, 16, 4]: a byte a code, with the instruction set's stretch_lift
-    float* scale;    // [steps * scales_per_step, 16]; for spans [ceil(steps / span), 16]
+    uint8_t* codes;  // [steps, 8, 16, 4]: a byte per code, with the instruction set's stretch_lift
+    float* scale;  // [steps * scales_per_step, 16]; for spans [ceil(steps / span), 16]
     float* minimum;  // [steps * minima_per_step, 16]; zeros for span_zero, [ceil(steps / span), 16]
     int num_steps;
-    int span;        // steps that share a scale, for spans
+    int span;  // steps that share a scale, for spans
     const uint8_t* next = nullptr;  // packed bytes that are unpacked next, to be fetched while this one is multiplied
     int64_t next_bytes = 0;
 };

@@ -19,7 +19,7 @@ RoundRow round_row_of(Isa isa) {
 BlockInput::BlockInput(int64_t row_size, std::vector<int32_t> order) : row_size_(row_size), order_(std::move(order)) {}
 
 size_t BlockInput::token_bytes() const {
-    // A tile reads 16 lines of each of 6 tokens over and over, beside 16 KiB of codes, half of an L1 of 64 sets. Where
+    // A tile reads 16 lines of each of 6 tokens over and over, next to 16 KiB of codes, half of an L1 of 64 sets. Where
     // tokens are a multiple of 4 KiB apart, as at K = 2048, all their lines fall into the same 16 sets; at 16 lines
     // more than that, 6 tokens are spread over all of them.
     const auto lines = static_cast<size_t>(num_blocks());

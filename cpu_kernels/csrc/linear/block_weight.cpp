@@ -13,7 +13,7 @@ namespace {
 
 // Tokens multiplied before the weights are unpacked once more, and panels whose outputs wait while the next stretch of
 // them all is multiplied. The activations of a stretch, 256 KiB, come from the L2 for all panels but the first two, and
-// 16 KiB of outputs a panel stay there with them; unpacking costs 1 % of what is done with it.
+// 16 KiB of outputs per panel stay there with them; unpacking costs 1 % of the products.
 constexpr int64_t tokens_at_once = 256;
 constexpr int64_t panels_a_group = 8;
 
@@ -171,9 +171,9 @@ Isa BlockWeight::multiply_tiles(int64_t begin, int64_t end, const Input& x, floa
     return ran;
 }
 
-// What is unpacked in place of panel i's steps from `step` on, of the panels [first, last): the same of the next panel
-// that a tile takes there, or after the last one the next steps of the first. After those the panel that follows is a
-// guess, and right as a rule.
+// Bytes that are unpacked next into the place of panel i's steps from `step` on, of the panels [first, last): the same
+// steps of the panel that a tile takes there next; after the last one, the next steps of the first; after those, the
+// panel that follows, which is a guess, and right as a rule.
 void BlockWeight::fetch_after(Stretch& stretch, int64_t i, int64_t step, int64_t first, int64_t last) const {
     const int64_t place = (i - first) % tile_panels, next_step = step + stretch.num_steps;
     const bool wraps = i + tile_panels >= last, ends = wraps && next_step >= layout_.num_steps();

@@ -25,7 +25,7 @@ inline void require_stored_weights(Path path, std::string_view format) {
 }
 
 // QBENCH_LINEAR_PATH=direct|tile, which all formats have; QBENCH_K_QUANT_COMPUTE asks for int8x256. Reads the
-// environment, so call it where nothing writes it (with the GIL held).
+// environment, so call it when nothing writes it (with the GIL held).
 inline Path forced_path() {
     const char* asked = std::getenv("QBENCH_LINEAR_PATH");
     const std::string_view forced = asked ? asked : "";

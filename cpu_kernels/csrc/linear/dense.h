@@ -8,7 +8,7 @@
 
 namespace qk::linear {
 
-// A group is what one 32-bit word of activations meets: 4 int8, 2 bfloat16, 1 float. Panels hold group after group,
+// A group meets one 32-bit word of activations: 4 int8, 2 bfloat16, 1 float. Panels hold group after group,
 //
 //     group  | row 0: k .. | row 1: k .. | ... | row 15: k .. |     64 bytes, of f16 weights 32
 //

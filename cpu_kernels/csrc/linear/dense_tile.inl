@@ -2,11 +2,11 @@
 // one kind of weight, `Dot` says that:
 //
 //     Sum                         registers of 32-bit sums of `rows` output rows
-//     Weights, weights(p)         what `rows` rows of a group are in registers; p steps by vector_bytes
+//     Weights, weights(p)         `rows` rows of a group in registers; p steps by vector_bytes
 //     Word, word(p)               the activations that meet them, in every lane
 //     add(sum, weights, word)
 //     keep(sum)                   one register, whatever the sum is used for later; else large tiles get two for some
-//     shapes                      tiles: tokens of 4, 2 and 1 panels side by side, 0 where that shape is not used
+//     shapes                      tiles: tokens of 4, 2 and 1 panels side by side, 0 if that shape is not used
 //
 // and `Output` where a token's sums start and where they go. Included inside a target region, after <array>,
 // <algorithm>, <utility> and "linear/dense.h".
@@ -77,10 +77,10 @@ class TileTable {
     static constexpr std::array<Tile, most> tiles = make(std::make_integer_sequence<int, most>{});
 
 public:
-    // Whether a tile of this width takes all tokens at once; where it does not, a narrower one takes more of them.
+    // Whether a tile of this width takes all tokens at once; otherwise a narrower one takes more of them.
     static bool fits(int64_t num_tokens) { return most >= num_tokens; }
 
-    // Tokens [first, end_token) in as few blocks as there may be, of sizes that differ by one. Where there are several,
+    // Tokens [first, end_token) in as few blocks as there may be, of sizes that differ by one. If there are several,
     // the first blocks each fetch one of the panels in [panel + panels, last) that come next: the processor's own
     // prefetching lets the stream run dry while all but the first multiply from the L2. A single block reads as fast as
     // memory gives.

@@ -1,4 +1,4 @@
-// The product of panels with tokens by tile instructions. 16 groups of a panel are a tile as they lie, 16 rows of 64
+// The product of panels with tokens by tile instructions. 16 groups of a panel are a tile as stored, 16 rows of 64
 // bytes, and so are 64 bytes of each of 16 tokens; rows and tokens are padded to whole tiles. `Dot` says
 //
 //     multiply<sums, x, weights>()    the tile instruction
@@ -7,11 +7,11 @@
 // and `Output` is that of dense_tile.inl. Included inside a target region, after amx/tiles.inl, <algorithm> and
 // "linear/dense.h".
 //
-// A block is 32 tokens x 2 panels: 4 tiles of sums, 2 of activations and 2 of weights are all there are. It loads a
-// tile a product, at 8 cycles of the 16 that the product takes, and begins a sum every fourth product: its latency is
+// A block is 32 tokens x 2 panels: 4 tiles of sums, 2 of activations and 2 of weights are all there are. It loads one
+// tile per product, at 8 cycles of the 16 that the product takes, and begins a sum every fourth product: its latency is
 // 52.
 
-constexpr int tile_rows = 16;                 // tokens of a tile; of weights, groups
+constexpr int tile_rows = 16;  // tokens of a tile; of weights, groups
 constexpr int tile_bytes = tile_rows * 64;
 constexpr int tile_stride = 64;
 
@@ -68,7 +68,7 @@ static void store_block(const std::byte* sums, int64_t num_rows, int64_t row, in
     }
 }
 
-// A pair of panels with tokens [begin, end), of which each block takes `token_tiles` tiles, filled alike.
+// A pair of panels with tokens [begin, end), of which each block takes `token_tiles` tiles, filled evenly.
 template <class Dot, int token_tiles, class Output>
 static void multiply_tokens(const Panels& weight, int64_t panel, int64_t panels, const Input& x, int64_t begin,
                             int64_t end, const Output& output) {

@@ -16,10 +16,10 @@ public:
     virtual size_t token_bytes() const = 0;
 
     // x [K] float32 -> token_bytes() at out (64-byte aligned where the token before ends there).
-    // shared: what share_of gave over all tokens of the call, the largest of them.
+    // shared: the result of share_of over all tokens of the call, the largest of them.
     virtual void prepare(const float* x, std::byte* out, float shared, Isa isa) const = 0;
 
-    // What a token contributes to a value that all tokens of a call share (per-tensor scales): its absmax, NaN winning.
+    // The share of a token in a value that all tokens of a call share (per-tensor scales): its absmax, NaN winning.
     virtual bool shares() const { return false; }
     virtual float share_of(const float*, Isa) const { return 0; }
 
@@ -34,9 +34,9 @@ struct Input {
     int64_t num_tokens;
 };
 
-// 32 activations: x ~= scale * codes, codes in [-127, 127]; scale is NaN where one of them is NaN or infinite.
+// 32 activations: x ~= scale * codes, codes in [-127, 127]; scale is NaN if one of them is NaN or infinite.
 // The input of every weight that is made of blocks or groups. Formats whose codes have a sign are stored with 128
-// added, as vpdpbusd wants one operand unsigned; `offset` starts an accumulator where that is taken off again.
+// added, as vpdpbusd wants one operand unsigned; `offset` starts an accumulator that takes it off again.
 struct alignas(64) ActivationBlock {
     static constexpr int size = 32;
 

@@ -4,7 +4,7 @@ constexpr int width = 16;
 constexpr int tokens_at_once = direct_tokens;
 
 struct Bytes { __m512i v; };  // a group: 4 k of each row
-struct Ints { __m512i v; };   // a whole number a row
+struct Ints { __m512i v; };   // a whole number per row
 struct Floats { __m512 v; };
 
 // Added to each code of an unpacked stretch.

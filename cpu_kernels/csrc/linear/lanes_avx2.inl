@@ -5,7 +5,7 @@ constexpr int width = 8;
 constexpr int tokens_at_once = direct_tokens;
 
 struct Bytes { __m256i v; };  // 4 k of each row
-struct Ints { __m256i v; };   // a whole number a row
+struct Ints { __m256i v; };   // a whole number per row
 struct Floats { __m256 v; };
 
 // Added to each code of an unpacked stretch: as little as makes them unsigned, so that sums of their products

@@ -19,8 +19,8 @@ using Parts = std::map<std::string, Array>;  // by name, as the format has them,
 struct Maker {
     // Whether this one packs the format of that name.
     bool (*takes)(std::string_view format);
-    // weight [num_rows, row_size] of parts. Throws nb::type_error, std::invalid_argument, or NotImplemented for what
-    // the kernels do not cover. Called with the GIL held, which it gives up while it packs.
+    // weight [num_rows, row_size] of parts. Throws nb::type_error, std::invalid_argument, or NotImplemented for
+    // formats that the kernels do not cover. Called with the GIL held, which it gives up while it packs.
     std::shared_ptr<Weight> (*make)(const std::string& format, const Parts& parts, int64_t num_rows, int64_t row_size);
     // Bytes it will hold. Throws std::invalid_argument for a shape that `make` refuses.
     size_t (*packed_bytes)(const std::string& format, int64_t num_rows, int64_t row_size);
@@ -29,7 +29,7 @@ struct Maker {
 // A valid weight that no kernel takes: NotImplementedError in Python.
 struct NotImplemented : std::runtime_error { using std::runtime_error::runtime_error; };
 
-// The part of this name. Throws std::invalid_argument where it is not among them.
+// The part of this name. Throws std::invalid_argument if it is missing.
 const Array& part(const Parts& parts, const char* name, std::string_view format);
 
 // Part "packed": `size` bytes that `Weight::bytes` of such a weight gave, taken as they are. Nothing if there is no such part.

@@ -55,7 +55,7 @@ std::shared_ptr<Weight> pack_groups(const GroupFormat& format, std::string name,
 
     const auto pack_row = [&](int64_t row) {
         const int lane = static_cast<int>(row % panel_rows);
-        std::vector<uint8_t> q(layout.num_steps() * step_size);  // what is beyond the row meets activations of 0
+        std::vector<uint8_t> q(layout.num_steps() * step_size);  // codes beyond the row meet activations of 0
         for (int64_t k = 0; k < row_size; k++)
             q[k] = code_at(parts.codes + row * parts.row_bytes, parts.row_bytes, format.bits,
                            order.empty() ? k : order[k]);

@@ -1,12 +1,12 @@
 // The places of a matrix's blocks.
 //
-// K is cut into stretches of whole blocks, and panels_together neighbouring panels lie stretch by stretch:
+// K is cut into stretches of whole blocks, and panels_together neighbouring panels are stored stretch by stretch:
 //
 //     | panel 0, stretch 0 | panel 1, stretch 0 | 2 | 3 | panel 0, stretch 1 | ... | panel 4, stretch 0 | ...
 //
 // So a product of few tokens reads memory from end to end, and the activations of a stretch, 1 KiB, meet 4 panels while
 // they are in the L1: a panel at a time they would have to come from the L2 again for each 16 rows, between loads of
-// weights that the processor's prefetching follows best where nothing else misses the L1.
+// weights that the processor's prefetching follows best if nothing else misses the L1.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,12 @@
 
 namespace qk::linear {
 
-// With 4 of them 0.96 of what a plain loop reads at K = 8192, with 2 0.95, with 1 0.87 (2 threads of Zen 4). A product
+// With 4 of them 0.96 of a plain loop's bandwidth at K = 8192, with 2 0.95, with 1 0.87 (2 threads of Zen 4). A product
 // is handed out by as many, so a matrix of 256 rows still has 4 parts.
 inline constexpr int panels_together = 4;
 
 // Steps of a stretch at most, and unpacked at a time, see Stretch. 16: of each of two panels 8 KiB of codes, 1 to 2 KiB
-// of scales and up to 2 KiB of minima, beside 6 tokens of 16 activation blocks, 6 KiB: at most 30 of an L1's 32 KiB.
+// of scales and up to 2 KiB of minima, next to 6 tokens of 16 activation blocks, 6 KiB: at most 30 of an L1's 32 KiB.
 inline constexpr int stretch_steps = 16;
 
 // The steps of a block, packed.
@@ -53,7 +53,7 @@ public:
     int64_t panel_bytes() const { return bytes_of(num_steps_); }
     int64_t nbytes() const { return num_panels_ * panel_bytes(); }
 
-    // Of the block that begins with `step`.
+    // Place of the block that begins with `step`.
     int64_t offset(int64_t panel, int64_t step) const {
         const int64_t first = panel / panels_together * panels_together;
         const int64_t together = std::min<int64_t>(panels_together, num_panels_ - first);
@@ -68,7 +68,7 @@ public:
     }
 
 private:
-    // Of so many steps from a block's first one on.
+    // Bytes of so many steps from a block's first one on.
     int64_t bytes_of(int64_t steps) const {
         const int64_t rest = steps % block_.steps;
         return steps / block_.steps * block_.bytes(block_.steps) + (rest ? block_.bytes(rest) : 0);

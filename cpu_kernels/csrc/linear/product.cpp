@@ -11,8 +11,8 @@
 namespace qk::linear {
 namespace {
 
-// Tokens prepared at a time. The weights stream from memory once a chunk, at 2 * 512 operations a byte about fifty
-// times what the bandwidth asks for; the chunk itself, 2.5 MiB at K = 2048, stays in the L3.
+// Tokens prepared at a time. The weights stream from memory once a chunk, at 2 * 512 operations per byte about fifty
+// times those that the bandwidth asks for; the chunk itself, 2.5 MiB at K = 2048, stays in the L3.
 constexpr int64_t chunk_tokens = 512;
 
 // Below this one thread prepares the activations sooner than a second one wakes (about 2 us).
@@ -137,7 +137,7 @@ private:
         float* y = term.y + first * term.y_stride;
         if (!term.bias && !term.residual)
             return term.weight->multiply(task.begin, task.end, x, y, term.y_stride, term.choice);
-        // What is added may be y itself, so the product has a place of its own.
+        // The addend may be y itself, so the product has a place of its own.
         const int64_t first_row = task.begin * panel_rows;
         const int64_t rows = std::min(term.weight->num_rows(), task.end * panel_rows) - first_row;
         thread_local std::vector<float> product;

@@ -1,4 +1,4 @@
-// An unpacked stretch of 256-blocks to int8 codes with one scale a row and block, in place. Included after lanes and
+// An unpacked stretch of 256-blocks to int8 codes with one scale per row and block, in place. Included after lanes and
 // lanes_reround. cpu_kernels/linear.py defines the arithmetic, bit for bit.
 //
 // A weight is scale * q + minimum, with the scale and minimum of its 16 or 32. Its new code is
@@ -8,7 +8,7 @@
 //
 // so one multiply and one add of 16 bits round a code, and nothing is narrowed. The true sum is in 368 .. 65423: 127 *
 // 256 of either sign around 128.5 * 256, and an error of 1/2 for the addend and 1/2 for each of at most 45 (q2_k) or,
-// of either sign, 32 (q6_k) of the factor. What is carried out of 16 bits on the way cancels. If the tile takes signed
+// of either sign, 32 (q6_k) of the factor. Carries out of 16 bits on the way cancel. If the tile takes signed
 // codes, neither 128 is added.
 
 constexpr int reround_steps = 8;  // of 32 inputs: a block of 256
@@ -21,7 +21,7 @@ constexpr int largest_code(int bits) {
     return ((1 << bits) - 1) * (sums == Sums::step_half_minima ? 15 : 1);
 }
 
-// absmax: of what the codes can stand for, whether or not one has the largest; so the scales alone tell it.
+// absmax: the largest value that a code can have, whether or not one has it; so it follows from the scales alone.
 template <Sums sums>
 void reround_block(uint8_t* codes, const float* scale, const float* minimum, int bits, int row, float* out_scale) {
     constexpr int parts = sums == Sums::step_minimum ? 1 : 2;  // of a step, that have scales or minima of their own

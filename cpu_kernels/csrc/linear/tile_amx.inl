@@ -1,6 +1,6 @@
 // Many tokens with an unpacked stretch, by tile instructions. Included after lanes.
 //
-// An unpacked step is a tile as it stands, 8 rows of 16 columns x 4 bytes, and the codes of 16 tokens' activation
+// An unpacked step is a tile as unpacked, 8 rows of 16 columns x 4 bytes, and the codes of 16 tokens' activation
 // blocks are the other, 16 rows of 32 bytes: nothing is rearranged for either. A product is 16 tokens x 16 rows x 32 k.
 //
 // Each of its 16 x 16 sums is scaled by vector instructions: a conversion, a multiply and an FMA for each token on two

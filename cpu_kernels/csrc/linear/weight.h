@@ -39,7 +39,7 @@ public:
     size_t nbytes() const { return bytes().size(); }
     int64_t num_panels() const { return (num_rows() + panel_rows - 1) / panel_rows; }
 
-    // Panels that lie side by side: a task has whole runs of them where it can.
+    // Panels that are side by side: a task has whole runs of them if it can.
     virtual int panels_a_task() const { return 1; }
 
     virtual const InputFormat& input() const = 0;

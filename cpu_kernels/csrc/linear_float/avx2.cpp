@@ -14,7 +14,7 @@ using namespace linear;
 #include "linear/dense_tile.inl"
 #include "linear_float/kernels.inl"
 
-// 8 rows a register, two registers a panel.
+// 8 rows per register, two registers per panel.
 struct Lanes {
     using Sum = __m256;
     static constexpr int rows = 8;

@@ -11,7 +11,7 @@ namespace {
 
 int64_t padded_rows(int64_t num_rows) { return linear::round_up(num_rows, linear::panel_rows); }
 
-// k that lie side by side in a group.
+// k that are side by side in a group.
 constexpr int64_t step_of(Kind kind) { return kind == Kind::bf16 ? 2 : 1; }
 
 // weight [num_rows, K] of this panel, num_rows <= 16

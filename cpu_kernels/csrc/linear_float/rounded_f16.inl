@@ -1,5 +1,5 @@
 // f16 weights rounded to bfloat16 on the way. Include it inside a target region with AVX512-BF16, after "buffer.h",
-// <cstring> and what has multiply_panels.
+// <cstring> and the file that has multiply_panels.
 #ifndef QK_LINEAR_FLOAT_KERNELS
 #error "linear_float/rounded_f16.inl: include linear_float/kernels.inl before this file"
 #endif

@@ -13,7 +13,7 @@
 
 namespace qk::linear_int8 {
 
-// A code is stored as q + 128, as vpdpbusd wants one operand unsigned. What that adds to a sum, 128 * sum(x), depends
+// A code is stored as q + 128, as vpdpbusd wants one operand unsigned. This adds 128 * sum(x) to a sum, which depends
 // on the token alone: its sums start at the negative of it.
 inline constexpr int code_bias = 128;
 

@@ -66,7 +66,7 @@ struct Weight::Call {
     ThreadPool& pool;
     const float* x;
     std::vector<float> absmax{};      // [M]
-    std::vector<int32_t> features{};  // outliers of this call, beside the known
+    std::vector<int32_t> features{};  // outliers of this call, next to the known
 
     int64_t row_size() const { return weight.row_size(); }
     int64_t num_columns() const { return static_cast<int64_t>(features.size() + weight.features_.size()); }

@@ -28,7 +28,7 @@ void require_matrices(const Array& array, const char* name) {
             throw std::invalid_argument(got + ", expected contiguous, and nothing empty");
 }
 
-// [heads, rows, rank] as [heads, inputs, outputs]: turned where the rank is what goes in.
+// [heads, rows, rank] as [heads, inputs, outputs]: turned if the rank is the input.
 HeadMatrices matrices(const Array& array, const char* name, Format format, bool turned) {
     require_matrices(array, name);
     const auto size = [&](size_t axis) { return static_cast<int64_t>(array.shape(axis)); };

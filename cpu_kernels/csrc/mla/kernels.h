@@ -30,7 +30,7 @@ constexpr int64_t groups_of(Format format, int64_t inputs) {
 }
 
 // Output channels side by side: four registers of 512 bits, so that as many sums hide a multiply-add's latency of four
-// cycles where one register of weights is widened a cycle.
+// cycles when one register of weights is widened per cycle.
 inline constexpr int64_t panel_columns = 64;
 
 // Weights of 64 output channels of a head: [inputs][64] in memory, of int8 behind scales [groups][64] float32. Sums run

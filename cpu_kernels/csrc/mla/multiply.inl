@@ -37,7 +37,7 @@ struct Sums {
     }
 };
 
-// Sums of a tile: `tokens` times `step` registers, beside which there is room for a register of weights.
+// Sums of a tile: `tokens` times `step` registers; one more holds a register of weights.
 template <class Read, int tokens>
 inline Sums<tokens> sum_products(const std::byte* weights, int64_t row_bytes, int64_t column, int64_t inputs,
                                  const float* x, int64_t x_stride) {

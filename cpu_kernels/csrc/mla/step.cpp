@@ -10,11 +10,11 @@
 namespace qk::mla {
 namespace {
 
-// Panels of a task: 4 of 128 inputs in float16 are 64 KiB, 4 us at 18 GB/s, beside which taking a task is nothing.
+// Panels of a task: 4 of 128 inputs in float16 are 64 KiB, 4 us at 18 GB/s, next to which taking a task is nothing.
 constexpr int64_t keys_panels = 4;
 
 // Tokens whose queries and sums are kept at once: of DeepSeek-V2's 128 heads 64 * 128 * (576 + 512) * 4 bytes, 36 MB.
-// A head's matrices, read once for so many, are then little beside what is done with them.
+// A head's matrices, read once for so many, are then little next to the work done with them.
 constexpr int64_t tokens_at_once = 64;
 
 constexpr float smallest_scale = 0x1p-100f;  // of an all-zero group, as quant.kv.mla_latent has it

@@ -22,7 +22,7 @@ struct Step {
     float eps;
     attention::Rotation rotation;    // of M tokens
     attention::Latents latents;      // where rows are stored: its data may be written
-    attention::Sequences sequences;  // of M: where each token's sequence lies, and its length up to and with that token
+    attention::Sequences sequences;  // of M: the place of each token's sequence, and its length with that token
     float softmax_scale;
     int64_t window;  // tokens that each sees, the last; 0: all
     const int64_t* slots = nullptr;  // [M]: the slot of each row; null: the last one of its sequence

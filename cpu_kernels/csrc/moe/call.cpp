@@ -16,25 +16,25 @@ using linear::Weight;
 
 // Weight bytes of a task: a stage's share, so that each thread takes 16 of them and one that loses its core leaves the
 // rest to the others, within bounds. Where a task begins, and where it goes from gate to up, the processor's
-// prefetching starts anew, 0.3 us of misses: a fourth of the time of 128 KiB that a core reads at 27 GB/s, 3 % of that
+// prefetching starts again, 0.3 us of misses: a fourth of the time of 128 KiB that a core reads at 27 GB/s, 3 % of that
 // of 1 MiB.
 constexpr int64_t tasks_per_thread = 16;
 constexpr int64_t least_task_bytes = 128 << 10, most_task_bytes = 1 << 20;
 
 // Tokens of a piece at most, in whole tiles of 12. Rounded, at K = 2048, they are 144 * 4 KB = 590 KB: with two panels
-// of bf16 and the next two, 260 KB, an L2 of 1 MB holds them. More would save little: 288 operations a weight are many.
+// of bf16 and the next two, 260 KB, an L2 of 1 MB holds them. More would save little: 288 per weight are many.
 constexpr int64_t tile_tokens = 12;
 constexpr int64_t piece_tokens = 12 * tile_tokens;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Beyond so many tokens the products are what takes time, and a task is a share of them: whole groups of panels, within
+// Beyond so many tokens the products take the time, and a task is a share of them: whole groups of panels, within
 // which a product shares a stretch of activations and fetches each panel while it multiplies the one before.
 constexpr int64_t few_tokens = 4;
 constexpr int64_t group_panels = 8;
 
-// Outputs of gate and up that a task leaves in an L2 of 1 MB beside its tokens and the panels that pass.
+// Outputs of gate and up that a task leaves in an L2 of 1 MB next to its tokens and the panels that pass.
 constexpr int64_t most_output_bytes = 256 << 10;
 
 // Panels of `down` in a task of many tokens: twice as many stretches as threads keep those apart that take turns, and
@@ -50,7 +50,7 @@ int64_t task_bytes(int64_t stage_bytes, int num_threads) {
 }
 
 // Panels of a task that reads as many of each of these weights: whole pairs, the width of the widest tile, and whole
-// runs of those that lie side by side.
+// runs of those that are side by side.
 int64_t panels_of_bytes(std::initializer_list<const Weight*> weights, int64_t bytes) {
     int64_t together = 2, panel_bytes = 0;
     for (const Weight* weight : weights) {
@@ -74,7 +74,7 @@ void run_if_large(ThreadPool& pool, bool large, int64_t num_tasks, const Task& t
         for (int64_t i = 0; i < num_tasks; i++) task(i);
 }
 
-// The best there is at or below what the products run under: they may be forced to a set that has no steps of its own.
+// The best there is at or below the products' instruction set: these may be forced to a set without steps of its own.
 const Impl<fused::RowSteps>& steps_for(std::optional<std::string_view> isa) {
     const Isa level = isa ? parse_isa(*isa, "fused_rows: isa") : highest_allowed_isa();
     for (const auto& impl : fused::row_steps_table())
@@ -151,7 +151,7 @@ std::optional<Ran> Call::run() {
 void Call::place_buffers() {
     const size_t token_bytes = first_gate().input().token_bytes();
     size_t size = aligned(num_tokens_ * token_bytes);
-    // Twice over the same sizes: first what they sum up to, then where each lies.
+    // Twice over the same sizes: first their sum, then the place of each.
     thread_local Scratch scratch;
     std::byte* base = nullptr;
     const auto take = [&](size_t bytes) { return base + std::exchange(size, size + aligned(bytes)); };
@@ -175,7 +175,7 @@ void Call::round_token(int64_t token) {
     if (!adds_) std::fill_n(y_ + token * hidden_size, hidden_size, 0.0f);
 }
 
-// Of an expert's tokens, side by side: where they lie, or copied to this thread's own memory, which it keeps in its L2.
+// Tokens of an expert, side by side: in their place, or copied to this thread's own memory, which it keeps in its L2.
 Input Call::input_of(const Piece& piece) const {
     const size_t token_bytes = first_gate().input().token_bytes();
     const int64_t* token = &places_.token[piece.place];
@@ -258,7 +258,7 @@ void Call::add_to_tokens(const Piece& piece, const float* z, int64_t begin, int6
     const int64_t last_place = piece.place + piece.num_tokens - 1;
     for (int64_t i = 0; i < piece.num_tokens; i++, z += stride) {
         const int64_t place = piece.place + i;
-        // Rows of tokens lie anywhere, and too short for the processor to foresee the next.
+        // Rows of tokens are anywhere, and too short for the processor to foresee the next.
         const float* next = row(std::min(place + rows_ahead, last_place));
         for (int64_t n = 0; n < num_columns; n += 16) __builtin_prefetch(next + n, 1);
         const float weight = places_.weight[place];

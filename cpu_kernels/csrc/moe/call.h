@@ -54,7 +54,7 @@ public:
     Call(const Experts& layer, const float* x, const Choices& choices, float* y, std::optional<std::string_view> isa,
          linear::Path path, const Some& some);
 
-    // Writes y [M, K], or adds to it. Nothing multiplied where no expert has a token.
+    // Writes y [M, K], or adds to it. Nothing is multiplied if no expert has a token.
     std::optional<Ran> run();
 
 private:

@@ -13,7 +13,7 @@
 namespace qk::moe {
 
 // Tokens at a time. 1024 of them, at 8 experts each, 2048 and 768 wide, are 8192 * (5 + 3 KB) and 1024 * 5 KB, that
-// is 72 MB, between the products. More tokens an expert, 64 of 128 experts, would save little.
+// is 72 MB, between the products. More tokens per expert, 64 of 128 experts, would save little.
 inline constexpr int64_t call_tokens = 1024;
 
 struct Net {
@@ -22,15 +22,15 @@ struct Net {
     const Experts* experts;
 };
 
-// What runs, decided where the environment may be read; which experts run is known later, so that they are decided on
-// by `reading`, which runs what it is given where the environment may be read.
+// The implementations that run, decided where the environment may be read; which experts run is known later, so these
+// are decided on by `reading`, which runs the given ones where the environment may be read.
 struct NetChoices {
     std::vector<linear::Choice> router;
     fused::RowSteps steps;
     std::function<void(const std::function<void()>&)> reading;
 };
 
-// out [M, K] = experts(norm(x)) (+ residual). What multiplied last, if anything did.
+// out [M, K] = experts(norm(x)) (+ residual). Returns how the last product ran, if any.
 std::optional<Ran> feed_forward(const Net& net, const fused::Rows& x, const std::optional<fused::Norm>& norm,
                                 const fused::Rows& residual, float* out, const NetChoices& choices);
 

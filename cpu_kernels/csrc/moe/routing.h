@@ -14,8 +14,8 @@ struct Choices {
     int64_t num_chosen;
 };
 
-// A place is one token at one expert. Places of an expert follow each other, its tokens ascending, so that what is
-// added to a token comes in ascending order of its experts.
+// A place is one token at one expert. Places of an expert follow each other, its tokens ascending, so that addends
+// of a token come in ascending order of its experts.
 struct Places {
     std::vector<int64_t> begin;  // [E + 1]: the places of expert e are begin[e] to begin[e + 1]
     std::vector<int64_t> token;

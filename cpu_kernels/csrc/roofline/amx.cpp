@@ -11,7 +11,7 @@ namespace {
 constexpr int chains = 4;
 
 // As many tiles as 16 chains of a vector instruction take cycles for, times four: a task of the same length on a core
-// with both, and few enough for an emulator. Sums lie in tiles 0 to 3, operands in 4 to 7.
+// with both, and few enough for an emulator. Sums are in tiles 0 to 3, operands in 4 to 7.
 template <class Round>
 int64_t run_rounds(int64_t repeats, const Round& round) {
     const uint8_t operand[16 * 64] = {};

@@ -49,7 +49,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 constexpr double measure_seconds = 0.3;
 
-// The highest of the rates that `run` returns within so many seconds: what the machine can do, as other work on
+// The highest of the rates that `run` returns within so many seconds: the machine's best, as other work on
 // it only ever slows a run down.
 template <class Run>
 double best_rate(const Run& run, double seconds = measure_seconds) {
@@ -72,7 +72,7 @@ ThreadPool make_pool(int64_t threads) {
 double peak(int64_t threads, const PeakKernel& kernel) {
     ThreadPool pool = make_pool(threads);
     constexpr int tasks_per_thread = 8;
-    constexpr int64_t repeats = 1 << 14;  // about 0.1 ms a task with 16 chains at one a cycle
+    constexpr int64_t repeats = 1 << 14;  // about 0.1 ms per task with 16 chains at one per cycle
     return best_rate([&] {
         std::atomic<int64_t> operations{0};
         pool.run(threads * tasks_per_thread, [&](int64_t) { operations += kernel.run(repeats); });

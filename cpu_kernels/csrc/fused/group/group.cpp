@@ -62,7 +62,7 @@ bool Group::shares() const {
 void feed_forward(const Group& gate_up, const Group& down, const Rows& x, const std::optional<Norm>& norm,
                   const Rows& residual, float* out, const FeedForwardChoices& choices) {
     const int64_t inner = down.row_size(), width = down.num_rows(0);
-    // Where all tokens of a call share a scale, a round is not a call.
+    // If all tokens of a call share a scale, a round is not a call.
     const int64_t round_tokens = gate_up.shares() || down.shares() ? x.count : std::min(net_tokens, x.count);
     thread_local Scratch scratch;
     const auto half = static_cast<size_t>(round_tokens * inner);

@@ -45,7 +45,7 @@ void feed_forward(const Layer& layer, const Rows& x, const Past& past, float* ou
     });
 }
 
-// The last row of each sequence; copied to `out` where each has its own number of rows.
+// The last row of each sequence; copied to `out` if each has its own number of rows.
 Rows last_of(const Rows& rows, const attention::Sequences& sequences, float* out) {
     if (!sequences.cu_seqlens) {
         const int64_t tokens = rows.count / sequences.count;

@@ -43,7 +43,7 @@ struct Past {
     std::function<void(float* x, int64_t rows)> add_ranks = {};
 };
 
-// x [B * T, K] -> out [B * T, K], through every layer, of which there is one or more; the stores are alike in their
+// x [B * T, K] -> out [B * T, K], through every layer, of which there is one or more; the stores are equal in their
 // pages. last_only: out [B, K] of each sequence's last token, whose net is the only one that the last layer needs.
 void run_layers(std::span<const Layer> layers, const Rows& x, const Past& past, bool last_only, float* out);
 

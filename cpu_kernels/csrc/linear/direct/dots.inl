@@ -1,11 +1,11 @@
 // A step of one to eight tokens by `dot`, which adds the products of a group to 32-bit sums. Included after lanes and
 // accumulate.
 //
-// Of T tokens a step takes 8 T vpdpbusd and 2 T (with minima 3 T or 4 T) multiplies and FMAs, and some 15 operations
+// For T tokens a step takes 8 T vpdpbusd and 2 T (with minima 3 T or 4 T) multiplies and FMAs, and some 15 operations
 // that unpack; one token needs 20 (Q4_0: 26 operations, two a cycle, and loads) of the 38 cycles in which its 288 bytes
-// arrive at 27 GB/s a core and 3.6 GHz. Its 8 vpdpbusd in one chain would be 32 cycles from start to end, and too few
+// arrive at 27 GB/s per core and 3.6 GHz. Its 8 vpdpbusd in one chain would be 32 cycles from start to end, and too few
 // steps in flight hide them behind loads: two chains. Eight outputs, eight spans, eight vectors of codes and a sum take
-// 25 of 32 registers, and 64 vpdpbusd, with a load of 4 activations each, hide what unpacks.
+// 25 of 32 registers, and 64 vpdpbusd, with a load of 4 activations each, hide the unpacking.
 
 template <class Format, int tokens>
 inline void multiply_step(const uint8_t* block, const uint8_t* from, int row, int step, const Floats* scale,

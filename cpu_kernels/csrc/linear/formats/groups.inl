@@ -6,7 +6,7 @@ struct GroupCodes {
     static constexpr int bits = stored_bits;
     static constexpr int block_steps = 1;  // at least; BlockShape says how many
 
-    static constexpr int stored_lift = 1 << (bits - 1);  // what is stored is q + this
+    static constexpr int stored_lift = 1 << (bits - 1);  // the stored code is q + this
 
     static void read(const uint8_t* from, int row, Bytes* to) {
         if constexpr (bits == 8) read_plane_8(from, row, to);

@@ -9,7 +9,7 @@
 namespace qk::linear {
 namespace {
 
-// A name as quant writes it: w{2,3,4,8}, g and the group size or nothing for one group a row, -asym.
+// A name as quant writes it: w{2,3,4,8}, g and the group size or nothing for one group per row, -asym.
 struct GroupName {
     const GroupFormat* format = nullptr;  // null: no such name
     int64_t group_size = 0;               // 0: the whole row

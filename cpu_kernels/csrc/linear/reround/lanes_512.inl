@@ -6,7 +6,7 @@ struct Halves { __m512i v; };
 inline Floats operator+(Floats a, Floats b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline Floats operator/(Floats a, Floats b) { return {_mm512_div_ps(a.v, b.v)}; }
 inline Floats absolute(Floats a) { return {_mm512_abs_ps(a.v)}; }
-inline Floats larger(Floats a, Floats b) { return {_mm512_max_ps(a.v, b.v)}; }  // b where one is NaN
+inline Floats larger(Floats a, Floats b) { return {_mm512_max_ps(a.v, b.v)}; }  // b if one is NaN
 inline Ints round(Floats a) { return {_mm512_cvtps_epi32(a.v)}; }
 inline Ints operator+(Ints a, int b) { return {_mm512_add_epi32(a.v, _mm512_set1_epi32(b))}; }
 inline Ints operator*(Ints a, int b) { return {_mm512_mullo_epi32(a.v, _mm512_set1_epi32(b))}; }

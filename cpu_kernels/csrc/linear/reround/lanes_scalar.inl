@@ -6,7 +6,7 @@ struct Halves { uint32_t v; };
 inline Floats operator+(Floats a, Floats b) { return {a.v + b.v}; }
 inline Floats operator/(Floats a, Floats b) { return {a.v / b.v}; }
 inline Floats absolute(Floats a) { return {std::fabs(a.v)}; }
-inline Floats larger(Floats a, Floats b) { return a.v > b.v ? a : b; }  // b where one is NaN
+inline Floats larger(Floats a, Floats b) { return a.v > b.v ? a : b; }  // b if one is NaN
 inline Ints round(Floats a) { return {std::isfinite(a.v) ? static_cast<int32_t>(std::lrint(a.v)) : 0}; }
 inline Ints operator+(Ints a, int b) { return {a.v + b}; }
 inline Ints operator*(Ints a, int b) { return {a.v * b}; }

@@ -1,6 +1,6 @@
 // Inputs and outputs of a tile, and the prefetch of the next stretch. Included after lanes.
 
-// The bytes that are unpacked next, brought to the L2 meanwhile: some lines a step, of the panels in turn. More
+// The bytes that are unpacked next, brought to the L2 meanwhile: some lines per step, of the panels in turn. More
 // requests at once than the L1 keeps track of would hold up the tile's own loads.
 template <int panels>
 struct Fetch {

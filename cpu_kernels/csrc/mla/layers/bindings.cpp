@@ -167,7 +167,7 @@ void init(MlaLayer* self, const LinearGroup& down, const MlaHeads& heads, const 
     new (self) MlaLayer(std::move(layer));
 }
 
-// Both kinds of nets take the same arguments but for two.
+// Both kinds of nets take the same arguments except two.
 template <class First, class Second, void (MlaLayer::*set)(const First&, const Second&)>
 void bind_init(nb::class_<MlaLayer>& layer, const char* first, const char* second) {
     layer.def("__init__", &init<First, Second, set>, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),

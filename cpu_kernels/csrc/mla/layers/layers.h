@@ -12,7 +12,7 @@ namespace qk::mla {
 
 // One layer: attention, then a net, each with its norm and its residual.
 struct Layer {
-    const fused::Group* down;  // of x: queries, or their latent where there is q_up; the latent of keys and values
+    const fused::Group* down;  // of x: queries, or their latent if there is q_up; the latent of keys and values
     const fused::Group* q_up;  // of the queries' latent, or null
     const fused::Group* output;
     fused::Norm norm, q_norm, kv_norm;  // of x, of the queries' latent, of that of keys and values

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qbench.runtime.encoder_decoder.cache import Encoded, EncoderDecoderCache, check_inputs
+from qbench.runtime.caches.kv_cache import KVCache
+from qbench.runtime.encoder_decoder.cache import Encoded, check_inputs, decoder_cache
 from qbench.runtime.encoder_decoder.layers import Attention, heads
 from qbench.runtime.encoder_decoder.relative_bias import RelativeBias
 from qbench.runtime.layers.embedding import Embedding
@@ -83,6 +86,7 @@ class EncoderDecoder:
 class Conditioned:
     """The decoder of a model on inputs that are encoded; `generate` takes it for a model.
 
+    encoded  one per sequence; the inputs may have unlike lengths, and no sequence sees another's
     call     tokens [B, T] int64 of the B inputs' sequences -> the logits of the token after each
     """
 
@@ -93,15 +97,15 @@ class Conditioned:
         self.impls = model.impls
         self.prefill_tally = None  # there are no patterns
 
-    def new_cache(self, capacity: int = 256) -> EncoderDecoderCache:
-        """An empty cache for one sequence of each input; it holds the inputs' keys and values already."""
-        return EncoderDecoderCache(self.config, self.model.decoder_bias, self.encoded, capacity)
+    def new_cache(self, capacity: int = 256) -> KVCache:
+        """An empty cache for one sequence of each input, whose keys and values are kept already."""
+        return decoder_cache(self.config, self.model.decoder_bias, len(self.encoded), capacity)
 
     @torch.inference_mode()
     def __call__(
         self,
         tokens: Tensor,
-        cache: EncoderDecoderCache | None = None,
+        cache: KVCache | None = None,
         *,
         last_only: bool = False,
         num_valid: Sequence[int] | None = None,
@@ -112,7 +116,7 @@ class Conditioned:
         x = self.model.embedding(step.tokens)
         for index, layer in enumerate(self.model.decoder):
             x = layer.attention(x, lambda q, k, v, i=index: cache.attend(i, q, k, v, step.positions))
-            x = layer.cross(x, lambda q, i=index: cache.attend_encoded(i, q))
+            x = layer.cross(x, lambda q, i=index: self._attend_encoded(i, q, cache.cu_seqlens))
             x = layer.net(x, layer.net_norm, x)
         cache.advance(step.num_new)
         x = step.wanted(x, last_only)
@@ -120,3 +124,18 @@ class Conditioned:
         if self.config.logit_scale != 1:
             logits = logits * self.config.logit_scale
         return step.as_given(logits, tokens.shape[0], tokens.shape[1], last_only)
+
+    def _attend_encoded(self, layer: int, q: Tensor, cu_seqlens: np.ndarray | None) -> Tensor:
+        """The attention of each query to its sequence's input.
+
+        q        [B, H, T, D], of a varlen batch [1, H, N, D]
+        returns  as q
+        """
+        if cu_seqlens is None:
+            return torch.cat([self._read(layer, b, q[b : b + 1]) for b in range(len(self.encoded))])
+        spans = enumerate(pairwise(cu_seqlens.tolist()))
+        return torch.cat([self._read(layer, b, q[:, :, start:end]) for b, (start, end) in spans], dim=2)
+
+    def _read(self, layer: int, b: int, q: Tensor) -> Tensor:
+        encoded = self.encoded[b]
+        return F.scaled_dot_product_attention(q, encoded.keys[layer], encoded.values[layer], scale=1.0)

@@ -14,7 +14,7 @@ from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.model_policy import policy_for, window_rules
 from qbench.runtime.caches.owned_pages import window_pages
 from qbench.runtime.caches.residual_storage import residual_store_bytes
-from qbench.runtime.caches.sink_cache import check_sinks, turns_with_text
+from qbench.runtime.caches.sink_view import check_sinks, turns_with_text
 from qbench.runtime.caches.window_pages import window_slots
 from qbench.runtime.workspace import FLOAT_BYTES
 from quant.kv import KVFormat, KVScheme

@@ -27,13 +27,13 @@ from qbench.runtime.caches.model_policy import check_policy, policy_for, window_
 from qbench.runtime.caches.no_cache import NoCache
 from qbench.runtime.caches.owned_pages import GrowingSequence, WindowSequence, window_pages
 from qbench.runtime.caches.pages import PagePool
-from qbench.runtime.caches.pattern_cache import PatternCache, check_pattern_suits
+from qbench.runtime.caches.pattern_view import PatternView, check_pattern_suits
 from qbench.runtime.caches.places import OwnPages, PoolPages, check_sizes
 from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.caches.pooled_cache import pooled_cache
 from qbench.runtime.caches.retrieval_cache import RetrievalCache
 from qbench.runtime.caches.retrieval_suits import check_retrieval_suits
-from qbench.runtime.caches.sink_cache import SinkCache, check_sinks, turns_with_text
+from qbench.runtime.caches.sink_view import SinkView, check_sinks, turns_with_text
 from qbench.runtime.caches.storages import make_memories, make_storage, of_head
 from qbench.runtime.caches.tiered_places import DISK_BYTES, TIER_TOKENS, num_tier_pages, tiered_places
 from qbench.runtime.caches.window_pages import WindowPages
@@ -214,7 +214,7 @@ class CacheMaker:
         mode, memories = make_memories(config, scheme, *sizes, impl=self._impl, mode=mode, shared=False)
         places = OwnPages(memories, config.max_positions)
         if spec.prefill != DENSE:
-            return PatternCache(config, places, spec.make_pattern(), self.tally)
+            return KVCache(config, places, view=PatternView(spec.make_pattern(), self.tally))
         return KVCache(config, places, mode=mode)
 
     def _pool(
@@ -287,7 +287,7 @@ class CacheMaker:
             places = OwnPages(storages, sys.maxsize)
         else:
             places = WindowPages(storages, config.num_kv_heads, policy.window, policy.sinks)
-        cache = SinkCache(config, places, policy)
+        cache = KVCache(config, places, view=SinkView(config, policy))
         cache.rules = window_rules(config, policy.window)
         cache.max_chunk_tokens = None if uncached else max_chunk_tokens_of(config, policy)
         return cache

@@ -13,18 +13,18 @@ from qbench.policies.retrieval import BlockState
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.kernel_view import KernelView, LayerView, SinkAngles
-from qbench.runtime.caches.kv_cache import UnrotatedCache
 from qbench.runtime.caches.kv_storage import Far
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.retrieval_cache import RetrievalCache
+from qbench.runtime.caches.view import NewTokens
 from quant.models import ModelConfig
 from quant.present import present
 
 CHUNK_TOKENS = 512  # that share a choice at most, as in the authors' code
 
 
-class DistantCache(UnrotatedCache, RetrievalCache):
+class DistantCache(RetrievalCache):
     """Keys of distant tokens lose their rotation in their pages, so that one rotation of a query meets all of them.
 
     A forward pass moves blocks after it has run. Until the first block is distant, all tokens are at their places in
@@ -120,15 +120,15 @@ class DistantCache(UnrotatedCache, RetrievalCache):
 
     # ---- forward passes in which queries choose
 
-    def rope_attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
-    ) -> Tensor:
-        storage, past = self.memories[layer], self._past(layer, k.shape[2])
-        near = storage.rope_append(q, k, v, rope, past)
+    def _attend(self, layer: int, new: NewTokens) -> Tensor:
+        if new.rope is None:
+            raise NotImplementedError("keys that are rotated already; expected rope_attend")
+        storage, past = self.memories[layer], self._past(layer, new.k.shape[2])
+        near = new.append(storage, past)
         if self.rules[layer].window:
             self._count(layer, past.ends, None)
             return storage.attend(near, past, self.rules[layer])[0]
-        far = rotate(q, *self._far)
+        far = rotate(new.q, *self._far)
         both = zip(past.sequences(near), past.sequences(far), strict=True)
         outs = [self._of_sequence(layer, b, one, near, far) for b, ((one, near), (_, far)) in enumerate(both)]
         return torch.cat(outs, 0 if past.cu_seqlens is None else 2)

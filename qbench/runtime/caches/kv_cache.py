@@ -1,10 +1,11 @@
 """`KVCache`: keys and values of every KV head, or rows of latents, in storages.
 
-Every query sees all tokens, or those of its window.
+Queries see all tokens, or those of a window, unless another view is given.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.sequences import CacheConfig, check_seq_len
 from qbench.runtime.caches.step import Step
 from qbench.runtime.caches.tier_tally import TierReads
+from qbench.runtime.caches.view import ALL_TOKENS, NewTokens, View
 from quant.present import present
 
 
@@ -30,10 +32,16 @@ class KVCache(Cache):
     groups    places of all layers, or of each group of layers that keep the same tokens
     memories  the storage of each layer
     mode      of latent attention, as `Latents.mode`; it has no effect if no latents are stored
+    view      of this cache alone, unless it is the one of all tokens
     """
 
-    def __init__(self, config: CacheConfig, *groups: Places[KVStorage], mode: str | None = None) -> None:
+    def __init__(
+        self, config: CacheConfig, *groups: Places[KVStorage], mode: str | None = None, view: View = ALL_TOKENS
+    ) -> None:
         super().__init__(config, groups[0].batch)
+        self.view = view
+        if view.max_seq_len is not None:
+            self.max_seq_len = view.max_seq_len
         self.groups = groups
         # layer -> its places, and its number among the layers that have them
         self._where = {layer: (its, index) for its in groups for index, layer in enumerate(its.layers)}
@@ -72,27 +80,23 @@ class KVCache(Cache):
             places.begin(counts)
         if step.counts is not None:
             self._varlen_ends = self.seq_lens + step.counts
+        self.view.begin(step, self)
         return step
 
+    def next_position(self, seq_lens: Any) -> Any:
+        return self.view.next_position(seq_lens)
+
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        past = self._past(layer, k.shape[2])
-        return self.memories[layer].append_attend(q, k, v, None, past, self.rules[layer])
+        return self._attend(layer, NewTokens(q, k, v))
 
     def rope_attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
     ) -> Tensor:
-        past = self._past(layer, k.shape[2])
-        return self.memories[layer].append_attend(q, k, v, rope, past, self.rules[layer])
+        return self._attend(layer, NewTokens(q, k, v, rope))
 
-    def _store(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor] | None
-    ) -> tuple[Tensor, Past]:
-        """Append the new keys and values; the queries, rotated as the keys are, and the slots that they may read."""
-        past, storage = self._past(layer, k.shape[2]), self.memories[layer]
-        if rope is not None:
-            return storage.rope_append(q, k, v, rope, past), past
-        storage.append(k, v, past)
-        return q, past
+    def _attend(self, layer: int, new: NewTokens) -> Tensor:
+        past = self._past(layer, new.k.shape[2])
+        return self.view.attend(layer, self.memories[layer], self.rules[layer], past, new)
 
     def _past(self, layer: int, num_tokens: int) -> Past:
         """The layer's slots with the new tokens, of each sequence or, if the batch is varlen, of all; there is room."""
@@ -117,7 +121,7 @@ class KVCache(Cache):
 
     def has_kernel_view(self, num_tokens: int) -> bool:
         is_read = self._in_stores if self.latents is None else self.latents.in_kernels
-        return is_read and len(self.groups) == 1 and self.places.at_once
+        return is_read and self.view.in_kernels and len(self.groups) == 1 and self.places.at_once
 
     def kernel_view(self, num_tokens: int) -> KernelView:
         places, ends = self.places, self._ends(self.places, num_tokens)
@@ -128,7 +132,7 @@ class KVCache(Cache):
                 places.reserve(index, longest)
             self._room = places.num_slots
         if self.latents is None:
-            return KernelView(self._stores, places.tables, ends)
+            return KernelView(self._stores, places.tables, ends, sinks=self.view.sink_angles(0))
         rows = [storage.rows_of_kernels() for storage in self._rows]
         return KernelView(rows, *each_token(places.block_table, ends, num_tokens, self.cu_seqlens))
 
@@ -148,11 +152,11 @@ class KVCache(Cache):
         )
 
     def has_layer_views(self, num_tokens: int) -> bool:
-        return self._in_stores
+        return self._in_stores and self.view.in_kernels
 
     def layer_view(self, layer: int, num_tokens: int) -> LayerView:
         past = self._past(layer, num_tokens)
-        return LayerView(self._stores[layer], past.block_table, past.ends)
+        return LayerView(self._stores[layer], past.block_table, past.ends, sinks=self.view.sink_angles(layer))
 
     def move(self, device: torch.device) -> None:
         for storage in self.memories:
@@ -185,10 +189,3 @@ class KVCache(Cache):
         super().truncate(seq_len)
         for places in self.groups:
             places.truncate(before, wanted)
-
-
-class UnrotatedCache(KVCache):
-    """Base of caches that rotate keys themselves, so that queries and keys arrive as they are projected."""
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        raise NotImplementedError("keys that are rotated already; expected rope_attend")

@@ -10,7 +10,7 @@ from qbench.runtime.attention.mla_modes import get_mode
 from qbench.runtime.caches.evictor import check_policy_suits
 from qbench.runtime.caches.kernel_storage import STORES
 from qbench.runtime.caches.latent_choice import chosen_latents
-from qbench.runtime.caches.sink_cache import check_sinks, turns_with_text
+from qbench.runtime.caches.sink_view import check_sinks, turns_with_text
 from qbench.runtime.caches.storages import codecs_of
 from quant.errors import InputError
 from quant.kv import KVScheme

@@ -18,7 +18,7 @@ from qbench.runtime.caches.pattern_cache import PatternCache
 from qbench.runtime.caches.places import PoolPages
 from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.caches.pooled_cache import pooled_cache
-from qbench.runtime.caches.sink_cache import SinkCache
+from qbench.runtime.caches.sink_view import SinkView
 from qbench.runtime.caches.storages import of_head
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -122,7 +122,7 @@ class PooledCaches:
         if self._sinks is None:
             return pooled_cache(self.pool, sequences)
         places = PoolPages(self.pool, sequences)
-        cache = SinkCache(self.config, places, self._sinks)
+        cache = KVCache(self.config, places, view=SinkView(self.config, self._sinks))
         cache.seq_lens = places.seq_lens
         return cache
 

@@ -13,6 +13,7 @@ from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.past import ChosenPages, Past
 from qbench.runtime.caches.places import Places
+from qbench.runtime.caches.view import NewTokens
 from quant.models import ModelConfig
 
 
@@ -112,13 +113,9 @@ class RetrievalCache(KVCache):
 
     # ---- forward passes in which queries choose
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        return self._read(layer, *self._store(layer, q, k, v, None))
-
-    def rope_attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
-    ) -> Tensor:
-        return self._read(layer, *self._store(layer, q, k, v, rope))
+    def _attend(self, layer: int, new: NewTokens) -> Tensor:
+        past = self._past(layer, new.k.shape[2])
+        return self._read(layer, new.append(self.memories[layer], past), past)
 
     def _read(self, layer: int, q: Tensor, past: Past) -> Tensor:
         """Attention of the new queries; their keys and values are stored."""

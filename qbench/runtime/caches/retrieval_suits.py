@@ -3,7 +3,7 @@
 from qbench.cache_spec import FULL, CacheSpec
 from qbench.policies.infllm import InfLLM
 from qbench.policies.retrieval import RetrievalPolicy
-from qbench.runtime.caches.sink_cache import turns_with_text
+from qbench.runtime.caches.sink_view import turns_with_text
 from qbench.runtime.caches.storages import codecs_of
 from quant.errors import InputError
 from quant.kv import KVScheme

@@ -1,8 +1,6 @@
-"""`SinkCache`: a window, and the first tokens of the text, at the positions that they have in the cache."""
+"""`SinkView`: a window, and the first tokens of the text, at the positions that they have in the cache."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +11,14 @@ from qbench.policies.positions import Sinks
 from qbench.runtime.attention.rope import far_rotation, inverse_frequencies, rotate
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.attention.sink_attention import sink_attention
-from qbench.runtime.caches.kernel_view import KernelView, LayerView, SinkAngles
-from qbench.runtime.caches.kv_cache import UnrotatedCache
+from qbench.runtime.caches.kernel_view import SinkAngles
 from qbench.runtime.caches.kv_storage import Far, KVStorage
 from qbench.runtime.caches.past import Past
-from qbench.runtime.caches.places import Places
+from qbench.runtime.caches.sequences import Sequences
 from qbench.runtime.caches.step import Step
+from qbench.runtime.caches.view import NewTokens, View
 from quant.errors import InputError
-from quant.models import ModelConfig
+from quant.models import AttentionRule, ModelConfig
 from quant.present import present
 
 
@@ -30,7 +28,7 @@ def turns_with_text(config: ModelConfig) -> bool:
     return any(rope.changes_at is not None for rope in ropes)
 
 
-class SinkCache(UnrotatedCache):
+class SinkView(View):
     """A query sees the last `window` tokens, of a layer with a smaller window fewer, and the first `sinks`.
 
     Positions are those in the cache: with S sinks and a window of N no token is further from a sink than S + N - 1,
@@ -45,73 +43,70 @@ class SinkCache(UnrotatedCache):
     source   Xiao et al. 2023, arXiv:2309.17453, section 3.2
     """
 
-    def __init__(self, config: ModelConfig, places: Places[KVStorage], policy: Sinks) -> None:
+    max_seq_len = sys.maxsize
+
+    def __init__(self, config: ModelConfig, policy: Sinks) -> None:
         check_sinks(config, policy)
-        super().__init__(config, places)
-        self.max_seq_len = sys.maxsize
         self.num_sinks = policy.sinks
         self.most_before = policy.sinks + policy.window - 1  # kept tokens before a query
         self._rope_of = [int(config.rope_of(layer) is config.local_rope) for layer in range(config.num_layers)]
         self._turns_when_read = turns_with_text(config)
-        self._in_stores = self._in_stores and not self._turns_when_read
         self._rotations = Rotations(config)
         ropes = [config.rope, config.local_rope] if config.local_rope else [config.rope]
         self._frequencies = [(inverse_frequencies(rope, config.rope_dim), rope.rotation_scale) for rope in ropes]
 
+    @property
+    def in_kernels(self) -> bool:
+        return not self._turns_when_read
+
     def next_position(self, seq_lens: Any) -> Any:
         return min(seq_lens, self.most_before) if isinstance(seq_lens, int) else np.minimum(seq_lens, self.most_before)
 
-    def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
-        step = super().begin(tokens, num_valid)
+    def begin(self, step: Step, sequences: Sequences) -> None:
         if self._turns_when_read:
-            return step
-        moved = self.seq_lens - self.next_position(self.seq_lens)  # [B]: how much later in the text than in the cache
+            return
+        seq_lens = sequences.seq_lens
+        moved = seq_lens - self.next_position(seq_lens)  # [B]: how much later in the text than in the cache
         moved = int(moved[0]) if step.counts is None else torch.from_numpy(np.repeat(moved, step.counts))
         places = step.positions + moved
         self._near = self._angles(places)
         self._far = self._angles(places.clamp(max=self.most_before))
-        return step
 
     def _angles(self, places: Tensor) -> list[tuple[Tensor, Tensor]]:
         """cos and sin [T, D] for each rope of the model"""
         return [far_rotation(frequency, places, scale) for frequency, scale in self._frequencies]
 
-    def kernel_view(self, num_tokens: int) -> KernelView:
-        return replace(super().kernel_view(num_tokens), sinks=self._sink_angles(0))
-
-    def layer_view(self, layer: int, num_tokens: int) -> LayerView:
-        return replace(super().layer_view(layer, num_tokens), sinks=self._sink_angles(layer))
-
-    def _sink_angles(self, layer: int) -> SinkAngles:
+    def sink_angles(self, layer: int) -> SinkAngles:
         near, far = ([x.numpy() for x in angles[self._rope_of[layer]]] for angles in (self._near, self._far))
         return SinkAngles(self.num_sinks, (near[0], near[1]), (far[0], far[1]))
 
-    def rope_attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
-    ) -> Tensor:
-        storage, past = self.memories[layer], self._past(layer, k.shape[2])
+    def attend(self, layer: int, storage: KVStorage, rule: AttentionRule, past: Past, new: NewTokens) -> Tensor:
+        q, k, v = new.q, new.k, new.v
+        if new.rope is None:
+            raise NotImplementedError("keys that are rotated already; expected rope_attend")
         if self._turns_when_read:
             storage.append(k, v, past)
             if past.cu_seqlens is None:
-                return self._turned_attention(layer, q, past)
-            return torch.cat([self._turned_attention(layer, q[:, :, new], one) for one, new in past.each()], dim=2)
+                return self._turned_attention(layer, storage, rule, past, q)
+            parts = [self._turned_attention(layer, storage, rule, one, q[:, :, its]) for one, its in past.each()]
+            return torch.cat(parts, dim=2)
         near = storage.rope_append(q, k, v, self._near[self._rope_of[layer]], past)
         far = Far(self.num_sinks, rotate(q, *self._far[self._rope_of[layer]]))
-        return storage.attend(near, past, self.rules[layer], far=far)[0]
+        return storage.attend(near, past, rule, far=far)[0]
 
-    def _turned_attention(self, layer: int, q: Tensor, past: Past) -> Tensor:
+    def _turned_attention(self, layer: int, storage: KVStorage, rule: AttentionRule, past: Past, q: Tensor) -> Tensor:
         """Over keys that are not rotated yet: q [B, H, T, D] as projected -> as q"""
         num_new, seq_len = q.shape[2], past.num_slots - q.shape[2]
         start = self.next_position(seq_len)
         angles = present(self._rotations(0, start + num_new)[self._rope_of[layer]])
-        tokens = past.slots_there(self.places.page_size)  # [S]
+        tokens = past.slots_there(storage.page_size)  # [S]
         # Tokens before the first query's window are hidden, so that their positions do not count.
         at = torch.where(tokens < self.num_sinks, tokens, (tokens - seq_len + start).clamp(min=0))
-        keys, values = self.memories[layer].read(past)
+        keys, values = storage.read(past)
         of_queries = torch.arange(start, start + num_new)
         near, far = (_turn(q, angles, seen) for seen in (of_queries, of_queries.clamp(max=self.most_before)))
         keys = _turn(keys, angles, at)
-        return sink_attention(near, far, keys, values, tokens, self.num_sinks, self.rules[layer])
+        return sink_attention(near, far, keys, values, tokens, self.num_sinks, rule)
 
 
 def _turn(x: Tensor, angles: tuple[Tensor, Tensor], places: Tensor) -> Tensor:

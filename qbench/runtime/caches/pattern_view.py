@@ -1,6 +1,4 @@
-"""`PatternCache`: a cache of every token whose prompts compute only some blocks of the attention matrix."""
-
-from collections.abc import Sequence
+"""`PatternView`: queries of a prompt see only some blocks of its tokens."""
 
 import numpy as np
 import torch
@@ -10,73 +8,53 @@ from qbench.cache_spec import DENSE, CacheSpec
 from qbench.prefill import BlockLists, PrefillPattern, Prompt
 from qbench.prefill.block_lists import BLOCK, causal_blocks
 from qbench.runtime.attention.block_attention import merge, summary_attention
-from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.past import Past
-from qbench.runtime.caches.places import Places
-from qbench.runtime.caches.sequences import CacheConfig
+from qbench.runtime.caches.sequences import Sequences
 from qbench.runtime.caches.step import Step
 from qbench.runtime.caches.storages import codecs_of
+from qbench.runtime.caches.view import NewTokens, View
 from qbench.runtime.prefill_tally import PrefillTally
 from quant.errors import InputError
 from quant.kv import KVScheme
-from quant.models import ModelConfig
+from quant.models import AttentionRule, ModelConfig
 from quant.models.encoder_decoder import is_encoder_decoder
 from quant.source import Source
 
 
-class PatternCache(KVCache):
+class PatternView(View):
     """The pattern holds for the first forward pass of a sequence, if it brings more than one token.
 
     Later forward passes attend to all tokens.
 
-    tally  counts computed blocks; several caches may share it
+    tally  counts computed blocks; several views may share it
     """
 
-    def __init__(
-        self, config: CacheConfig, places: Places[KVStorage], pattern: PrefillPattern, tally: PrefillTally
-    ) -> None:
-        super().__init__(config, places)
+    def __init__(self, pattern: PrefillPattern, tally: PrefillTally) -> None:
         self.pattern, self.tally = pattern, tally
-        self._is_prompt = np.zeros(self.batch, dtype=bool)  # of each sequence, in the forward pass that runs
+        self._is_prompt = np.zeros(0, dtype=bool)  # [B] of each sequence, in the forward pass that runs
 
-    def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
-        step = super().begin(tokens, num_valid)
-        counts = tokens.shape[1] if step.counts is None else step.counts
-        self._is_prompt = (self.seq_lens == 0) & (counts > 1)
-        return step
+    @property
+    def in_kernels(self) -> bool:
+        return not self._is_prompt.any()
 
-    def has_kernel_view(self, num_tokens: int) -> bool:
-        return not self._is_prompt.any() and super().has_kernel_view(num_tokens)
+    def begin(self, step: Step, sequences: Sequences) -> None:
+        counts = step.tokens.shape[1] if step.counts is None else step.counts
+        self._is_prompt = (sequences.seq_lens == 0) & (counts > 1)
 
-    def has_layer_views(self, num_tokens: int) -> bool:
-        return not self._is_prompt.any() and super().has_layer_views(num_tokens)
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+    def attend(self, layer: int, storage: KVStorage, rule: AttentionRule, past: Past, new: NewTokens) -> Tensor:
         if not self._is_prompt.any():
-            return super().attend(layer, q, k, v, positions)
-        return self._attend_each(layer, *self._store(layer, q, k, v, None))
-
-    def rope_attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
-    ) -> Tensor:
-        if not self._is_prompt.any():
-            return super().rope_attend(layer, q, k, v, rope, positions)
-        return self._attend_each(layer, *self._store(layer, q, k, v, rope))
-
-    def _attend_each(self, layer: int, q: Tensor, past: Past) -> Tensor:
-        """`attend` of sequences one after the other; as q [B, H, T, D], of a varlen batch [1, H, N, D]"""
-        outs = []
-        for is_prompt, (one, own_q) in zip(self._is_prompt, past.sequences(q), strict=True):
+            return super().attend(layer, storage, rule, past, new)
+        queries, outs = new.append(storage, past), []
+        for is_prompt, (one, own_q) in zip(self._is_prompt, past.sequences(queries), strict=True):
             if is_prompt:
-                outs.append(self._attend_prompt(layer, own_q[0], one)[None])
+                outs.append(self._attend_prompt(storage, rule.scale, one, own_q[0])[None])
             else:
-                outs.append(self.memories[layer].attend(own_q, one, self.rules[layer])[0])
+                outs.append(storage.attend(own_q, one, rule)[0])
         return outs[0] if len(outs) == 1 else torch.cat(outs, dim=0 if past.cu_seqlens is None else 2)
 
-    def _attend_prompt(self, layer: int, q: Tensor, past: Past) -> Tensor:
+    def _attend_prompt(self, storage: KVStorage, scale: float, past: Past, q: Tensor) -> Tensor:
         """Attention of one prompt by the pattern: q [H, T, D] -> [H, T, D]"""
-        storage, scale = self.memories[layer], self.rules[layer].scale
         nothing = q.new_empty(0, 0, 0)
         keys, values = storage.read(past) if self.pattern.reads_keys else (nothing[None], nothing[None])
         prompt = Prompt(q, keys[0], values[0], scale)

@@ -17,7 +17,7 @@ from qbench.runtime.caches.kv_storage import Far
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.retrieval_cache import RetrievalCache
-from qbench.runtime.caches.view import NewTokens
+from qbench.runtime.caches.view import QKV
 from quant.models import ModelConfig
 from quant.present import present
 
@@ -120,7 +120,7 @@ class DistantCache(RetrievalCache):
 
     # ---- forward passes in which queries choose
 
-    def _attend(self, layer: int, new: NewTokens) -> Tensor:
+    def _attend(self, layer: int, new: QKV) -> Tensor:
         if new.rope is None:
             raise NotImplementedError("keys that are rotated already; expected rope_attend")
         storage, past = self.memories[layer], self._past(layer, new.k.shape[2])

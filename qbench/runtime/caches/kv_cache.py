@@ -22,7 +22,7 @@ from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.sequences import CacheConfig, check_seq_len
 from qbench.runtime.caches.step import Step
 from qbench.runtime.caches.tier_tally import TierReads
-from qbench.runtime.caches.view import ALL_TOKENS, NewTokens, View
+from qbench.runtime.caches.view import ALL_TOKENS, QKV, View
 from quant.present import present
 
 
@@ -87,14 +87,14 @@ class KVCache(Cache):
         return self.view.next_position(seq_lens)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        return self._attend(layer, NewTokens(q, k, v))
+        return self._attend(layer, QKV(q, k, v))
 
     def rope_attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
     ) -> Tensor:
-        return self._attend(layer, NewTokens(q, k, v, rope))
+        return self._attend(layer, QKV(q, k, v, rope))
 
-    def _attend(self, layer: int, new: NewTokens) -> Tensor:
+    def _attend(self, layer: int, new: QKV) -> Tensor:
         past = self._past(layer, new.k.shape[2])
         return self.view.attend(layer, self.memories[layer], self.rules[layer], past, new)
 
@@ -107,7 +107,7 @@ class KVCache(Cache):
 
     def _ends(self, places: Places[KVStorage], num_tokens: int) -> np.ndarray:
         """[B]: slots in use with the new tokens"""
-        ends = self._new_lens(num_tokens)
+        ends = self.view.num_slots(self._new_lens(num_tokens))
         return ends if places.dropped is None else ends - places.dropped
 
     def _new_lens(self, num_tokens: int) -> np.ndarray:

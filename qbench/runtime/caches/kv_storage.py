@@ -53,6 +53,10 @@ class PageMemory(ABC):
         """Memory of all pages."""
         return round(self.num_pages * self.page_size * self.bytes_per_token)
 
+    def mark(self) -> None:
+        """Remember everything that `truncate` to this length needs."""
+        return  # later tokens overwrite no slot of earlier ones
+
     def truncate(self, block_table: np.ndarray, before: np.ndarray, after: np.ndarray) -> None:
         """The sequences of a block table go back from `before` [B] tokens to `after`."""
         return  # later tokens overwrite the slots
@@ -204,9 +208,6 @@ class KVStorage(PageMemory):
     def attend_part(self, q: Tensor, past: Past, rule: AttentionRule, new: NewTokens) -> PartialAttention:
         keys, values = self.read(past)
         return attention_at(q, keys, values, rule, new.positions, new.held)
-
-    def mark(self) -> None:
-        """Remember everything that `truncate` to this length needs."""
 
     @abstractmethod
     def compact(self, past: Past, keep: Tensor) -> None:

@@ -13,7 +13,7 @@ from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.sequences import Sequences
 from qbench.runtime.caches.step import Step
 from qbench.runtime.caches.storages import codecs_of
-from qbench.runtime.caches.view import NewTokens, View
+from qbench.runtime.caches.view import QKV, View
 from qbench.runtime.prefill_tally import PrefillTally
 from quant.errors import InputError
 from quant.kv import KVScheme
@@ -42,7 +42,7 @@ class PatternView(View):
         counts = step.tokens.shape[1] if step.counts is None else step.counts
         self._is_prompt = (sequences.seq_lens == 0) & (counts > 1)
 
-    def attend(self, layer: int, storage: KVStorage, rule: AttentionRule, past: Past, new: NewTokens) -> Tensor:
+    def attend(self, layer: int, storage: KVStorage, rule: AttentionRule, past: Past, new: QKV) -> Tensor:
         if not self._is_prompt.any():
             return super().attend(layer, storage, rule, past, new)
         queries, outs = new.append(storage, past), []

@@ -139,6 +139,10 @@ class OwnPages(Places[Memory]):
                 held_tokens(num_slots) if self.is_tight else min(max(num_slots, 2 * memory.page_size), self.most)
             )
 
+    def mark(self, seq_lens: np.ndarray) -> None:
+        for memory in self.memories:
+            memory.mark()
+
     def truncate(self, before: np.ndarray, seq_lens: np.ndarray) -> None:
         for memory in self.memories:
             memory.truncate(self.block_table, before, seq_lens)

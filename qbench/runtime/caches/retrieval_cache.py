@@ -13,7 +13,7 @@ from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.past import ChosenPages, Past
 from qbench.runtime.caches.places import Places
-from qbench.runtime.caches.view import NewTokens
+from qbench.runtime.caches.view import QKV
 from quant.models import ModelConfig
 
 
@@ -113,7 +113,7 @@ class RetrievalCache(KVCache):
 
     # ---- forward passes in which queries choose
 
-    def _attend(self, layer: int, new: NewTokens) -> Tensor:
+    def _attend(self, layer: int, new: QKV) -> Tensor:
         past = self._past(layer, new.k.shape[2])
         return self._read(layer, new.append(self.memories[layer], past), past)
 

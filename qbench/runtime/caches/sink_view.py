@@ -16,7 +16,7 @@ from qbench.runtime.caches.kv_storage import Far, KVStorage
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.sequences import Sequences
 from qbench.runtime.caches.step import Step
-from qbench.runtime.caches.view import NewTokens, View
+from qbench.runtime.caches.view import QKV, View
 from quant.errors import InputError
 from quant.models import AttentionRule, ModelConfig
 from quant.present import present
@@ -80,7 +80,7 @@ class SinkView(View):
         near, far = ([x.numpy() for x in angles[self._rope_of[layer]]] for angles in (self._near, self._far))
         return SinkAngles(self.num_sinks, (near[0], near[1]), (far[0], far[1]))
 
-    def attend(self, layer: int, storage: KVStorage, rule: AttentionRule, past: Past, new: NewTokens) -> Tensor:
+    def attend(self, layer: int, storage: KVStorage, rule: AttentionRule, past: Past, new: QKV) -> Tensor:
         q, k, v = new.q, new.k, new.v
         if new.rope is None:
             raise NotImplementedError("keys that are rotated already; expected rope_attend")

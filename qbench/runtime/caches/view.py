@@ -14,7 +14,7 @@ from quant.models import AttentionRule
 
 
 @dataclass(frozen=True, slots=True)
-class NewTokens:
+class QKV:
     """Queries, keys and values of a layer in a forward pass.
 
     q        [B, H, T, D] float32, of a varlen batch [1, H, N, D], and so on
@@ -52,6 +52,10 @@ class View:
         """As `Sequences.next_position`."""
         return seq_lens
 
+    def num_slots(self, seq_lens: Any) -> Any:
+        """Slots that sequences of so many tokens use, an int or [B] int64, as long as no token leaves its page."""
+        return seq_lens
+
     def begin(self, step: Step, sequences: Sequences) -> None:
         """A forward pass begins; sequences: as they are before it"""
 
@@ -59,7 +63,7 @@ class View:
         """Angles for fused calls that replace those of the tokens' positions; None: there are no sinks"""
         return None
 
-    def attend(self, layer: int, storage: KVStorage, rule: AttentionRule, past: Past, new: NewTokens) -> Tensor:
+    def attend(self, layer: int, storage: KVStorage, rule: AttentionRule, past: Past, new: QKV) -> Tensor:
         """Store the new tokens in the last of the slots `past`, and attend.
 
         returns  [B, H, T, D] float32

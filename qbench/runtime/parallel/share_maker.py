@@ -7,11 +7,12 @@ from qbench.policies import TokenKinds
 from qbench.runtime.attention.in_torch import is_in_torch
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker
+from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, KVStorage
 from qbench.runtime.caches.places import OwnPages
 from qbench.runtime.caches.share import Share
-from qbench.runtime.caches.share_cache import ShareCache
 from qbench.runtime.caches.share_groups import ShareGroups
+from qbench.runtime.caches.share_view import ShareView
 from qbench.runtime.caches.storages import layer_scales, make_storage
 from qbench.runtime.parallel.ranks import Ranks
 from quant.errors import InputError
@@ -53,7 +54,8 @@ class ShareMaker(CacheMaker):
         config = self.config
         own = max(self.share.count(min(capacity, config.max_positions)), BLOCK_TOKENS)
         storages = [self._share_of(layer, batch, own) for layer in range(config.num_layers)]
-        return ShareCache(config, OwnPages(storages, config.max_positions), self.share, self.ranks)
+        places = OwnPages(storages, config.max_positions)
+        return KVCache(config, places, view=ShareView(self.share, self.ranks))
 
     def _share_of(self, layer: int, batch: int, num_slots: int) -> KVStorage:
         config, scheme = self.config, self.scheme

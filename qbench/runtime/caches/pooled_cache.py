@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.caches.places import PoolPages
+from qbench.runtime.caches.view import ALL_TOKENS, View
 
 
-def pooled_cache(pool: PagePool, sequences: Sequence[PagedSequence]) -> KVCache:
-    """A cache of every token for one or more forward passes; cheap to make, so that each may have one."""
+def pooled_cache(pool: PagePool, sequences: Sequence[PagedSequence], view: View = ALL_TOKENS) -> KVCache:
+    """A cache for one or more forward passes; cheap to make, so that each may have one."""
     places = PoolPages(pool, sequences)
-    cache = KVCache(pool.config, places, mode=pool.mode)
+    cache = KVCache(pool.config, places, mode=pool.mode, view=view)
     cache.seq_lens = places.seq_lens
     return cache

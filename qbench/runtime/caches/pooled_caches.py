@@ -14,12 +14,13 @@ from qbench.runtime.caches.layered_sequence import LayeredSequence, layer_groups
 from qbench.runtime.caches.model_policy import check_engine_policy, policy_for, window_rules
 from qbench.runtime.caches.owned_pages import WindowSequence, window_pages
 from qbench.runtime.caches.pages import PagedSequence, PagePool
-from qbench.runtime.caches.pattern_cache import PatternCache
+from qbench.runtime.caches.pattern_view import PatternView
 from qbench.runtime.caches.places import PoolPages
 from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.caches.pooled_cache import pooled_cache
 from qbench.runtime.caches.sink_view import SinkView
 from qbench.runtime.caches.storages import of_head
+from qbench.runtime.caches.view import ALL_TOKENS
 from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.present import present
@@ -102,10 +103,7 @@ class PooledCaches:
                 cache.evictor.token_kinds = self._token_kinds
             return cache
         if self.pattern is not None:
-            places = PoolPages(self.pool, sequences)
-            cache = PatternCache(self.config, places, self.pattern, self._tally)
-            cache.seq_lens = places.seq_lens
-            return cache
+            return pooled_cache(self.pool, sequences, PatternView(self.pattern, self._tally))
         if self._is_full:
             return pooled_cache(self.pool, sequences)
         cache = self._windowed(sequences)
@@ -119,12 +117,8 @@ class PooledCaches:
             cache = KVCache(self.config, *groups)
             cache.seq_lens = groups[0].seq_lens
             return cache
-        if self._sinks is None:
-            return pooled_cache(self.pool, sequences)
-        places = PoolPages(self.pool, sequences)
-        cache = KVCache(self.config, places, view=SinkView(self.config, self._sinks))
-        cache.seq_lens = places.seq_lens
-        return cache
+        view = ALL_TOKENS if self._sinks is None else SinkView(self.config, self._sinks)
+        return pooled_cache(self.pool, sequences, view)
 
     def _places(self, sequences: Sequence[PagedSequence]) -> PoolPages:
         heads = [sequence for sequence in sequences if isinstance(sequence, HeadSequence)]

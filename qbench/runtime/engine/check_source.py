@@ -2,7 +2,7 @@
 
 from qbench.run_options import RunOptions
 from qbench.runtime.caches.model_policy import check_engine_policy
-from qbench.runtime.caches.pattern_cache import check_pattern_suits
+from qbench.runtime.caches.pattern_view import check_pattern_suits
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.source import Source

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -114,6 +114,17 @@ class QuantizationJob:
             for name, row in self.choices.items()
             if stored[name] not in FLOATS and row.format not in (*FLOATS, stored[name])
         ]
+
+    def warnings(self) -> Iterator[str]:
+        """Lines on facts that a recipe's name hides: tensors in other formats, and weights that are rounded twice."""
+        for (wanted, instead), count in self.fallbacks().items():
+            yield f"rows that are not a multiple of a block of {wanted}: {count} x {instead} instead"
+        if names := self.rounded_again():
+            was = self.source.tensors[names[0]].format
+            yield (
+                f"{self.source.spec} is quantized already ({len(names)} tensors, {names[0]} in {was}); this rounds "
+                "what was rounded; quantize the original for the quality that a recipe can have"
+            )
 
     def fallbacks(self) -> dict[tuple[str, str], int]:
         """(format of the recipe, format used instead) -> number of tensors whose rows do not divide into its blocks."""

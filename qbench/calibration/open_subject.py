@@ -1,5 +1,7 @@
 """A model under test, quantized now if a recipe is given."""
 
+import sys
+
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.temporary import open_quantized
 from qbench.devices import CPU, check_device
@@ -23,6 +25,8 @@ from quant.source import Source
 def open_subject(spec: str, options: RunOptions = DEFAULTS, progress: Progress | None = None) -> Subject:
     """The model, quantized now if the options name a recipe, calibrated by default if its method needs that.
 
+    Warnings of the job go to stderr.
+
     raises   InputError for a spec, recipe or KV format that is unknown, for attention that the model cannot have, and
              for a device that is not here or cannot compute so
     """
@@ -35,6 +39,8 @@ def open_subject(spec: str, options: RunOptions = DEFAULTS, progress: Progress |
     check_source_suits_retrieval(as_kept, options.cache_spec)
     if options.recipe is not None:
         job = make_job(source, get_recipe(options.recipe))
+        for warning in job.warnings():
+            print(f"warning: {warning}", file=sys.stderr)
         source = open_quantized(job, CalibrationOptions(), threads=threads, progress=progress)
     source = with_kv_format(source, options.kv_format, options.device)
     if progress is not None:

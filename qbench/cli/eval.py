@@ -6,7 +6,6 @@ from qbench.cli.cache_options import cache_options, kv_option, prefill_option
 from qbench.cli.memory_size import limit_option
 from qbench.cli.output import compute_option, device_option, json_option, threads_option
 from qbench.cli.quality import check_quality, eval_quality, quality_options, save_logits
-from qbench.cli.quantize import warn_of_weights
 from qbench.cli.rank_options import RANK_FIELDS, join, rank_options
 from qbench.cli.run_options import with_run_options
 from qbench.cli.tasks import check_tasks, eval_tasks, task_options
@@ -40,8 +39,6 @@ def command(model, quality, tasks, as_json, options: RunOptions) -> None:
     check_quality(quality, is_changed)
     if options.layout.num_ranks > 1 and (tasks.tasks is not None or quality.save_logits is not None):
         raise click.UsageError("--tasks and --save-logits run on one rank: leave out --tp and --pp")
-    if options.recipe is not None:
-        warn_of_recipe(model, options.recipe)
     options = join(model, options)
     if tasks.tasks is not None:
         eval_tasks(model, tasks, options, as_json)
@@ -49,14 +46,3 @@ def command(model, quality, tasks, as_json, options: RunOptions) -> None:
         save_logits(model, quality, options, as_json)
     else:
         eval_quality(model, quality, options, as_json)
-
-
-def warn_of_recipe(model: str, recipe: str) -> None:
-    """As `quantize` warns if the model is quantized already; formats are chosen a second time for that model alone."""
-    from qbench.sources import open_source
-    from quant.job import FLOATS, make_job
-    from quant.recipes import get_recipe
-
-    source = open_source(model)
-    if any(tensor.format not in FLOATS for tensor in source.tensors.values()):
-        warn_of_weights(make_job(source, get_recipe(recipe)))

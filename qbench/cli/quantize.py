@@ -65,7 +65,8 @@ def command(
     else:
         print_written(job, how, as_json)
     warn_of_unread_text(job, calibration)
-    warn_of_weights(job)
+    for warning in job.warnings():
+        click.echo(f"warning: {warning}", err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,22 +145,6 @@ def warn_of_unread_text(job: "QuantizationJob", calibration: CalibrationOptions)
         click.echo(f"warning: recipe {job.recipe.name} does not calibrate; --calibration is not read", err=True)
     elif calibration.imatrix is not None:
         click.echo("warning: --imatrix stands in for a calibration; --calibration is not read", err=True)
-
-
-def warn_of_weights(job: "QuantizationJob") -> None:
-    """Notes beyond the recipe's name: tensors in other formats, and weights that are rounded a second time."""
-    for (wanted, instead), count in job.fallbacks().items():
-        click.echo(
-            f"warning: rows that are not a multiple of a block of {wanted}: {count} x {instead} instead", err=True
-        )
-    if names := job.rounded_again():
-        source = job.source
-        was = source.tensors[names[0]].format
-        click.echo(
-            f"warning: {source.spec} is quantized already ({len(names)} tensors, {names[0]} in {was}); this rounds "
-            "what was rounded; quantize the original for the quality that a recipe can have",
-            err=True,
-        )
 
 
 def refuse_own_files(job: "QuantizationJob") -> None:

@@ -14,13 +14,7 @@ namespace qk::attention::avx512_bf16 {
 
 constexpr Isa this_isa = Isa::avx512_bf16;
 
-#include "simd/float_avx512.inl"
-#include "simd/int_avx512.inl"
-#include "simd/half_avx512.inl"
-#include "attention/lanes_avx512.inl"
-
-inline Int dot_words(Int sum, Int words, Int pair) { return {_mm512_dpwssd_epi32(sum.v, words.v, pair.v)}; }
-
+#include "attention/lanes_avx512_vnni.inl"
 #include "attention/codes.inl"
 #include "attention/float8_pairs.inl"
 #include "attention/rounding.inl"
@@ -28,12 +22,7 @@ inline Int dot_words(Int sum, Int words, Int pair) { return {_mm512_dpwssd_epi32
 #include "attention/attend.inl"
 #include "attention/attend_float8.inl"
 #include "attention/attend_any.inl"
-
-// Latents are multiplied as float32.
-Isa attend_latents(const LatentRows& work) {
-    avx512::attend_latents(work);
-    return this_isa;
-}
+#include "attention/latents_avx512.inl"
 
 }  // namespace qk::attention::avx512_bf16
 

@@ -3,35 +3,19 @@
 #include <limits>
 
 #include "attention/kernels.h"
-#include "simd/headers.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")
+#include "simd/open_avx512_vnni.h"
 
 namespace qk::attention::avx512_vnni {
 
 constexpr Isa this_isa = Isa::avx512_vnni;
 
-#include "simd/float_avx512.inl"
-#include "simd/int_avx512.inl"
-#include "simd/half_avx512.inl"
-#include "attention/lanes_avx512.inl"
-
-inline Int dot_words(Int sum, Int words, Int pair) { return {_mm512_dpwssd_epi32(sum.v, words.v, pair.v)}; }
-
+#include "attention/lanes_avx512_vnni.inl"
 #include "attention/codes.inl"
 #include "attention/attend.inl"
 #include "attention/attend_integers.inl"
 #include "attention/attend_any.inl"
-
-// Latents are multiplied as float32.
-Isa attend_latents(const LatentRows& work) {
-    avx512::attend_latents(work);
-    return this_isa;
-}
+#include "attention/latents_avx512.inl"
 
 }  // namespace qk::attention::avx512_vnni
 
-#pragma GCC pop_options
+#include "simd/close.h"

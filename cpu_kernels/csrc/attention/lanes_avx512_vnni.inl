@@ -1,0 +1,11 @@
+// The lanes of AVX-512 with VNNI's products of words. Include it inside a namespace, and inside a region with the target
+// avx512vnni next to those of simd/float_avx512.inl.
+#if !defined(QK_SIMD_HEADERS) || !defined(_IMMINTRIN_H_INCLUDED)
+#error "attention/lanes_avx512_vnni.inl: include simd/headers.h and <immintrin.h> before the target region"
+#endif
+#include "simd/float_avx512.inl"
+#include "simd/int_avx512.inl"
+#include "simd/half_avx512.inl"
+#include "attention/lanes_avx512.inl"
+
+inline Int dot_words(Int sum, Int words, Int pair) { return {_mm512_dpwssd_epi32(sum.v, words.v, pair.v)}; }

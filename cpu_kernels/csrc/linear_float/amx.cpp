@@ -7,6 +7,9 @@
 
 namespace qk::linear_float::amx {
 
+constexpr Isa this_isa = Isa::amx;
+constexpr int64_t pair_multiple = 16;  // 16 pairs of k are a tile
+
 using namespace linear;
 namespace {
 #include "amx/tiles.inl"
@@ -25,16 +28,7 @@ struct Bf16 : Lanes {
     static Sum sum_of(const std::byte* row, Sum) { return _mm512_load_ps(row); }
 };
 
-Isa multiply_bf16(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
-    multiply_panels<Bf16>(weight, begin, end, x, Stored<Bf16>{target});
-    return Isa::amx;
-}
-
-// 16 pairs of k are a tile.
-Isa multiply_f16(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
-    multiply_rounded<Bf16, 16>(weight, begin, end, x, target);
-    return Isa::amx;
-}
+#include "linear_float/rounded_products.inl"
 
 }  // namespace qk::linear_float::amx
 

@@ -13,6 +13,9 @@ constexpr Isa this_isa = Isa::avx2;
 using namespace linear;
 #include "linear/dense_tile.inl"
 #include "linear_float/kernels.inl"
+#include "simd/float_avx2.inl"
+#include "simd/int_avx2.inl"
+#include "simd/half_avx2.inl"
 
 // 8 rows per register, two registers per panel.
 struct Lanes {
@@ -28,48 +31,10 @@ struct Lanes {
     }
 };
 
-struct F32 : Lanes {
-    using Weights = __m256;
-    using Word = __m256;
-    static constexpr int vector_bytes = 32;
+constexpr int f32_shapes[] = {0, 0, 6};   // 12 sums, 2 weights, 1 activation of 16 registers
+constexpr int bf16_shapes[] = {0, 0, 4};  // 8 sums, 4 registers of weights, 2 of activations
 
-    static Weights weights(const std::byte* p) { return _mm256_load_ps(reinterpret_cast<const float*>(p)); }
-    static Word word(const std::byte* p) { return _mm256_set1_ps(*reinterpret_cast<const float*>(p)); }
-    static Sum add(Sum sum, Weights weights, Word word) { return _mm256_fmadd_ps(weights, word, sum); }
-    static constexpr int shapes[] = {0, 0, 6};  // 12 sums, 2 weights, 1 activation of 16 registers
-};
-
-struct F16 : F32 {
-    static constexpr int vector_bytes = 16;
-
-    static Weights weights(const std::byte* p) {
-        return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
-    }
-};
-
-// A bfloat16 is the upper half of a float.
-struct Bf16 : Lanes {
-    struct Pair { __m256 even, odd; };
-    using Weights = Pair;
-    using Word = Pair;
-    static constexpr int vector_bytes = 32;
-
-    static Pair split(__m256i pairs) {
-        return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)),
-                _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000))))};
-    }
-    static Weights weights(const std::byte* p) { return split(_mm256_load_si256(reinterpret_cast<const __m256i*>(p))); }
-    static Word word(const std::byte* p) {
-        int32_t pair;
-        __builtin_memcpy(&pair, p, 4);
-        return split(_mm256_set1_epi32(pair));
-    }
-    static Sum add(Sum sum, Weights weights, Word word) {
-        return _mm256_fmadd_ps(weights.odd, word.odd, _mm256_fmadd_ps(weights.even, word.even, sum));
-    }
-    static constexpr int shapes[] = {0, 0, 4};  // 8 sums, 4 registers of weights, 2 of activations
-};
-
+#include "linear_float/floats.inl"
 #include "linear_float/products.inl"
 
 void round_to_bf16(const float* x, int64_t size, uint16_t* out) {

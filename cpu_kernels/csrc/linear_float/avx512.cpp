@@ -12,52 +12,17 @@ constexpr Isa this_isa = Isa::avx512;
 using namespace linear;
 #include "linear/dense_tile.inl"
 #include "linear_float/kernels.inl"
+#include "simd/float_avx512.inl"
+#include "simd/int_avx512.inl"
+#include "simd/half_avx512.inl"
 #include "linear_float/lanes_avx512.inl"
 
 // One FMA a cycle with a latency of 4 wants 4 sums or more; 24 sums, 2 weights and the activations stay in 32
 // registers. 4 panels: few tokens have few sums.
-struct F32 : Lanes {
-    using Weights = __m512;
-    using Word = __m512;
-    static constexpr int vector_bytes = 64;
+constexpr int f32_shapes[] = {6, 12, 12};
+constexpr int bf16_shapes[] = {4, 11, 11};  // 22 sums, 4 registers of weights, 2 of activations
 
-    static Weights weights(const std::byte* p) { return _mm512_load_ps(p); }
-    static Word word(const std::byte* p) { return _mm512_set1_ps(*reinterpret_cast<const float*>(p)); }
-    static Sum add(Sum sum, Weights weights, Word word) { return _mm512_fmadd_ps(weights, word, sum); }
-    static constexpr int shapes[] = {6, 12, 12};
-};
-
-struct F16 : F32 {
-    static constexpr int vector_bytes = 32;
-
-    static Weights weights(const std::byte* p) {
-        return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
-    }
-};
-
-// A bfloat16 is the upper half of a float.
-struct Bf16 : Lanes {
-    struct Pair { __m512 even, odd; };
-    using Weights = Pair;
-    using Word = Pair;
-    static constexpr int vector_bytes = 64;
-
-    static Pair split(__m512i pairs) {
-        return {_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)),
-                _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000))))};
-    }
-    static Weights weights(const std::byte* p) { return split(_mm512_load_si512(p)); }
-    static Word word(const std::byte* p) {
-        int32_t pair;
-        __builtin_memcpy(&pair, p, 4);
-        return split(_mm512_set1_epi32(pair));
-    }
-    static Sum add(Sum sum, Weights weights, Word word) {
-        return _mm512_fmadd_ps(weights.odd, word.odd, _mm512_fmadd_ps(weights.even, word.even, sum));
-    }
-    static constexpr int shapes[] = {4, 11, 11};  // 22 sums, 4 registers of weights, 2 of activations
-};
-
+#include "linear_float/floats.inl"
 #include "linear_float/products.inl"
 
 void round_to_bf16(const float* x, int64_t size, uint16_t* out) {

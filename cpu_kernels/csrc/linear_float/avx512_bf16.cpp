@@ -9,6 +9,9 @@
 
 namespace qk::linear_float::avx512_bf16 {
 
+constexpr Isa this_isa = Isa::avx512_bf16;
+constexpr int64_t pair_multiple = 1;  // of k
+
 using namespace linear;
 #include "linear/dense_tile.inl"
 #include "linear_float/kernels.inl"
@@ -33,15 +36,7 @@ struct Bf16 : Lanes {
     static constexpr int shapes[] = {6, 12, 12};
 };
 
-Isa multiply_bf16(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
-    multiply_panels<Bf16>(weight, begin, end, x, Stored<Bf16>{target});
-    return Isa::avx512_bf16;
-}
-
-Isa multiply_f16(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
-    multiply_rounded<Bf16, 1>(weight, begin, end, x, target);
-    return Isa::avx512_bf16;
-}
+#include "linear_float/rounded_products.inl"
 
 }  // namespace qk::linear_float::avx512_bf16
 

@@ -3,6 +3,8 @@
 
 namespace qk::roofline::avx2 {
 #include "roofline/chains.inl"
+#include "simd/float_avx2.inl"
+#include "simd/int_avx2.inl"
 
 uint64_t read(const uint8_t* data, int64_t size) {
     __m256i sum[8];
@@ -28,20 +30,10 @@ int64_t int8_chains(int64_t repeats) {
     });
 }
 
-int64_t int16_chains(int64_t repeats) {
-    __m256i a = _mm256_set1_epi16(3);
-    const __m256i b = _mm256_set1_epi16(5);
-    return run_chains<chains>(_mm256_setzero_si256(), repeats, 16 * 2, [&](__m256i sum) {
-        asm volatile("" : "+x"(a));
-        return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
-    });
-}
+inline Int dot_words(Int sum, Int a, Int b) { return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(a.v, b.v))}; }
 
-int64_t fp32_chains(int64_t repeats) {
-    const __m256 a = _mm256_set1_ps(0.5f), b = _mm256_set1_ps(0.25f);
-    return run_chains<chains>(_mm256_setzero_ps(), repeats, 8 * 2,
-                              [&](__m256 sum) { return _mm256_fmadd_ps(sum, a, b); });
-}
+#include "roofline/fp32_chains.inl"
+#include "roofline/int16_chains.inl"
 
 }  // namespace qk::roofline::avx2
 

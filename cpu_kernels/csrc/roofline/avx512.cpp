@@ -3,6 +3,8 @@
 
 namespace qk::roofline::avx512 {
 #include "roofline/chains.inl"
+#include "simd/float_avx512.inl"
+#include "simd/int_avx512.inl"
 
 uint64_t read(const uint8_t* data, int64_t size) {
     __m512i sum[8];
@@ -15,20 +17,10 @@ uint64_t read(const uint8_t* data, int64_t size) {
 
 constexpr int chains = 16;  // latency 4 to 5 x 2 a cycle, rounded up
 
-int64_t fp32_chains(int64_t repeats) {
-    const __m512 a = _mm512_set1_ps(0.5f), b = _mm512_set1_ps(0.25f);
-    return run_chains<chains>(_mm512_setzero_ps(), repeats, 16 * 2,
-                              [&](__m512 sum) { return _mm512_fmadd_ps(sum, a, b); });
-}
+inline Int dot_words(Int sum, Int a, Int b) { return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(a.v, b.v))}; }
 
-int64_t int16_chains(int64_t repeats) {
-    __m512i a = _mm512_set1_epi16(3);
-    const __m512i b = _mm512_set1_epi16(5);
-    return run_chains<chains>(_mm512_setzero_si512(), repeats, 32 * 2, [&](__m512i sum) {
-        asm volatile("" : "+v"(a));
-        return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
-    });
-}
+#include "roofline/fp32_chains.inl"
+#include "roofline/int16_chains.inl"
 
 }  // namespace qk::roofline::avx512
 

@@ -25,7 +25,7 @@ class Limited:
 
 def run_within(limit_bytes: int, command: Sequence[str], timeout_s: float = 120) -> Limited:
     """Skips the test on a system that cannot limit memory so."""
-    with _group(limit_bytes) as group:
+    with limited_group(limit_bytes) as group:
         enter = f'echo $$ > {group}/cgroup.procs && exec "$@"'
         done = subprocess.run(
             ["sh", "-c", enter, "sh", *command], capture_output=True, text=True, timeout=timeout_s, check=False
@@ -35,7 +35,8 @@ def run_within(limit_bytes: int, command: Sequence[str], timeout_s: float = 120)
 
 
 @contextmanager
-def _group(limit_bytes: int) -> Iterator[Path]:
+def limited_group(limit_bytes: int) -> Iterator[Path]:
+    """A group of processes that may allocate so much together; a process joins it by writing to cgroup.procs."""
     if not (CONTROLLER / "memory.limit_in_bytes").exists() or os.geteuid() != 0:
         pytest.skip("needs the memory controller of cgroup version 1, and root")
     group = CONTROLLER / f"qbench-{uuid.uuid4().hex}"

@@ -30,6 +30,11 @@ class BudgetedPolicy(CachePolicy):
         """Tokens that are kept whatever their score."""
         return 1
 
+    @property
+    def observes_decode(self) -> bool:
+        observes = self.observes
+        return observes is not None and (self.in_decode or observes.accumulates)
+
     def for_model(self, num_layers: int, bytes_per_token: float) -> Self:
         return replace(self, budget=self.budget.in_tokens(bytes_per_token))
 

@@ -155,6 +155,11 @@ class CachePolicy(Named, ABC):
         """The attention weights that `keep` needs, or None"""
         return None
 
+    @property
+    def observes_decode(self) -> bool:
+        """Whether it needs the weights of decode steps as well"""
+        return self.observes is not None
+
     def for_model(self, num_layers: int, bytes_per_token: float) -> Self:
         """The policy for a model with so many layers and so many bytes of keys and values per token over all layers.
 

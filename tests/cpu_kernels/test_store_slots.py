@@ -78,6 +78,20 @@ def test_kept_tokens_move_to_the_front(threads, name, scales, count):
     assert (held.page(3) == other).all()
 
 
+@pytest.mark.parametrize("away", [16, 32, 20], ids="by {}".format)
+@pytest.mark.parametrize("name, scales", STORES)
+def test_a_window_moves_up_behind_its_sinks(name, scales, away):
+    """Blocks of 16 tokens move whole if both ends are whole: here from slot 16 on, and up to the last token."""
+    held = Held(name, scales)
+    kept = np.concatenate([np.arange(4), np.arange(4 + away, LENGTH)])
+    keep = np.broadcast_to(kept, (BATCH, KV_HEADS, len(kept))).copy()
+    before, other = held.read(LENGTH), held.page(3)
+    held.store.compact(TABLE, held.lengths, keep)
+    for got, was in zip(held.read(len(kept)), before, strict=True):
+        assert_close(got, was[:, :, kept])
+    assert (held.page(3) == other).all()
+
+
 @pytest.mark.parametrize("name, scales", STORES)
 def test_tokens_behind_the_front_stay(name, scales):
     """A slot from n on is free, but its neighbour in a byte or a lane is another token's."""

@@ -60,6 +60,17 @@ void move_scales(const Layout& layout, Slot from, Slot to) {
         move_column<uint16_t>(from, to, 2 * layout.groups());
 }
 
+// Whether slots [slot, slot + block_tokens) of the target are those of one whole block of the source, in order.
+bool is_whole_block(const int64_t* keep, int64_t slot, int64_t count) {
+    const int64_t from = keep[slot];
+    if (slot % block_tokens || from < 0 || from % block_tokens || slot + block_tokens > count) return false;
+    for (int64_t i = 1; i < block_tokens; i++)
+        if (keep[slot + i] != from + i) return false;
+    return true;
+}
+
+void move_block(std::byte* from, std::byte* to, int64_t bytes) { std::memmove(to, from, static_cast<size_t>(bytes)); }
+
 }  // namespace
 
 void compact(Store& store, const Sequences& sequences, const int64_t* keep, int64_t count) {
@@ -77,6 +88,17 @@ void compact(Store& store, const Sequences& sequences, const int64_t* keep, int6
             const int64_t from = keep[i * count + slot];
             if (from < 0) break;
             if (from == slot) continue;
+            if (is_whole_block(keep + i * count, slot, count)) {  // a window that moves up has hardly any others
+                for (Side* side : {&store.keys(), &store.values()}) {
+                    move_block(slot_of(side->codes, b, g, from).block, slot_of(side->codes, b, g, slot).block,
+                               layout.block_bytes());
+                    if (has_scales)
+                        move_block(slot_of(side->scales, b, g, from).block, slot_of(side->scales, b, g, slot).block,
+                                   layout.scale_bytes());
+                }
+                slot += block_tokens - 1;
+                continue;
+            }
             for (Side* side : {&store.keys(), &store.values()}) {
                 const Slot source = slot_of(side->codes, b, g, from), target = slot_of(side->codes, b, g, slot);
                 side == &store.keys() ? move_key(layout, source, target) : move_value(layout, source, target);

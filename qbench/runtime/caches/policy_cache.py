@@ -108,7 +108,8 @@ class PolicyCache(EvictingSequences, KVCache):
             for layer in range(num_layers):
                 self.places.reserve(layer, largest)
         ends = np.stack([table.held for table in self.tables], axis=1)  # [L, B]
-        mass = None if self._observe is None else torch.empty(num_layers, batch, evictor.num_groups, int(ends.max()))
+        observes = self.evictor.policies[0].observes_decode
+        mass = None if not observes else torch.empty(num_layers, batch, evictor.num_groups, int(ends.max()))
 
         def settle() -> None:
             for b, its in enumerate(groups):

@@ -5,9 +5,13 @@ import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 
-from qbench.policies import policy_names
+from qbench.policies import CachePolicy, policy_names
+from qbench.policies.policy import LayerState
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
+from qbench.runtime.caches.evictor import GROWTH
+from qbench.runtime.caches.kernel_storage import KernelStorage
+from qbench.runtime.caches.kv_storage import BLOCK_TOKENS
 from qbench.speed.speed import measure_speed
 from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
@@ -88,3 +92,37 @@ def test_a_mark_is_forgotten_when_other_tokens_replace_its_own() -> None:
             model(other, one)
         cache.truncate(DEPTH)
         assert torch.equal(model(new[:, :8], cache), model(new[:, :8], fresh))
+
+
+@pytest.mark.parametrize("name", ["snapkv", "h2o"])
+def test_a_layer_that_grows_in_decode_copies_its_tokens_seldom(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, resize = [], KernelStorage.resize
+    monkeypatch.setattr(KernelStorage, "resize", lambda self, size: (sizes.append(size), resize(self, size))[1])
+    model = model_of("llama", f"{name}:budget=320")
+    cache = model.new_cache()
+    model(torch.arange(400)[None] % 150, cache)
+    sizes.clear()
+    for token in range(64):
+        model(torch.tensor([[token]]), cache)
+    # 64 more tokens are 4 blocks, and room for a sixteenth of 320 tokens is more than one.
+    grown = 2 if name == "snapkv" else 1
+    assert len(sizes) == grown * model.config.num_layers
+    held = 320 + (64 if name == "snapkv" else 1)
+    assert held <= max(sizes) <= held * (1 + 1 / GROWTH) + BLOCK_TOKENS
+
+
+def test_decode_steps_give_no_weights_to_a_policy_that_only_prompts_concern(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, update = [], CachePolicy.update
+
+    def noted(self: CachePolicy, state: LayerState, weights: torch.Tensor) -> torch.Tensor:
+        seen.append(self.name)
+        return update(self, state, weights)
+
+    monkeypatch.setattr(CachePolicy, "update", noted)
+    for name in ("snapkv", "h2o"):
+        model = model_of("llama", IN_ONE_PASS[name])
+        cache = model.new_cache()
+        model(torch.arange(300)[None] % 150, cache)
+        seen.clear()
+        model(torch.tensor([[7]]), cache)
+        assert seen == ([] if name == "snapkv" else ["h2o"])

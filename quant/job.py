@@ -66,6 +66,14 @@ class QuantizationJob:
             return True
         return self.recipe.kv is not None and get_kv_format(self.recipe.kv).calibrated
 
+    @property
+    def weights(self) -> tuple[object, ...]:
+        """Equal for two jobs of one source that make the same weights in the same layout."""
+        packing = self.recipe.packing if self.container == "hf" else None
+        own = self.recipe.make_method()
+        tensors = {name: (choice.format, choice.method or own) for name, choice in self.choices.items()}
+        return self.container, packing, self.recipe.kv, tensors
+
     def method_of(self, name: str) -> Method:
         """The method that rounds the tensor if it has statistics."""
         return self.choices[name].method or self.recipe.make_method()

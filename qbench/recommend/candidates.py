@@ -8,7 +8,7 @@ from qbench.runtime.memory import MemoryParts, MemoryPredictor
 from qbench.sweep.forecast.planned_source import PlannedSource, foreseen_scheme
 from qbench.sweep.suite.axes import DENSE
 from quant.errors import InputError
-from quant.job import make_job
+from quant.job import QuantizationJob, make_job
 from quant.present import present
 from quant.recipes import get_recipe
 from quant.source import Source
@@ -44,17 +44,33 @@ class Candidate:
 
 
 def make_candidates(source: Source, goal: Goal, recipes: Sequence[str], kv_formats: Sequence[str]) -> list[Candidate]:
-    """Every combination, recipe by recipe, KV formats in the given order."""
-    return [candidate for recipe in recipes for candidate in candidates_of(source, goal, recipe, kv_formats)]
+    """Every combination, recipe by recipe, KV formats in the given order.
+
+    If fallbacks for odd rows make two recipes the same weights, only the first is a candidate.
+    """
+    found: list[Candidate] = []
+    jobs: list[QuantizationJob] = []
+    for recipe in recipes:
+        try:
+            job = make_job(source, get_recipe(recipe))
+            check_new(job, jobs)
+            planned = MemoryPredictor(PlannedSource(job))
+        except (InputError, NotImplementedError) as error:
+            found += [Candidate(recipe, kv_format, unfit=str(error)) for kv_format in kv_formats]
+            continue
+        jobs.append(job)
+        # No KV format changes a weight, so the tensors are planned once.
+        found += [predicted(source, goal, recipe, kv_format, planned) for kv_format in kv_formats]
+    return found
 
 
-def candidates_of(source: Source, goal: Goal, recipe: str, kv_formats: Sequence[str]) -> list[Candidate]:
-    """One recipe's: no KV format changes a weight, so that the tensors are planned and looked at once."""
-    try:
-        planned = MemoryPredictor(PlannedSource(make_job(source, get_recipe(recipe))))
-    except (InputError, NotImplementedError) as error:
-        return [Candidate(recipe, kv_format, unfit=str(error)) for kv_format in kv_formats]
-    return [predicted(source, goal, recipe, kv_format, planned) for kv_format in kv_formats]
+def check_new(job: QuantizationJob, jobs: Sequence[QuantizationJob]) -> None:
+    """raises InputError if another job makes the same weights of this model"""
+    for other in jobs:
+        if job.weights == other.weights:
+            raise InputError(
+                f"the same weights as {other.recipe.name}: rows of this model fit no block of {job.recipe.name}"
+            )
 
 
 def predicted(source: Source, goal: Goal, recipe: str, kv_format: str, planned: MemoryPredictor) -> Candidate:

@@ -1,6 +1,8 @@
 """Candidates hold the predictions of each alone, and a model's formats are chosen once per recipe."""
 
 import pytest
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
 
 from qbench.recommend.candidates import KV_CHOICES, make_candidates
 from qbench.recommend.goal import Goal
@@ -44,6 +46,25 @@ def test_formats_are_chosen_once_per_recipe(chosen):
     found = make_candidates(open_source("ref:llama"), goal, ("q8_0", "q4_0"), KV_CHOICES)
     limits = {one.limit for one in relaxations(goal, search(found, goal, judge=None))}
     assert limits >= {"memory_bytes", "batch"} and chosen == ["q8_0", "q4_0"]
+
+
+def test_recipes_that_fallbacks_make_the_same_are_one_candidate():
+    """Rows of 128 and 352 weights fit no block of 256."""
+    config = small_config(hidden_size=128, intermediate_size=352)
+    source = ArraySource(config, random_weights(config))
+    found = {
+        one.recipe: one.unfit for one in make_candidates(source, Goal(1 << 30, 64), ("q8_0", "q6_k", "q4_0"), ["f32"])
+    }
+    assert found == {
+        "q8_0": None,
+        "q6_k": "the same weights as q8_0: rows of this model fit no block of q6_k",
+        "q4_0": None,
+    }
+
+
+def test_recipes_of_other_kv_formats_are_candidates_of_their_own():
+    found = make_candidates(open_source("ref:llama"), Goal(1, 64), ("q8_0", "q8_0+kv-int8"), ["f32"])
+    assert [one.unfit for one in found] == [None, None]
 
 
 def test_an_implementation_is_chosen_once_a_format_not_once_an_expert(monkeypatch):

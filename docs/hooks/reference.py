@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
+from docs.hooks.results import WIDE
 from docs.hooks.suite_keys import AXIS_KEYS, SECTION_KEYS, SUITE_KEYS
 from qbench.cli.main import COMMANDS, cli
 from qbench.policies.registry import listed
@@ -18,7 +19,8 @@ from quant.recipes.listing import list_recipes
 INTRODUCTIONS = {
     "Commands": (
         "Each command does one thing. `--json` prints data for machines on stdout; progress and warnings go to stderr.",
-        "Exit status: 0 success, 1 a red gate or no answer, 2 bad input, 70 a bug in qbench.",
+        "Exit status: 0 success, 1 a red gate or no answer, 2 bad input, 70 a bug in qbench. [Troubleshooting]"
+        "(../troubleshooting.md#exit-statuses) has the next step for each.",
     ),
     "Recipes": (
         "A recipe says which format each weight tensor gets, and by which method. `qbench recipes` prints this table.",
@@ -60,10 +62,10 @@ def generated_pages() -> dict[str, str]:
     return {
         "reference/commands.md": commands_page(),
         **{f"reference/commands/{name}.md": command_page(name) for name in COMMANDS},
-        "reference/recipes.md": recipes_page(),
+        "reference/recipes.md": WIDE + recipes_page(),
         "reference/formats.md": formats_page(),
         "reference/kv-formats.md": kv_formats_page(),
-        "reference/policies.md": policies_page(),
+        "reference/policies.md": WIDE + policies_page(),
         "reference/suites.md": suites_page(),
         "reference/records.md": records_page(),
     }

@@ -11,6 +11,7 @@ from mkdocs.structure.pages import Page
 from docs.hooks.navigation import SECTIONS, navigation
 from docs.hooks.reference import generated_pages
 from docs.hooks.results import result_pages
+from docs.hooks.short_code import mark_short_code
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[([^\]\n]*)\]\(([^)\s#]+\.md)(?:#[\w-]+)?\)")
@@ -33,3 +34,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return match[1] if planned and files.get_file_from_path(target) is None else match[0]
 
     return LINK.sub(link, markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Options and names break nowhere."""
+    return mark_short_code(html)

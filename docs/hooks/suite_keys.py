@@ -4,7 +4,7 @@ SUITE_KEYS = {
     "name": "Name of the suite, and of its folder under `runs/`.",
     "description": "One line about the suite.",
     "schema": "Version of this list of keys; 2.",
-    "version": "A number to raise when the suite measures something else, so that old rows are told apart.",
+    "version": "A number to raise when the suite measures something else, so that old and new rows stay separate.",
     "models": "Models: a directory, a GGUF file, `ref:NAME`, `rand:SHAPE` or `hf:ORG/NAME`. Required.",
     "recipes": "Recipes by name, or YAML files relative to the suite. Required.",
     "exclude": "Rules that remove combinations: each maps axes to a value or a list; `*` matches anything. "

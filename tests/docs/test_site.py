@@ -12,6 +12,7 @@ import pytest
 from docs.hooks.navigation import SECTIONS, navigation
 from docs.hooks.reference import generated_pages
 from docs.hooks.results import WIDE, result_pages
+from docs.hooks.short_code import mark_short_code
 from docs.hooks.suite_keys import AXIS_KEYS, SECTION_KEYS, SUITE_KEYS
 from qbench.cli.main import COMMANDS, cli
 from qbench.policies.registry import policy_names
@@ -140,3 +141,10 @@ def test_every_page_has_a_link_in_the_text_of_another_page():
     start = ROOT / "docs" / "index.md"
     assert len(pages) > 20
     assert sorted(str(page.relative_to(ROOT)) for page in set(pages) - linked - {start}) == []
+
+
+def test_short_code_stays_on_one_line():
+    long = "<code>infllm:budget=6400,init=128,local=4096</code>"
+    assert mark_short_code(f"<td><code>--kv-ram</code></td>{long}") == (
+        f'<td><code class="short">--kv-ram</code></td>{long}'
+    )

@@ -140,13 +140,12 @@ DEEPSEEK_V2 = Architecture(
     has_mla=True,
 )
 
-DEEPSEEK_V3 = Architecture(
+DEEPSEEK_V3 = replace(
+    DEEPSEEK_V2,
     name="DeepseekV3ForCausalLM",
     model_type="deepseek_v3",
-    gguf_arch="deepseek2",
     tensors=_deepseek(_DEEPSEEK_V3_EXPERTS),
     experts=_DEEPSEEK_V3_EXPERTS,
-    has_mla=True,
     has_draft_layers=True,
     gguf_mark=("expert_gating_func", 2),  # llama.cpp's number of the sigmoid
 )

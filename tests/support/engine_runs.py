@@ -1,5 +1,6 @@
 """An engine run to its end, and the answer to each request alone."""
 
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -17,6 +18,21 @@ def prompt(seed: int, length: int) -> tuple[int, ...]:
 @cache
 def alone(model, request: Request) -> tuple[int, ...]:
     return generate(model, request.tokens, request.sampling, request.max_new_tokens, stop_ids=request.stop_ids).tokens
+
+
+def texts_together(engine: Engine, requests: Sequence[Request]) -> list[tuple[int, ...]]:
+    """Tokens of each request, all submitted at once; no request fails."""
+    ids = [engine.submit(request) for request in requests]
+    texts: dict[int, list[int]] = {id: [] for id in ids}
+    for event in run(engine):
+        assert event.kind != "failed", event.error
+        if event.kind == "token":
+            texts[event.request_id].append(event.token)
+    return [tuple(texts[id]) for id in ids]
+
+
+def texts_alone(model, requests: Sequence[Request]) -> list[tuple[int, ...]]:
+    return [alone(model, request) for request in requests]
 
 
 def run(engine: Engine) -> list[Event]:

@@ -6,9 +6,10 @@ import pytest
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.caches import calibrated_scheme
+from support.engine_runs import texts_alone, texts_together
 
 from qbench.run_options import RunOptions
-from qbench.runtime import Model, generate, load_model
+from qbench.runtime import Model, load_model
 from qbench.runtime.engine import Engine, EngineOptions, Request
 from qbench.runtime.engine.check_source import check_engine_source
 from qbench.runtime.text.sampling import Sampling
@@ -56,18 +57,11 @@ def requests() -> list[Request]:
 
 
 def run(engine: Engine) -> list[tuple[int, ...]]:
-    ids = [engine.submit(request) for request in requests()]
-    texts: dict[int, list[int]] = {id: [] for id in ids}
-    while engine.has_work:
-        for event in engine.step():
-            assert event.kind != "failed", event.error
-            if event.kind == "token":
-                texts[event.request_id].append(event.token)
-    return [tuple(texts[id]) for id in ids]
+    return texts_together(engine, requests())
 
 
 def alone(model: Model) -> list[tuple[int, ...]]:
-    return [generate(model, one.tokens, one.sampling, NUM_NEW, stop_ids=()).tokens for one in requests()]
+    return texts_alone(model, requests())
 
 
 @cache

@@ -3,22 +3,20 @@
 import click
 
 from qbench.cache_spec import DENSE, FULL
-from qbench.cli.cache_options import check_store, engine_cache_options, kv_option, kv_store_options
+from qbench.cli.cache_options import check_store
 from qbench.cli.count_option import count_option
+from qbench.cli.engine_options import engine_options
 from qbench.cli.int_list import IntList
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import (
     aligned,
-    compute_option,
     cpu_time_option,
     json_option,
     print_json,
     print_warning,
-    threads_option,
 )
 from qbench.cli.progress import progress_bar
-from qbench.cli.rank_options import RANK_FIELDS, check_engine_ranks, follows, join, rank_options
-from qbench.cli.run_options import with_run_options
+from qbench.cli.rank_options import check_engine_ranks, follows, join
 from qbench.measure.host.busy import busy_warning
 from qbench.measure.records.kept_row import keep_row
 from qbench.run_options import RunOptions
@@ -43,14 +41,8 @@ LENGTHS = {"type": IntList(1), "show_default": True}
 )
 @cpu_time_option
 @click.option("--keep", type=KeepPath(), help="Append the row as a record to this file or folder.")
-@kv_option
-@engine_cache_options
-@kv_store_options
-@compute_option
-@threads_option
-@rank_options
 @json_option
-@with_run_options("recipe", "kv", "policy", "prefill_chunk", "prefill", "compute", "threads", *RANK_FIELDS)
+@engine_options
 def command(
     model,
     requests,

@@ -5,14 +5,14 @@ from pathlib import Path
 import click
 
 from qbench.cache_spec import DENSE, FULL
-from qbench.cli.cache_options import check_store, engine_cache_options, kv_option, kv_store_options
+from qbench.cli.cache_options import check_store
 from qbench.cli.count_option import count_option
+from qbench.cli.engine_options import engine_options
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.memory_size import MEMORY_SIZE
-from qbench.cli.output import compute_option, print_warning, threads_option
+from qbench.cli.output import print_warning
 from qbench.cli.progress import progress_bar
-from qbench.cli.rank_options import RANK_FIELDS, check_engine_ranks, follows, join, rank_options
-from qbench.cli.run_options import with_run_options
+from qbench.cli.rank_options import check_engine_ranks, follows, join
 from qbench.run_options import RunOptions
 from qbench.text_file import read_text_file
 from quant.errors import InputError
@@ -74,13 +74,7 @@ from quant.errors import InputError
     show_default=True,
     help="Time limit of a request in seconds.",
 )
-@kv_option
-@engine_cache_options
-@kv_store_options
-@compute_option
-@threads_option
-@rank_options
-@with_run_options("recipe", "kv", "policy", "prefill_chunk", "prefill", "compute", "threads", *RANK_FIELDS)
+@engine_options
 def command(
     model,
     host,

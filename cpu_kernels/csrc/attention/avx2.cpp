@@ -3,12 +3,7 @@
 #include <limits>
 
 #include "attention/kernels.h"
-#include "simd/headers.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
+#include "simd/open_avx2.h"
 
 namespace qk::attention::avx2 {
 
@@ -33,4 +28,4 @@ constexpr Isa this_isa = Isa::avx2;
 
 }  // namespace qk::attention::avx2
 
-#pragma GCC pop_options
+#include "simd/close.h"

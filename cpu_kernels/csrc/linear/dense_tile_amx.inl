@@ -4,12 +4,16 @@
 //     multiply<sums, x, weights>()    the tile instruction
 //     sum_of(row, start)              a row of a tile of sums, for a token whose sums start there
 //
-// and `Output` is that of dense_tile.inl. Included inside a target region, after amx/tiles.inl, <algorithm> and
+// and `Output` is that of dense_tile.inl. Included inside a target region, after <algorithm>, <cstdint> and
 // "linear/dense.h".
 //
 // A block is 32 tokens x 2 panels: 4 tiles of sums, 2 of activations and 2 of weights are all there are. It loads one
 // tile per product, at 8 cycles of the 16 that the product takes, and begins a sum every fourth product: its latency is
 // 52.
+
+namespace {
+#include "amx/tiles.inl"
+}
 
 constexpr int tile_rows = 16;  // tokens of a tile; of weights, groups
 constexpr int tile_bytes = tile_rows * 64;

@@ -11,9 +11,6 @@ constexpr Isa this_isa = Isa::amx;
 constexpr int64_t pair_multiple = 16;  // 16 pairs of k are a tile
 
 using namespace linear;
-namespace {
-#include "amx/tiles.inl"
-}
 #include "linear/dense_tile_amx.inl"
 #include "linear_float/kernels.inl"
 #include "linear_float/lanes_avx512.inl"

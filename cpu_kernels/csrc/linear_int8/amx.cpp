@@ -6,9 +6,6 @@
 namespace qk::linear_int8::amx {
 
 using namespace linear;
-namespace {
-#include "amx/tiles.inl"
-}
 #include "linear/dense_tile_amx.inl"
 #include "linear_int8/kernels.inl"
 #include "linear_int8/lanes_avx512.inl"

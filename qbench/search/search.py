@@ -118,7 +118,7 @@ def _race(
                 )
                 made[name] = stack.enter_context(model)
         with phases.phase(CHECK):
-            qualities = measure_all(plan.source, made, plan.scorings, options.threads, progress)
+            qualities = measure_all(plan.source, made, plan.scorings, folder, options.threads, progress)
         predicted = {name: (each.size_bytes, each.predicted) for name, each in candidates.items()}
         measured = compare(qualities, predicted, mix)
         chosen, reason = choose(measured, mix)

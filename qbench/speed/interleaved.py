@@ -51,7 +51,7 @@ def interleave_cases(
     """Rounds of every phase and side in turn, only one at work at any time, in an order that changes at random.
 
     A slow spell of the machine then hits all sides equally, and so does a drift. Every second round has the order of
-    the round before it from behind, so that each side is before another one as often as after it.
+    the round before it in reverse, so that each side is before another one as often as after it.
 
     cases    one per side; phases are those of the first, whose repetitions, precision and budget hold for all
     threads  that a side works with
@@ -83,7 +83,7 @@ def interleave_cases(
 
 
 def random_orders(num_sides: int) -> Iterator[list[int]]:
-    """Orders of sides without end: a random one, the same from behind, the next random one."""
+    """Orders of sides without end: a random one, its reverse, the next random one."""
     shuffle = np.random.default_rng(SEED).permutation
     while True:
         order = shuffle(num_sides).tolist()

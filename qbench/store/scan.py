@@ -4,7 +4,7 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from qbench.measure.records.migrate import SCHEMA_VERSION
 from qbench.measure.records.record import cannot_read, line_of, read_records
@@ -13,6 +13,8 @@ from qbench.store.columns import Column
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+TypeTree: TypeAlias = dict[str, "TypeTree | str"]  # key of a record -> its SQL type, or those of its own keys
 
 # The oldest schema with columns in the same places as today's: rows of an older one are migrated before they are read.
 READ_AS_IS = 3
@@ -114,19 +116,21 @@ def _shown(name: str, column: Column, whole: Sequence[str]) -> str:
     return f"{column.expression.format(value)} as {_quoted(name)}"
 
 
-def _nested(fields: Mapping[str, str]) -> dict[str, Any]:
+def _nested(fields: Mapping[str, str]) -> TypeTree:
     """{"a.b": type, "c": type} -> {"a": {"b": type}, "c": type}"""
-    tree: dict[str, Any] = {}
+    tree: TypeTree = {}
     for path, kind in fields.items():
         *above, name = path.split(".")
         node = tree
         for part in above:
-            node = node.setdefault(part, {})
+            child = node.setdefault(part, {})
+            assert not isinstance(child, str), f"{path}: {part} is a column"
+            node = child
         node[name] = kind
     return tree
 
 
-def _sql_type(part: dict[str, Any] | str) -> str:
+def _sql_type(part: TypeTree | str) -> str:
     if isinstance(part, str):
         return part
     return "STRUCT({})".format(", ".join(f"{_quoted(name)} {_sql_type(kind)}" for name, kind in part.items()))

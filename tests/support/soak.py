@@ -119,8 +119,12 @@ async def broken(url: str, rng: random.Random) -> None:
 
 async def normal(client: httpx.AsyncClient, url: str, expected: dict[str, str], rng: random.Random, found: Soaked):
     prompt = rng.choice(PROMPTS)
-    answer = await client.post(f"{url}/v1/completions", json=NORMAL | {"prompt": prompt}, timeout=120)
     found.num_normal += 1
+    try:
+        answer = await client.post(f"{url}/v1/completions", json=NORMAL | {"prompt": prompt}, timeout=120)
+    except httpx.HTTPError as error:
+        found.wrong.append(f"{prompt!r}: {type(error).__name__}")
+        return
     if answer.status_code == 429:
         return  # it may come again
     text = answer.json()["choices"][0]["text"] if answer.status_code == 200 else f"status {answer.status_code}"
@@ -131,7 +135,8 @@ async def normal(client: httpx.AsyncClient, url: str, expected: dict[str, str], 
 async def soak(url: str, num_hostile: int, num_clients: int, seed: int, expected: dict[str, str]) -> Soaked:
     """Normal clients ask all the time while the hostile requests are sent, 50 at once."""
     found, rng, is_over = Soaked(), random.Random(seed), asyncio.Event()
-    limits = httpx.Limits(max_connections=None)
+    # Clients give an idle connection up before the server does, after 5 s, or a request could meet its end.
+    limits = httpx.Limits(max_connections=None, keepalive_expiry=1)
     turns = asyncio.Semaphore(50)
 
     async def normal_client(number: int) -> None:

@@ -13,6 +13,7 @@ from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime.attention.in_torch import check_source_suits
 from qbench.runtime.caches.pattern_view import check_source_has_pattern
 from qbench.runtime.caches.retrieval_suits import check_source_suits_retrieval
+from qbench.runtime.device.suits import check_device_cache
 from qbench.sources import open_source
 from quant.errors import InputError
 from quant.job import make_job
@@ -37,6 +38,8 @@ def open_subject(spec: str, options: RunOptions = DEFAULTS, progress: Progress |
     as_kept = with_kv_format(source, options.kv_format, options.device)
     check_source_has_pattern(as_kept, options.cache_spec)
     check_source_suits_retrieval(as_kept, options.cache_spec)
+    if options.device != CPU:
+        check_device_cache(options.cache_spec, options.attention, options.device)
     if options.recipe is not None:
         job = make_job(source, get_recipe(options.recipe))
         for warning in job.warnings():

@@ -3,8 +3,8 @@
 from qbench.devices import CPU
 from qbench.run_options import RunOptions
 from qbench.runtime.caches.cache_maker import CacheMaker
-from qbench.runtime.device.model import check_device_cache
-from qbench.runtime.device.place import place_of
+from qbench.runtime.caches.model_policy import check_policy
+from qbench.runtime.device.suits import check_device_cache
 from qbench.runtime.load import IMPL_OF
 from quant.kv import KVScheme
 from quant.models import ModelConfig
@@ -16,9 +16,10 @@ def check_cache_suits(source: Source, options: RunOptions) -> None:
 
     source   in the KV format of the options, as `open_subject` makes it
     """
-    if options.device != CPU:
-        check_device_cache(options.cache_spec, options.attention, place_of(options.device))
-        return
     config = ModelConfig.of(source)
     scheme = KVScheme.of(source.config, config, source.spec)
+    if options.device != CPU:
+        check_device_cache(options.cache_spec, options.attention, options.device)
+        check_policy(config, scheme, options.cache_spec.make_policy())
+        return
     CacheMaker(config, scheme, IMPL_OF[options.compute], options.cache_spec, attention=options.attention)

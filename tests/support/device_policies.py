@@ -43,5 +43,20 @@ def held(source: Source, device: str, policy: str, prefill_chunk: int | None = N
     return found
 
 
+def logits_and_bytes(source: Source, device: str, policy: str, num_steps: int) -> tuple[dict[str, torch.Tensor], int]:
+    """Logits of a prompt of 80 tokens, of steps behind it, and again after going back; bytes held after the steps."""
+    how = {"impl": "reference"} if device == "cpu" else {}
+    model = load_model(source, RunOptions(policy=policy, device=device), **how)
+    tokens = torch.randint(0, 64, (2, 80 + num_steps), generator=torch.Generator().manual_seed(0))
+    cache = model.new_cache(2)
+    found = {"prompt": model(tokens[:, :80], cache)}
+    cache.mark()
+    found["steps"] = torch.cat([model(tokens[:, t : t + 1], cache) for t in range(80, 80 + num_steps)], 1)
+    size_bytes = cache.size_bytes
+    cache.truncate(80)
+    found["back"] = model(tokens[:, 80:82], cache)
+    return found, size_bytes
+
+
 def load(source: Source, device: str, policy: str, attention: str | None = None) -> None:
     load_model(source, RunOptions(policy=policy, device=device, attention=attention))

@@ -35,8 +35,15 @@ def interpreting_process() -> Iterator[ProcessPoolExecutor]:
 
 
 def json_of(words: Sequence[str]) -> dict:
-    """The output of `qbench WORDS`, as JSON; to be called in an interpreting process. raises RuntimeError if it
-    fails
+    """`rows_of` of a command that prints one row"""
+    (row,) = rows_of(words)
+    return row
+
+
+def rows_of(words: Sequence[str]) -> list[dict]:
+    """The output of `qbench WORDS`, a row of JSON per line; to be called in an interpreting process.
+
+    raises   RuntimeError if it fails
     """
     from qbench.cli.main import main
 
@@ -44,4 +51,4 @@ def json_of(words: Sequence[str]) -> dict:
         status = main(list(words))
     if status != 0:
         raise RuntimeError(err.getvalue())
-    return json.loads(out.getvalue())
+    return [json.loads(line) for line in out.getvalue().splitlines()]

@@ -9,10 +9,12 @@ from gpu_kernels.decode.pages import Rotation
 from qbench.attention_choice import IN_TORCH
 from qbench.cache_spec import DEFAULT_CACHE, FULL, CacheSpec
 from qbench.runtime.attention.rope import inverse_frequencies, rotation
+from qbench.runtime.caches.model_policy import check_policy
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.device.kv import page_dtype
-from qbench.runtime.device.model import DeviceModel, check_device_cache
+from qbench.runtime.device.model import DeviceModel
 from qbench.runtime.device.place import Place, place_of
+from qbench.runtime.device.suits import check_device_cache
 from qbench.runtime.device.weights import DeviceWeights
 from qbench.runtime.kernel_steps import has_attention_step, has_net_step
 from quant.kv import KVScheme
@@ -35,11 +37,12 @@ def load_device_model(
              architecture, a head or a KV format that the kernels do not have
     """
     place = place_of(device)
-    check_device_cache(spec or DEFAULT_CACHE, attention, place)
+    check_device_cache(spec or DEFAULT_CACHE, attention, place.name)
     config = ModelConfig.of(source)
     check_family(config, place)
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)
+    check_policy(config, kv, (spec or DEFAULT_CACHE).make_policy())
     return _Loader(source, config, place).model(kv, spec or DEFAULT_CACHE, attention)
 
 

@@ -10,22 +10,22 @@ from torch import Tensor
 from gpu_kernels.decode.llama import Llama, llama_head, llama_layers, llama_logits
 from gpu_kernels.decode.pages import Attend, step_inputs
 from gpu_kernels.graphs import DecodeGraphs
-from qbench.attention_choice import IN_TORCH, TRITON, check_attention
-from qbench.cache_spec import DYNAMIC, FULL, PAGED, CacheSpec
+from qbench.attention_choice import IN_TORCH, check_attention
+from qbench.cache_spec import FULL, CacheSpec
 from qbench.runtime.attention.in_torch import attend_by
 from qbench.runtime.caches.step import Step
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.device.cache import DeviceCache
 from qbench.runtime.device.kv import page_dtype
 from qbench.runtime.device.place import Place
-from qbench.runtime.device.policy_cache import DevicePolicyCache, check_device_policy
+from qbench.runtime.device.policy_cache import DevicePolicyCache
+from qbench.runtime.device.suits import check_device_cache
 from qbench.runtime.device.torch_attention import attend_in_torch
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.present import present
 
-LAYOUTS = (DYNAMIC, PAGED)
 # Decode steps over one cache before the next is captured: a capture takes as long as some dozens of them.
 EAGER_STEPS = 8
 
@@ -53,12 +53,12 @@ class DeviceModel(DecoderModel[DeviceCache]):
         self.impls: dict[str, str] = {}
         self.kernels: dict[str, str] = {}
         self.weight_bytes = 0
-        check_device_cache(spec, attention, place)
+        check_device_cache(spec, attention, place.name)
         page_dtype(kv, place)
 
     def new_cache(self, batch: int = 1, capacity: int = 256, *, spec: CacheSpec | None = None) -> DeviceCache:
         spec = spec or self.cache_spec
-        check_device_cache(spec, self.attention, self.place)
+        check_device_cache(spec, self.attention, self.place.name)
         if spec.policy == FULL:
             cache = DeviceCache(self.config, self.place, batch, capacity, self.kv)
         else:
@@ -112,6 +112,14 @@ class DeviceModel(DecoderModel[DeviceCache]):
         other.attention = attention
         return other
 
+    def cached_by(self, spec: CacheSpec) -> Self:
+        check_device_cache(spec, self.attention, self.place.name)
+        other = copy(self)
+        other.cache_spec = spec
+        if not (self.place.capture is not None or self.attention in IN_TORCH):
+            other.kernels = self.kernels | {"decode": "cuda graph" if spec.policy == FULL else "eager"}
+        return other
+
     def _attend_in_torch(self, cache: DeviceCache, rows: dict[str, Tensor], cu_seqlens: np.ndarray) -> Attend:
         rules = [self.config.attention_rule(layer) for layer in range(self.config.num_layers)]
         return attend_in_torch(
@@ -132,15 +140,3 @@ class DeviceModel(DecoderModel[DeviceCache]):
 
             cache.graph = DecodeGraphs(step, inputs, buckets, **where)
         return llama_logits(self.llama, cache.pages, rows) if cache.graph is None else cache.graph(rows)
-
-
-def check_device_cache(spec: CacheSpec, attention: str | None, place: Place) -> None:
-    """raises InputError or NotImplementedError for a layout or a policy that has no code on a device"""
-    if spec.layout not in LAYOUTS:
-        known = " or ".join(LAYOUTS)
-        raise NotImplementedError(f"device {place.name}: got cache {spec}, expected {known}")
-    if spec.policy == FULL:
-        return
-    check_device_policy(spec.make_policy(), place)
-    if attention in IN_TORCH:
-        raise InputError(f"policy {spec.policy} needs attention {TRITON} on device {place.name}; got {attention}")

@@ -12,17 +12,16 @@ from gpu_kernels.attention.paged_prefill import Operands as PagedPrefill
 from gpu_kernels.attention.paged_prefill import paged_prefill
 from gpu_kernels.decode.pages import Attend, Rotation, write_new
 from qbench.policies import CachePolicy, Observe
-from qbench.policies.positions import SPARE
-from qbench.policies.retrieval import RetrievalPolicy
+from qbench.policies.positions import SPARE, Full, Window
 from qbench.runtime.caches.evicting import EvictingSequences
 from qbench.runtime.caches.evictor import Evictor
+from qbench.runtime.caches.model_policy import window_rules
 from qbench.runtime.caches.places import OwnPages
 from qbench.runtime.caches.sequences import check_seq_len
 from qbench.runtime.caches.slot_table import SlotTable
 from qbench.runtime.device.cache import DeviceCache
 from qbench.runtime.device.place import Place
 from qbench.runtime.device.storage import DeviceStorage, page_slots
-from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 
@@ -44,6 +43,11 @@ class DevicePolicyCache(EvictingSequences, DeviceCache):
         self.memories = memories
         tables = [SlotTable(config.num_layers, config.num_kv_heads) for _ in range(batch)]
         self.evictor = Evictor(config, OwnPages(memories, sys.maxsize, is_tight=True), policy, tables)
+        # A window holds in the forward pass too: more tokens are stored than a query sees until they are cut.
+        rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
+        if isinstance(policy, Window):
+            rules = window_rules(config, policy.tokens)
+        self._windows = [rule.window or None for rule in rules]
 
     def reserve(self, seq_len: int) -> None:
         check_seq_len(seq_len, self.max_seq_len)
@@ -78,7 +82,7 @@ class DevicePolicyCache(EvictingSequences, DeviceCache):
         """Output [T, H, D], and the weights [B, G, S] that the policy observes."""
         most = int(self.evictor.counts.max())
         how = {
-            "window": rotation.windows[layer],
+            "window": self._windows[layer],
             "softmax_scale": rotation.softmax_scale,
             "mass_queries": _observed(self.evictor.policies[layer].observes, most),
         }
@@ -107,7 +111,7 @@ def slots_of_layers(policy: CachePolicy, config: ModelConfig, bytes_per_token: f
     bytes_per_token  over all layers
     """
     policy, layers = policy.for_model(config.num_layers, bytes_per_token), range(config.num_layers)
-    if policy.position_only:
+    if isinstance(policy, Full):
         return [context for _ in layers]
     windows = [config.attention_rule(layer).window for layer in layers]
     # A layer with a window of its own keeps that window, and some tokens until it is cut.
@@ -115,19 +119,6 @@ def slots_of_layers(policy: CachePolicy, config: ModelConfig, bytes_per_token: f
         min(context, window + SPARE) if window else policy.slots(context, layer, len(layers))
         for layer, window in zip(layers, windows, strict=True)
     ]
-
-
-def check_device_policy(policy: CachePolicy, place: Place) -> None:
-    """raises InputError for a policy that has no code on a device"""
-    who = f"device {place.name}: policy {policy.name}"
-    if policy.needs_future:
-        raise InputError(f"{who} reads a text twice, which is done on the CPU alone; choose device cpu")
-    if policy.position_only or isinstance(policy, RetrievalPolicy):
-        raise InputError(f"{who} runs on the CPU alone; choose device cpu, or a policy that evicts by scores, as h2o")
-    if policy.observes is not None and policy.observes.each:
-        raise InputError(f"{who} reads the weights of each query, of which a device returns the sum; choose device cpu")
-    if policy.per_head_lengths:
-        raise InputError(f"{who} gives each head a length of its own, which is done on the CPU alone; choose snapkv")
 
 
 def _observed(observe: Observe | None, num_queries: int) -> int | None:

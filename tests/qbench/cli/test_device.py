@@ -1,12 +1,14 @@
 """`--device`: refusals before anything is loaded, and a model's quality by the kernels of a GPU."""
 
 import json
+import os
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 import torch
-from support.interpreted import INTERPRETER_IS_BROKEN, interpreting_process, json_of
+from support.interpreted import INTERPRETER_IS_BROKEN, interpreting_process, json_of, rows_of
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA GPU")
 
@@ -21,6 +23,14 @@ def test_no_gpu(qbench, command):
 @without_gpu
 def test_a_suite_of_a_gpu_is_not_planned_without_one(qbench):
     qbench("sweep", "suites/gpu.yaml", "--dry-run").fails_with("device cuda: there is no CUDA device")
+
+
+def test_policies_of_the_cpu_are_refused_by_every_command(qbench):
+    for command in (("eval",), ("bench",), ("eval", "--tasks", "ref_sums"), ("bench", "--policy", "full,tova")):
+        name, *options = command
+        argv = (name, "rand:tiny", *options, "--device", "interpreter", "--policy", "sinks:2+8")
+        with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
+            qbench(*argv).fails_with("device interpreter: policy sinks turns each query twice")
 
 
 def test_what_a_device_does_not_go_with(qbench):
@@ -42,11 +52,16 @@ def test_quality_and_speed_of_a_device_are_told_as_of_the_cpu():
     with interpreting_process() as pool:  # in which Triton is loaded once for both
         rows = [("eval", "ref:llama", *text, *interpreted), ("bench", "rand:tiny", *speed, *interpreted)]
         quality, speeds = (pool.submit(json_of, words).result() for words in rows)
+        policies = ("--policy", "full@2,h2o:budget=4@9,window:4@9", "-p", "0", "-n", "1", "-r", "1")
+        full, h2o, window = pool.submit(rows_of, ("bench", "rand:tiny", *policies, *interpreted)).result()
     assert quality["device"] == "interpreter" and quality["kernels"]["paged_prefill"] == "triton"
     assert set(quality["impls"]) == {"interpreter-f16[torch]"} and 0 <= quality["kld"]["mean"] < 1e-4
     assert speeds["impls"] == {"interpreter-w8a8_gemm[triton]": 14, "interpreter-f16[torch]": 1}
     assert speeds["tg_tok_s"] > 0 and set(speeds["roofline"]["tg_ops"]) == {"int8", "bf16"}
     assert speeds["kernels"]["decode"] == "eager" and "peak_device_bytes" not in speeds
+    assert [row["depth"] for row in (full, h2o, window)] == [2, 9, 9] and full["ratio"] is None
+    assert all(row["ratio_to"] == "policy full at depth 2" and row["ratio"]["tg"]["value"] > 0 for row in (h2o, window))
+    assert h2o["kernels"]["decode"] == "eager" and h2o["policy"] == "h2o:budget=4" and h2o["kv_bytes_held"] > 0
 
 
 @pytest.mark.cuda

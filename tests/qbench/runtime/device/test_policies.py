@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from support.device_policies import held, load
+from support.device_policies import held, load, logits_and_bytes
 from support.device_run import UNIT, Run
 from support.memory_source import MemorySource
 
@@ -58,10 +58,27 @@ def test_the_same_tokens_stay(run: Run, name: str) -> None:
         assert peak_bytes == 3 * num_sequences * PAGE_BYTES, "only one layer held the whole prompt"
 
 
+@pytest.mark.parametrize(
+    "num_steps, pages",
+    [(2, 1), pytest.param(66, 1, marks=pytest.mark.exhaustive("66 steps take a minute"))],
+)
+def test_a_window(run: Run, num_steps: int, pages: int) -> None:
+    """The same logits as on the CPU, and pages are freed: a window is cut when some spare tokens have come together."""
+    source = MemorySource(**SHAPE)
+    function = partial(logits_and_bytes, policy="window:24", num_steps=num_steps)
+    (got, size_bytes), (expected, _) = run(function, source), function(source, "cpu")
+    full, _ = logits_and_bytes(source, "cpu", "full", num_steps)
+    for name, logits in expected.items():
+        error = (got[name] - logits).norm(dim=-1) / logits.norm(dim=-1)
+        assert error.max() < bound(run.device) < (full[name] - logits).norm() / logits.norm(), name
+    assert size_bytes == 2 * 2 * pages * PAGE_BYTES
+
+
 REFUSALS = {
-    "window:8": "policy window runs on the CPU alone",
-    "sinks:2+8": "policy sinks runs on the CPU alone",
-    "quest:budget=32": "policy quest runs on the CPU alone",
+    "window": "all layers of this model attend to all tokens",
+    "sinks:2+8": "policy sinks turns each query twice",
+    "quest:budget=32": "policy quest lets each query choose its pages",
+    "fastgen": "reads the weights of each query",
     "scissorhands:budget=32": "reads the weights of each query",
     "adakv:budget=32,window=8": "gives each head a length of its own",
     "oracle:budget=32": "reads a text twice",

@@ -1,0 +1,39 @@
+"""Caches that a device can have: the one place that refuses the others, for every command."""
+
+from qbench.attention_choice import IN_TORCH, TRITON
+from qbench.cache_spec import DYNAMIC, FULL, PAGED, CacheSpec
+from qbench.policies import CachePolicy
+from qbench.policies.positions import Sinks
+from qbench.policies.retrieval import RetrievalPolicy
+from quant.errors import InputError
+
+LAYOUTS = (DYNAMIC, PAGED)
+
+
+def check_device_cache(spec: CacheSpec, attention: str | None, device: str) -> None:
+    """raises InputError or NotImplementedError for a layout or a policy that has no code on a device"""
+    if spec.layout not in LAYOUTS:
+        raise NotImplementedError(f"device {device}: got cache {spec}, expected {' or '.join(LAYOUTS)}")
+    if spec.policy == FULL:
+        return
+    policy = spec.make_policy()
+    why = why_not_on_device(policy)
+    if why is not None:
+        raise InputError(f"device {device}: policy {policy.name} {why}")
+    if attention in IN_TORCH:
+        raise InputError(f"policy {spec.policy} needs attention {TRITON} on device {device}; got {attention}")
+
+
+def why_not_on_device(policy: CachePolicy) -> str | None:
+    """The property of the policy that gpu_kernels lack; None: they run it"""
+    if policy.needs_future:
+        return "reads a text twice, which is done on the CPU alone; choose device cpu"
+    if isinstance(policy, RetrievalPolicy):
+        return "lets each query choose its pages, which is done on the CPU alone; choose device cpu, or snapkv"
+    if isinstance(policy, Sinks):
+        return "turns each query twice, by its places in the text and in the cache; choose device cpu, or a window"
+    if policy.observes is not None and policy.observes.each:
+        return "reads the weights of each query, of which a device returns the sum; choose device cpu"
+    if policy.per_head_lengths:
+        return "gives each head a length of its own, which is done on the CPU alone; choose snapkv"
+    return None

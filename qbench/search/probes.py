@@ -22,67 +22,68 @@ from quant.qtensor import QTensor
 Tensors = Mapping[str, QTensor]
 BATCH_TOKENS = 2048
 LOGITS = 1 << 26  # of a batch: 256 MiB in float32
-BASE: Group = (None, "base")
+Probe = tuple[Group, str]  # the tensors that a pass rounds, and the kind of rounding
+BASE: Probe = (None, "base"), ""
 
 
 @dataclass
 class Probes:
     """The passes over `tokens` [W, T] int64.
 
-    changed   group -> tensors of the layer at hand that it rounds; the caller sets them per layer
+    changed   probe -> tensors of the layer at hand that it rounds; the caller sets them per layer
     """
 
     decoder: Decoder
     tokens: np.ndarray
     folder: Path
-    _states: dict[Group, HiddenStates] = field(default_factory=dict)
+    _states: dict[Probe, HiddenStates] = field(default_factory=dict)
 
-    def begin(self, tensors: Tensors, changed: Mapping[Group, Tensors]) -> None:
+    def begin(self, tensors: Tensors, changed: Mapping[Probe, Tensors]) -> None:
         """tensors: the embedding and all that belongs to it"""
-        for group, some in {BASE: {}, **changed}.items():
-            state = self._new(group)
+        for probe, some in {BASE: {}, **changed}.items():
+            state = self._new(probe)
             for windows in self._batches():
                 embedded = self.decoder.embed(dict(tensors) | dict(some), torch.from_numpy(self.tokens[windows]))
                 state.write(windows, embedded)
 
-    def layer(self, index: int, tensors: Tensors, changed: Mapping[Group, Tensors]) -> None:
+    def layer(self, index: int, tensors: Tensors, changed: Mapping[Probe, Tensors]) -> None:
         """Advances every pass by this layer; groups that it changes first start here, from the unchanged model."""
         plain = self.decoder.layer(index, tensors)
-        for group, some in changed.items():
-            before = self._states.get(group, self._states[BASE])
-            self._advance(group, before, self.decoder.layer(index, dict(tensors) | dict(some)))
-        for group in [group for group in self._states if group not in changed and group != BASE]:
-            self._advance(group, self._states[group], plain)
+        for probe, some in changed.items():
+            before = self._states.get(probe, self._states[BASE])
+            self._advance(probe, before, self.decoder.layer(index, dict(tensors) | dict(some)))
+        for probe in [probe for probe in self._states if probe not in changed and probe != BASE]:
+            self._advance(probe, self._states[probe], plain)
         self._advance(BASE, self._states[BASE], plain)
 
-    def losses(self, norm: Tensors, head: QTensor, changed: Mapping[Group, QTensor]) -> dict[Group, float]:
-        """Mean KLD of every group against the unchanged model, nats. changed: heads of groups that round it"""
+    def losses(self, norm: Tensors, head: QTensor, changed: Mapping[Probe, QTensor]) -> dict[Probe, float]:
+        """Mean KLD of every pass against the unchanged model, nats. changed: heads of groups that round it"""
         weight = torch.from_numpy(dequantize(head))  # [V, H]
-        heads = {group: torch.from_numpy(dequantize(each)) for group, each in changed.items()}
+        heads = {probe: torch.from_numpy(dequantize(each)) for probe, each in changed.items()}
         sums = dict.fromkeys((set(self._states) | set(heads)) - {BASE}, 0.0)
         for windows in self._batches(LOGITS // len(weight)):
             targets = torch.from_numpy(self.tokens[windows]).flatten()
             base = self._logits(BASE, norm, weight, windows)
-            for group in sums:
-                logits = self._logits(group, norm, heads.get(group, weight), windows)
-                sums[group] += float(divergence(logits, base, targets).kld.sum())
-        return {group: total / self.tokens.size for group, total in sums.items()}
+            for probe in sums:
+                logits = self._logits(probe, norm, heads.get(probe, weight), windows)
+                sums[probe] += float(divergence(logits, base, targets).kld.sum())
+        return {probe: total / self.tokens.size for probe, total in sums.items()}
 
     @torch.no_grad()
-    def _logits(self, group: Group, norm: Tensors, weight: Tensor, windows: slice) -> Tensor:
-        state = self._states.get(group, self._states[BASE])
+    def _logits(self, probe: Probe, norm: Tensors, weight: Tensor, windows: slice) -> Tensor:
+        state = self._states.get(probe, self._states[BASE])
         return torch.nn.functional.linear(self.decoder.norm(norm, state.read(windows)), weight).flatten(0, 1)
 
-    def _advance(self, group: Group, before: HiddenStates, layer) -> None:
-        after = self._new(group) if group not in self._states else self._states[group]
+    def _advance(self, probe: Probe, before: HiddenStates, layer) -> None:
+        after = self._new(probe) if probe not in self._states else self._states[probe]
         for windows in self._batches():
             after.write(windows, layer(before.read(windows)))
 
-    def _new(self, group: Group) -> HiddenStates:
+    def _new(self, probe: Probe) -> HiddenStates:
         path = self.folder / f"probe-{len(self._states)}.f32"
-        self._states[group] = HiddenStates(path, (*self.tokens.shape, self.decoder.config.hidden_size))
-        self._states[group].create()
-        return self._states[group]
+        self._states[probe] = HiddenStates(path, (*self.tokens.shape, self.decoder.config.hidden_size))
+        self._states[probe].create()
+        return self._states[probe]
 
     def _batches(self, most_tokens: int = BATCH_TOKENS) -> list[slice]:
         num_windows, seq_len = self.tokens.shape

@@ -9,15 +9,15 @@ import numpy as np
 from qbench.calibration.arithmetic import DECODER_IMPL
 from qbench.progress import Progress
 from qbench.runtime.streamed import StreamedDecoder
-from qbench.search.errors import METHODS, NEEDED, Errors, measure_errors, sample_embedding, sample_rows
+from qbench.search.errors import METHODS, NEEDED, Errors, Key, measure_errors, sample_embedding, sample_rows
 from qbench.search.groups import Group, group_sites
-from qbench.search.probes import Probes
+from qbench.search.probe_rounding import FEEDBACK, KINDS, PLAIN, ProbeRounding
+from qbench.search.probes import Probe, Probes
 from qbench.search.sites import Site
 from quant.calibration.live import LiveStatistics
 from quant.calibration.memory import release_free_memory
 from quant.calibration.streaming import EMBEDDING_MODULES
 from quant.calibration.tokens import CalibrationTokens
-from quant.formats import dequantize, get_format
 from quant.models import EMBEDDING, FINAL_NORM, HEAD, ModelConfig, names_by_layer
 from quant.qtensor import QTensor
 from quant.source import Source
@@ -26,31 +26,36 @@ from quant.stats import InputStats, LayerStats, Names
 # Layer passes of the probes, as a multiple of those of one pass over the calibration text.
 PROBE_SHARE = 2
 HEAD_GROUP: Group = (None, "head")
+ALL: Group = (None, "all")
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
     """A product or look-up that reads a site. A tied table has two, and each costs in its own way.
 
-    errors   (format, method) -> relative output error
+    errors     (format, method) -> relative output error
+    is_linear  of a decoder layer, so that probes round it with error feedback too
     """
 
     group: Group
     errors: Errors
+    is_linear: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The measured costs.
+    """The measured costs. A kind of rounding is FEEDBACK (GPTQ) or PLAIN (all others).
 
-    uses     GGUF name of a site -> its readers
-    kld      group -> mean KLD of the model with that group alone rounded by its probe, nats
-    factors  group -> KLD per error
+    uses         GGUF name of a site -> its readers
+    kld          group -> mean KLD of the model with that group alone rounded by its plain probe, nats
+    factors      group -> KLD per error
+    interaction  kind -> KLD of the model with all groups rounded so, over the sum of factors times errors
     """
 
     uses: Mapping[str, Sequence[Use]]
     kld: Mapping[Group, float]
     factors: Mapping[Group, float]
+    interaction: Mapping[str, float]
 
     def methods(self, site: Site, fmt: str) -> list[str]:
         """Methods whose error is known for the format."""
@@ -58,8 +63,16 @@ class Survey:
         return [method for method in METHODS if all((fmt, method) in use.errors for use in uses)]
 
     def loss(self, site: Site, fmt: str, method: str) -> float:
-        """Predicted KLD of rounding the site alone, nats."""
-        return sum(self.factors[use.group] * use.errors[fmt, method] for use in self.uses[site.gguf_name])
+        """Predicted part of the site in the KLD of the whole rounded model, nats."""
+        return sum(
+            self.factors[use.group] * use.errors[fmt, method] * self.interaction[_kind(use, method)]
+            for use in self.uses[site.gguf_name]
+        )
+
+
+def _kind(use: Use, method: str) -> str:
+    """Tables are rounded plainly in files of both kinds, and their errors meet those of the layers."""
+    return PLAIN if use.is_linear and method != "gptq" else FEEDBACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +92,7 @@ def survey(
 ) -> Survey:
     """folder   for hidden states, emptied by the caller
 
-    Peak memory is one decoder layer with its statistics, twice with the rounded copy of one group.
+    Peak memory is one decoder layer with its statistics and two rounded copies of it.
     raises   InputError for tokens that the model has not, and for weights with NaN
     """
     return _Run(source, sites, plan, folder).run(progress)
@@ -94,13 +107,18 @@ class _Run:
         self.statistics = LiveStatistics(
             decoder, plan.tokens, folder, on_quantized=False, gram=plan.arithmetic, num_threads=plan.threads
         )
-        shown = probe_tokens(plan.tokens.tokens, len(set(self.groups.values())))
+        tokens = plan.tokens.tokens
         # In float32: rounding of activations would add its own divergence to that of the weights.
-        self.probes = Probes(StreamedDecoder(self.config), shown, folder)
+        shown = probe_tokens(tokens, len(set(self.groups.values())))
+        self.single = Probes(StreamedDecoder(self.config), shown, folder / "single")
+        self.joint = Probes(StreamedDecoder(self.config), _spread(tokens, -(-len(tokens) // 2)), folder / "joint")
+        self.rounding = ProbeRounding(source, self.config, plan.bits)
         self.uses: dict[str, list[Use]] = {}
-        self.probe_errors: dict[Group, float] = {}
+        self.probe_errors: dict[Probe, float] = {}
 
     def run(self, progress: Progress | None) -> Survey:
+        for probes in (self.single, self.joint):
+            probes.folder.mkdir(exist_ok=True)
         names, total = names_by_layer(self.config), self.config.num_layers + 1
         outside = self._read_outside(names[None])
         self._embedding(outside)
@@ -111,9 +129,21 @@ class _Run:
             release_free_memory()
         if progress is not None:
             progress(total - 1, total, "survey head")
-        kld = self._head(outside)
-        factors = {group: kld[group] / error if error else 0.0 for group, error in self.probe_errors.items()}
-        return Survey(self.uses, kld, factors)
+        kld, joint = self._head(outside)
+        plain = {group: error for (group, kind), error in self.probe_errors.items() if kind == PLAIN}
+        factors = {group: kld[group, PLAIN] / error if error else 0.0 for group, error in plain.items()}
+        return Survey(
+            self.uses,
+            {group: each for (group, _), each in kld.items()},
+            factors,
+            {kind: self._interaction(factors, kind, joint[ALL, kind]) for kind in KINDS},
+        )
+
+    def _interaction(self, factors: Mapping[Group, float], kind: str, joint: float) -> float:
+        """joint: KLD with all groups rounded by the probes of the kind"""
+        errors = {group: self.probe_errors.get((group, kind), self.probe_errors[group, PLAIN]) for group in factors}
+        alone = sum(factors[group] * error for group, error in errors.items())
+        return joint / alone if alone else 1.0
 
     def _read_outside(self, names: Sequence[str]) -> dict[str, QTensor]:
         return {name: self.source.read(name) for name in names if name in self.source.tensors}
@@ -123,8 +153,9 @@ class _Run:
         tensors = {name: each for name, each in outside.items() if name.startswith(embeds)}
         self.statistics.begin(tensors)
         site = self._site_of(EMBEDDING)
-        changed = {self.groups[site.gguf_name]: {EMBEDDING: self._rounded(site, tensors[EMBEDDING], None)}}
-        self.probes.begin(tensors, changed)
+        rounded = {EMBEDDING: self.rounding.plain(site, tensors[EMBEDDING], None)}
+        self.single.begin(tensors, {(self.groups[site.gguf_name], PLAIN): rounded})
+        self.joint.begin(tensors, {(ALL, kind): rounded for kind in KINDS})
         if not self.config.tie_word_embeddings:
             self._look_up(site, tensors[EMBEDDING], {})
 
@@ -132,29 +163,49 @@ class _Run:
         """Errors of the rows that tokens look up. inputs: of a tied head"""
         sample = sample_embedding(table, self.plan.tokens.tokens, site.formats)
         errors = measure_errors({site.gguf_name: sample}, inputs, self.config)[site.gguf_name]
-        self._add(site, self.groups[site.gguf_name], errors, "rtn")
+        self._add(site, self.groups[site.gguf_name], errors, {PLAIN: self.rounding.key(site, errors, "rtn")})
 
     def _layer(self, index: int, tensors: Mapping[str, QTensor]) -> None:
         here = [site for site in self.sites if site.layer == index]
-        changed: dict[Group, dict[str, QTensor]] = {}
+        changed: dict[Probe, dict[str, QTensor]] = {}
 
         def look(stats: LayerStats, names: Names) -> dict[str, QTensor]:
             samples = {
                 site.gguf_name: sample_rows({name: tensors[name] for name in site.names}, site.formats) for site in here
             }
             errors = measure_errors(samples, stats.inputs, self.config)
+            fed_back = self.rounding.fed_back([(site, errors[site.gguf_name]) for site in here], tensors, stats.inputs)
             for site in here:
-                group = self.groups[site.gguf_name]
-                rounded = {name: self._rounded(site, tensors[name], stats.inputs.get(name)) for name in site.names}
-                changed.setdefault(group, {}).update(rounded)
-                self._add(site, group, errors[site.gguf_name], "imatrix")
+                self._change(site, errors[site.gguf_name], tensors, stats.inputs, fed_back, changed)
             return {}
 
         self.statistics.through(index, tensors, lambda names: NEEDED, look, in_steps=False)
         self.statistics.done(index)
-        self.probes.layer(index, tensors, changed)
+        joint = {probe: some for probe, some in changed.items() if probe[0] == ALL}
+        self.single.layer(index, tensors, {probe: some for probe, some in changed.items() if probe not in joint})
+        self.joint.layer(index, tensors, joint)
 
-    def _head(self, outside: Mapping[str, QTensor]) -> Mapping[Group, float]:
+    def _change(
+        self,
+        site: Site,
+        errors: Errors,
+        tensors: Mapping[str, QTensor],
+        inputs: Mapping[str, InputStats],
+        fed_back: Mapping[str, QTensor],
+        changed: dict[Probe, dict[str, QTensor]],
+    ) -> None:
+        """Adds the site's rounded tensors to the probes of its group and of all. fed_back: tensors with GPTQ's codes"""
+        group, keys = self.groups[site.gguf_name], {PLAIN: self.rounding.key(site, errors, "imatrix")}
+        rounded = {PLAIN: {name: self.rounding.plain(site, tensors[name], inputs.get(name)) for name in site.names}}
+        rounded[FEEDBACK] = {name: fed_back.get(name, plain) for name, plain in rounded[PLAIN].items()}
+        if all(name in fed_back for name in site.names):
+            keys[FEEDBACK] = self.rounding.key(site, errors, "gptq")
+        for kind in KINDS:
+            changed.setdefault((ALL, kind), {}).update(rounded[kind])
+        changed.setdefault((group, PLAIN), {}).update(rounded[PLAIN])
+        self._add(site, group, errors, {FEEDBACK: keys[PLAIN]} | keys)
+
+    def _head(self, outside: Mapping[str, QTensor]) -> tuple[Mapping[Probe, float], Mapping[Probe, float]]:
         tied = self.config.tie_word_embeddings
         name = EMBEDDING if tied else HEAD
         site, table = self._site_of(name), outside[name]
@@ -164,32 +215,25 @@ class _Run:
             self._look_up(site, table, inputs)
         sample = sample_rows({name: table}, site.formats)
         errors = measure_errors({site.gguf_name: sample}, inputs, self.config)[site.gguf_name]
-        self._add(site, HEAD_GROUP, errors, "rtn" if tied else "imatrix")
-        rounded = self._rounded(site, table, None if tied else inputs.get(name))
-        return self.probes.losses(norm, table, {HEAD_GROUP: rounded})
+        self._add(site, HEAD_GROUP, errors, {PLAIN: self.rounding.key(site, errors, "rtn" if tied else "imatrix")})
+        rounded = self.rounding.plain(site, table, None if tied else inputs.get(name))
+        kld = self.single.losses(norm, table, {(HEAD_GROUP, PLAIN): rounded})
+        return kld, self.joint.losses(norm, table, {(ALL, kind): rounded for kind in KINDS})
 
     def _site_of(self, name: str) -> Site:
         return next(site for site in self.sites if name in site.names)
 
-    def _rounded(self, site: Site, tensor: QTensor, stats: InputStats | None) -> QTensor:
-        """The tensor as its group's probe has it, in float32: the format nearest to the target."""
-        importance = None if stats is None or not stats.num_tokens else stats.importance
-        rounded = get_format(self._probe_format(site)).quantize(dequantize(tensor), importance=importance)
-        return get_format("f32").quantize_ref(dequantize(rounded))
-
-    def _add(self, site: Site, group: Group, errors: Errors, method: str) -> None:
-        """method: that of the probe; without statistics of the site it is plain rounding"""
-        fmt = self._probe_format(site)
-        error = errors.get((fmt, method), errors[fmt, "rtn"])
-        self.probe_errors[group] = self.probe_errors.get(group, 0.0) + error
-        self.uses.setdefault(site.gguf_name, []).append(Use(group, errors))
-
-    def _probe_format(self, site: Site) -> str:
-        num_weights = sum(np.prod(self.source.tensors[name].shape) for name in site.names)
-        return min(site.formats, key=lambda fmt: abs(8 * site.formats[fmt] / num_weights - self.plan.bits))
+    def _add(self, site: Site, group: Group, errors: Errors, keys: Mapping[str, Key]) -> None:
+        """keys: kind -> format and method of the probe"""
+        for kind, key in keys.items():
+            self.probe_errors[group, kind] = self.probe_errors.get((group, kind), 0.0) + errors[key]
+        self.uses.setdefault(site.gguf_name, []).append(Use(group, errors, FEEDBACK in keys))
 
 
 def probe_tokens(tokens: np.ndarray, num_groups: int) -> np.ndarray:
     """Windows spread over the text. Passes start at their own layer, so each runs half of the layers on average."""
-    num_windows = max(1, min(len(tokens), 2 * PROBE_SHARE * len(tokens) // num_groups))
+    return _spread(tokens, max(1, min(len(tokens), 2 * PROBE_SHARE * len(tokens) // num_groups)))
+
+
+def _spread(tokens: np.ndarray, num_windows: int) -> np.ndarray:
     return tokens[np.arange(num_windows) * len(tokens) // num_windows]

@@ -9,6 +9,7 @@ from qbench.quality.kld.kld import divergence
 from qbench.run_options import DEFAULTS
 from qbench.runtime.load import load_model
 from qbench.search.groups import group_sites
+from qbench.search.probe_rounding import FEEDBACK, PLAIN
 from qbench.search.sites import sites_of
 from qbench.search.survey import HEAD_GROUP, SurveyPlan, probe_tokens, survey
 from quant.calibration.tokens import CalibrationTokens
@@ -37,7 +38,7 @@ class Changed(Loud):
 
 
 def probed(source):
-    """The windows that the survey's probes read."""
+    """The windows that the survey's probes of one group read."""
     return torch.from_numpy(probe_tokens(TOKENS, len(set(group_sites(sites_of(source)).values()))))
 
 
@@ -75,10 +76,21 @@ def test_a_tied_table_costs_as_embedding_and_as_head(tmp_path):
     assert [use.group for use in uses] == [group_sites(sites_of(source))[table.gguf_name], HEAD_GROUP]
     parts = [found.factors[use.group] * use.errors[PROBE, "rtn"] for use in uses]
     assert parts == pytest.approx([found.kld[use.group] for use in uses])
-    assert found.loss(table, PROBE, "rtn") == pytest.approx(sum(parts))
+    assert found.loss(table, PROBE, "rtn") == pytest.approx(sum(parts) * found.interaction[FEEDBACK])
     whole = kld(Changed([EMBEDDING], tie_word_embeddings=True), logits_of(source))
     # Two small independent changes: their divergences add up, apart from the third order.
     assert sum(parts) == pytest.approx(whole, rel=0.2)
+
+
+def test_losses_of_all_sites_at_the_probes_are_the_divergence_of_the_whole_rounded_model(tmp_path):
+    source = Loud()
+    found, sites = run(source, tmp_path), sites_of(source)
+    half, rounded = torch.from_numpy(TOKENS[::2]), Changed([name for site in sites for name in site.names])
+    logits = [load_model(each, DEFAULTS, impl="reference")(half).flatten(0, 1) for each in (rounded, source)]
+    whole = float(divergence(*logits, half.flatten()).kld.mean())
+    groups = {HEAD_GROUP if HEAD in site.names else group_sites(sites)[site.gguf_name] for site in sites}
+    alone = sum(found.kld[group] for group in groups)
+    assert alone * found.interaction[PLAIN] == pytest.approx(whole, rel=2**-8)
 
 
 def test_threads_do_not_change_it(tmp_path):

@@ -35,6 +35,10 @@ class BudgetedPolicy(CachePolicy):
         observes = self.observes
         return observes is not None and (self.in_decode or observes.accumulates)
 
+    @property
+    def acts_in_decode(self) -> bool:
+        return self.in_decode
+
     def for_model(self, num_layers: int, bytes_per_token: float) -> Self:
         return replace(self, budget=self.budget.in_tokens(bytes_per_token))
 

@@ -160,6 +160,11 @@ class CachePolicy(Named, ABC):
         """Whether it needs the weights of decode steps as well"""
         return self.observes is not None
 
+    @property
+    def acts_in_decode(self) -> bool:
+        """Whether a decode step without weights may change scores or evict"""
+        return True
+
     def for_model(self, num_layers: int, bytes_per_token: float) -> Self:
         """The policy for a model with so many layers and so many bytes of keys and values per token over all layers.
 

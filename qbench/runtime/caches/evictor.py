@@ -152,6 +152,8 @@ class Evictor:
         self.peak_bytes = max(self.peak_bytes, self.places.size_bytes)
         table, layer, num_new = self.tables[b], layers.start, int(self.counts[b])
         policy, total, num_seen = self.policies[layer], int(table.held[layer]), int(self._first[b]) + num_new
+        if num_new == 1 and weights is None and not policy.acts_in_decode:
+            return
         score = table.score[layers, :, :total]  # [l, G, S]
         state = LayerState(
             layer=layer,

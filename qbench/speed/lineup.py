@@ -4,6 +4,8 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from qbench.measure.host.device_memory import peak_device_bytes, reset_peak_device
@@ -72,10 +74,13 @@ def _each_loaded(
     threads: Sequence[int | None],
     progress: Progress | None,
 ) -> Iterator[Metrics]:
-    """Each entry with a model of its own."""
-    for entry in entries:
-        for row in bench_cases(spec, [entry.case], entry.options(options), threads=threads, progress=progress):
-            yield _with_reason(row, LIMITED) if len(entries) > 1 else row
+    """For each number of threads a row per entry; neighbours with the same cache share a model."""
+    for count in threads:
+        for _, group in groupby(entries, key=attrgetter("layout", "policy")):
+            same = list(group)
+            how, cases = same[0].options(options).with_threads(count), [entry.case for entry in same]
+            for row in bench_cases(spec, cases, how, progress=progress):
+                yield _with_reason(row, LIMITED) if len(entries) > 1 else row
 
 
 def _with_reason(row: Metrics, why: str) -> Metrics:

@@ -99,3 +99,13 @@ def test_a_row_that_the_model_cannot_have_is_refused_before_weights_are_read(mon
         rows_of(*ENTRIES, Entry("dynamic", "window", CASE))
     with pytest.raises(InputError, match="context holds"):
         rows_of(*ENTRIES, Entry("dynamic", "full", replace(CASE, depth=10**6)))
+
+
+def test_under_a_limit_rows_keep_the_order_of_threads_and_neighbours_share_a_model():
+    caches = ("full", "window:4")
+    entries = [Entry("dynamic", policy, replace(CASE, depth=depth)) for policy in caches for depth in (0, 5)]
+    rows = list(bench_lineup("rand:tiny", entries, RunOptions(memory_bytes=2 << 30), threads=(1, 2)))
+    found = [(row.figure("threads"), row.figure("policy") or "full", row.figure("depth")) for row in rows]
+    assert found == [(count, entry.policy, entry.case.depth) for count in (1, 2) for entry in entries]
+    assert [bool(row.figure("load_seconds")) for row in rows] == [True, False] * 4
+    assert {row.speed.not_interleaved for row in rows} == {lineup.LIMITED}

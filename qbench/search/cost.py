@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from qbench.measure.records.kept_searches import SearchCost
 
+SURVEY, SOLVE, CHECK, WRITE = "survey", "program", "check", "write"  # those of candidates have the candidates' names
+
 
 @dataclass
 class Phases:

@@ -7,6 +7,7 @@ from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.protocols.scoring import Scoring
+from qbench.search.cost import CHECK, SOLVE, SURVEY, WRITE
 from qbench.search.document import is_searched
 from qbench.search.overlap import check_overlap
 from qbench.search.sites import Site, fixed_bytes, sites_of
@@ -91,6 +92,11 @@ def _check_options(options: SearchOptions) -> None:
     by = options.calibration
     if options.output.suffix != ".gguf":
         raise InputError(f"--target searches GGUF formats; got output {options.output}, expected a name like best.gguf")
+    if options.output.stem in {*RECIPES, SURVEY, SOLVE, CHECK, WRITE}:
+        raise InputError(
+            f"the mix gets the name of its file, and {options.output.stem} names something else in a search; "
+            f"got output {options.output}, expected a name like best.gguf"
+        )
     for name, value in (("--imatrix", by.imatrix), ("--stats", by.stats), ("--export-imatrix", by.export_imatrix)):
         if value is not None:
             raise InputError(f"--target and {name}: the search collects its own statistics; drop {name}")

@@ -11,7 +11,7 @@ from qbench.calibration.arithmetic import choose_arithmetic
 from qbench.calibration.run import quantized_model
 from qbench.measure.records.kept_searches import SearchCase, SearchedFile, SearchMetrics
 from qbench.progress import Progress
-from qbench.search.cost import Phases
+from qbench.search.cost import CHECK, SOLVE, SURVEY, WRITE, Phases
 from qbench.search.document import METHOD, is_searched, mix_document, to_yaml
 from qbench.search.plan import SearchPlan
 from qbench.search.rivals import Rival, choose_rivals
@@ -25,7 +25,6 @@ from quant.recipes.yaml_recipe import recipe_from
 from quant.sizes import num_weights
 
 KIND = "search"
-SURVEY, SOLVE, CHECK, WRITE = "survey", "program", "check", "write"  # phases; those of candidates have their names
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ def test_refused_before_any_work(qbench, tmp_path, argv, says):
 def test_outputs_that_cannot_be(qbench, tmp_path):
     search = ("quantize", "ref:llama", "--target", "4bpw")
     qbench(*search).fails_with("-o")
+    for taken in ("q8_0.gguf", "check.gguf"):
+        qbench(*search, "-o", tmp_path / taken).fails_with(taken, "a name like best.gguf")
     qbench(*search, "-o", tmp_path / "folder").fails_with("best.gguf")
     qbench(*search, "-o", tmp_path / "no" / "best.gguf").fails_with("does not exist")
     (tmp_path / "best.yaml").write_text("name: a recipe of mine\n")

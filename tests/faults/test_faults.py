@@ -5,7 +5,11 @@ from random import Random
 
 import pytest
 from support.faults import (
+    GATING,
     KEEPING,
+    SAVING,
+    SERVING,
+    SWEEPING,
     Fault,
     broken_disks,
     faults,
@@ -16,6 +20,8 @@ from support.faults import (
     quantizing,
     run,
 )
+
+from qbench.measure.host.commit import code_version
 
 KILLS = 3  # per scenario; `python -m support.faults` tries 200 in all scenarios
 PLAIN = quantizing("rtn-gguf")
@@ -52,6 +58,15 @@ def golden(tmp_path_factory):
 )
 def test_rows_survive_a_kill(golden, tmp_path, at):
     assert outcome(KEEPING, golden(KEEPING)[0], tmp_path, Fault("write", "kill", at)) is None
+
+
+@pytest.mark.exhaustive("four runs; `python -m support.faults` needs them")
+@pytest.mark.parametrize("scenario", (SERVING, SWEEPING, SAVING, GATING), ids=lambda scenario: scenario.name)
+def test_without_a_fault_it_runs(golden, scenario):
+    if "gate" in scenario.name and code_version().dirty:
+        pytest.skip("the gate keeps no rows of a tree with changes")
+    _, num_calls = golden(scenario)
+    assert num_calls > 0
 
 
 @pytest.mark.exhaustive("two runs of quantize; the rows above are quicker")

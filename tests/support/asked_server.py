@@ -22,7 +22,7 @@ def main(store: str) -> int:
         texts = [completions.create(prompt=prompt, **asked).choices[0].text for prompt in PROMPTS]
         stats = server.served.engine._engine.stats().store
     assert stats is not None
-    Path("answers.json").write_text(json.dumps({"texts": texts, "corrupt_blocks": stats.corrupt_blocks}))
+    Path("answers.json").write_text(json.dumps({"texts": texts, "corrupt_blocks": stats.blocks.corrupt_blocks}))
     return 0
 
 

@@ -41,12 +41,26 @@ Bias = Annotated[float, Field(ge=-MOST_BIAS, le=MOST_BIAS)]
 Prompt = str | Ids | Annotated[list[str], Field(fail_fast=True)] | Annotated[list[Ids], Field(fail_fast=True)]
 
 
-class StreamOptions(BaseModel):
+class Fields(BaseModel):
+    """An object that has no other fields."""
+
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_unknown(cls, fields: Any) -> Any:
+        """At most one unknown field is left: each would become an error, and a body has room for 90,000."""
+        if type(fields) is not dict:
+            return fields
+        unknown = next((name for name in fields if name not in cls.model_fields), None)
+        return {name: value for name, value in fields.items() if name == unknown or name in cls.model_fields}
+
+
+class StreamOptions(Fields):
     include_usage: bool = False
 
 
-class SamplingFields(BaseModel):
+class SamplingFields(Fields):
     """Fields of both APIs. top_k, min_p and repetition_penalty are not OpenAI's, but most servers of its API have them.
 
     cache_salt  vLLM's word: prefixes are shared only by requests of one salt, as of a document's version
@@ -74,15 +88,9 @@ class SamplingFields(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _null_is_absent(cls, fields: Any) -> Any:
-        """At most one unknown field is left: each would become an error, and a body has room for 90,000."""
         if type(fields) is not dict:
             return fields
-        unknown = next((name for name in fields if name not in cls.model_fields), None)
-        return {
-            name: value
-            for name, value in fields.items()
-            if name == unknown or (value is not None and name in cls.model_fields)
-        }
+        return {name: value for name, value in fields.items() if value is not None or name not in cls.model_fields}
 
     @property
     def nudges(self) -> Nudges | None:
@@ -104,14 +112,12 @@ class CompletionBody(SamplingFields):
     suffix: None = None
 
 
-class TextPart(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class TextPart(Fields):
     type: Literal["text"]
     text: str
 
 
-class Message(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class Message(Fields):
     role: str
     content: Annotated[str | Annotated[list[TextPart], Field(fail_fast=True)], BeforeValidator(at_most(MOST_MESSAGES))]
     name: str | None = None

@@ -6,10 +6,11 @@ from pydantic import ValidationError
 from qbench.serve.bodies import MOST_BIASES, MOST_MESSAGES, MOST_PROMPTS, ChatBody, CompletionBody
 
 MANY = 20_000
+UNKNOWN = {f"field{number}": 1 for number in range(MANY)}
 ASKED = {"model": "m", "prompt": "x"}
 SAID = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 WRONG = [
-    pytest.param(CompletionBody, ASKED | {f"field{number}": 1 for number in range(MANY)}, id="unknown fields"),
+    pytest.param(CompletionBody, ASKED | UNKNOWN, id="unknown fields"),
     pytest.param(CompletionBody, ASKED | {"logit_bias": {str(id): 1e9 for id in range(MANY)}}, id="biases"),
     pytest.param(CompletionBody, ASKED | {"prompt": [[]] * MANY}, id="empty prompts"),
     pytest.param(CompletionBody, ASKED | {"prompt": [{}] * MANY}, id="prompts that are none"),
@@ -17,6 +18,11 @@ WRONG = [
     pytest.param(CompletionBody, ASKED | {"stop": [1] * MANY}, id="stop strings"),
     pytest.param(ChatBody, SAID | {"messages": SAID["messages"] * MANY}, id="messages"),
     pytest.param(ChatBody, SAID | {"messages": [{"role": "user", "content": [{}] * MANY}]}, id="parts"),
+    pytest.param(CompletionBody, ASKED | {"stream_options": UNKNOWN}, id="unknown fields of an option"),
+    pytest.param(ChatBody, {"model": "m", "messages": [UNKNOWN]}, id="unknown fields of a message"),
+    pytest.param(
+        ChatBody, SAID | {"messages": [{"role": "user", "content": [UNKNOWN]}]}, id="unknown fields of a part"
+    ),
 ]
 
 

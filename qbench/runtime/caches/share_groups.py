@@ -1,5 +1,7 @@
 """`ShareGroups`: a lane's share of keys and values in a KV format that encodes several tokens together, in torch."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -66,6 +68,20 @@ class ShareGroups(GroupedStorage):
                 side.truncate(kept)
 
 
+class _Marked(NamedTuple):
+    """num_encoded: tokens that were encoded; tail: the tokens after them, as in `_Side`"""
+
+    num_encoded: int
+    tail: Tensor | None
+
+    @property
+    def seq_len(self) -> int:
+        return self.num_encoded + (0 if self.tail is None else self.tail.shape[2])
+
+
+NO_MARK = _Marked(0, None)
+
+
 class _Side:
     """Keys or values of one sequence.
 
@@ -79,7 +95,7 @@ class _Side:
         self.parts: dict[str, Tensor] = {}
         self.encoded = 0
         self.tail: Tensor | None = None
-        self._marked = (0, self.tail)  # tokens that were encoded, and the tail after them
+        self._marked = NO_MARK
 
     @property
     def size_bytes(self) -> int:
@@ -99,21 +115,23 @@ class _Side:
         return torch.cat([self.codec.decode(self.parts, self.scale), recent], 2) if self.parts else recent
 
     def mark(self) -> None:
-        self._marked = (self.encoded, self.tail)
+        self._marked = _Marked(self.encoded, self.tail)
 
     def truncate(self, kept: int) -> None:
-        if kept < self.encoded:
-            encoded, tail = self._marked if kept else (0, None)
-            if encoded + (0 if tail is None else tail.shape[2]) != kept:
+        if self._num_encoded(kept) < self.encoded:
+            marked = self._marked if kept else NO_MARK
+            if marked.seq_len != kept:
                 raise InputError(
                     f"{self.format.name} on several lanes goes back to the marked length or to 0; got {kept} tokens"
                 )
-            own = self.share.count(encoded)
+            own = self.share.count(marked.num_encoded)
             entries = {name: own if name == "codes" else own // self.codec.token_group for name in self.parts}
             self.parts = {name: part[:, :, : entries[name]] for name, part in self.parts.items()} if own else {}
-            self.encoded, self.tail = encoded, tail
+            self.encoded, self.tail = marked
         elif self.tail is not None:
             self.tail = self.tail[:, :, : kept - self.encoded]
+        if kept < self._marked.seq_len:
+            self._marked = NO_MARK  # other tokens will follow
 
     def _num_encoded(self, num_tokens: int) -> int:
         group = self.codec.token_group

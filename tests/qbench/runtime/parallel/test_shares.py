@@ -110,6 +110,44 @@ def test_every_kv_format(kv, impl):
     assert (first - expected).abs().max() <= tolerance
 
 
+@pytest.mark.parametrize(("depth", "num_new"), [(150, 100), (200, 60), (100, 60), (130, 20), (64, 80)])
+def test_encoded_tokens_are_floats_again_after_going_back_to_a_mark(depth, num_new):
+    def repeated(model) -> list[torch.Tensor]:
+        tokens = torch.randint(
+            model.config.vocab_size, (1, depth + num_new), generator=torch.Generator().manual_seed(5)
+        )
+        cache = model.new_cache(capacity=depth + num_new)
+        model(tokens[:, :depth], cache, last_only=True)
+        cache.mark()
+        rows = []
+        for _ in range(2):
+            rows.append(model(tokens[:, depth:], cache))
+            cache.truncate(depth)
+        return rows
+
+    first, again = on_ranks(opened("ref:llama", "kv-kivi-2"), RankLayout(sp=2), repeated)[0]
+    assert torch.equal(first, again)
+
+
+@pytest.mark.parametrize("kept", [0, 165])
+@pytest.mark.parametrize("kv", ["kv-kivi-2", "kv-kivi-4"])
+def test_a_mark_is_forgotten_when_other_tokens_replace_its_own(kv, kept):
+    """170 tokens are 32 encoded ones and a residual, and so are 165."""
+
+    def replaced(model) -> None:
+        held, other = torch.randint(model.config.vocab_size, (2, 1, 170), generator=torch.Generator().manual_seed(1))
+        cache = model.new_cache(capacity=400)
+        model(held, cache)
+        cache.mark()
+        cache.truncate(kept)
+        for tokens in (other, held[:, :50]):
+            model(tokens, cache, last_only=True)
+        with pytest.raises(InputError, match="goes back to the marked length or to 0; got 170 tokens"):
+            cache.truncate(170)
+
+    on_ranks(opened("ref:llama", kv), RankLayout(sp=2), replaced)
+
+
 def test_a_lane_that_is_left_out_is_another_model(monkeypatch):
     """So the tests above would see it."""
     source = opened("ref:llama")

@@ -94,8 +94,8 @@ class Model(DecoderModel[Cache]):
     def keeping(self, scheme: KVScheme) -> Self:
         if self.config.mla is not None:
             raise InputError(f"{self.config.architecture.name} packs its weights for the format of its latents")
-        other, mine = copy(self), self._caches
-        other._caches = CacheMaker(mine.config, scheme, mine.impl, mine.spec, mine.token_kinds, mine.attention)
+        other = copy(self)
+        other._caches = self._caches.of_scheme(scheme)
         other.kv, other.prefill_tally = scheme, other._caches.tally
         return other
 

@@ -89,12 +89,19 @@ class CacheMaker:
     def attending(self, attention: str) -> "CacheMaker":
         """The same with attention by another code. raises InputError as for a new one"""
         check_attention(attention, CPU, self.spec)
-        return CacheMaker(self.config, self.scheme, self.impl, self.spec, self.token_kinds, attention)
+        return self._like(self.scheme, self.spec, attention)
 
     def of_spec(self, spec: CacheSpec) -> "CacheMaker":
         """The same with another layout and policy. raises InputError as for a new one"""
         check_attention(self.attention, CPU, spec)
-        return CacheMaker(self.config, self.scheme, self.impl, spec, self.token_kinds, self.attention)
+        return self._like(self.scheme, spec, self.attention)
+
+    def of_scheme(self, scheme: KVScheme) -> "CacheMaker":
+        """The same with keys and values in another format. raises InputError as for a new one"""
+        return self._like(scheme, self.spec, self.attention)
+
+    def _like(self, scheme: KVScheme | None, spec: CacheSpec, attention: str | None) -> "CacheMaker":
+        return CacheMaker(self.config, scheme, self.impl, spec, self.token_kinds, attention)
 
     def new(self, spec: CacheSpec | None, batch: int, capacity: int, mode: str | None = None) -> Cache:
         """An empty cache.

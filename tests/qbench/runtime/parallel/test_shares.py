@@ -6,6 +6,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.thread_ranks import model_on, run_ranks
 
+from qbench.cache_spec import PAGED, STATIC, CacheSpec
 from qbench.calibration.open_subject import open_subject
 from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
@@ -15,7 +16,9 @@ from qbench.runtime.caches.share_runs import Run, share_runs
 from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.traffic import expected_traffic
 from quant.errors import InputError
+from quant.kv import KVScheme
 from quant.kv.formats import KV_FORMATS
+from quant.models import ModelConfig
 
 CONTEXT, PROMPT, NUM_STEPS = 3 * SHARE_TOKENS + 40, 3 * SHARE_TOKENS + 9, 3  # the third block of either lane begins
 THREE = pytest.param(RankLayout(sp=3), marks=pytest.mark.exhaustive("as two lanes"))
@@ -229,6 +232,21 @@ def test_bytes_and_messages_are_the_formulas(layout):
 def test_options_that_cannot_be(options, message):
     with pytest.raises(InputError, match=message):
         RunOptions(sp=2, **options)
+
+
+def test_a_loaded_model_keeps_its_shares_or_refuses():
+    """Another layout and another KV format keep them; a policy and pages are refused."""
+    scheme = KVScheme.of(opened("ref:llama", "kv-int8").config, ModelConfig.of(opened("ref:llama")), "ref:llama")
+
+    def work(model):
+        for other in (model.cached_by(CacheSpec(STATIC)), model.keeping(scheme)):
+            assert other.new_cache(capacity=SHARE_TOKENS).view.share.num_lanes == 2
+        with pytest.raises(InputError, match="--policy h2o:64 does not combine with sp 2, pp 1 yet"):
+            model.following("h2o:64")
+        with pytest.raises(InputError, match="--cache paged does not combine with sp 2, pp 1 yet"):
+            model.cached_by(CacheSpec(PAGED))
+
+    on_ranks(opened("ref:llama"), RankLayout(sp=2), work)
 
 
 def test_latents_are_refused():

@@ -42,6 +42,7 @@ class ExpertFeedForward:
     """
 
     def __init__(self, parts: ExpertParts) -> None:
+        self.parts = parts
         self.config, self.router = parts.config, parts.router
         self.routing = Routing(parts.config, parts.choice_bias)
         self.kernel_router = kernel_router(parts.config, parts.router, parts.choice_bias)

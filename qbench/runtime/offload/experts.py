@@ -153,7 +153,7 @@ class StreamedExperts(ExpertFeedForward):
 
     def __init__(self, made: ExpertFeedForward, layer: int, store: ExpertStore) -> None:
         """made: the same experts, over weights in a region"""
-        super().__init__(made.config, made.router, made.experts, made.shared, made.routing.choice_bias)
+        super().__init__(made.parts)
         self._layer, self._store = layer, store
 
     @property

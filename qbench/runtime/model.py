@@ -112,7 +112,7 @@ class Model(DecoderModel[Cache]):
 
     @property
     def idle_s(self) -> float | None:
-        """Seconds without a forward pass after which `idle` is to be called; None: never"""
+        """Seconds until `idle` is due, if no forward pass comes before; None: never"""
         return None
 
     def idle(self) -> None:

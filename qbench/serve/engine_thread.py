@@ -158,14 +158,22 @@ class EngineThread:
         """Do the requested work; if there is nothing to do, wait for more."""
         while True:
             try:
-                command = self._commands.get(block=wait, timeout=None if self.failure else self._engine.model.idle_s)
+                command = self._commands.get(block=wait, timeout=self._until_idle())
             except queue.Empty:
                 if not wait:
                     return
-                self._engine.model.idle()
                 continue
             command()
             wait = False
+
+    def _until_idle(self) -> float | None:
+        """Seconds until the other ranks need an order again; one that is due is given. None: they never do"""
+        model = self._engine.model
+        if self.failure is not None or model.idle_s is None:
+            return None
+        if model.idle_s <= 0:  # commands alone, such as refused requests, give no orders
+            model.idle()
+        return model.idle_s
 
     def _tell(self, event: Event) -> None:
         stream = self._streams[event.request_id]

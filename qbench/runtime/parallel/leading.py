@@ -1,5 +1,7 @@
 """Leading: rank 0 schedules, and each of its forward passes is an order to the other ranks."""
 
+import time
+
 import numpy as np
 
 from qbench.runtime.caches.cache import Cache
@@ -18,25 +20,36 @@ class Leading:
 
     A forward pass runs over the newest pool or the newest cache of its own memory.
 
-    idle_s  longest time without an order
+    idle_s   longest time without an order
+    sent_at  monotonic time of the last order
     """
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
         self.idle_s = ranks.meeting.timeout_s / IDLE_SHARE
+        self.sent_at = time.monotonic()
         self._own: Cache | None = None
         self._pool: PagePool | None = None
         self._copies: list[tuple[int, int]] = []  # pages copied since the last forward pass: source, target
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the next order is due"""
+        return max(0.0, self.sent_at + self.idle_s - time.monotonic())
+
+    def _send(self, kind: Kind, *arrays: np.ndarray) -> None:
+        send_order(self.ranks, kind, *arrays)
+        self.sent_at = time.monotonic()
 
     def pool(self, pool: PagePool) -> None:
         """The other ranks make the same pool, in which pages have the same numbers."""
         self._pool, self._copies = pool, []
         pool.on_copy = lambda source, target: self._copies.append((source, target))
-        send_order(self.ranks, Kind.POOL, np.array([pool.num_pages, pool.page_size]))
+        self._send(Kind.POOL, np.array([pool.num_pages, pool.page_size]))
 
     def cache(self, cache: Cache, capacity: int) -> None:
         self._own = cache
-        send_order(self.ranks, Kind.CACHE, np.array([cache.batch, capacity]))
+        self._send(Kind.CACHE, np.array([cache.batch, capacity]))
 
     def forward(self, step: Step, cache: Cache, last_only: bool) -> None:
         """The other ranks run this forward pass, too; the cache has begun it, so its pages are chosen."""
@@ -49,14 +62,14 @@ class Leading:
         copies = np.array(self._copies, np.int64).reshape(-1, 2)
         self._copies.clear()
         flags = np.array([last_only])
-        send_order(self.ranks, Kind.PASS, flags, step.tokens.numpy(), counts, cache.seq_lens, pages, copies)
+        self._send(Kind.PASS, flags, step.tokens.numpy(), counts, cache.seq_lens, pages, copies)
 
     def idle(self) -> None:
         """To be called when there is no work. raises RankError for a rank that has ended meanwhile"""
         for rank in range(1, self.ranks.layout.num_ranks):
             if self.ranks.meeting.has_ended(rank):
                 raise self.ranks.meeting.error(rank, is_late=False)
-        send_order(self.ranks, Kind.IDLE)
+        self._send(Kind.IDLE)
 
     def end(self) -> None:
-        send_order(self.ranks, Kind.END)
+        self._send(Kind.END)

@@ -49,7 +49,7 @@ class RankModel(Model):
 
     @property
     def idle_s(self) -> float | None:
-        return None if self.leading is None else self.leading.idle_s
+        return None if self.leading is None else self.leading.left_s
 
     def idle(self) -> None:
         if self.leading is not None:

@@ -1,5 +1,7 @@
 """The engine on several ranks: rank 0 schedules, the others follow, and the text is that of one rank."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from support.architectures import random_weights, small_config
@@ -10,8 +12,10 @@ from qbench.rank_layout import GATHER, RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.engine import Engine, EngineOptions, Request
+from qbench.runtime.parallel import leading
 from qbench.runtime.parallel.follow import follow
 from qbench.runtime.parallel.orders import Kind, pack, unpack
+from qbench.serve.engine_thread import EngineThread
 
 FEW_PAGES = EngineOptions(num_pages=12, max_batch=4, prefill_chunk=24)  # too few for all requests: some are preempted
 
@@ -100,6 +104,26 @@ def test_orders_arrive_as_they_were_sent():
     assert kind == Kind.PASS
     for array, other in zip(arrays, found, strict=True):
         np.testing.assert_array_equal(array, other)
+
+
+@pytest.mark.parametrize("is_due", [False, True])
+def test_commands_without_a_forward_pass_do_not_put_off_an_order(is_due, monkeypatch):
+    kinds, send = [], leading.send_order
+    monkeypatch.setattr(leading, "send_order", lambda ranks, kind, *arrays: (kinds.append(kind), send(ranks, kind)))
+
+    def obey(model, options):
+        model.lead()
+        model.ranks.meeting.has_ended = lambda rank: False
+        thread = EngineThread(SimpleNamespace(model=model), None)
+        if is_due:
+            model.leading.sent_at -= model.leading.idle_s
+        for _ in range(3):
+            thread._commands.put(lambda: None)
+            thread._obey(wait=True)
+
+    config = small_config("llama")
+    on_ranks(ArraySource(config, random_weights(config)), RankLayout(tp=2), FEW_PAGES, obey)
+    assert kinds == [Kind.IDLE] * is_due + [Kind.END]
 
 
 def test_a_rank_that_ended_is_noticed_without_work():

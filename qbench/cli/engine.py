@@ -68,7 +68,7 @@ def command(
         raise click.UsageError("--prompt and --new take two numbers, as in 32,256")
     workload = Workload(requests, prompt, new, document, seed)
     store = check_store(kv_store, kv_store_size, (options.policy, options.prefill) == (FULL, DENSE))
-    check_engine_ranks(options, {"--kv-store": store is not None})
+    check_engine_ranks(options, {"--kv-store": store is not None, "--vs llama.cpp": how["vs"] is not None})
     options = join(model, options)
     if follows(model, options):
         return

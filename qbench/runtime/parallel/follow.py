@@ -71,6 +71,8 @@ class Follower:
             cache.seq_lens = seq_lens
         else:
             cache = present(self.cache)
+            if (seq_lens < cache.seq_lens).any():
+                cache.truncate(seq_lens)
         num_valid = counts if counts.size else None
         rows = tokens if num_valid is None else padded(tokens[0], counts)
         self.model(torch.from_numpy(rows), cache, last_only=bool(flags[0]), num_valid=num_valid)

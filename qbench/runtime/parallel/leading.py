@@ -66,6 +66,9 @@ class Leading:
 
     def idle(self) -> None:
         """To be called when there is no work. raises RankError for a rank that has ended meanwhile"""
+        num_passes = self.ranks.traffic.num_passes
+        place = f"after forward pass {num_passes}" if num_passes else "before the first forward pass"
+        self.ranks.meeting.place = place
         for rank in range(1, self.ranks.layout.num_ranks):
             if self.ranks.meeting.has_ended(rank):
                 raise self.ranks.meeting.error(rank, is_late=False)

@@ -57,7 +57,7 @@ class EngineThread:
         self._is_stopping = False
         self._counted_at = -COUNT_EVERY_S
         self.failure: str | None = None  # why the thread has ended by itself
-        self.lost: RankError | None = None  # the end of another rank, which ends the server
+        self.lost: Exception | None = None  # the error that ends a server on several ranks
         self.on_lost: Callable[[], None] = _nothing
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -113,6 +113,10 @@ class EngineThread:
         if stream.request_id is not None:
             self._engine.abort(stream.request_id)
 
+    def check_ranks(self) -> None:
+        """To be called once stopped. raises RankError if another rank has ended"""
+        self._engine.model.idle()
+
     def abort_all(self) -> None:
         """Every request that runs or waits ends at the next step."""
         self._commands.put(self._abort_all)
@@ -133,12 +137,17 @@ class EngineThread:
                     self._tell(event)
                 self._count()
         except RankError as error:
-            self.lost = error
-            self.on_lost()
+            self._lose(error)
             self._fail(str(error))
         except Exception as error:  # whatever it is, those who wait must hear of it
             logging.getLogger(__name__).exception("the engine failed")
+            if self._engine.model.idle_s is not None:  # the other ranks would wait for an order until a time-out
+                self._lose(error)
             self._fail(f"{type(error).__name__}: {error}")
+
+    def _lose(self, error: Exception) -> None:
+        self.lost = error
+        self.on_lost()
 
     def _fail(self, reason: str) -> None:
         """All requests fail, those to come too."""

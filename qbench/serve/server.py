@@ -13,6 +13,7 @@ from qbench.measure.subject import Subject
 from qbench.runtime import Model, Tokenizer, load_model
 from qbench.runtime.engine import Engine, EngineOptions, StoreOptions, store_opener
 from qbench.runtime.engine.check_source import check_engine_source
+from qbench.runtime.parallel import RankError
 from qbench.serve.app import create_app
 from qbench.serve.chat_template import ChatTemplate
 from qbench.serve.engine_thread import EngineThread
@@ -89,7 +90,7 @@ def run(
 ) -> None:
     """Answer until SIGINT or SIGTERM; on_ready is called with the address first.
 
-    raises   RankError if another rank ends
+    raises   RankError if another rank ends, and on several ranks the error that ended the engine
     """
     host, port = listening.getsockname()[:2]
     on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
@@ -97,9 +98,15 @@ def run(
     app = create_app(served, api_key, allowed_hosts, limits)
     server = GracefulServer(server_config(app, limits, "warning"), served.engine)
     served.engine.on_lost = server.end_soon
-    server.run(sockets=[listening])
+    try:
+        server.run(sockets=[listening])
+    except RankError:
+        if not server.should_exit:
+            raise
+        # uvicorn has stopped by a SIGTERM of torchrun, and raised it again by the handler of ranks that join
     if served.engine.lost is not None:
         raise served.engine.lost
+    served.engine.check_ranks()
 
 
 class GracefulServer(uvicorn.Server):

@@ -111,7 +111,23 @@ def test_a_server_of_two_lanes_answers_as_one_rank_and_ends_if_the_other_dies(ca
     assert answer.choices[0].text == json.loads(capsys.readouterr().out)["text"]
     assert end.status == 2
     *_, line = end.err.splitlines()
-    assert line.startswith("qbench: rank 1 on ") and " ended, in forward pass " in line
+    assert line.startswith("qbench: rank 1 on ") and " ended, " in line and " forward pass " in line
+
+
+def test_a_server_of_two_lanes_that_is_asked_to_end_ends_well():
+    command = ("serve", "ref:llama", "--port", "0", "--tp", "2", "--rank-timeout", "30")
+    ranks = start_ranks([command] * 2)
+    try:
+        url = ranks[0].wait_for_error("/v1").split(" at ")[1].split(" (")[0]
+        openai.OpenAI(base_url=url, api_key="none").models.list()
+        for rank in ranks:  # as torchrun does
+            rank.send_signal(signal.SIGTERM)
+        ends = [rank.end(20) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [end.status for end in ends] == [0, 0], ends[0].err
+    assert "torchrun ended" not in ends[0].err
 
 
 @pytest.mark.parametrize(
@@ -119,6 +135,7 @@ def test_a_server_of_two_lanes_answers_as_one_rank_and_ends_if_the_other_dies(ca
     [
         (("serve", "ref:llama", "--sp", "2"), "--sp 2 does not combine with an engine on sp 2, pp 1 yet"),
         (("serve", "ref:llama", "--tp", "2", "--preempt", "swap"), "--preempt swap does not combine with an engine"),
+        (("engine", "ref:llama", "--tp", "2", "--vs", "llama.cpp"), "--vs llama.cpp does not combine with an engine"),
         (("engine", "ref:llama", "--tp", "2", "--kv-store", "here"), "--kv-store does not combine with an engine"),
     ],
 )

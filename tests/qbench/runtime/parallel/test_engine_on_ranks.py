@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.thread_ranks import model_on, run_ranks
@@ -96,6 +97,31 @@ def test_batches_over_a_cache_of_their_own():
 
     expected = static(load_model(source, RunOptions(threads=1)), FEW_PAGES)
     assert on_ranks(source, RankLayout(tp=2, cut=GATHER), FEW_PAGES, static) == expected
+
+
+def test_followers_go_back_with_rank_0():
+    def gone_back(model, options):
+        cache = model.new_cache(1, 64)
+        model(torch.arange(20)[None], cache)
+        cache.truncate(7)
+        return model(torch.arange(30, 40)[None], cache)
+
+    config = small_config("llama")
+    source = ArraySource(config, random_weights(config))
+    expected = gone_back(load_model(source, RunOptions(threads=1)), FEW_PAGES)
+    assert torch.equal(on_ranks(source, RankLayout(tp=2, cut=GATHER), FEW_PAGES, gone_back), expected)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_an_error_of_the_engine_ends_a_server_on_ranks_alone(num_ranks):
+    error, ended = ArithmeticError("wrong"), []
+    model = SimpleNamespace(idle_s=None if num_ranks == 1 else 10.0)
+    thread = EngineThread(SimpleNamespace(model=model, has_work=True), None)
+    thread._engine.step = lambda: (_ for _ in ()).throw(error)
+    thread.on_lost = lambda: ended.append(True)
+    thread._commands.put(thread._stop)  # after the step that fails
+    thread._run()
+    assert (thread.lost, ended) == ((None, []) if num_ranks == 1 else (error, [True]))
 
 
 def test_orders_arrive_as_they_were_sent():

@@ -87,7 +87,11 @@ def write_heldout(folder):
     return path
 
 
-@pytest.mark.parametrize("recipe", GGUF_RECIPES)
+FEW = ("q4_k_m", "q6_k", "q8_0", "iq4_xs", "q4_0", "mxfp4")
+OTHERS = pytest.mark.exhaustive("a second for each; a recipe of each kind of block is in every run")
+
+
+@pytest.mark.parametrize("recipe", [pytest.param(name, marks=() if name in FEW else OTHERS) for name in GGUF_RECIPES])
 def test_perplexity_of_the_reference_model(tmp_path, recipe):
     check(tmp_path, "ref:llama", recipe, None)
 

@@ -55,7 +55,15 @@ def run(*command: str, cpu: str | None = None) -> subprocess.CompletedProcess[st
     return subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("cpu", ["scalar", "avx2", "avx512", "amx"])
+@pytest.mark.parametrize(
+    "cpu",
+    [
+        "scalar",
+        "avx2",
+        "amx",
+        pytest.param("avx512", marks=pytest.mark.exhaustive("two seconds; three are in every run")),
+    ],
+)
 def test_what_is_above_is_masked_and_nothing_is_added(cpu):
     allowed = ISAS[: ISAS.index(cpu) + 1]
     seen = seen_under(cpu)

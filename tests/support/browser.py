@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-TIMEOUT_MS = 20_000  # other tests may run at the same time
+TIMEOUT_MS = 60_000  # other tests may run at the same time
 
 
 @contextmanager

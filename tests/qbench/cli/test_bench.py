@@ -123,6 +123,7 @@ def test_a_ratio_around_1_says_how_many_rounds_would_decide_it():
     assert rounds > 20 and decided_by(ratio, 20, "rounds").startswith(f"; undecided: {rounds} rounds would decide")
 
 
+@pytest.mark.exhaustive("seven processes; launches of the gate are in every run")
 def test_several_launches_give_one_row_with_the_spread_between_them(qbench):
     argv = ("rand:tiny", "--recipe", "bf16", "--recipe", "q8_0", *QUICK, "--launches", "3", "--pause", "0", "--json")
     first, second = rows(qbench("bench", *argv))

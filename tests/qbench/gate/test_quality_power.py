@@ -27,6 +27,7 @@ def finds(noisy: NoisyModel, seed: int) -> bool:
     return any(check.verdict == "worse" for check in judge([*checks, *OTHERS]))
 
 
+@pytest.mark.exhaustive("six seconds of forward passes; verdicts on given losses are in every run")
 def test_on_few_windows():
     assert finds(NoisyModel("q4_k_m", 6), seed=1)
 

@@ -17,6 +17,7 @@ OVERLAPS = """plot => {
     a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)).length; }"""
 PLACE = "(({tagName, type, dataset}) => [tagName, type || '', dataset.key || ''].join())(document.activeElement)"
 GROUND = "getComputedStyle(document.body).backgroundColor"
+SLOW = pytest.mark.exhaustive("a page of its own takes seconds; the main views are in every run")
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def desk(opened):
     return opened(sweep_records())
 
 
-@pytest.mark.parametrize(("window", "width"), [("desk", 1360), ("phone", 360)])
+@pytest.mark.parametrize(("window", "width"), [("desk", 1360), pytest.param("phone", 360, marks=SLOW)])
 def test_three_scatters_with_names_apart_and_nothing_sideways(request, window, width):
     page = drawn(request.getfixturevalue(window).page)
     plots = page.locator(".plot").all()
@@ -113,6 +114,7 @@ def test_filters_narrow_table_and_scatters_and_stay_in_the_address(sweep):
     assert page.url.endswith("#/?family=rtn")
 
 
+@SLOW
 def test_columns_on_demand(sweep):
     page = sweep.at("#/")
     assert "p99 KLD" not in page.locator("thead").inner_text()
@@ -131,6 +133,7 @@ def test_the_keyboard_reaches_search_filters_sort_pick_and_rows(sweep):
     assert {"INPUT,search,", "SELECT,select-one,", "BUTTON,button,kld_mean", "INPUT,checkbox,", "A,,"} <= reached
 
 
+@SLOW
 def test_the_theme_can_be_chosen(sweep):
     page = sweep.at("#/nowhere")
     page.emulate_media(color_scheme="dark")
@@ -183,6 +186,7 @@ def names_of_metrics(page) -> list[str]:
     return page.locator("tbody th").all_text_contents()
 
 
+@SLOW
 def test_unlike_protocols_machines_and_models_do_not_compare_and_say_in_what(measured):
     page = measured.at("#/compare/ref:llama-q8_0-a1b2c3-f00d/ref:other-q4_0-another-f00d")
     assert page.locator(".failure").all_inner_texts() == [
@@ -193,6 +197,7 @@ def test_unlike_protocols_machines_and_models_do_not_compare_and_say_in_what(mea
     assert names_of_metrics(page) == ["arithmetic acc %"]
 
 
+@SLOW
 def test_rows_without_their_records_are_told_and_compared_from_the_table(browser, tmp_path):
     records = [measured_record("bf16"), measured_record("q4_0")]
     frame = load_records(write_records(tmp_path / "records.jsonl", records))
@@ -206,6 +211,7 @@ def test_rows_without_their_records_are_told_and_compared_from_the_table(browser
     bare.close()
 
 
+@SLOW
 def test_every_page_fits_a_phone_in_the_dark(phone):
     rows = [f"ref:llama-{recipe}-a1b2c3-f00d" for recipe in SWEEP]
     for address in ("#/", "#/model/ref%3Allama", f"#/row/{rows[0]}", f"#/compare/{rows[0]}/{rows[1]}", "#/nowhere"):
@@ -232,6 +238,7 @@ def test_zeros_and_hostile_names(opened):
     assert page.locator("main b, main img").count() == 0
 
 
+@SLOW
 def test_thousands_of_rows_scroll_with_few_in_the_document(opened):
     page = drawn(opened([make_record("q8_0", model=f"model-{i}") for i in range(3000)]).page)
     assert page.locator("tbody tr[data-row]").count() < 80
@@ -254,10 +261,12 @@ def test_rows_of_other_caches_bear_their_names(desk, row, expected):
     assert desk.page.evaluate("row => keptAs({ value: (key) => row[key] }, 0)", row) == expected
 
 
+@SLOW
 def test_a_page_without_policies_has_no_plots_of_them(desk):
     assert not drawn(desk.at("#/")).locator(".policies").is_visible()
 
 
+@SLOW
 def test_a_dark_page_is_printed_light_and_without_its_controls(desk):
     page = drawn(desk.at("#/"))
     light = page.evaluate(GROUND)
@@ -274,6 +283,7 @@ def test_a_dark_page_is_printed_light_and_without_its_controls(desk):
     page.emulate_media(color_scheme="light")  # others read this window
 
 
+@SLOW
 def test_a_log_axis_within_a_decade_names_numbers(opened):
     window = opened(sweep_records()[:2])
     labels = drawn(window.page).locator(".plot").first.locator(".ytick text").all_text_contents()

@@ -21,6 +21,7 @@ POLICIES = [
     "fastgen:recovery=0.95",
     "sinks:4+60",
 ]
+SLOW = pytest.mark.exhaustive("a page of its own takes seconds; the plots are in every run")
 # Per marker: x, whether it is filled, whether a downward arrow marks it
 MARKERS = """plot => plot.data.flatMap(({ x, marker, text }) =>
   x.map((value, i) => [value, marker.color[i] === marker.line.color, text[i] === "↓"]))"""
@@ -46,7 +47,7 @@ def records_in_two_formats() -> list[dict]:
     ]
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), pytest.param(390, "dark", marks=SLOW)])
 def test_filled_points_are_those_that_the_table_marks(two_formats, opened, width, scheme):
     records = records_in_two_formats()
     page = two_formats if width == 1280 else drawn(opened, records, width=width, scheme=scheme)
@@ -62,6 +63,7 @@ def test_filled_points_are_those_that_the_table_marks(two_formats, opened, width
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
+@SLOW
 def test_whiskers_are_the_intervals_of_the_records(opened):
     page = drawn(opened, [policy_record("h2o:budget=64", 0.25, 80_000, 200.0), *policy_sweep()[:1]])
     trace = page.locator("#plot-decode").evaluate("plot => plot.data.find(({ name }) => name === 'h2o')")
@@ -80,6 +82,7 @@ def test_a_filter_narrows_the_plots_and_budgets_are_split_as_in_the_tables(two_f
     page.wait_for_function("document.querySelector('#plot-held').data.length > 2")
 
 
+@SLOW
 def test_a_full_cache_near_the_policies_is_drawn_in_its_place(opened):
     page = drawn(opened, [policy_record("full", 0.02, 2_000_000, 400.0), *policy_sweep()[1:]])
     assert not any(is_below for *_, is_below in page.locator("#plot-held").evaluate(MARKERS))
@@ -92,6 +95,7 @@ def test_intervals_of_decode_speed_are_packed_for_policies_alone(tmp_path):
         assert ("tg_low" in page_table(frame, columns, 8)) == expected
 
 
+@SLOW
 def test_recipes_have_their_own_plots_if_there_are_more_caches_than_symbols(opened):
     records = []
     for recipe in ("bf16", "q8_0"):

@@ -205,6 +205,7 @@ def test_whole_comparisons_say_the_same(page, recipe):
     }
 
 
+SLOW = pytest.mark.exhaustive("two seconds for each; the suite with all parts is in every run")
 SUITE = """
 name: again
 models: [ref:llama]
@@ -222,7 +223,12 @@ calibration: {samples: 8}
 
 
 @pytest.mark.parametrize(
-    "left_out", [(), ("kv_formats", "isa", "batches", "contexts", "calibration"), ("bench", "batches", "contexts")]
+    "left_out",
+    [
+        (),
+        pytest.param(("kv_formats", "isa", "batches", "contexts", "calibration"), marks=SLOW),
+        pytest.param(("bench", "batches", "contexts"), marks=SLOW),
+    ],
 )
 def test_the_suite_of_one_case_gives_that_very_case(page, tmp_path, left_out):
     given = {key: value for key, value in yaml.safe_load(SUITE).items() if key not in left_out}

@@ -24,12 +24,16 @@ from qbench.statistics.estimate import Estimate
 RUNS = 2000
 
 
-LONG = pytest.mark.exhaustive("half a second for each; 20 blocks are in every run")
+LONG = pytest.mark.exhaustive("half a second for each; 20 blocks of the other kinds are in every run")
+LONG_NAMES = ("divergence of q4_0 over q6_k", "loss of q8_0", "loss of q4_0", "normal")
 
 
 @pytest.mark.parametrize(
     "simulate",
-    [pytest.param(run, id=name, marks=LONG if "60 blocks" in name else ()) for name, run in SIMULATIONS.items()],
+    [
+        pytest.param(run, id=name, marks=LONG if name.startswith(LONG_NAMES) or "60 blocks" in name else ())
+        for name, run in SIMULATIONS.items()
+    ],
 )
 def test_intervals_hold_what_they_promise(simulate, monkeypatch):
     monkeypatch.setattr("qbench.statistics.studentized.RESAMPLES", 999)  # ends a little less sharp, as often right

@@ -348,7 +348,10 @@ def killed(sweeps: subprocess.Popen, out_dir: Path, after_events: int, delay: fl
     return status != 0
 
 
-@pytest.mark.parametrize("with_workers", [True, False], ids=["all die", "only the sweep dies"])
+ALL_DIE = pytest.param(True, id="all die", marks=pytest.mark.exhaustive("seven seconds; a dead sweep is in every run"))
+
+
+@pytest.mark.parametrize("with_workers", [ALL_DIE, pytest.param(False, id="only the sweep dies")])
 def test_killed_at_any_moment_it_ends_with_every_row_once(tmp_path, sweeps, with_workers):
     rng = random.Random(7)
     kills, event = 0, seconds_an_event(sweeps, tmp_path.with_name("undisturbed"))

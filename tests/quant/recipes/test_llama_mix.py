@@ -115,7 +115,17 @@ def choice(label: str, source, *, calibrated: bool = False) -> dict[str, str]:
     return {name: choices.format for name, choices in recipe.choose(source).items()}
 
 
-@pytest.mark.parametrize("kind, changes", SHAPES.values(), ids=SHAPES.keys())
+# Each takes half a second to two; smaller models of the same families are in every run.
+LARGE = ("deepseek2, 60 layers (V2)", "qwen3moe, 48 layers (30B-A3B)", "mixtral, 32 layers of 8 experts (8x7B)")
+
+
+@pytest.mark.parametrize(
+    "kind, changes",
+    [
+        pytest.param(*shape, id=name, marks=pytest.mark.exhaustive("a large shape") if name in LARGE else ())
+        for name, shape in SHAPES.items()
+    ],
+)
 def test_types_are_those_of_llama_quantize(kind, changes, tmp_path):
     source = ConfigSource(small_config(kind, **changes))
     write_shapes(source, tmp_path / "in.gguf")

@@ -115,7 +115,7 @@ def choice(label: str, source, *, calibrated: bool = False) -> dict[str, str]:
     return {name: choices.format for name, choices in recipe.choose(source).items()}
 
 
-# Each takes half a second to two; smaller models of the same families are in every run.
+# Each takes 0.5 to 2 seconds; smaller models of the same families are in every run.
 LARGE = ("deepseek2, 60 layers (V2)", "qwen3moe, 48 layers (30B-A3B)", "mixtral, 32 layers of 8 experts (8x7B)")
 
 

@@ -79,6 +79,7 @@ def test_without_it_the_reason_is_told_once(small, python, path, reason):
     assert len(absent) == 1 and reason in absent[0]
 
 
+@pytest.mark.exhaustive("four seconds; a missing backend is in every run")
 def test_a_backend_that_does_not_start_is_absent(small, stand_in):
     (benchmark,) = moe_benchmarks("q8_0", (1,), 1)  # the stand-in has bf16 alone
     with pytest.raises(Absent, match="ended with code 1"):

@@ -42,6 +42,7 @@ def measured(tmp_path_factory):
     return found, TableJudge({one: klds[one.recipe, one.kv_format] for one in found}, {})
 
 
+@pytest.mark.exhaustive("four seconds; random grids of the same shape are in every run")
 def test_a_coarser_cache_may_come_nearer(measured):
     """The search must not assume the opposite; the grid below would prove nothing without it."""
     candidates, judge = measured

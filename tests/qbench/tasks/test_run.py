@@ -145,7 +145,12 @@ KINDS = (
 )
 
 
-@pytest.mark.parametrize("recipe", KINDS)
+# A kind of weights and one of the cache in every run; the others' logits have tests of their own.
+IN_EVERY_RUN = ("q4_k_m", "rtn-w8a8", "q8_0+kv-int8", "bf16+kv-fp8")
+OTHERS = pytest.mark.exhaustive("a second for each")
+
+
+@pytest.mark.parametrize("recipe", [pytest.param(one, marks=() if one in IN_EVERY_RUN else OTHERS) for one in KINDS])
 def test_any_artifact_and_cache_keeps_what_the_model_can(recipe):
     entry = tasks_of("ref:llama", TaskSettings(("ref_brackets",), limit=40), recipe=recipe, threads=1)["tasks"]
     assert entry["ref_brackets"]["value"] >= 0.9

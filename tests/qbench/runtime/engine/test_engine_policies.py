@@ -30,6 +30,7 @@ BY_HEAD = ["adakv:budget=24,window=8", "fastgen:target=0.6"]
 BY_POSITION = ["window:20", "sinks:3+20"]
 LATENT_SIZES = {"kv_lora_rank": 64, "qk_rope_head_dim": 16, "max_position_embeddings": 512}
 NUM_NEW = 30
+CALMER = pytest.mark.exhaustive("the schedule that swaps pages is in every run")
 CROWDED = EngineOptions(num_pages=8, max_batch=4, prefill_chunk=24)
 SCHEDULES = {
     "all at once": EngineOptions(num_pages=100, max_batch=8, prefill_chunk=256),
@@ -90,7 +91,7 @@ def test_formats_and_architectures(kind: str, kv: str) -> None:
     assert run(Engine(model, CROWDED)) == alone(model)
 
 
-@pytest.mark.parametrize("schedule", ["one by one", "swapped"])
+@pytest.mark.parametrize("schedule", [pytest.param("one by one", marks=CALMER), "swapped"])
 @pytest.mark.parametrize("policy", SCORED)
 def test_pages_of_latents(policy: str, schedule: str) -> None:
     model = model_of(policy, kind="deepseek2")

@@ -91,6 +91,7 @@ def folders_of(rows, with_bench: bool) -> list[tuple[str, list[float]]]:
     return [(node_of(metrics["folder"]), metrics["span"]) for metrics in chosen]
 
 
+@pytest.mark.exhaustive("eight seconds; workers that die are in every run")
 def test_a_node_that_is_killed_costs_no_row(tmp_path, cluster, capfd):
     nodes, second = cluster
     suite_file = tmp_path / "suite.yaml"

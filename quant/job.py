@@ -131,7 +131,7 @@ class QuantizationJob:
             was = self.source.tensors[names[0]].format
             yield (
                 f"{self.source.spec} is quantized already ({len(names)} tensors, {names[0]} in {was}); this rounds "
-                "what was rounded; quantize the original for the quality that a recipe can have"
+                "what was rounded; to get the quality of a recipe, quantize the original"
             )
 
     def fallbacks(self) -> dict[tuple[str, str], int]:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.attention.block_attention import PartialAttention
-from qbench.runtime.attention.ruled_attention import QUERIES, alibi_slopes
+from qbench.runtime.attention.ruled_attention import QUERIES, alibi_slopes, seen_scores
 from quant.models import AttentionRule
 
 
@@ -18,18 +18,11 @@ def attention_at(
     returns  out [B, H, T, V], 0 if a query sees no key; lse [B, H, T], minus infinity then
     """
     num_heads = q.shape[1]
-    slopes = alibi_slopes(num_heads)[:, None, None] if rule.has_alibi else None
+    slopes = alibi_slopes(num_heads) if rule.has_alibi else None
     k, v = (x.repeat_interleave(num_heads // k.shape[1], dim=1) for x in (k, v))  # [B, H, S, D]
     outs, lses = [], []
     for some, places in zip(q.split(QUERIES, dim=2), queries.split(QUERIES), strict=True):
-        distance = places[:, None] - keys  # [t, S]
-        scores = rule.scale * some @ k.mT  # [B, H, t, S]
-        if rule.softcap:
-            scores = rule.softcap * torch.tanh(scores / rule.softcap)
-        if slopes is not None:
-            scores -= slopes * distance
-        hidden = (distance < 0) | (distance >= rule.window) if rule.window else distance < 0
-        scores.masked_fill_(hidden, -torch.inf)
+        scores = seen_scores(some, k, rule, places[:, None] - keys, slopes)  # [B, H, t, S]
         lses.append(scores.logsumexp(-1))
         outs.append(scores.softmax(-1).nan_to_num_(0.0) @ v)
     return PartialAttention(torch.cat(outs, 2), torch.cat(lses, 2))

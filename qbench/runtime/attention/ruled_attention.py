@@ -25,15 +25,27 @@ def ruled_attention(q: Tensor, k: Tensor, v: Tensor, rule: AttentionRule) -> Ten
     for start in range(0, num_queries, QUERIES):
         end = min(start + QUERIES, num_queries)
         seen = num_keys - num_queries + end
-        scores = rule.scale * q[:, :, start:end] @ k[:, :, :seen].transpose(2, 3)  # [B, H, t, S]
-        if rule.softcap:
-            scores = rule.softcap * torch.tanh(scores / rule.softcap)
         distance = torch.arange(seen - (end - start), seen)[:, None] - torch.arange(seen)  # [t, S]
-        if slopes is not None:
-            scores -= slopes[:, None, None] * distance
-        hidden = (distance < 0) | (distance >= rule.window) if rule.window else distance < 0
-        out[:, :, start:end] = scores.masked_fill_(hidden, -torch.inf).softmax(-1) @ v[:, :, :seen]
+        scores = seen_scores(q[:, :, start:end], k[:, :, :seen], rule, distance, slopes)
+        out[:, :, start:end] = scores.softmax(-1) @ v[:, :, :seen]
     return out
+
+
+def seen_scores(q: Tensor, k: Tensor, rule: AttentionRule, distance: Tensor, slopes: Tensor | None) -> Tensor:
+    """The rule's scores before the softmax; minus infinity if a query does not see a key.
+
+    q, k      [B, H, t, D] and [B, H, S, D] float32
+    distance  [t, S] tokens from a key to a query; below 0 the key is later
+    slopes    [H] as `alibi_slopes`, or None
+    returns   [B, H, t, S] float32
+    """
+    scores = rule.scale * q @ k.mT
+    if rule.softcap:
+        scores = rule.softcap * torch.tanh(scores / rule.softcap)
+    if slopes is not None:
+        scores -= slopes[:, None, None] * distance
+    hidden = (distance < 0) | (distance >= rule.window) if rule.window else distance < 0
+    return scores.masked_fill_(hidden, -torch.inf)
 
 
 def alibi_slopes(num_heads: int) -> Tensor:

@@ -37,7 +37,10 @@ class GroupedStorage(JointStorage):
         self.attention = attention
         self.format, self.num_pages, self._page_size, self.bytes_per_token = fmt, num_pages, page_size, bytes_per_token
         sides = list(zip((fmt.keys, fmt.values), scales, strict=True))
-        self._pages = [[_Side(fmt, codec, scale, page_size) for codec, scale in sides] for _ in range(num_pages)]
+        self._pages = [[self._side(codec, scale) for codec, scale in sides] for _ in range(num_pages)]
+
+    def _side(self, codec: Codec, scale: Tensor | None) -> "Side":
+        return Side(self.format, codec, scale, self._page_size)
 
     @property
     def page_size(self) -> int:
@@ -76,6 +79,11 @@ class GroupedStorage(JointStorage):
             outputs.append(self.attention(q[:, :, new], keys, values, rule))
         return torch.cat(outputs, dim=2)
 
+    def mark(self) -> None:
+        for sides in self._pages:
+            for side in sides:
+                side.mark()
+
     def truncate(self, block_table: np.ndarray, before: np.ndarray, after: np.ndarray) -> None:
         """Encoded tokens that become floats again are floats as decoded."""
         for page, kept in zip(block_table[:, 0].tolist(), after.tolist(), strict=True):
@@ -101,10 +109,10 @@ class GroupedStorage(JointStorage):
         raise NotImplementedError("each sequence has one page")
 
 
-class _Side:
+class Side:
     """Keys or values of one layer of one sequence: encoded groups of tokens, and the tokens after them as floats."""
 
-    def __init__(self, fmt: KVFormat, codec: Codec, scale: Tensor | None, capacity: int) -> None:
+    def __init__(self, fmt: KVFormat, codec: Codec, scale: Tensor | None, capacity: int = 0) -> None:
         self.format = fmt
         self.codec = codec
         self.scale = scale
@@ -129,6 +137,9 @@ class _Side:
         self.tail = x[:, :, new:].clone() if new < x.shape[2] else None
         held = [] if not self.encoded else [self.codec.decode(self._held(self.encoded), self.scale)]
         return torch.cat([*held, self.tail.float()], dim=2) if self.tail is not None else held[0]
+
+    def mark(self) -> None:
+        """Remember what `truncate` to this length needs: nothing, since encoded tokens can become floats again"""
 
     def truncate(self, seq_len: int) -> None:
         encoded = self._num_encoded(seq_len)

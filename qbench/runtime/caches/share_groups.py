@@ -2,13 +2,12 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from qbench.runtime.attention.attention_at import attention_at
 from qbench.runtime.attention.block_attention import PartialAttention
-from qbench.runtime.caches.grouped_storage import GroupedStorage
+from qbench.runtime.caches.grouped_storage import GroupedStorage, Side
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.share import NewTokens, Share
 from quant.errors import InputError
@@ -25,13 +24,11 @@ class ShareGroups(GroupedStorage):
     def __init__(
         self, fmt: KVFormat, scales: tuple[Tensor | None, Tensor | None], num_pages: int, page_size: int, share: Share
     ) -> None:
+        self.share = share
         super().__init__(fmt, scales, num_pages, page_size, 0.0)
-        sides = list(zip((fmt.keys, fmt.values), scales, strict=True))
-        self._shares = [[_Side(fmt, codec, scale, share) for codec, scale in sides] for _ in range(num_pages)]
 
-    @property
-    def size_bytes(self) -> int:
-        return sum(side.size_bytes for sides in self._shares for side in sides)
+    def _side(self, codec: Codec, scale: Tensor | None) -> Side:
+        return ShareSide(self.format, codec, scale, self.share)
 
     def append_part(
         self, q: Tensor, k: Tensor, v: Tensor, past: Past, rule: AttentionRule, new: NewTokens
@@ -50,26 +47,14 @@ class ShareGroups(GroupedStorage):
         parts = []
         for first, last in self.format.uniform_runs(start, end):
             some = slice(first - start, last - start)
-            keys, values = (side.extend(x[:, :, some]) for side, x in zip(self._shares[page], (k, v), strict=True))
+            keys, values = (side.extend(x[:, :, some]) for side, x in zip(self._pages[page], (k, v), strict=True))
             held = new.share.positions(last)
             parts.append(attention_at(q[:, :, some], keys, values, rule, new.positions[some], held))
         return PartialAttention(torch.cat([part.out for part in parts], 2), torch.cat([part.lse for part in parts], 2))
 
-    def mark(self) -> None:
-        """Remember the recent tokens, which `truncate` to this length needs."""
-        for sides in self._shares:
-            for side in sides:
-                side.mark()
-
-    def truncate(self, block_table: np.ndarray, before: np.ndarray, after: np.ndarray) -> None:
-        """raises InputError for a length that is neither 0 nor marked, if tokens would have to be floats again"""
-        for page, kept in zip(block_table[:, 0].tolist(), after.tolist(), strict=True):
-            for side in self._shares[page]:
-                side.truncate(kept)
-
 
 class _Marked(NamedTuple):
-    """num_encoded: tokens that were encoded; tail: the tokens after them, as in `_Side`"""
+    """num_encoded: tokens that were encoded; tail: the tokens after them, as in `ShareSide`"""
 
     num_encoded: int
     tail: Tensor | None
@@ -82,61 +67,49 @@ class _Marked(NamedTuple):
 NO_MARK = _Marked(0, None)
 
 
-class _Side:
-    """Keys or values of one sequence.
+class ShareSide(Side):
+    """Keys or values of one sequence, of which `parts` has the own tokens or groups alone.
 
-    parts    [1, G or 1, own tokens or groups, P] each
     encoded  tokens of all lanes that are encoded
     tail     [1, G, T, D] the tokens after them, of all lanes
+    raises   InputError by `truncate`, for a length that is neither 0 nor marked, if tokens would be floats again
     """
 
     def __init__(self, fmt: KVFormat, codec: Codec, scale: Tensor | None, share: Share) -> None:
-        self.format, self.codec, self.scale, self.share = fmt, codec, scale, share
-        self.parts: dict[str, Tensor] = {}
-        self.encoded = 0
-        self.tail: Tensor | None = None
-        self._marked = NO_MARK
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(part.nbytes for part in self.parts.values()) + (0 if self.tail is None else self.tail.nbytes)
+        super().__init__(fmt, codec, scale)
+        self.share, self._marked = share, NO_MARK
 
     def extend(self, x: Tensor) -> Tensor:
         """Append x [1, G, T, D] of all lanes; returns the own tokens as they are read, [1, G, S, D]"""
-        x = x.half() if self.format.residual else x
+        x = self._as_tail(x)
         tail = x if self.tail is None else torch.cat([self.tail, x], 2)
         first, last = self.encoded, self.encoded + tail.shape[2]
         self.encoded = self._num_encoded(last)
         new, self.tail = tail[:, :, : self.encoded - first], tail[:, :, self.encoded - first :].clone()
         own = self.share.owns(torch.arange(first, self.encoded))
         if own.any():
-            self._store(self.codec.encode(new[:, :, own].float(), self.scale))
+            self._add(self.codec.encode(new[:, :, own].float(), self.scale))
         recent = self.tail[:, :, self.share.owns(torch.arange(self.encoded, last))].float()
         return torch.cat([self.codec.decode(self.parts, self.scale), recent], 2) if self.parts else recent
 
     def mark(self) -> None:
         self._marked = _Marked(self.encoded, self.tail)
 
-    def truncate(self, kept: int) -> None:
-        if self._num_encoded(kept) < self.encoded:
-            marked = self._marked if kept else NO_MARK
-            if marked.seq_len != kept:
+    def truncate(self, seq_len: int) -> None:
+        if self._num_encoded(seq_len) < self.encoded:
+            marked = self._marked if seq_len else NO_MARK
+            if marked.seq_len != seq_len:
                 raise InputError(
-                    f"{self.format.name} on several lanes goes back to the marked length or to 0; got {kept} tokens"
+                    f"{self.format.name} on several lanes goes back to the marked length or to 0; got {seq_len} tokens"
                 )
             own = self.share.count(marked.num_encoded)
-            entries = {name: own if name == "codes" else own // self.codec.token_group for name in self.parts}
-            self.parts = {name: part[:, :, : entries[name]] for name, part in self.parts.items()} if own else {}
+            self.parts = self._held(own) if own else {}
             self.encoded, self.tail = marked
         elif self.tail is not None:
-            self.tail = self.tail[:, :, : kept - self.encoded]
-        if kept < self._marked.seq_len:
+            self.tail = self.tail[:, :, : seq_len - self.encoded]
+        if seq_len < self._marked.seq_len:
             self._marked = NO_MARK  # other tokens will follow
 
-    def _num_encoded(self, num_tokens: int) -> int:
-        group = self.codec.token_group
-        return self.format.num_encoded(num_tokens) if self.format.residual else num_tokens // group * group
-
-    def _store(self, parts: dict[str, Tensor]) -> None:
+    def _add(self, parts: dict[str, Tensor]) -> None:
         for name, part in parts.items():
             self.parts[name] = torch.cat([self.parts[name], part], 2) if name in self.parts else part

@@ -31,7 +31,7 @@ model = load_model(open_source("ref:llama-8k"), RunOptions(threads=1, sp=sp))
 tokens = (torch.arange({CONTEXT}) % 251)[None]
 model(tokens[:, :{CHUNK}], model.new_cache(1, {CHUNK}), last_only=True)
 ctypes.CDLL(None).malloc_trim(0)  # so that no free memory is left
-Path(sys.argv[2], "cgroup.procs").write_text("0")  # its limit counts what is allocated from here on
+Path(sys.argv[2], "cgroup.procs").write_text("0")  # its limit counts allocations from here on
 cache = model.new_cache(1, {CONTEXT})
 for part in tokens.split({CHUNK}, 1):
     logits = model(part, cache, last_only=True)

@@ -1,7 +1,7 @@
 """Attention over listed blocks of the keys, in torch, and the merge of results over parts of the keys."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -45,6 +45,11 @@ def summary_attention(q: Tensor, summaries: Summaries, softmax_scale: float) -> 
         out[:, queries] = scores.sub_(own).exp_() @ values[:, :seen]
         lse[:, queries] = own[..., 0] + math.log(summaries.tokens)
     return PartialAttention(out, lse)
+
+
+def concat(parts: Sequence[PartialAttention], dim: int) -> PartialAttention:
+    """Results of different queries or sequences, one after another; dim: of both tensors"""
+    return PartialAttention(torch.cat([part.out for part in parts], dim), torch.cat([part.lse for part in parts], dim))
 
 
 def merge(*parts: PartialAttention) -> PartialAttention:

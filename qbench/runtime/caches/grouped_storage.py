@@ -139,7 +139,7 @@ class Side:
         return torch.cat([*held, self.tail.float()], dim=2) if self.tail is not None else held[0]
 
     def mark(self) -> None:
-        """Remember what `truncate` to this length needs: nothing, since encoded tokens can become floats again"""
+        """Nothing to remember: `truncate` makes encoded tokens floats again."""
 
     def truncate(self, seq_len: int) -> None:
         encoded = self._num_encoded(seq_len)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qbench.policies import Observe
 from qbench.prefill import BLOCK, BlockLists
-from qbench.runtime.attention.block_attention import PartialAttention
+from qbench.runtime.attention.block_attention import PartialAttention, concat
 from qbench.runtime.attention.observed_weights import query_weights
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.kv_storage import Far, KVStorage, held_tokens
@@ -181,7 +181,7 @@ class KernelStorage(KVStorage):
             return super().attend_part(q, past, rule, new)
         num_seen = torch.searchsorted(new.held, new.positions, right=True)
         parts = [self._attend_run(q[:, :, run.start : run.end], past, rule, run) for run in share_runs(num_seen)]
-        return PartialAttention(torch.cat([part.out for part in parts], 2), torch.cat([part.lse for part in parts], 2))
+        return concat(parts, 2)
 
     def _attend_run(self, q: Tensor, past: Past, rule: AttentionRule, run: Run) -> PartialAttention:
         """q  [B, H, T, D] of the run alone"""

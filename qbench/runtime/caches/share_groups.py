@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.attention.attention_at import attention_at
-from qbench.runtime.attention.block_attention import PartialAttention
+from qbench.runtime.attention.block_attention import PartialAttention, concat
 from qbench.runtime.caches.grouped_storage import GroupedStorage, Side
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.share import NewTokens, Share
@@ -38,7 +38,7 @@ class ShareGroups(GroupedStorage):
             self._of_page(page, q[row], k[row], v[row], rule, new)
             for row, page in zip(rows, past.block_table[:, 0].tolist(), strict=True)
         ]
-        return PartialAttention(torch.cat([part.out for part in parts]), torch.cat([part.lse for part in parts]))
+        return concat(parts, 0)
 
     def _of_page(
         self, page: int, q: Tensor, k: Tensor, v: Tensor, rule: AttentionRule, new: NewTokens
@@ -50,7 +50,7 @@ class ShareGroups(GroupedStorage):
             keys, values = (side.extend(x[:, :, some]) for side, x in zip(self._pages[page], (k, v), strict=True))
             held = new.share.positions(last)
             parts.append(attention_at(q[:, :, some], keys, values, rule, new.positions[some], held))
-        return PartialAttention(torch.cat([part.out for part in parts], 2), torch.cat([part.lse for part in parts], 2))
+        return concat(parts, 2)
 
 
 class _Marked(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from qbench.runtime.attention.block_attention import PartialAttention, merge
+from qbench.runtime.attention.block_attention import PartialAttention, concat, merge
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.past import Past
@@ -53,8 +53,7 @@ class ShareView(View):
             self._part(storage, rule, one, (q[:, :, its], k[:, :, its], v[:, :, its]), self._positions[its])
             for one, its in past.each()
         ]
-        out, lse = torch.cat([part.out for part in parts], 2), torch.cat([part.lse for part in parts], 2)
-        return self._merged(PartialAttention(out, lse))
+        return self._merged(concat(parts, 2))
 
     def _part(
         self,

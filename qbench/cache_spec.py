@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qbench.nearest import nearest
+from qbench.rank_layout import RankLayout, refuse_on_ranks
 from quant.errors import InputError
 
 if TYPE_CHECKING:
@@ -128,3 +129,16 @@ def check_pattern(text: str) -> None:
 
 
 DEFAULT_CACHE = CacheSpec()
+
+
+def check_ranked_cache(spec: CacheSpec, layout: RankLayout) -> None:
+    """raises InputError for a cache that several ranks do not have yet"""
+    refuse_on_ranks(
+        {
+            f"--policy {spec.policy}": spec.policy != FULL,
+            f"--prefill {spec.prefill}": spec.prefill != DENSE,
+            "--kv-ram": spec.kv_ram is not None,
+            f"--cache {spec.layout}": layout.sp > 1 and spec.layout not in (DYNAMIC, STATIC),
+        },
+        layout,
+    )

@@ -1,7 +1,7 @@
 """RankLayout: how one model is divided among ranks, and which of them this process is."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from quant.errors import InputError
@@ -114,3 +114,10 @@ def check_world(layout: RankLayout) -> World:
             f"{layout.num_lanes} x {layout.pp} = {layout.num_ranks}"
         )
     return world
+
+
+def refuse_on_ranks(options: Mapping[str, bool], layout: RankLayout) -> None:
+    """raises InputError for the first option that is given; options: option -> whether it is"""
+    for option, is_given in options.items():
+        if is_given:
+            raise InputError(f"{option} does not combine with {layout} yet; leave it out, or run on one rank")

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from qbench.attention_choice import KERNEL, check_attention
-from qbench.cache_spec import DENSE, DYNAMIC, FULL, STATIC, CacheSpec
+from qbench.cache_spec import DENSE, DYNAMIC, FULL, CacheSpec, check_ranked_cache
 from qbench.compute import FAST, check_compute
 from qbench.devices import CPU, check_device_name
 from qbench.expert_placement import DYNAMIC as DYNAMIC_EXPERTS
 from qbench.expert_placement import check_placement
-from qbench.rank_layout import SUM, RankLayout
+from qbench.rank_layout import SUM, RankLayout, refuse_on_ranks
 from qbench.threads import check_threads
 from quant.errors import InputError
 from quant.json_data import JsonData
@@ -89,18 +89,15 @@ class RunOptions(JsonData):
 
     def _check_ranks(self) -> None:
         """raises InputError for options that several ranks do not have yet"""
-        wanted = {
-            "--memory": self.memory_bytes is not None,
-            f"--device {self.device}": self.device != CPU,
-            f"--policy {self.policy}": self.policy != FULL,
-            f"--prefill {self.prefill}": self.prefill != DENSE,
-            "--kv-ram": self.kv_ram is not None,
-            f"--cache {self.cache}": (self.sp or 1) > 1 and self.cache not in (DYNAMIC, STATIC),
-            f"--attention {self.attention}": (self.sp or 1) > 1 and self.attention not in (None, KERNEL),
-        }
-        for option, is_given in wanted.items():
-            if is_given:
-                raise InputError(f"{option} does not combine with {self.layout} yet; leave it out, or run on one rank")
+        refuse_on_ranks(
+            {
+                "--memory": self.memory_bytes is not None,
+                f"--device {self.device}": self.device != CPU,
+                f"--attention {self.attention}": (self.sp or 1) > 1 and self.attention not in (None, KERNEL),
+            },
+            self.layout,
+        )
+        check_ranked_cache(self.cache_spec, self.layout)
 
     @property
     def layout(self) -> RankLayout:

@@ -25,7 +25,4 @@ class StepTime(JsonRow):
     @classmethod
     def median_of(cls, steps: Sequence["StepTime"]) -> "StepTime":
         """The median of each part."""
-        return cls(*(median(getattr(one, part) for one in steps) for part in STEP_PARTS))
-
-
-STEP_PARTS = ("step_s", "compute_s", "wait_s", "disk_s", "disk_bytes")
+        return cls(*(median(getattr(one, part) for one in steps) for part in cls.__slots__))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from qbench.cache_spec import DENSE, DYNAMIC, FULL, STATIC, CacheSpec
+from qbench.cache_spec import CacheSpec, check_ranked_cache
 from qbench.policies import TokenKinds
 from qbench.runtime.attention.in_torch import is_in_torch
 from qbench.runtime.caches.cache import Cache
@@ -40,19 +40,7 @@ class ShareMaker(CacheMaker):
                 f"--sp {ranks.layout.sp} does not divide the latents of a {config.architecture.name} yet; use --pp"
             )
         self.ranks, self.share = ranks, Share(ranks.lane, ranks.layout.sp)
-        self._check(spec)
-
-    def _check(self, spec: CacheSpec) -> None:
-        """raises InputError for caches that lanes cannot share"""
-        refused = {
-            f"--policy {spec.policy}": spec.policy != FULL,
-            f"--prefill {spec.prefill}": spec.prefill != DENSE,
-            "--kv-ram": spec.kv_ram is not None,
-            f"--cache {spec.layout}": spec.layout not in (DYNAMIC, STATIC),
-        }
-        for option, is_given in refused.items():
-            if is_given:
-                raise InputError(f"{option} does not combine with {self.ranks.layout} yet; run on one rank")
+        check_ranked_cache(spec, ranks.layout)
 
     def attending(self, attention: str) -> "CacheMaker":
         raise InputError(f"a loaded model on {self.ranks.layout} has one attention; load it again for {attention}")
@@ -61,7 +49,7 @@ class ShareMaker(CacheMaker):
         return ShareMaker(self.config, scheme, self.impl, spec, self.token_kinds, attention, ranks=self.ranks)
 
     def _new(self, spec: CacheSpec, batch: int, capacity: int, mode: str | None) -> Cache:
-        self._check(spec)
+        check_ranked_cache(spec, self.ranks.layout)
         return super()._new(spec, batch, capacity, mode)
 
     def uncached(self, batch: int, num_tokens: int) -> Cache:

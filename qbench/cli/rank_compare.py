@@ -9,6 +9,7 @@ from qbench.cli.output import print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import is_silent, join
 from qbench.markdown_grid import markdown_grid
+from qbench.measure.records.kept_ranks import recipe_and_kv
 from qbench.measure.records.kept_row import keep_row
 from qbench.run_options import RunOptions
 
@@ -50,17 +51,14 @@ def compare_ranks(
         click.echo(markdown_grid([HEADINGS, *map(cells, found)], [False, False, *[True] * 6]))
         for row in found:
             if row.found.reason is not None:
-                click.echo(f"\n{name(row)}: {row.found.reason}")
+                click.echo(f"\n{recipe_and_kv(row.recipe, row.kv_format)}: {row.found.reason}")
     return 1 if any(row.found.verdict in RED for row in found) else 0
 
 
 def cells(row: "RankDistance") -> Sequence[str]:
     delta, floor, verdict = row.found.delta, row.found.floor, row.found.verdict
+    recipe = recipe_and_kv(row.recipe, row.kv_format)
     if delta is None or floor is None:
-        return [name(row), verdict, *["n/a"] * 6]
+        return [recipe, verdict, *["n/a"] * 6]
     numbers = [f"{value:.2e}" for value in (delta.max_logit, delta.mean_kld, delta.max_kld)]
-    return [name(row), verdict, *numbers, f"{delta.same_top:.4f}", f"{floor.mean_kld:.2e}", str(delta.num_tokens)]
-
-
-def name(row: "RankDistance") -> str:
-    return (row.recipe or "as stored") + (f"+{row.kv_format}" if row.kv_format else "")
+    return [recipe, verdict, *numbers, f"{delta.same_top:.4f}", f"{floor.mean_kld:.2e}", str(delta.num_tokens)]

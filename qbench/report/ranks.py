@@ -1,6 +1,6 @@
 """The table of records of `qbench compare --keep` of several ranks: which division gives which logits."""
 
-from qbench.measure.records.kept_ranks import RanksCase, RanksMetrics
+from qbench.measure.records.kept_ranks import RanksCase, RanksMetrics, recipe_and_kv
 from qbench.measure.records.record import Record
 from qbench.rank_layout import RankLayout
 from qbench.report.speeds import Cells
@@ -20,8 +20,13 @@ def ranks_cells(records: list[Record]) -> Cells:
     cells = []
     for case, found in rows_of(records, RanksCase, RanksMetrics):
         layout = RankLayout(case.tp, case.pp, case.cut, case.ep, case.sp)
-        recipe = (case.recipe or "as stored") + (f"+{case.kv_format}" if case.kv_format else "")
-        about = [case.model, recipe, case.compute or MISSING, str(layout), found.verdict]
+        about = [
+            case.model,
+            recipe_and_kv(case.recipe, case.kv_format),
+            case.compute or MISSING,
+            str(layout),
+            found.verdict,
+        ]
         cells.append([*about, *distances(found), sent(found), found.link or MISSING])
     return heading, cells, [False] * 5 + [True] * 6 + [False]
 

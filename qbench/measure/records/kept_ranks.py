@@ -55,3 +55,8 @@ class RanksMetrics(JsonRow):
     reason: str | None = None
     link: str | None = None
     exchange: Exchange | None = None
+
+
+def recipe_and_kv(recipe: str | None, kv_format: str | None) -> str:
+    """ "q4_0+kv-int8"; "as stored" without a recipe"""
+    return (recipe or "as stored") + (f"+{kv_format}" if kv_format else "")

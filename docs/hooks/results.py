@@ -1,11 +1,11 @@
 """The committed tables of `results/` as pages."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from qbench.measure.records.record import read_files
-from qbench.report import render_report
-from quant.errors import InputError
+from qbench.report import load_records
+from qbench.report.picture import COLOURS, Picture, draw, pictures_of
 
 LINK = re.compile(r"\[([^\]\n]*)\]\((?!https?:|#)([^)]*)\)")
 
@@ -13,31 +13,37 @@ WIDE = "---\nhide: [toc]\n---\n\n"  # tables take the room of the list of headin
 INTRODUCTION = """# Results
 
 `qbench report` makes each page from one folder of records in `results/`. A page begins with its commands.
+The same records as a page with filters and more plots: `qbench report results/quality --html page.html`.
 
 """
 
 
 def result_pages(folder: Path) -> dict[str, str]:
-    """Path under docs/ -> content: one page per folder with records, and one that lists them."""
-    folders = sorted(
-        {path.parent for path in folder.glob("*/*.jsonl")} | {p.parent for p in folder.glob("*/README.md")}
+    """Path under docs/ -> content: the README of each folder as a page, its pictures, and a page that lists them."""
+    files: dict[str, str] = {}
+    lines = []
+    for readme in sorted(folder.glob("*/README.md")):
+        name, content, pictures = readme.parent.name, _page(readme), _pictures(readme.parent)
+        lines.append(f"- [{content.splitlines()[0].removeprefix('# ')}]({name}.md)")
+        files[f"results/{name}.md"] = WIDE + _with_pictures(content, name, pictures)
+        for number, picture in enumerate(pictures, 1):
+            files |= {f"results/{name}-{number}-{theme}.svg": draw(picture, theme) for theme in COLOURS}
+    return {**files, "results/index.md": INTRODUCTION + "\n".join(lines) + "\n"}
+
+
+def _pictures(folder: Path) -> list[Picture]:
+    return pictures_of(load_records([folder])) if any(folder.glob("*.jsonl")) else []
+
+
+def _with_pictures(content: str, name: str, pictures: Sequence[Picture]) -> str:
+    """The page with its pictures in front of the first table."""
+    links = "\n".join(
+        f"![{picture.title}: KL divergence against {picture.x_label}]({name}-{number}-{theme}.svg#only-{theme})"
+        for number, picture in enumerate(pictures, 1)
+        for theme in COLOURS
     )
-    pages = {f"results/{path.name}.md": WIDE + _content(path) for path in folders}
-    titles = {name: content.removeprefix(WIDE).splitlines()[0].removeprefix("# ") for name, content in pages.items()}
-    lines = [f"- [{title}]({Path(name).name})" for name, title in titles.items()]
-    return {**pages, "results/index.md": INTRODUCTION + "\n".join(lines) + "\n"}
-
-
-def _content(folder: Path) -> str:
-    """The folder's README; without one, the tables that `qbench report` prints of its records."""
-    readme, name = folder / "README.md", folder.name
-    if readme.exists():
-        return _page(readme)
-    try:
-        tables = render_report([folder], "md")
-    except InputError:  # records of gates have no table
-        tables = f"`qbench query` reads the {sum(1 for _ in read_files([folder]))} records of this folder.\n"
-    return f"# Records of {name}\n\n    qbench report results/{name}\n\n{tables}"
+    start, marker, table = content.partition("<!-- qbench:")
+    return f"{start}{links}\n\n{marker}{table}" if links else content
 
 
 def _page(path: Path) -> str:

@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 from dataclasses import fields
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import click
 import pytest
@@ -97,7 +97,11 @@ def test_every_folder_of_records_has_a_page():
     pages = result_pages(ROOT / "results")
     folders = {path.parent.name for path in (ROOT / "results").glob("*/*.jsonl")}
     assert folders and {f"results/{name}.md" for name in folders} <= set(pages)
-    assert "| recipe" in pages["results/quickstart.md"]
+    page = pages["results/quickstart.md"]
+    assert "| recipe" in page and page.index("quickstart-1-light.svg#only-light") < page.index("| recipe")
+    pictures = [name for name in pages if name.endswith(".svg")]
+    assert {"results/quickstart-1-dark.svg", "results/long-context-1-light.svg"} <= set(pictures)
+    assert all(PurePath(name).name in "".join(pages.values()) for name in pictures)
 
 
 def test_readme_is_short_and_names_only_what_is_supported():

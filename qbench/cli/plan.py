@@ -6,6 +6,7 @@ import click
 
 from qbench.cache_spec import DYNAMIC, FULL
 from qbench.cli.cache_options import cache_options, kv_option
+from qbench.cli.cluster_plan import check_cluster_goal, print_cluster_plan
 from qbench.cli.count_option import count_option
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import MEMORY_SIZE
@@ -26,21 +27,37 @@ from qbench.measure.records.kept_row import keep_row
     type=MEMORY_SIZE,
     help="Print the largest contexts and batches that fit into this much memory, for example 24GiB.",
 )
-@click.option("--goal", type=click.Choice(GOALS), help="Place weights, keys and values within --memory for this goal.")
+@click.option(
+    "--goal",
+    type=click.Choice(GOALS),
+    help="Place weights, keys and values within --memory, or divide the model among --cluster, for this goal.",
+)
+@click.option("--cluster", type=click.Path(), help="YAML file of hosts, devices and links to divide the model among.")
 @click.option(
     "--disk",
     type=click.Path(exists=True, file_okay=False),
     help="Folder on the disk that --goal measures  [default: the folder of the streamed weights]",
 )
-@click.option("--measure", is_flag=True, help="Also run the model in a fresh process, and compare the peaks.")
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Also run the model, and compare it with the plan. For --cluster: on the ranks that torchrun started.",
+)
 @click.option("--keep", type=KeepPath(), help="Append the plan as a record to this file or folder.")
 @json_option
 def command(
-    model, recipe, kv, ctx, batch, cache, policy, prefill_chunk, attention, memory, goal, disk, measure, keep, as_json
+    model, recipe, kv, ctx, batch, cache, policy, prefill_chunk, attention, memory, measure, keep, as_json, **placing
 ) -> None:
     """Weights, KV cache and workspace of MODEL, from its config alone; shape:NAME needs no weights at all."""
     from qbench.plan import CASE_KEYS, PlanCase, compared, measured, plan
 
+    goal, disk, cluster = (placing[name] for name in ("goal", "disk", "cluster"))
+    if cluster is not None:
+        from qbench.plan.cluster import ClusterCase
+
+        check_cluster_goal(goal, {"--memory": memory, "--disk": disk}, (cache, policy, prefill_chunk, attention))
+        print_cluster_plan(model, cluster, ClusterCase(goal, recipe, kv, ctx, batch), measure, keep, as_json)
+        return
     if goal is not None:
         from qbench.plan.offload import OffloadCase  # which loads a solver
 

@@ -12,14 +12,15 @@ from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import available_cores
-from qbench.rank_layout import AUTO, CUTS, LINKS, check_world, find_world
+from qbench.rank_layout import AUTO, CUTS, LINKS, RankLayout, check_world, find_world
 from qbench.run_options import RunOptions
 from quant.errors import InputError
 from quant.present import present
 
-OPTIONS = ("--tp", "--pp", "--stages", "--ep", "--sp")
+OPTIONS = ("--tp", "--pp", "--stages", "--ep", "--sp", "--cluster")
 RANK_FIELDS = ("tp", "stages", "cut", "ep", "sp")
 TIMEOUT = "--rank-timeout"
+TIMEOUT_S = 120.0
 LINK = "--link"
 RANK_0_FIRST_S = 5.0  # Python takes about a second to reach the check of the options, and more on a busy machine
 
@@ -45,7 +46,7 @@ def _options(command: Callable, *stages: str) -> Callable:
     wait = click.option(
         TIMEOUT,
         type=FiniteRange(min=0, min_open=True),
-        default=120.0,
+        default=TIMEOUT_S,
         show_default=True,
         expose_value=False,
         callback=_keep,
@@ -75,12 +76,21 @@ def join(model: str, options: RunOptions) -> RunOptions:
     """
     if options.layout.num_ranks == 1:
         return options
-    world = check_world(options.layout)
+    asked = click.get_current_context().meta
+    return _joined(model, options, options.layout, asked[TIMEOUT], asked[LINK])
+
+
+def join_world(model: str, options: RunOptions) -> RunOptions:
+    """As `join`, for all ranks that torchrun started, which divide no model yet."""
+    return _joined(model, options, RankLayout(tp=present(find_world()).size), TIMEOUT_S, AUTO)
+
+
+def _joined(model: str, options: RunOptions, layout: RankLayout, timeout_s: float, link: str) -> RunOptions:
+    world = check_world(layout)
     from qbench.runtime.parallel import agree, join_ranks
     from qbench.sources import open_source
 
-    asked = click.get_current_context().meta
-    ranks = join_ranks(options.layout, asked[TIMEOUT], asked[LINK])
+    ranks = join_ranks(layout, timeout_s, link)
     code = code_version()
     agree(
         ranks.meeting,

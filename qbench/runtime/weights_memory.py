@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 
 from qbench.runtime.checkpoint import check_tensors
 from qbench.runtime.layers.latent_heads import heads_format, packed_heads_bytes
@@ -9,7 +10,7 @@ from qbench.runtime.layers.linear import choose_linear
 from qbench.runtime.workspace import FLOAT_BYTES
 from quant.models import EMBEDDING, HEAD, POSITIONS, ModelConfig
 from quant.present import present
-from quant.source import Source
+from quant.source import Source, TensorInfo
 
 
 class WeightsMemory:
@@ -27,20 +28,9 @@ class WeightsMemory:
         for info in source.tensors.values():
             self.by_format[info.format] = self.by_format.get(info.format, 0) + info.size_bytes
         expected = check_tensors(config, source.tensors)
-        self.held_bytes = 0
-        linears, in_layers = Counter(), set()  # thousands of experts are a handful of formats and shapes
-        for name in expected:
-            info = source.tensors[name]
-            if name == EMBEDDING and not config.tie_word_embeddings:  # a tied one is the head's weight
-                self.held_bytes += info.size_bytes
-            elif len(info.shape) == 1 or name == POSITIONS:
-                self.held_bytes += FLOAT_BYTES * math.prod(info.shape)
-            else:
-                linears[info.format, info.shape, info.size_bytes] += 1
-                if name not in (EMBEDDING, HEAD):
-                    in_layers.add(info.format)
-        for (name, shape, stored_bytes), count in linears.items():
-            self.held_bytes += count * choose_linear(name, impl).held_bytes(name, shape, stored_bytes)
+        own = {name: source.tensors[name] for name in expected}
+        self.held_bytes = held_bytes(own, is_tied=config.tie_word_embeddings, impl=impl)
+        in_layers = {own[name].format for name in own if is_linear(name, own[name]) and name not in (EMBEDDING, HEAD)}
         self.is_packed = all(choose_linear(name, impl).is_packed for name in in_layers)
         self._latent_formats = _latent_formats(source) if config.mla else None
 
@@ -51,6 +41,26 @@ class WeightsMemory:
         up, beside = present(self._latent_formats)
         name = heads_format(up, beside, self.impl) if in_kernels else None
         return self.config.num_layers * packed_heads_bytes(present(self.config.mla), self.config.num_heads, name)
+
+
+def held_bytes(tensors: Mapping[str, TensorInfo], *, is_tied: bool, impl: str = "auto") -> int:
+    """Bytes of the tensors after load. is_tied: whether the embedding is a linear, too, because it is the head"""
+    total, linears = 0, Counter()  # thousands of experts are a handful of formats and shapes
+    for name, info in tensors.items():
+        if name == EMBEDDING and not is_tied:
+            total += info.size_bytes
+        elif is_linear(name, info):
+            linears[info.format, info.shape, info.size_bytes] += 1
+        else:
+            total += FLOAT_BYTES * math.prod(info.shape)
+    for (name, shape, stored_bytes), count in linears.items():
+        total += count * choose_linear(name, impl).held_bytes(name, shape, stored_bytes)
+    return total
+
+
+def is_linear(name: str, info: TensorInfo) -> bool:
+    """Whether the tensor is a weight that inputs are multiplied with, or an embedding."""
+    return len(info.shape) > 1 and name != POSITIONS
 
 
 def _latent_formats(source: Source) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The rows of `qbench compare` on several ranks: distances from one rank, and the traffic between them."""
+"""The rows of several ranks: distances from one rank and traffic of `compare`, rates and checks of `plan --cluster`."""
 
 from dataclasses import dataclass
 
@@ -60,3 +60,58 @@ class RanksMetrics(JsonRow):
 def recipe_and_kv(recipe: str | None, kv_format: str | None) -> str:
     """ "q4_0+kv-int8"; "as stored" without a recipe"""
     return (recipe or "as stored") + (f"+{kv_format}" if kv_format else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RankRatesCase(ModelRow):
+    """A model, a rank's threads and the number of ranks that rates were measured with, all at once."""
+
+    context: int | None = None
+    batch: int | None = None
+    threads: int | None = None
+    num_ranks: int | None = None
+    link: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRates(JsonRow):
+    """Rates of a device.
+
+    operations  per second, of matmuls over many tokens
+    bandwidth   bytes of weights, keys and values per second
+    layer_s     seconds of a layer per forward pass in addition to its bytes and operations
+    step_s      the same of a forward pass in addition to its layers
+    """
+
+    operations: float
+    bandwidth: float
+    layer_s: float = 0.0
+    step_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRates(JsonRow):
+    """A message takes latency_s, and its bytes at `bandwidth` per second."""
+
+    latency_s: float
+    bandwidth: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedLayout(JsonRow):
+    """Seconds of a decode step of a layout, as planned and as measured. ratio: planned over measured"""
+
+    layout: str
+    predicted_s: float
+    measured_s: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankRates(JsonRow):
+    """Rates of a rank and of the link between ranks, and steps that were planned with them and then measured."""
+
+    device: DeviceRates | None = None
+    between: LinkRates | None = None
+    checked: list[CheckedLayout] | None = None
+    busy_before: float | None = None

@@ -21,7 +21,7 @@ from qbench.measure.records.kept_kinds import (
     VersusMetrics,
 )
 from qbench.measure.records.kept_placements import BreakevenCase, BreakevenMetrics, PlacementCase, PlacementMetrics
-from qbench.measure.records.kept_ranks import RanksCase, RanksMetrics
+from qbench.measure.records.kept_ranks import RankRates, RankRatesCase, RanksCase, RanksMetrics
 from qbench.measure.records.kept_searches import SearchCase, SearchMetrics
 from qbench.statistics.estimate import Estimate
 from quant.json_data import JsonData, JsonRow
@@ -169,6 +169,7 @@ KeptCase = (
     | PlacementCase
     | BreakevenCase
     | RanksCase
+    | RankRatesCase
     | SearchCase
 )
 KeptMetrics = (
@@ -180,6 +181,7 @@ KeptMetrics = (
     | PlacementMetrics
     | BreakevenMetrics
     | RanksMetrics
+    | RankRates
     | SearchMetrics
 )
 AnyCase = Case | FloorCase | GateTestCase | GateCase | KeptCase | OtherCase
@@ -198,6 +200,7 @@ OF_KIND: dict[str | None, tuple[type[AnyCase], type[AnyMetrics]]] = {
     "placement": (PlacementCase, PlacementMetrics),
     "breakeven": (BreakevenCase, BreakevenMetrics),
     "ranks": (RanksCase, RanksMetrics),
+    "rank-rates": (RankRatesCase, RankRates),
     "search": (SearchCase, SearchMetrics),
 }
 

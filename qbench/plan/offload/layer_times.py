@@ -38,7 +38,7 @@ class LayerTimes:
         config = ModelConfig.of(source)
         self.units, self.counts = units, counts_of(config, units)
         options = RunOptions(threads=threads)
-        self.models = [_layers(FirstLayers(source, count), options) for count in self.counts]
+        self.models = [layer_by_layer(FirstLayers(source, count), options) for count in self.counts]
         self.vocab_size = config.vocab_size
 
     def overheads(self, batch: int, context: int, product_s: Mapping[str, float]) -> Overheads:
@@ -91,7 +91,7 @@ def counts_of(config: ModelConfig, units: Sequence[Unit]) -> tuple[int, int]:
     return few, min(config.num_layers, few + step)
 
 
-def _layers(source: Source, options: RunOptions) -> Model:
+def layer_by_layer(source: Source, options: RunOptions) -> Model:
     """A model whose layers run by the code that runs layers which come and go."""
     model = load_model(source, options)
     assert isinstance(model, Model)

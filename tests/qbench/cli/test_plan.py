@@ -57,3 +57,43 @@ def test_bad_input_is_one_line(qbench):
 
 def test_it_is_listed():
     assert list(COMMANDS).index("plan") < list(COMMANDS).index("recommend")
+
+
+CLUSTER = """
+devices: {core: {memory: 1GiB, operations: 1e11, bandwidth: 10GB}}
+links: {wire: {latency_us: 20, bandwidth: 1GB}}
+hosts: [{devices: {core: 2}, link: wire}]
+"""
+
+
+def test_divisions_for_a_cluster(qbench, tmp_path):
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    argv = ("plan", "rand:tiny", "--cluster", file, "--goal", "latency", "--ctx", "64")
+    text = qbench(*argv).out
+    assert "device core (given): 1e+11 operations/s, 10.00 GB/s" in text and "nothing here was run" in text
+    result = json.loads(qbench(*argv, "--json").out)
+    steps = [row["decode"]["total_s"] for row in result["layouts"]]
+    assert steps == sorted(steps) and {row["layout"]["tp"] for row in result["layouts"]} == {1, 2}
+
+
+def test_mistakes_of_a_cluster_are_one_line(qbench, tmp_path):
+    good, measured, kept = (tmp_path / f"{name}.yaml" for name in ("good", "measured", "kept"))
+    good.write_text(CLUSTER)
+    measured.write_text(CLUSTER.replace("latency_us: 20, bandwidth: 1GB", "rates: measured"))
+    kept.write_text(CLUSTER.replace("latency_us: 20, bandwidth: 1GB", "rates: rates.jsonl"))
+    (tmp_path / "rates.jsonl").write_text("")
+    plan = ("plan", "rand:tiny", "--goal", "latency", "--cluster")
+    for argv, word in (
+        (("plan", "rand:tiny", "--cluster", good), "needs --goal"),
+        ((*plan, tmp_path / "none.yaml"), "No such file"),
+        ((*plan, good, "--memory", "1GiB"), "leave out --memory"),
+        ((*plan, good, "--cache", "paged"), "dynamic, full cache"),
+        ((*plan, good, "--measure"), "start them with torchrun"),
+        ((*plan, measured), "start ranks with torchrun"),
+        ((*plan, kept), "has no rates of ranks"),
+        ((*plan, good, "--ctx", "100000"), "a context of 100000"),
+    ):
+        outcome = qbench(*argv)
+        assert outcome.status == 2 and outcome.err.strip().count("\n") == 0 and not outcome.out, argv
+        assert word in outcome.err, outcome.err

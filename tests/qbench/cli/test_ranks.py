@@ -178,3 +178,23 @@ def test_another_number_of_ranks(command, message, monkeypatch, capsys):
     assert main(list(command)) == 2
     assert capsys.readouterr().err.startswith(f"qbench: rank 1: {message}")
     assert waited == [rank_options.RANK_0_FIRST_S], "torchrun would end rank 0 before it prints"
+
+
+@pytest.mark.exhaustive("measures for seconds")
+def test_a_plan_with_measured_rates_names_the_ratio_to_a_run(tmp_path):
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
+        "devices: {core: {memory: 1GiB, rates: measured}}\n"
+        "links: {loopback: {rates: measured}}\n"
+        "hosts: [{devices: {core: 2}, link: loopback}]\n"
+    )
+    command = ("plan", "rand:tiny", "--cluster", str(file), "--goal", "latency", "--ctx", "64", "--measure", "--json")
+    first, second = run_ranks(command, command)
+    assert (first.status, second.status, second.out) == (0, 0, ""), first.err + second.err
+    planned = json.loads(first.out)
+    assert planned["cluster"]["links"]["loopback"]["rates"]["latency_s"] > 0
+    for row in planned["layouts"]:
+        if row["layout"]["tp"] * row["layout"]["pp"] * row["layout"]["sp"] == 2:
+            assert row["ratio"] == row["decode"]["total_s"] / row["measured_s"]
+        else:
+            assert row["measured_s"] is None

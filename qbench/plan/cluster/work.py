@@ -1,0 +1,162 @@
+"""RankWork: the bytes, operations and messages of one rank, from the config and the tensor table alone."""
+
+from dataclasses import dataclass
+
+from qbench.plan.cluster.parts import part_tensors
+from qbench.rank_layout import GATHER, RankLayout
+from qbench.runtime.caches.share import Share
+from qbench.runtime.kv_memory import CacheMemory
+from qbench.runtime.layers.linear import choose_linear
+from qbench.runtime.layers.paths import has_net_step
+from qbench.runtime.memory import MemoryPredictor
+from qbench.runtime.parallel.make_shard import make_shard
+from qbench.runtime.parallel.shard import COLUMNS, Shard
+from qbench.runtime.parallel.traffic import Exchanges
+from qbench.runtime.weights_memory import held_bytes, is_linear
+from qbench.runtime.workspace import workspace_bytes
+from quant.formats import ActivationFormat, get_format
+from quant.formats.int8 import SUFFIX_OF_INPUTS
+from quant.kv import KVScheme
+from quant.models import EMBEDDING, HEAD, ModelConfig, split_name
+from quant.source import Source, TensorInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """One forward pass: `batch` sequences of `count` new tokens each, after `depth` that the cache holds."""
+
+    batch: int
+    count: int
+    depth: int
+
+    @property
+    def total(self) -> int:
+        return self.batch * self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Bytes of memory that are read, and operations, a multiply and an add are two."""
+
+    num_bytes: float
+    operations: float
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A model before it is divided.
+
+    latent_bytes  of a layer, which latent attention packs a second time
+    """
+
+    source: Source
+    config: ModelConfig
+    latent_bytes: float = 0.0
+
+    @classmethod
+    def of(cls, source: Source) -> "Whole":
+        config = ModelConfig.of(source)
+        if config.mla is None:
+            return cls(source, config)
+        predictor = MemoryPredictor(source)
+        return cls(source, config, (predictor.resident_bytes - predictor.weights.held_bytes) / config.num_layers)
+
+
+class RankWork:
+    """The part of one rank of a layout.
+
+    config         of its layers and heads
+    exchanges      between the lanes of its stage, in one forward pass, as `RankModel.exchanges` has them
+    raises         InputError as `make_shard`
+    """
+
+    def __init__(self, whole: Whole, layout: RankLayout, rank: int) -> None:
+        self.layout, self.rank, self.whole = layout, rank, whole
+        source = whole.source
+        self.shard = make_shard(source, whole.config, layout, rank)
+        self.config = self.shard.config(whole.config)
+        self.tensors = part_tensors(source, whole.config, self.shard)
+        self.cache = CacheMemory(self.config, KVScheme.of(source.config, whole.config, source.spec))
+        self.exchanges = planned_exchanges(self.config, self.tensors, self.shard)
+
+    @property
+    def weight_bytes(self) -> int:
+        is_tied = self.config.tie_word_embeddings and self.layout.tp == 1
+        return held_bytes(self.tensors, is_tied=is_tied) + round(self.whole.latent_bytes * self.config.num_layers)
+
+    def kv_bytes(self, context: int, batch: int) -> int:
+        own = context
+        if self.layout.sp > 1:
+            own = int(Share(self.layout.lane(self.rank), self.layout.sp).count(context))
+        return self.cache.size_bytes(own, batch)
+
+    def memory_bytes(self, context: int, batch: int, chunk: int) -> int:
+        """Weights, keys and values, and activations of a prefill of `chunk` tokens of each sequence at once."""
+        return self.weight_bytes + self.kv_bytes(context, batch) + workspace_bytes(self.config, chunk, batch)
+
+    def layers(self, tokens: Tokens) -> Moved:
+        """All layers of this rank, attention included."""
+        share, moved, operations = self.whole.config.expert_share, 0.0, 0.0
+        for name, info in self.tensors.items():
+            _, layer, expert = split_name(name)
+            if layer is None or not is_linear(name, info):
+                continue
+            read = 1.0 if expert is None else 1 - (1 - share) ** tokens.total
+            moved += read * info.size_bytes
+            operations += 2.0 * info.shape[0] * info.shape[1] * tokens.total * (1.0 if expert is None else share)
+        kept = tokens.batch * self._seen(tokens.depth + tokens.count) / self.layout.sp
+        pairs = kept * tokens.count if tokens.depth else kept * (tokens.count + 1) / 2
+        config = self.config
+        operations += 2.0 * config.num_layers * config.num_heads * (config.head_dim + config.value_dim) * pairs
+        return Moved(moved + kept * self.cache.bytes_per_token, operations)
+
+    def head(self, tokens: Tokens) -> Moved:
+        """The logits of the last token of each sequence."""
+        info = self.tensors.get(HEAD, self.tensors[EMBEDDING])
+        return Moved(info.size_bytes, 2.0 * info.shape[0] * info.shape[1] * tokens.batch)
+
+    def _seen(self, num_tokens: int) -> float:
+        """Tokens that a query sees, on average over the layers"""
+        windows = self.config.windows or (0,)
+        return sum(min(num_tokens, window or num_tokens) for window in windows) / len(windows)
+
+
+def planned_exchanges(config: ModelConfig, tensors: dict[str, TensorInfo], shard: Shard) -> Exchanges:
+    """As `load_ranked` counts them up while it builds the layers.
+
+    config, tensors   of the rank
+    """
+    exchanges, layout = Exchanges(), shard.layout
+    if layout.ep > 1:
+        num_routed = sum(config.layer_kind(layer) == "moe" for layer in range(config.num_layers))
+        return exchanges.and_tokens([config.hidden_size] * num_routed)
+    if layout.sp > 1:
+        return exchanges.and_tokens([config.num_heads * (config.value_dim + 1)] * config.num_layers)
+    if layout.tp == 1:
+        return exchanges
+    last: tuple[int, ...] = ()
+    for name, info in tensors.items():
+        module = name.partition(".layers.")[2].partition(".")[2].removesuffix(".weight")
+        if module in COLUMNS and name.endswith(".weight"):
+            last = _of_projection(info, module, shard)
+            exchanges = exchanges.and_tokens(last)
+    head = tensors[HEAD].shape[0]
+    exchanges = exchanges.and_wanted([head])
+    return exchanges.moved(len(last)) if shard.is_last_stage and _is_tokenwise(config, tensors, shard) else exchanges
+
+
+def _of_projection(info: TensorInfo, module: str, shard: Shard) -> tuple[int, ...]:
+    """Values per token of the exchanges of an output or down projection."""
+    if shard.layout.cut == GATHER:
+        return tuple(widths[shard.lane] for widths in shard.widths(module))
+    fmt = get_format(info.format)
+    has_scale = isinstance(fmt, ActivationFormat) and fmt.has_input_scale
+    return (1, info.shape[0]) if has_scale else (info.shape[0],)
+
+
+def _is_tokenwise(config: ModelConfig, tensors: dict[str, TensorInfo], shard: Shard) -> bool:
+    """Whether the last layer's net computes the wanted tokens alone, as `load_ranked` decides it."""
+    net = f"model.layers.{shard.layers[-1]}.mlp."
+    formats = [info.format for name, info in tensors.items() if name.startswith(net) and is_linear(name, info)]
+    shares = any(name.endswith(SUFFIX_OF_INPUTS["per_tensor"]) for name in formats)
+    return has_net_step(config) and not shares and all(choose_linear(name).is_packed for name in formats)

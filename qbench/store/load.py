@@ -94,7 +94,7 @@ def create_latest(
     con.execute(
         f"""
         create or replace temp table {table} as
-        select row_number() over (order by first) as place, rows.* exclude (whole_case, file, is_record, kind),
+        select row_number() over (order by first) as place, rows.* exclude (whole_case, file, is_plain, kind),
             json_merge_patch(whole_case, '{OF_RECIPE}')::varchar as settings
         from rows join (
             select min(rowid) as first, arg_max(rowid, (time, rowid)) as last from rows group by key, machine

@@ -121,7 +121,7 @@ def _create_records(con: "DuckDBPyConnection", table: str, files: Sequence[Path]
     con.execute(
         f"""
         create temp table {table} as
-        select suite, rows.* exclude (suite, file, is_record, whole_case, machine_id)
+        select suite, rows.* exclude (suite, file, is_plain, whole_case, machine_id)
         from rows join (select min(rowid) as first from rows group by key, machine_id, time) on rows.rowid = first
         order by first
         """

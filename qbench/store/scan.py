@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from qbench.measure.records.migrate import SCHEMA_VERSION
 from qbench.measure.records.record import cannot_read, line_of, read_records
-from qbench.measure.records.shape import FIGURES, OF_MODEL, STATES, TIME
+from qbench.measure.records.shape import FIGURES, OF_MODEL, STATES
+from qbench.measure.records.utc_text import UTC_TEXT
 from qbench.store.columns import Column
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ IS_OF_MODEL = " and ".join(
 )
 NUMBERS = ("DOUBLE", "BIGINT", "UBIGINT", "NULL")  # types of JSON, as DuckDB names them
 ARE_NUMBERS = " and ".join(f"coalesce(json_type({path}) in {NUMBERS}, true)" for path in CHECKED)
-# As `is_record` has it, except that a value within the metrics that should be a mapping is read as an empty one.
-IS_RECORD = f"""key is not null and machine.id is not null and status in {STATES} and regexp_full_match(time, '{TIME}')
-    and (json_type(whole_case, '$.kind') = 'VARCHAR' or ({IS_OF_MODEL}))
+# A record that Python need not read first. As `is_record` has it, except for the form of the time, and that a value
+# within the metrics that should be a mapping is read as an empty one.
+IS_PLAIN = f"""key is not null and machine.id is not null and status in {STATES}
+    and regexp_full_match(time, '{UTC_TEXT}') and (json_type(whole_case, '$.kind') = 'VARCHAR' or ({IS_OF_MODEL}))
     and (metrics is not null or status <> 'ok')
     and {ARE_NUMBERS}
     and json_type(whole_case) = 'OBJECT' and schema_version between {READ_AS_IS} and {SCHEMA_VERSION}"""
@@ -44,18 +46,18 @@ def scan(con: "DuckDBPyConnection", table: str, files: Sequence[Path], columns: 
     """Make `table` of the records in `files`, in their order, one row per line.
 
     columns  name -> the part of the record that it holds; `whole_case` (JSON), `suite` (the file's folder) and
-             `is_record` are added
+             `is_plain` are added
     raises   InputError for a file that cannot be read or a record of a newer schema
 
-    A file with a line that is no record, or of a schema that has to be migrated, is read in Python: that names skipped
-    lines, and refuses newer ones.
+    A file with a line that is no record, of a schema that has to be migrated, or with a time in another form than
+    `utc_text`'s is read in Python: that names skipped lines, and refuses newer ones.
     """
     for file in files:
         _require_readable(file)
     with tempfile.TemporaryDirectory(prefix="qbench-records-") as folder:
         copies = {file: _copy(file, Path(folder)) for file in files if GLOB & set(str(file))}
         _create(con, table, files, copies, columns)
-        odd = {name for (name,) in con.execute(f"select distinct file from {table} where not is_record").fetchall()}
+        odd = {name for (name,) in con.execute(f"select distinct file from {table} where not is_plain").fetchall()}
         if odd:
             copies |= {file: _copy(file, Path(folder)) for file in files if str(file) in odd}
             _create(con, table, files, copies, columns)
@@ -92,7 +94,7 @@ def _create(
         f"""
         create or replace temp table {table} as
         select {", ".join(_shown(name, column, whole) for name, column in columns.items())},
-            whole_case, file, parse_path(file)[-2] as suite, coalesce({IS_RECORD}, false) as is_record
+            whole_case, file, parse_path(file)[-2] as suite, coalesce({IS_PLAIN}, false) as is_plain
         from (
             select * exclude ({", ".join(map(_quoted, whole))}), map_extract_value(map(?, ?), filename) as file,
                 {", ".join([f"{_quoted(name)} as whole_{name}" for name in whole])},

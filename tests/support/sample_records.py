@@ -46,7 +46,7 @@ def make_record(recipe: str, *, model: str = "ref:llama", machine: str = "a1b2c3
         "dirty": False,
         "code": "c0de",
         "versions": {},
-        "time": "2026-01-01T00:00:00",
+        "time": "2026-01-01T00:00:00+00:00",
     }
     hardware = {"id": machine, "cpu": "Some Processor", "cores": 2}
     key = f"{model}-{recipe}-{machine}-{protocol}"

@@ -18,6 +18,7 @@ from qbench.measure.records.line_file import append, content, own_turn, read_lin
 from qbench.measure.records.migrate import SCHEMA_VERSION, identity_of, migrate
 from qbench.measure.records.record_files import kept_file, record_files
 from qbench.measure.records.shape import is_record
+from qbench.measure.records.utc_text import utc_text
 from quant.errors import InputError
 from quant.json_data import JsonData, JsonRow, instance_of
 
@@ -41,7 +42,7 @@ class Record(JsonRow):
 
     case, metrics   of a model's rows a Case and Metrics; of other kinds as `kinds` has them
     status          "ok" or "error"
-    time            of UTC, so that the texts are in the order of time
+    time            in `utc_text`'s form, whatever the form in the file: such texts are in the order of time
     """
 
     schema_version: int
@@ -56,6 +57,9 @@ class Record(JsonRow):
     dirty: bool | None = None
     code: str | None = None
     versions: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "time", utc_text(self.time))
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
@@ -220,7 +224,6 @@ def latest(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
     found: dict[tuple[str, str], Record] = {}
     for record in records:
         case = record.key, record.machine.id
-        # All times are of UTC and in one form, so that their texts are in the order of time.
         if case not in found or record.time >= found[case].time:
             found[case] = record
     return found

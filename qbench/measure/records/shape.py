@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 STATES = ("ok", "error")
-TIME = r"\d{4}-\d\d-\d\dT.*"  # of UTC and in one form, so that the texts are in the order of time
+TIME = r"\d{4}-\d\d-\d\dT.*"  # in any form of ISO 8601: a Record has it in one form
 # Keys of the case of a measured model's row, and whether each may be null: a null recipe means the model as stored.
 # Rows of other kinds say their `kind`.
 OF_MODEL = {"model": False, "recipe": True}

@@ -86,6 +86,14 @@ def test_an_older_row_replaces_none_whatever_the_order_of_the_files(tmp_path):
         assert query("select perplexity from results", files).rows == [(7.0,)]
 
 
+def test_a_row_replaces_an_older_one_in_whatever_form_their_times_are(tmp_path):
+    times = "2026-01-01T09:00:00+09:00", "2026-01-01T00:00:01Z"
+    rows = [make_record("q8_0", perplexity=9.0 - place) | {"time": time} for place, time in enumerate(times)]
+    write_records(tmp_path / "r.jsonl", rows[::-1])
+    assert load_records(tmp_path)["perplexity"].tolist() == [8.0]
+    assert query("select perplexity, time from results", tmp_path).rows == [(8.0, "2026-01-01T00:00:01+00:00")]
+
+
 def test_of_kernels_the_latest_too(tmp_path):
     (row,) = (row for row in map(json.loads, SCHEMA_1.read_text().splitlines()) if row["case"].get("kind") == "kernel")
     later = row | {"time": "2099" + row["time"][4:], "machine": row["machine"] | {"cpu": "later"}}

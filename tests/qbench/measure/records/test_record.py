@@ -49,6 +49,21 @@ def test_a_row_is_the_latest_of_its_case_though_the_clock_was_set_back(tmp_path)
     assert next(row for row in read_records(path) if row["case"]["number"] == 2)["time"].startswith("2019-01-01")
 
 
+# In the order of the moments, which their texts are not in.
+FOREIGN = ("2026-05-01T14:00:00+09:00", "2026-05-01T05:00:00.5Z", "2026-05-01T05:00:01", "2026-05-01T04:00:02-02:00")
+
+
+def test_rows_are_in_the_order_of_their_moments_in_whatever_form_these_are(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text("".join(json.dumps(record(1) | {"time": time}) + "\n" for time in reversed(FOREIGN)))
+    times = [row["time"] for row in read_records(path)]
+    assert times == sorted(times, reverse=True) and times[-1] == "2026-05-01T05:00:00+00:00"
+    (newest,) = latest_records(path).values()
+    assert newest["time"] == "2026-05-01T06:00:02+00:00"
+    append_record(path, record(1) | {"time": "2026-05-01T06:00:01.000+00:00"})  # its clock was set back
+    assert [row["time"] for row in read_records(path)][-1] == "2026-05-01T06:00:02.001+00:00"
+
+
 @pytest.mark.parametrize("time", ["2026-13-45T00:00:00", "9999-12-31T23:59:59.999+00:00"])
 def test_a_row_of_an_impossible_time_hinders_no_other(tmp_path, time):
     for number in (1, 1, 2):

@@ -33,11 +33,13 @@ class Choice:
 
     texts: list[str] = field(default_factory=list)
     scored: list[Event] = field(default_factory=list)  # tokens with log-probabilities
+    prompt: tuple[Event, ...] = ()
     num_tokens: int = 0
     finish_reason: str | None = None
 
     def add(self, event: Event) -> None:
         self.texts.append(event.text or "")
+        self.prompt = self.prompt or event.prompt
         if event.kind == "token":
             self.num_tokens += 1
             if event.logprob is not None:
@@ -85,28 +87,61 @@ class Answer(ABC):
 
 
 class CompletionAnswer(Answer):
+    """echoed    the prompt of each choice, if they are shown before its text; else empty
+    is_scored  whether log-probabilities are shown
+    """
+
     kind = chunk_kind = "text_completion"
     id_prefix = "cmpl"
 
-    def __init__(self, model: str, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, model: str, tokenizer: Tokenizer, echoed: Sequence[Sequence[int]] = (), is_scored: bool = False
+    ) -> None:
         super().__init__(model, tokenizer)
-        self._streams: dict[int, tuple[TextStream, int]] = {}  # request -> texts of its tokens, their characters
+        self.echoed, self.is_scored = echoed, is_scored
+        self._streams: dict[int, tuple[TextStream, int]] = {}  # choice -> texts of its tokens, their characters
 
     def choice(self, index: int, choice: Choice) -> CompletionChoice:
-        texts = self.texts.joined([present(event.token) for event in choice.scored])
-        logprobs = self._logprobs(choice.scored, texts, 0)
-        return {"index": index, "text": choice.text, "logprobs": logprobs, "finish_reason": choice.finish_reason}
+        text = self._prompt(index) + choice.text
+        scored = [*choice.prompt, *choice.scored] if self.is_scored else []
+        texts = self.texts.joined([present(event.token) for event in scored], self._stream())
+        logprobs = self._logprobs(scored, texts, 0)
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": choice.finish_reason}
+
+    def opening(self, index: int) -> Body | None:
+        """The prompt; with log-probabilities it comes with the first event."""
+        if not self.echoed or self.is_scored:
+            return None
+        shown: CompletionChoice = {
+            "index": index,
+            "text": self._prompt(index),
+            "logprobs": None,
+            "finish_reason": None,
+        }
+        return self._body(self.chunk_kind, [shown])
 
     def delta(self, index: int, event: Event) -> CompletionChoice:
-        logprobs = None if event.logprob is None else self._one(event)
-        return {"index": index, "text": event.text or "", "logprobs": logprobs, "finish_reason": event.finish_reason}
+        text = (self._prompt(index) if event.prompt and self.is_scored else "") + (event.text or "")
+        scored = [one for one in (*event.prompt, event) if one.kind == "token"] if self.is_scored else []
+        logprobs = self._next(index, scored)
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": event.finish_reason}
 
-    def _one(self, event: Event) -> CompletionLogprobs | None:
-        """The log probability of the token of a chunk, after those of the chunks before it."""
-        stream, start = self._streams.setdefault(event.request_id, (self.texts.stream(), 0))
-        text = stream.push(present(event.token))
-        self._streams[event.request_id] = stream, start + len(text)
-        return self._logprobs([event], [text], start)
+    def _prompt(self, index: int) -> str:
+        if not self.echoed:
+            return ""
+        stream = self._stream()
+        return "".join(map(stream.push, self.echoed[index]))
+
+    def _stream(self) -> TextStream:
+        """Texts of the tokens of a choice: those of a prompt begin a text."""
+        return self.texts.tokenizer.stream() if self.echoed else self.texts.stream()
+
+    def _next(self, index: int, events: Sequence[Event]) -> CompletionLogprobs | None:
+        """Log-probabilities of the tokens of a chunk, after those of the chunks before it."""
+        stream, start = self._streams.setdefault(index, (self._stream(), 0))
+        texts = [stream.push(present(event.token)) for event in events]
+        self._streams[index] = stream, start + sum(map(len, texts))
+        return self._logprobs(events, texts, start)
 
     def _logprobs(self, events: Sequence[Event], texts: Sequence[str], start: int) -> CompletionLogprobs | None:
         if not events:
@@ -118,8 +153,10 @@ class CompletionAnswer(Answer):
         scores = [event.logprob for event in events]
         return {"tokens": list(texts), "token_logprobs": scores, "top_logprobs": tops, "text_offset": offsets}
 
-    def _tops(self, event: Event) -> dict[str, float]:
+    def _tops(self, event: Event) -> dict[str, float] | None:
         """Names -> log-probabilities; of two tokens of one text the less likely has its entry in the vocabulary."""
+        if event.logprob is None:
+            return None
         found: dict[str, float] = {}
         for token, score in event.top_logprobs:
             name = self.texts.name(token)

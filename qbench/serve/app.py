@@ -89,7 +89,9 @@ def v1(served: Served, preparation: Preparation) -> APIRouter:
         served.check_name(body.model)
         # A long text takes its time to be cut into tokens; others are answered meanwhile.
         requests = await preparation.run(partial(served.completion_requests, body))
-        return await answer(http, served.engine, requests, CompletionAnswer(served.name, served.tokenizer), body)
+        echoed = [request.tokens for request in requests] if body.echo else ()
+        shape = CompletionAnswer(served.name, served.tokenizer, echoed, body.logprobs is not None)
+        return await answer(http, served.engine, requests, shape, body)
 
     @router.post("/chat/completions")
     async def chat(body: ChatBody, http: Request) -> Response:

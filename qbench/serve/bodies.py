@@ -10,7 +10,7 @@ from qbench.runtime.text.nudges import MOST_BIAS, MOST_PENALTY, Nudges
 
 MAX_CHOICES = 128  # of one request: OpenAI's limit
 # Fields that are accepted with the value that changes nothing, because clients send it, and refused with another one.
-NEUTRAL = ("echo", "suffix")
+NEUTRAL = ("suffix",)
 MOST_BIASES = 1024
 MOST_PROMPTS = 2048  # of one request: OpenAI's limit
 MOST_MESSAGES = 1 << 14  # more than a context of a million tokens has turns
@@ -105,9 +105,9 @@ class SamplingFields(Fields):
 
 class CompletionBody(SamplingFields):
     prompt: Annotated[Prompt, BeforeValidator(at_most(MOST_PROMPTS))]
-    max_tokens: int = Field(16, ge=1, le=1 << 31)
+    max_tokens: int = Field(16, ge=0, le=1 << 31)
     logprobs: int | None = Field(None, ge=0, le=TOP_LOGPROBS)
-    echo: Literal[False] = False
+    echo: bool = False
     best_of: int | None = None
     suffix: None = None
 

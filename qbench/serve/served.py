@@ -44,6 +44,8 @@ class Served:
         """n a prompt, in order. raises InputError"""
         if body.best_of not in (None, body.n):
             raise InputError(f"best_of is {body.best_of}, expected n, {body.n}: choices are not ranked here")
+        if body.max_tokens == 0 and not body.echo:
+            raise InputError("max_tokens is 0, expected at least 1 without echo")
         prompts = _listed(body.prompt)
         if len(prompts) * body.n > self.most_choices:
             raise InputError(
@@ -52,6 +54,8 @@ class Served:
             )
         prompts = [self._tokens(one) for one in prompts]
         asked = self._asked(body, body.max_tokens, body.logprobs)
+        if body.echo and (body.logprobs is not None or body.max_tokens == 0):
+            asked = replace(asked, scores_prompt=True)
         return [request for prompt in prompts for request in choices(replace(asked, tokens=prompt), body.n)]
 
     def chat_requests(self, body: ChatBody) -> list[Request]:

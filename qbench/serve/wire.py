@@ -10,11 +10,11 @@ class Usage(TypedDict):
 
 
 class CompletionLogprobs(TypedDict):
-    """Lists with one entry per token; text_offset: characters before it"""
+    """Lists with one entry per token; text_offset: characters before it; nothing predicts the first one of a prompt"""
 
     tokens: list[str]
     token_logprobs: list[float | None]
-    top_logprobs: list[dict[str, float]]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 

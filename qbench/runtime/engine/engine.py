@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -177,8 +177,11 @@ class Engine:
         decode = [(state, 1) for state in step.decode]
         # In a forward pass with chunks of prompts a scored policy could not let single tokens take freed slots. Next to
         # a prompt with a pattern single tokens would attend one sequence at a time.
-        passes = [decode, step.prefill] if self.caches.has_fixed_chunks else [[*decode, *step.prefill]]
-        for work in passes:
+        # Logits of all tokens of a prompt are many: one prompt at a time has them.
+        alone = [[(state, count)] for state, count in step.prefill if state.is_scoring]
+        prefill = [(state, count) for state, count in step.prefill if not state.is_scoring]
+        passes = [decode, prefill] if self.caches.has_fixed_chunks else [[*decode, *prefill]]
+        for work in [*passes, *alone]:
             for state, logits in self._forward(work) if work else ():
                 events += self._news_of(state, logits)
         return events
@@ -193,7 +196,11 @@ class Engine:
         cache = self.caches.over([present(state.sequence) for state in states])
         padded = counts if counts.min() < tokens.shape[1] else None
         begin = time.perf_counter()
-        logits = self.model(torch.from_numpy(tokens), cache, last_only=True, num_valid=padded)[:, -1]  # [B, V]
+        is_scoring, first = states[0].is_scoring, states[0].num_computed  # then alone, see `step`
+        logits = self.model(torch.from_numpy(tokens), cache, last_only=not is_scoring, num_valid=padded)
+        if is_scoring:
+            states[0].score(logits[0], first)
+        logits = logits[:, -1]  # [B, V]
         self._num_computed += int(counts.sum())
         if self.stored is not None:
             self.stored.rate.add(int(counts.sum()), time.perf_counter() - begin)
@@ -204,7 +211,9 @@ class Engine:
     def _news_of(self, state: RequestState, logits: Tensor) -> list[Event]:
         """Events of the state's next token. An error in its own sampling or text ends this request alone."""
         try:
-            return self._next_token(state, logits)
+            is_first = state.num_generated == 0
+            first, *rest = self._next_token(state, logits)
+            return [replace(first, prompt=state.scored_prompt()) if is_first else first, *rest]
         except InputError as error:
             reason = str(error)
         except Exception as error:
@@ -217,6 +226,8 @@ class Engine:
     def _next_token(self, state: RequestState, logits: Tensor) -> list[Event]:
         """Draw the state's next token from logits [V]."""
         request = state.request
+        if request.max_new_tokens == 0:
+            return [self._ended(state, "length")]
         token = state.sampler(logits, state.tokens, len(request.tokens))
         stop_ids = self.model.config.eos_token_ids if request.stop_ids is None else request.stop_ids
         if token in stop_ids:

@@ -13,10 +13,12 @@ from quant.models import ModelConfig
 class Request:
     """A prompt to continue.
 
-    stop_ids      tokens that end the text, themselves left out; None: the model's own
-    stop_strings  texts that end it, themselves left out; they need an engine with a tokenizer
-    logprobs      log-probabilities of each token, and of so many of the likeliest; None: not computed
-    version       of the prompt's sources: pages are shared only by requests of one version
+    stop_ids       tokens that end the text, themselves left out; None: the model's own
+    stop_strings   texts that end it, themselves left out; they need an engine with a tokenizer
+    logprobs       log-probabilities of each token, and of so many of the likeliest; None: not computed
+    version        of the prompt's sources: pages are shared only by requests of one version
+    scores_prompt  compute the log-probabilities of the prompt's tokens, too: all of the prompt is computed then, and it
+                   may be followed by no new token
     """
 
     tokens: tuple[int, ...]
@@ -26,10 +28,11 @@ class Request:
     stop_strings: tuple[str, ...] = ()
     logprobs: int | None = None
     version: str | None = None
+    scores_prompt: bool = False
 
     def check(self, config: ModelConfig) -> None:
         """raises InputError for requests that the model cannot answer"""
-        check_lengths(len(self.tokens), self.max_new_tokens, most_tokens(config))
+        check_lengths(len(self.tokens), self.max_new_tokens, most_tokens(config), 0 if self.scores_prompt else 1)
         vocab_size = config.vocab_size
         if not 0 <= min(self.tokens) <= max(self.tokens) < vocab_size:
             wrong = next(token for token in self.tokens if not 0 <= token < vocab_size)
@@ -53,6 +56,7 @@ class Event:
     kind           "token"; "finished", its last; or "failed", its last, too, with the reason in `error`
     text           the part that became certain; None in an engine without a tokenizer
     finish_reason  "stop": a stop token or string; "length": max_new_tokens; "abort"
+    prompt         of the first event if the prompt was scored: an event per token of it, the first one without scores
     """
 
     request_id: int
@@ -63,3 +67,4 @@ class Event:
     top_logprobs: tuple[tuple[int, float], ...] = ()
     finish_reason: str | None = None
     error: str | None = None
+    prompt: tuple["Event", ...] = ()

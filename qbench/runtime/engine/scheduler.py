@@ -249,7 +249,9 @@ class Scheduler:
 
     def _matched(self, state: RequestState, partial: bool = True) -> Prefix:
         """The held prefix of its tokens, with a reference to each page"""
-        return Prefix([], 0, 0.0) if self.tree is None else self.tree.match(state.tokens, state.chain, partial)
+        if self.tree is None or state.is_scoring:
+            return Prefix([], 0, 0.0)
+        return self.tree.match(state.tokens, state.chain, partial)
 
     def _start_after(self, state: RequestState, prefix: Prefix) -> bool:
         sequence = self.caches.new_sequence()
@@ -273,7 +275,7 @@ class Scheduler:
             return False
         if swapped is not None:
             self.swap.restore(sequence, swapped)
-        elif self.stored is not None:
+        elif self.stored is not None and not state.is_scoring:
             first = sequence.seq_len // self.pool.page_size
             state.loading = self.stored.load(state.chain, state.tokens, first, sequence.pages)
         self._drop_swapped(state)

@@ -2,12 +2,15 @@
 
 import math
 
+from torch import Tensor
+
 from qbench.runtime.caches.pages import PagedSequence
 from qbench.runtime.engine.hash_chain import HashChain
 from qbench.runtime.engine.prefix_tree import Prefix
-from qbench.runtime.engine.request import Request
+from qbench.runtime.engine.request import Event, Request
 from qbench.runtime.engine.stored_prefixes import Loading
 from qbench.runtime.engine.swap_space import Swapped
+from qbench.runtime.text.log_probabilities import LogProbabilities, log_probabilities
 from qbench.runtime.text.sampling import Sampler
 from qbench.runtime.text.stop_strings import StoppingStream
 
@@ -24,6 +27,7 @@ class RequestState:
     touched_at  when the store last heard that they are used
     loading    pages that come from the block store; the request computes nothing until they are there
     swapped    its pages from before it was preempted, None if they must be computed again
+    scores     of the tokens of its prompt after the first one, as far as they are computed
     """
 
     __slots__ = (
@@ -36,6 +40,7 @@ class RequestState:
         "overtaken",
         "request",
         "sampler",
+        "scores",
         "sequence",
         "since",
         "stream",
@@ -60,6 +65,7 @@ class RequestState:
         self.keeps = True
         self.overtaken = 0
         self.swapped: Swapped | None = None
+        self.scores: list[LogProbabilities] = []
 
     @property
     def num_computed(self) -> int:
@@ -73,6 +79,28 @@ class RequestState:
     @property
     def num_generated(self) -> int:
         return len(self.tokens) - len(self.request.tokens)
+
+    @property
+    def is_scoring(self) -> bool:
+        """Whether tokens of the prompt still need their scores: those are computed from the token before."""
+        return self.request.scores_prompt and len(self.scores) < len(self.request.tokens) - 1
+
+    def score(self, logits: Tensor, first: int) -> None:
+        """Add the scores of the prompt's tokens up to first + T. logits: [T, V] of the tokens from first on"""
+        top = self.request.logprobs or 0
+        for row, token in zip(logits, self.request.tokens[first + 1 :], strict=False):
+            first += 1
+            if first == len(self.scores) + 1:
+                self.scores.append(log_probabilities(row, token, top))
+
+    def scored_prompt(self) -> tuple[Event, ...]:
+        """An event per token of a prompt that was to be scored."""
+        if not self.request.scores_prompt:
+            return ()
+        start, *rest = self.request.tokens
+        scored = zip(rest, self.scores, strict=True)
+        events = (Event(self.id, "token", token, None, score.chosen, score.top) for token, score in scored)
+        return Event(self.id, "token", start), *events
 
     def start(self, sequence: PagedSequence, prefix: Prefix) -> None:
         """Run in an empty sequence behind a prefix, whose pages are the state's from here on."""

@@ -80,11 +80,11 @@ def generate(
     return _generation(generated, "length", times, scores)
 
 
-def check_lengths(num_prompt: int, max_new_tokens: int, max_positions: int) -> None:
+def check_lengths(num_prompt: int, max_new_tokens: int, max_positions: int, fewest_new: int = 1) -> None:
     if num_prompt < 1:
         raise InputError("the prompt is empty, expected at least 1 token (a BOS token will do)")
-    if max_new_tokens < 1:
-        raise InputError(f"max_new_tokens is {max_new_tokens}, expected at least 1")
+    if max_new_tokens < fewest_new:
+        raise InputError(f"max_new_tokens is {max_new_tokens}, expected at least {fewest_new}")
     max_new = max_positions - num_prompt
     if max_new_tokens > max_new:
         raise InputError(

@@ -43,9 +43,12 @@ class TokenTexts:
             return [int(piece[3:5], 16)]
         return [BYTE_OF[letter] for letter in piece] if all(letter in BYTE_OF for letter in piece) else None
 
-    def joined(self, tokens: Sequence[int]) -> list[str]:
-        """A text per token, which together are the text of all; the last token of a character has all of it."""
-        stream = self.stream()
+    def joined(self, tokens: Sequence[int], stream: TextStream | None = None) -> list[str]:
+        """A text per token, which together are the text of all; the last token of a character has all of it.
+
+        stream  that decodes them; None: tokens of one that has begun before
+        """
+        stream = stream or self.stream()
         texts = [stream.push(token) for token in tokens]
         if texts:
             texts[-1] += stream.flush()

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.architectures import KINDS, random_weights, small_config
@@ -44,6 +45,32 @@ def test_each_request_gets_what_it_gets_alone(model, options, sampling):
     assert (stats.preemptions > 0) == (options.num_pages == 12)
     assert (stats.swapped_out > 0) == (stats.swapped_in > 0) == (options.preempt == "swap")
     assert_no_page_is_lost(engine)
+
+
+@pytest.mark.parametrize("preempt", ["recompute", "swap"])
+def test_prompts_are_scored_whole_though_their_prefixes_are_shared_and_they_are_preempted(model, preempt):
+    shared = prompt(0, 40)
+    requests = [
+        Request((*shared, *prompt(number, 20)), GREEDY, new, (), scores_prompt=True)
+        for number, new in enumerate((0, 60, 0, 60, 0, 60))
+    ]
+    engine = Engine(model, EngineOptions(num_pages=12, prefill_chunk=8, preempt=preempt))
+    ids = [engine.submit(request) for request in requests]
+    scored = {event.request_id: event.prompt for event in run(engine) if event.prompt}
+    assert engine.stats().preemptions > 0 and scored.keys() == {*ids}
+    for id, request in zip(ids, requests, strict=True):
+        first, *rest = scored[id]
+        assert (first.token, first.logprob) == (request.tokens[0], None)
+        assert tuple(event.token for event in rest) == request.tokens[1:]
+        cache = model.new_cache(capacity=60)
+        halves = [model(torch.tensor([request.tokens[at : at + 30]]), cache)[0].double() for at in (0, 30)]
+        expected = torch.log_softmax(torch.cat(halves), -1)
+        assert [event.logprob for event in rest] == pytest.approx(
+            expected[torch.arange(59), torch.tensor(request.tokens[1:])].tolist(), abs=1e-5
+        )
+    assert_no_page_is_lost(engine)
+    with pytest.raises(InputError, match="max_new_tokens is 0, expected at least 1"):
+        engine.submit(Request(shared, GREEDY, 0))
 
 
 @pytest.mark.parametrize("preempt", ["recompute", "swap"])

@@ -18,6 +18,8 @@ class ServeLimits:
     connections     open at once
     receive_s       from the first byte of a request to its last
     request_s       from the end of a request to the end of its answer
+    idle_s          that a connection may be without a request: more than the 60 s after which proxies close theirs,
+                    or a request could meet the end of the connection
     """
 
     body_bytes: int = MOST_BODY_BYTES
@@ -27,6 +29,7 @@ class ServeLimits:
     connections: int = 4096
     receive_s: float = 30.0
     request_s: float = REQUEST_S
+    idle_s: float = 65.0
 
     @classmethod
     def of(cls, max_seq_len: int, request_s: float = REQUEST_S) -> "ServeLimits":

@@ -134,5 +134,6 @@ def server_config(app: FastAPI, limits: ServeLimits, log_level: str) -> uvicorn.
         log_level=log_level,
         access_log=False,
         server_header=False,
+        timeout_keep_alive=limits.idle_s,  # pyright: ignore[reportArgumentType]  # a delay of the event loop
         timeout_graceful_shutdown=CUT_S,
     )

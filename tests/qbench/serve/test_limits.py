@@ -9,6 +9,7 @@ import threading
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from support.tiny_server import running, tiny_subject
 
 from qbench.cli.main import main
@@ -16,6 +17,7 @@ from qbench.runtime.engine import EngineOptions
 from qbench.serve.errors import Refused
 from qbench.serve.limits import ServeLimits
 from qbench.serve.preparation import Preparation
+from qbench.serve.server import server_config
 
 ASKED = {"model": "tiny", "prompt": "Once upon a time", "temperature": 0, "max_tokens": 4}
 OPTIONS = EngineOptions(num_pages=64)
@@ -50,6 +52,16 @@ def said(server, *parts: bytes) -> tuple[int, dict]:
 def test_a_request_that_never_ends_is_cut_off(strict, parts):
     status, error = said(strict, *parts)
     assert (status, error["type"]) == (408, "invalid_request_error") and "longer than 0.4 s" in error["message"]
+
+
+def test_an_idle_connection_is_kept_as_long_as_proxies_keep_theirs_and_no_longer():
+    assert server_config(FastAPI(), ServeLimits(), "warning").timeout_keep_alive > 60
+    body = json.dumps(ASKED).encode()
+    with running(tiny_subject(), OPTIONS, limits=ServeLimits(idle_s=0.2)) as server:
+        address = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((address[0], int(address[1])), timeout=4) as client:
+            client.sendall(HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert b"".join(iter(lambda: client.recv(65536), b"")).startswith(b"HTTP/1.1 200")  # up to its end
 
 
 def test_the_next_request_of_a_connection_is_timed_by_itself(strict):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from quant.errors import InputError
 from quant.kv import KV_FORMATS
+from quant.recipes.group_sizes import SIZES, with_group_size
 from quant.recipes.presets import RECIPES
 from quant.recipes.recipe import Recipe, TensorChoice
 from quant.recipes.yaml_recipe import read_recipe
@@ -22,15 +23,17 @@ def get_recipe(spec: str | Path) -> Recipe:
     if spec.endswith((".yaml", ".yml")):
         return read_recipe(Path(spec))
     weights, plus, kv = spec.partition("+")
-    if weights not in RECIPES:
+    recipe = RECIPES.get(weights) or with_group_size(weights)
+    if recipe is None:
         raise InputError(
-            f"unknown recipe {weights!r}{_nearest(weights)}; known are {', '.join(RECIPES)} or a .yaml file"
+            f"unknown recipe {weights!r}{_nearest(weights)}; known are {', '.join(RECIPES)} or a .yaml file; "
+            f"groups (g128) may also be of {', '.join(SIZES)}"
         )
     if not plus:
-        return RECIPES[weights]
+        return recipe
     if kv not in KV_FORMATS:
         raise InputError(f"unknown KV suffix '+{kv}'; known are {', '.join('+' + name for name in KV_FORMATS)}")
-    return replace(RECIPES[weights], name=spec, kv=kv)
+    return replace(recipe, name=spec, kv=kv)
 
 
 def _nearest(name: str) -> str:

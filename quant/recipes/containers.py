@@ -48,7 +48,7 @@ def fit_row(name: str, format_name: str, row_size: int, container: str) -> str:
     block_size = get_format(format_name).block_size
     raise InputError(
         f"{name}: {format_name} needs rows of a multiple of {block_size} weights, got {row_size}; "
-        f"in a YAML recipe give it {_alternatives(get_format(format_name), row_size)}"
+        f"{_alternatives(get_format(format_name), row_size)}"
     )
 
 
@@ -56,9 +56,10 @@ GROUP_SIZES = (256, 128, 64, 32, 16)  # those that other tools' kernels know
 
 
 def _alternatives(fmt: Format, row_size: int) -> str:
-    """Formats of the same bits that hold such rows, in words."""
+    """Recipes and formats of the same bits that hold such rows, in words."""
     if not isinstance(fmt, IntGroupFormat):
-        return "another format"
+        return "in a YAML recipe give it another format"
     sizes = [size for size in GROUP_SIZES if row_size % size == 0]
     names = [IntGroupFormat(fmt.bits, size, fmt.symmetric).name for size in (*sizes, None)]
-    return " or ".join(names) + " (per channel)"
+    recipe = f"use a recipe with g{sizes[0]} instead of g{fmt.group_size}, or " if sizes else ""
+    return f"{recipe}in a YAML recipe give it {' or '.join(names)} (per channel)"

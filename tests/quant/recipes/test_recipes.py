@@ -63,9 +63,24 @@ def test_row_without_fallback_names_tensor_row_and_format():
 
 
 @pytest.mark.parametrize(
+    "name, fmt",
+    [("rtn-w4g32", "w4g32"), ("gptq-w4g16-act", "w4g16"), ("gptq-w2g32", "w2g32"), ("awq-w4g32", "w4g32-asym")],
+)
+def test_other_group_sizes_are_recipes_too(name, fmt):
+    source = ShapeSource(LlamaShape(ffn=352))
+    recipe = get_recipe(name)
+    assert formats(recipe, source)["model.layers.0.mlp.down_proj.weight"] == get_format(fmt).name
+    assert recipe.name == name
+
+
+@pytest.mark.parametrize(
     "spec, message",
     [
         pytest.param("q4_km", "unknown recipe 'q4_km', did you mean 'q4_k_m'[?]; known are bf16, ", id="near"),
+        pytest.param(
+            "rtn-w4g48", r"unknown recipe 'rtn-w4g48', .* groups \(g128\) may also be of 256, 128, ", id="g48"
+        ),
+        pytest.param("awq-w3g32", "unknown recipe 'awq-w3g32'", id="bits that the method has no recipe of"),
         pytest.param("Q8_0", "did you mean 'q8_0'[?]", id="case"),
         pytest.param("q2_k_s", "did you mean 'imatrix-q2_k_s'[?]", id="needs a calibration"),
         pytest.param("xyzzy", "unknown recipe 'xyzzy'; known are bf16, rtn-w8,", id="far"),
@@ -86,10 +101,15 @@ def test_kv_suffix():
 
 
 @pytest.mark.parametrize(
-    "row_size, names", [(172, "w4 "), (96, "w4g32 or w4g16 or w4 "), (64, "w4g64 or w4g32 or w4g16 or")]
+    "row_size, names",
+    [
+        (172, "in a YAML recipe give it w4 "),
+        (96, "use a recipe with g32 instead of g128, or in a YAML recipe give it w4g32 or w4g16 or w4 "),
+        (64, "use a recipe with g64 instead of g128, or in a YAML recipe give it w4g64 or w4g32 or w4g16 or"),
+    ],
 )
 def test_group_sizes_that_fit_are_named(row_size, names):
-    with pytest.raises(InputError, match=f"got {row_size}; in a YAML recipe give it {names}"):
+    with pytest.raises(InputError, match=f"got {row_size}; {names}"):
         fit_row("down_proj", "w4g128", row_size, "hf")
 
 

@@ -1,0 +1,29 @@
+"""Recipes of other group sizes than those in the table: `rtn-w4g32` is `rtn-w4g128` with groups of 32."""
+
+import re
+from dataclasses import replace
+
+from quant.formats import IntGroupFormat, get_format
+from quant.recipes.containers import GROUP_SIZES
+from quant.recipes.policies import Linears
+from quant.recipes.presets import RECIPES
+from quant.recipes.recipe import Recipe
+
+NAME = re.compile(r"(?P<before>.*-w[2348]g)(?P<size>[0-9]+)(?P<after>.*)")
+SIZES = tuple(map(str, GROUP_SIZES))
+
+
+def with_group_size(name: str) -> Recipe | None:
+    """The recipe of the table that differs from `name` in the group size alone, with that size, or None."""
+    if (wanted := NAME.fullmatch(name)) is None or wanted["size"] not in SIZES:
+        return None
+    for known, recipe in RECIPES.items():
+        found = NAME.fullmatch(known)
+        if found is None or (found["before"], found["after"]) != (wanted["before"], wanted["after"]):
+            continue
+        assert isinstance(recipe.policy, Linears), f"{known}: a preset of groups"
+        group = get_format(recipe.policy.format)
+        assert isinstance(group, IntGroupFormat), f"{known}: a preset of groups"
+        other = IntGroupFormat(group.bits, int(wanted["size"]), group.symmetric)
+        return replace(recipe, name=name, policy=Linears(get_format(other.name).name))
+    return None

@@ -1,5 +1,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 
 #include <string>
 
@@ -33,6 +34,7 @@
 #include "roofline/roofline.h"
 #include "scratch.h"
 #include "thread_pool.h"
+#include "timeline.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -44,6 +46,15 @@ nb::tuple names_in(qk::Features features) {
     for (int i = 0; i < qk::num_isas; i++)
         if (features >> i & 1) names.append(qk::isa_names[i]);
     return nb::tuple(names);
+}
+
+// ---- timeline
+
+nb::dict timeline_parts() {
+    const qk::timeline::Seconds seconds = qk::timeline::take();
+    nb::dict parts;
+    for (int i = 0; i < qk::timeline::num_parts; i++) parts[qk::timeline::part_names[i]] = seconds[i];
+    return parts;
 }
 
 // ---- op table
@@ -109,6 +120,18 @@ NB_MODULE(_ext, m) {
     m.def("set_num_threads", qk::set_num_threads, "num_threads"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Threads of every kernel from now on; results do not depend on it. raises ValueError below 1.");
     m.def("get_num_threads", [] { return qk::thread_pool()->num_threads(); }, "Threads of every kernel.");
+
+    m.def("timeline_begin", qk::timeline::begin, "cpu_time"_a = false,
+          "From now on this thread records which part its time goes to; it begins in `python`.\n\n"
+          "cpu_time  the time that the thread is on a processor, without waits, instead of wall time");
+    m.def("timeline_go_to", qk::timeline::go_to, "part"_a,
+          "This part begins. raises ValueError (unknown part), RuntimeError (this thread does not record)");
+    m.def("timeline_parts", timeline_parts,
+          "Seconds of each part since the start or the last call, by name.\n\n"
+          "wake_ups, waits  of the pool's jobs: time in which threads had not begun or had no task left, over the "
+          "number\n                 of threads; the other parts are what the jobs would take without\n"
+          "raises           RuntimeError if this thread does not record");
+    m.def("timeline_end", qk::timeline::end, "This thread records no longer.");
 
     // Sizes that memory plans and error bounds are computed from.
     m.attr("NET_TOKENS") = qk::fused::net_tokens;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "spin.h"
 
@@ -61,10 +62,34 @@ void ThreadPool::run(int64_t num_tasks, Call call, const void* context) {
         runs_[i].next.store(num_tasks * i / num_runs, std::memory_order_relaxed);
         runs_[i].end = num_tasks * (i + 1) / num_runs;
     }
+    const bool is_timed = timeline::recorder != nullptr && timeline::recorder->is_wall();
+    is_timed ? run_timed() : run_job();
+}
+
+// The job's time on the caller's timeline, if its threads were busy all the time: the rest goes to wake-ups and waits.
+void ThreadPool::run_timed() {
+    timeline::Recorder* const recorder = std::exchange(timeline::recorder, nullptr);  // tasks are part of the job
+    timed_.busy_ns = timed_.late_ns = 0;
+    timed_.num_begun = 0;
+    timed_.start = timeline::Clock::now();
+    timed_.is_on = true;
+    run_job();
+    timed_.is_on = false;
+    const double seconds = std::chrono::duration<double>(timeline::Clock::now() - timed_.start).count();
+    const int num_threads = this->num_threads(), absent = num_threads - timed_.num_begun;
+    const double late =
+        1e-9 * static_cast<double>(timed_.late_ns.load()) / num_threads + seconds * absent / num_threads;
+    const double busy = 1e-9 * static_cast<double>(timed_.busy_ns.load()) / num_threads;
+    recorder->move(late, timeline::Part::wake_ups);
+    recorder->move(std::max(0.0, seconds - late - busy), timeline::Part::waits);
+    timeline::recorder = recorder;
+}
+
+void ThreadPool::run_job() {
     gate_.store(gate_open, std::memory_order_release);
     jobs_posted_.fetch_add(1, std::memory_order_release);
     jobs_posted_.notify_all();
-    take_tasks(0);
+    timed_.is_on ? take_timed(0) : take_tasks(0);
     int inside = gate_.fetch_and(~gate_open, std::memory_order_acq_rel) & ~gate_open;
     while (inside != 0) inside = wait_for_change(gate_, inside);
 }
@@ -75,7 +100,7 @@ void ThreadPool::work(int thread) {
         seen = wait_for_change(jobs_posted_, seen);
         if (stopping_) return;
         if (!enter()) continue;
-        take_tasks(thread);
+        timed_.is_on ? take_timed(thread) : take_tasks(thread);
         if (gate_.fetch_sub(1, std::memory_order_acq_rel) == 1) gate_.notify_one();
     }
 }
@@ -86,6 +111,17 @@ void ThreadPool::take_tasks(int thread) noexcept {
         if (run.next.load(std::memory_order_relaxed) >= run.end) continue;  // no write to lines that others read
         for (int64_t task; (task = run.next.fetch_add(1, std::memory_order_relaxed)) < run.end;) call_(context_, task);
     }
+}
+
+void ThreadPool::take_timed(int thread) noexcept {
+    const auto nanoseconds = [](timeline::Clock::duration time) {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+    };
+    const timeline::Clock::time_point begin = timeline::Clock::now();
+    take_tasks(thread);
+    timed_.busy_ns += nanoseconds(timeline::Clock::now() - begin);
+    timed_.late_ns += nanoseconds(begin - timed_.start);
+    timed_.num_begun++;
 }
 
 bool ThreadPool::enter() {

@@ -21,6 +21,8 @@
 #include <thread>
 #include <vector>
 
+#include "timeline.h"
+
 namespace qk {
 
 class ThreadPool {
@@ -43,7 +45,10 @@ private:
     using Call = void (*)(const void* context, int64_t i);
 
     void run(int64_t num_tasks, Call call, const void* context);
+    void run_timed();
+    void run_job();
     void work(int thread);
+    void take_timed(int thread) noexcept;
     void take_tasks(int thread) noexcept;
     bool enter();
 
@@ -61,6 +66,15 @@ private:
     std::atomic<int> gate_{0};
     std::atomic<int> jobs_posted_{0};  // workers sleep until it changes
     std::atomic<bool> stopping_{false};
+
+    // A job whose caller records its timeline: thread-seconds in tasks, and from its start until a thread begins.
+    struct Timed {
+        bool is_on = false;
+        timeline::Clock::time_point start;
+        std::atomic<int64_t> busy_ns{0}, late_ns{0};
+        std::atomic<int> num_begun{0};
+    };
+    Timed timed_;
 
     std::mutex one_job_;
     std::vector<std::thread> workers_;

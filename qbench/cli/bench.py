@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qbench.cli.bench_breakdown import print_breakdown
 from qbench.cli.bench_caches import not_interleaved_line, print_caches
 from qbench.cli.bench_lines import others_share, readable, readable_comparison
 from qbench.cli.cache_options import (
@@ -100,6 +101,9 @@ class Launches:
 )
 @cpu_time_option
 @click.option(
+    "--breakdown", is_flag=True, help="Print where the time of a decode step goes, by part, and measure nothing else."
+)
+@click.option(
     "--launches",
     type=click.IntRange(1, MAX_LAUNCHES),
     default=1,
@@ -129,8 +133,8 @@ class Launches:
     *RANK_FIELDS,
 )  # fmt: skip
 def command(
-    models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, launches, pause, keep, layouts, policies,
-    as_json, options: RunOptions, **until,
+    models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, breakdown, launches, pause, keep, layouts,
+    policies, as_json, options: RunOptions, **until,
 ) -> None:  # fmt: skip
     """Speed and memory of MODEL: prefill (pp) and decode (tg) as llama-bench defines them.
 
@@ -151,8 +155,13 @@ def command(
     recipe = recipes[0] if len(recipes) == 1 else None
     options = replace(options, recipe=recipe, threads=counts[0])
     alone = vs is None and len(models) == 1 and len(recipes) <= 1
+    if breakdown:
+        check_breakdown(models, cases, counts, options, other=bool(vs or keep or layouts or policies) or launches > 1)
+        return print_breakdown(models[0], cases[0], options, clock, as_json)
     if (keep is not None and vs is None) or (cpu_time and alone):
-        raise click.UsageError("--keep is for what --vs measures, and --cpu-time for that and for several models")
+        raise click.UsageError(
+            "--keep is for what --vs measures, and --cpu-time for that, for several models and for --breakdown"
+        )
     of_caches = bool(layouts or policies)
     if options.device != CPU and not alone:
         raise click.UsageError(f"--device {options.device} is for one model, and not for --vs")
@@ -200,6 +209,20 @@ def check_comparison(vs: str, models: tuple, recipes: tuple, batches: tuple, thr
         )
     if len(models) > 1 or len(threads) > 1 or batches != (1,):
         raise click.UsageError(f"--vs {vs} takes one file, one number of threads, and a batch of 1")
+
+
+def check_breakdown(
+    models: tuple, cases: Sequence[SpeedCase], threads: tuple, options: RunOptions, *, other: bool
+) -> None:
+    """raises click.UsageError for more than one sequence of one model on the CPU, held in memory"""
+    if len(models) > 1 or len(cases) > 1 or len(threads) > 1 or cases[0].batch > 1 or not cases[0].tg:
+        raise click.UsageError(
+            "--breakdown takes one model, depth and number of threads, a batch of 1, and -n 1 or more"
+        )
+    if other or options.device != CPU or options.memory_bytes is not None or options.layout.num_ranks > 1:
+        raise click.UsageError(
+            "--breakdown is for one rank on the CPU; not for --vs, --keep, --cache, --policy, --launches or --memory"
+        )
 
 
 def print_bench(

@@ -8,6 +8,7 @@
 #include "attention/put.h"
 #include "attention/residual.h"
 #include "thread_pool.h"
+#include "timeline.h"
 
 namespace qk::attention {
 namespace {
@@ -122,6 +123,7 @@ static void append_blocks(Store& store, const Sequences& sequences, const Heads<
 void append(Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<const float>& k,
             const Heads<const float>& v, const Rotation& rotation, const Heads<float>& q_out, const Impl<Kernels>& impl,
             const int64_t* slots) {
+    const timeline::Scope attention(timeline::Part::attention);
     if (!store.ring()) return append_blocks(store, sequences, q, k, v, rotation, q_out, impl, slots);
     for_each_part(store.layout(), sequences, k.tokens, [&](const Part& part) {
         encode_oldest(store, part.sequences, part.of(k).tokens, impl.kernels);

@@ -11,6 +11,7 @@
 #include "attention/residual.h"
 #include "attention/workspace.h"
 #include "thread_pool.h"
+#include "timeline.h"
 
 namespace qk::attention {
 
@@ -267,6 +268,7 @@ private:
 Isa attend(const Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<float>& out,
            float softmax_scale, int64_t window, const Impl<Kernels>& impl, const Sinks& sinks,
            const Observed& observed) {
+    const timeline::Scope attention(timeline::Part::attention);
     std::vector<int64_t> others;
     std::vector<float> lse;
     Observed asked = observed;

@@ -7,6 +7,7 @@
 
 #include "buffer.h"
 #include "thread_pool.h"
+#include "timeline.h"
 
 namespace qk::linear {
 namespace {
@@ -102,8 +103,12 @@ private:
             input.tokens = next;
             next += padded(num_tokens * input.format->token_bytes());
         }
+        const timeline::Scope rounding(timeline::Part::rounding);
         for_tokens(num_tokens, [&](int64_t token, float* scratch) {
-            const float* x = row_(first + token, scratch);
+            const float* const x = [&] {
+                const timeline::Scope norms(timeline::Part::norms);
+                return row_(first + token, scratch);
+            }();
             for (const Prepared& input : inputs_)
                 input.format->prepare(x, input.tokens + token * input.format->token_bytes(), input.shared, input.isa);
         });
@@ -123,6 +128,7 @@ private:
     }
 
     void multiply(int64_t first, int64_t num_tokens, std::span<Isa> ran) {
+        const timeline::Scope products(timeline::Part::products);
         pool_->run(static_cast<int64_t>(tasks_.size()), [&](int64_t i) {
             const Task& task = tasks_[i];
             const Term& term = terms_[task.term];

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "thread_pool.h"
+#include "timeline.h"
 
 namespace qk::llm_int8 {
 
@@ -117,6 +118,7 @@ Isa Weight::multiply(const float* x, int64_t num_tokens, float* y, const Impl<Ke
     Call call{*this, impl.kernels, *pool, x};
     call.find_outliers(num_tokens);
 
+    const timeline::Scope products(timeline::Part::products);
     thread_local Buffer code_buffer, column_buffer;
     const int64_t chunk = std::min(chunk_tokens, num_tokens);
     const size_t token_bytes = linear_int8::token_bytes(row_size()), column_bytes = call.column_bytes();

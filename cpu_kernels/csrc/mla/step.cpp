@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "thread_pool.h"
+#include "timeline.h"
 
 namespace qk::mla {
 namespace {
@@ -156,6 +157,9 @@ private:
 
 }  // namespace
 
-void attend(const Step& step, float* out, const Choices& choices) { Call(step, out, choices).run(); }
+void attend(const Step& step, float* out, const Choices& choices) {
+    const timeline::Scope attention(timeline::Part::attention);
+    Call(step, out, choices).run();
+}
 
 }  // namespace qk::mla

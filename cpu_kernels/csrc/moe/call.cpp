@@ -6,6 +6,7 @@
 
 #include "scratch.h"
 #include "moe/turns.h"
+#include "timeline.h"
 
 namespace qk::moe {
 namespace {
@@ -139,6 +140,7 @@ void Call::add_gate_up_tasks(Piece& piece, const Stage& stage) {
 }
 
 std::optional<Ran> Call::run() {
+    const timeline::Scope products(timeline::Part::products);
     place_buffers();
     const bool large = num_tokens_ * first_gate().row_size() >= parallel_size;
     run_if_large(*pool_, large, num_tokens_, [&](int64_t token) { round_token(token); });

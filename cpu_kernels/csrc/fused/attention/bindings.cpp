@@ -9,6 +9,7 @@
 #include "fused/attention/arguments.h"
 #include "fused/bindings.h"
 #include "fused/group/linear_group.h"
+#include "timeline.h"
 
 namespace qk::fused {
 namespace {
@@ -28,6 +29,7 @@ nb::object run_attention_step(const LinearGroup& qkv, const LinearGroup& output,
                               const std::optional<Array>& cu_seqlens, const std::optional<Array>& slots,
                               nb::handle mass, int64_t mass_queries, int64_t sinks,
                               const std::optional<Array>& sink_cos, const std::optional<Array>& sink_sin) {
+    const timeline::Scope calls(timeline::Part::calls);
     attention::Store& store = attention::store_of(kv_store);
     require_attention(qkv.group(), output.group(), store);
     const Source source(x, qkv.group().row_size(), norm_weight, eps);

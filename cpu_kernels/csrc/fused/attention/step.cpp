@@ -2,6 +2,7 @@
 
 #include "scratch.h"
 #include "thread_pool.h"
+#include "timeline.h"
 
 namespace qk::fused {
 namespace {
@@ -14,6 +15,7 @@ void norm_heads(float* x, int64_t num_tokens, int64_t row_size, int64_t head_dim
         for (int64_t i = 0; i < row_size; i += head_dim)
             steps.rms_norm(row + i, norm.weight, norm.eps, head_dim, row + i);
     };
+    const timeline::Scope norms(timeline::Part::norms);
     constexpr int64_t parallel_size = 1 << 15;  // as for other rows: about 10 us of work
     if (num_tokens * row_size >= parallel_size)
         thread_pool()->run(num_tokens, norm_token);

@@ -10,6 +10,7 @@
 
 #include "fused/bindings.h"
 #include "fused/group/linear_group.h"
+#include "timeline.h"
 
 namespace qk::fused {
 namespace {
@@ -67,6 +68,7 @@ LinearGroup::LinearGroup(const std::vector<const PackedLinear*>& linears,
 
 nb::list LinearGroup::multiply(const Array& array, const std::optional<Array>& norm_weight, float eps,
                                const std::optional<Array>& residual) {
+    const timeline::Scope calls(timeline::Part::calls);
     const Source source(array, group_.row_size(), norm_weight, eps);
     const int64_t num_tokens = source.x.count;
     if (residual && group_.size() != 1)
@@ -110,6 +112,7 @@ void require_feed_forward(const Group& first, const Group& second) {
 static nb::object run_feed_forward(const LinearGroup& gate_up, const LinearGroup& down, const Array& array,
                                    const std::optional<Array>& norm_weight, float eps,
                                    const std::optional<Array>& residual) {
+    const timeline::Scope calls(timeline::Part::calls);
     const Group& first = gate_up.group();
     const Group& second = down.group();
     require_feed_forward(first, second);

@@ -19,6 +19,7 @@
 #include "fused/bindings.h"
 #include "fused/group/linear_group.h"
 #include "fused/layers/layers.h"
+#include "timeline.h"
 
 namespace qk::fused {
 namespace {
@@ -196,6 +197,7 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
                const std::optional<Array>& sink_sin, const std::optional<nb::callable>& before_layer,
                nb::handle choices, const std::optional<nb::callable>& on_choice,
                const std::optional<nb::callable>& add_ranks) {
+    const timeline::Scope calls(timeline::Part::calls);
     if (layers.empty() || layers.size() != stores.size())
         throw std::invalid_argument("layers, stores: got " + std::to_string(layers.size()) + " and " +
                                     std::to_string(stores.size()) + ", expected as many of both, 1 or more");

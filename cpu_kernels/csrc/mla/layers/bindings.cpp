@@ -13,6 +13,7 @@
 #include "fused/group/linear_group.h"
 #include "mla/mla_heads.h"
 #include "mla/layers/layers.h"
+#include "timeline.h"
 #include "moe/net.h"
 #include "moe/packed_experts.h"
 
@@ -148,6 +149,7 @@ nb::object run(const std::vector<const MlaLayer*>& layers, const std::vector<nb:
         layer.slots = attention::latent_slots_of(all_slots.array(i), layer.sequences);
         layer.observed = attention::latent_mass_of(all_mass[i], layer.sequences);
     }
+    const timeline::Scope calls(timeline::Part::calls);
     const Choices choices = choose_all();
     float* out = nullptr;
     nb::object result = empty_float32(count, source.x.size, &out);

@@ -1,0 +1,99 @@
+"""`breakdown`: decode steps of a model on the CPU, taken apart on the timeline of the thread that runs them."""
+
+import os
+import resource
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from cpu_kernels.timeline import Timeline
+from qbench.measure.breakdown import KERNELS, Breakdown, PartTime
+from qbench.measure.host.clocks import check_clock
+from qbench.measure.host.machine import available_cores
+from qbench.progress import Progress
+from qbench.run_options import RunOptions
+from qbench.runtime.text.sampling import Sampler, Sampling
+from qbench.speed.bench import load_subject
+from qbench.speed.interleaved import random_tokens
+from qbench.speed.speed_case import SpeedCase
+
+WARM_UP_STEPS = 4
+
+Parts = Mapping[str, float]  # part -> seconds of a step
+
+
+def breakdown(
+    spec: str, case: SpeedCase, options: RunOptions, *, clock: str = "wall", progress: Progress | None = None
+) -> Breakdown:
+    """Greedy text of case.tg tokens after case.depth random ones, each step by part.
+
+    case     of one sequence, with 1 or more tokens to decode
+    clock    wall, or cpu: the time that the calling thread is on a processor
+    raises   InputError as `bench_cases`, and for processor time of more than one thread
+    """
+    check_clock(clock, options.threads or available_cores())
+    loaded = load_subject(spec, [(options, case)], progress)
+    model, load_before = loaded.model, os.getloadavg()[0]
+    faults = _page_faults()
+    steps = decode_steps(model, case, clock == "cpu", progress)
+    faults = _page_faults() - faults
+    counted, mean = faster_half(steps)
+    step_s = sum(mean.values())
+    parts = {name: PartTime(seconds, seconds / step_s) for name, seconds in mean.items()}
+    return Breakdown(
+        facts=loaded.subject.facts(model.impls, model.kernels),
+        clock=clock,
+        depth=case.depth,
+        steps=len(steps),
+        counted=counted,
+        step_s=step_s,
+        parts=parts,
+        outside_share=1 - sum(parts[name].share for name in KERNELS),
+        page_faults=faults / len(steps),
+        huge_page_share=huge_page_share(),
+        load=[load_before, os.getloadavg()[0]],
+    )
+
+
+def decode_steps(model: Any, case: SpeedCase, cpu_time: bool = False, progress: Progress | None = None) -> list[Parts]:
+    """The parts of each step, after a warm-up."""
+    held = random_tokens(model.config.vocab_size, case)[:, : max(1, case.depth)]
+    cache = model.new_cache(capacity=held.shape[1] + WARM_UP_STEPS + case.tg)
+    sampler, found = Sampler(Sampling()), []
+    token = sampler(model(torch.from_numpy(held), cache, last_only=True)[0, -1])
+    with Timeline(cpu_time) as timeline:
+        for step in range(WARM_UP_STEPS + case.tg):
+            logits = model(torch.tensor([[token]]), cache, last_only=True)[0, -1]
+            with timeline.part("sampling"):
+                token = sampler(logits)
+            parts = timeline.seconds()
+            if step >= WARM_UP_STEPS:
+                found.append(parts)
+            if progress is not None:
+                progress(step + 1, WARM_UP_STEPS + case.tg, "step")
+                timeline.seconds()  # leaves out the time of progress
+    return found
+
+
+def faster_half(steps: Sequence[Parts]) -> tuple[int, Parts]:
+    """How many steps count, and the mean of each part over them."""
+    some = sorted(steps, key=lambda parts: sum(parts.values()))[: -(-len(steps) // 2)]
+    return len(some), {name: fmean(parts[name] for parts in some) for name in some[0]}
+
+
+def huge_page_share(file: str = "/proc/self/smaps_rollup") -> float | None:
+    """None if the system has no such file."""
+    try:
+        lines = Path(file).read_text().splitlines()
+    except OSError:
+        return None
+    sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.endswith(" kB")}
+    anonymous = sizes.get("Anonymous", 0)
+    return sizes.get("AnonHugePages", 0) / anonymous if anonymous else None
+
+
+def _page_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -133,10 +133,11 @@ def formats_page() -> str:
             fmt.block_size,
             "" if fmt.gguf_type is None else fmt.gguf_type,
             f"`{fmt.fallback}`" if fmt.fallback else "",
+            "yes" if fmt.writes else "no",
         )
         for name, fmt in FORMATS.items()
     ]
-    head = ("Format", "Bits per weight", "Weights per block", "GGUF type number", "Fallback for odd rows")
+    head = ("Format", "Bits per weight", "Weights per block", "GGUF type number", "Fallback for odd rows", "Written")
     return page("Weight formats", table(head, rows))
 
 

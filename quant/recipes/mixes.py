@@ -92,7 +92,7 @@ LABELS = tuple(row[0] for row in ROWS)
 OWN_ROWS: tuple[tuple[str, str, tuple[Raise, ...]], ...] = tuple(
     (name.upper(), name, ())
     for name, fmt in BLOCK_FORMATS.items()
-    if fmt.block_size > 1 and name not in {default for _, default, _ in ROWS}
+    if fmt.writes and fmt.block_size > 1 and name not in {default for _, default, _ in ROWS}
 )
 
 

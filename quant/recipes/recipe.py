@@ -70,6 +70,8 @@ class Recipe:
             raise InputError(f"recipe {self.name}: packing {self.packing!r}, expected one of {', '.join(PACKINGS)}")
         container = CONTAINERS[self.container]
         for name in sorted(self.policy.formats):
+            if not get_format(name).writes:
+                raise InputError(f"recipe {self.name}: {name} is read but not written here; choose another format")
             if not container.holds(get_format(name)):
                 raise InputError(f"recipe {self.name}: a {self.container} artifact cannot hold {name}")
 

@@ -3,13 +3,18 @@
 from pathlib import Path
 
 import pytest
+from support.block_weights import WITHOUT_KERNELS
 
 import cpu_kernels
 from cpu_kernels.decode import DECODED_FORMATS
 from cpu_kernels.encode import ENCODED_FORMATS
 from quant.formats import BLOCK_FORMATS
 
-QUANTIZED = {name: (fmt.block_size, fmt.block_bytes) for name, fmt in BLOCK_FORMATS.items() if fmt.block_size > 1}
+QUANTIZED = {
+    name: (fmt.block_size, fmt.block_bytes)
+    for name, fmt in BLOCK_FORMATS.items()
+    if fmt.block_size > 1 and name not in WITHOUT_KERNELS
+}
 SOURCES = Path(__file__).parents[2] / "cpu_kernels/csrc/block_formats"
 
 

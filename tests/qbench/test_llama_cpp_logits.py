@@ -1,18 +1,18 @@
 """GGUF files as llama.cpp's converter makes them: the runtime's logits are llama.cpp's."""
 
-import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType
 from support.architectures import EVERY_EXPERT, random_weights, small_config
 from support.close import assert_close
 from support.llama_converter import convert, gate_and_up_as_one, one_by_one
+from support.llama_logits import TOKENS, llama_cpp_logits
 
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from quant.models import ModelConfig
 
-llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
 CASES = {
     "llama": ("llama", {}),
@@ -42,17 +42,6 @@ cases = pytest.mark.parametrize("kind, changes", [pytest.param(*case, id=name) f
 # llama.cpp's gelu is a table of f16: argument and value are each off by up to 2**-12, in both nets; the worst of 10 240
 # logits is 4 deviations out.
 GELU_ROUNDING = {"gpt2": 4 * 2**-12 * (2 * 2) ** 0.5}
-TOKENS = list(range(5, 69))
-
-
-def llama_cpp_logits(path) -> np.ndarray:
-    """[T, V], keys and values in float32"""
-    f32 = {"type_k": llama_cpp.GGML_TYPE_F32, "type_v": llama_cpp.GGML_TYPE_F32}
-    model = llama_cpp.Llama(str(path), verbose=False, n_ctx=128, n_threads=1, n_threads_batch=1, logits_all=True, **f32)
-    model.eval(TOKENS)
-    logits = np.array(model.scores[: len(TOKENS)])
-    model.close()
-    return logits
 
 
 @cases

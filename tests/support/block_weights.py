@@ -20,7 +20,26 @@ HALVES = {
     "iq4_nl": (0,),
     "iq4_xs": (0,),
     "mxfp4": (),
+    "iq2_xxs": (0,),
+    "iq2_xs": (0,),
+    "iq2_s": (0,),
+    "iq3_xxs": (0,),
+    "iq3_s": (0,),
+    "iq1_s": (0,),
+    "iq1_m": (),
+    "tq1_0": (52,),
+    "tq2_0": (64,),
+    "nvfp4": (),
+    "q1_0": (0,),
+    "q2_0": (0,),
 }
+# Formats that have no C++ code: they are decoded by NumPy and multiplied in float32.
+WITHOUT_KERNELS = (
+    *("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s"),
+    *("tq1_0", "tq2_0", "nvfp4", "q1_0", "q2_0"),
+)
+# format -> (bytes of its scales that are no float16 field, bits that stay random, bits that are set)
+SCALES = {"iq1_m": (slice(55, 56), 0x8F, 0x20), "nvfp4": (slice(0, 4), 0x1F, 0)}
 EXPONENTS = {"mxfp4": 0}  # where the format's power of two is; 128 means 1, as codes are doubled
 AFFINE = ("q4_1", "q5_1", "q2_k", "q4_k", "q5_k")  # weight = scale * code + minimum
 
@@ -35,6 +54,9 @@ def random_blocks(format_name: str, num_rows: int, row_size: int, seed: int = 0)
         data[..., first : first + 2] = halves[..., None].view(np.uint8)
     if format_name in EXPONENTS:
         data[..., EXPONENTS[format_name]] = rng.integers(112, 121, data.shape[:2])
+    if format_name in SCALES:
+        places, kept, added = SCALES[format_name]
+        data[..., places] = data[..., places] & kept | added
     return data.reshape(num_rows, data.shape[1] * data.shape[2])
 
 

@@ -14,6 +14,18 @@ _found = sorted(Path(_spec.origin).parent.glob("lib/libggml-base.so")) if _spec 
 needs_ggml = pytest.mark.skipif(not _found, reason="llama-cpp-python (libggml) is not installed")
 
 
+class _Traits(ctypes.Structure):
+    _fields_ = (
+        ("type_name", ctypes.c_char_p),
+        ("block_size", ctypes.c_int64),
+        ("interleave", ctypes.c_int64),
+        ("block_bytes", ctypes.c_size_t),
+        ("is_quantized", ctypes.c_bool),
+        ("to_float", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)),
+        ("from_float", ctypes.c_void_p),
+    )
+
+
 @cache
 def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(_found[0]))
@@ -29,7 +41,16 @@ def _library() -> ctypes.CDLL:
         ctypes.c_int64,  # weights per row
         ctypes.c_void_p,  # importance matrix
     ]
+    library.ggml_get_type_traits.restype = ctypes.POINTER(_Traits)
     return library
+
+
+def ggml_dequantize(data: np.ndarray, gguf_type: int, row_size: int) -> np.ndarray:
+    """data [N, row bytes] uint8 -> [N, row_size] float32 of the type's to_float"""
+    values = np.empty((len(data), row_size), dtype=np.float32)
+    to_float = _library().ggml_get_type_traits(gguf_type).contents.to_float
+    to_float(np.ascontiguousarray(data).ctypes.data, values.ctypes.data, values.size)
+    return values
 
 
 def ggml_quantize(weight: np.ndarray, gguf_type: int, importance: np.ndarray | None = None) -> np.ndarray:

@@ -38,10 +38,14 @@ def convert(
     path: Path,
     matrices: GGMLQuantizationType = GGMLQuantizationType.F16,
     stack: Callable[[Tensors], Tensors] | None = None,
+    encode: Callable[[np.ndarray, GGMLQuantizationType], np.ndarray] = gguf.quants.quantize,
+    kind_of: Callable[[str, GGMLQuantizationType], GGMLQuantizationType] = lambda name, kind: kind,
 ) -> Path:
     """weights [N, K] as `matrices`, all vectors, routers and positions in float32, without a tokenizer
 
-    stack   layout of a layer's experts in the file; None: `stacked`
+    stack     layout of a layer's experts in the file; None: `stacked`
+    encode    bytes of a matrix [N, K] of a type
+    kind_of   type of a matrix by its GGUF name, if not `matrices`
     """
     name = config["architectures"][0]
     config = OWN_WORDS.get(name, dict)(config)
@@ -56,8 +60,8 @@ def convert(
         known = names.get_name(tensor_name, try_suffixes=(".weight", ".bias"))
         gguf_name = known or tensor_name
         keeps = tensor.ndim == 1 or any(word in gguf_name for word in ("ffn_gate_inp", "position_embd"))
-        kind = GGMLQuantizationType.F32 if keeps else matrices
-        data = gguf.quants.quantize(np.ascontiguousarray(tensor, np.float32), kind)
+        kind = GGMLQuantizationType.F32 if keeps else kind_of(gguf_name, matrices)
+        data = encode(np.ascontiguousarray(tensor, np.float32), kind)
         writer.add_tensor(gguf_name, data, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

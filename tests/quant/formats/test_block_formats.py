@@ -15,7 +15,7 @@ from quant.formats import FORMATS, BlockFormat, format_of_gguf_type, get_format
 from quant.formats.grid import GridFormat
 from quant.qtensor import QTensor
 
-BLOCK_NAMES = [name for name, fmt in FORMATS.items() if isinstance(fmt, BlockFormat)]
+BLOCK_NAMES = [name for name, fmt in FORMATS.items() if isinstance(fmt, BlockFormat) and fmt.writes]
 QUANTIZED = [name for name in BLOCK_NAMES if get_format(name).block_size > 1]
 SAME_BYTES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "mxfp4"]
 EVEN_STEPS = [name for name in QUANTIZED if isinstance(get_format(name), GridFormat)]

@@ -1,0 +1,52 @@
+"""IQ1_S: 256 weights as 32 points of 8 among -1, 0 and 1, a scale of 3 bits per 32 weights, 1.56 bits per weight."""
+
+import numpy as np
+
+from quant.formats.half import half_from_bytes
+from quant.formats.lattice import grid_points
+from quant.formats.read_only import ReadOnlyFormat
+from quant.formats.scaled_levels import ScaledLevelsFormat
+
+DELTA = np.float32(0.125)
+FIELDS = np.array([0, 3, 6, 9], dtype=np.uint16)  # the high bits of the four points of a word
+
+
+def shifted_points(points: np.ndarray, down: np.ndarray) -> np.ndarray:
+    """points [...] -> [..., 8] float32: -1, 0 and 1, plus 1/8, or minus 1/8 where `down` is true"""
+    return grid_points("IQ1_S")[points] + np.where(down, -DELTA, DELTA)[..., None]
+
+
+class IQ1_S(ReadOnlyFormat, ScaledLevelsFormat):
+    """weight = d * (2 * s + 1) * (grid[p] +- 1/8)
+
+    byte 0   2               34                                                       50
+         +---+---------------+--------------------------------------------------------+
+         | d |  32 x p, low  |  8 x (4 x p, high 3 bit; s of 3 bit; 1 bit: minus 1/8) |
+         |   |       8 bit   |                                                        |
+         +---+---------------+--------------------------------------------------------+
+    """
+
+    name = "iq1_s"
+    gguf_type = 19
+    gguf_file_type = 24  # MOSTLY_IQ1_S
+    block_size = 256
+    block_bytes = 50
+    num_levels = 6
+
+    def _words(self, data: np.ndarray) -> np.ndarray:
+        """[B, 8] uint16"""
+        return np.ascontiguousarray(data[:, 34:]).view("<u2")
+
+    def read_scale(self, data: np.ndarray) -> np.ndarray:
+        scale = (self._words(data) >> 12 & 7).astype(np.float32)
+        return half_from_bytes(data[:, :2])[:, None] * (2 * scale + 1)
+
+    def read_levels(self, data: np.ndarray) -> np.ndarray:
+        words = self._words(data)
+        high = words[:, :, None] >> FIELDS & 7  # [B, 8, 4]
+        points = data[:, 2:34].reshape(-1, 8, 4) | high << 8
+        down = np.broadcast_to((words >> 15 == 1)[:, :, None], points.shape)
+        return shifted_points(points, down).reshape(len(data), 8, 32)
+
+
+assert IQ1_S.block_bytes == 2 + 32 + 8 * (4 * 3 + 3 + 1) // 8

@@ -1,0 +1,47 @@
+"""IQ2_XXS: 256 weights as 32 points of 8, a scale of 4 bits per 32 weights, 2.06 bits per weight."""
+
+import numpy as np
+
+from quant.formats.half import half_from_bytes
+from quant.formats.lattice import SEVEN_SIGNS, LatticeFormat
+
+FIELDS = np.array([0, 7, 14, 21], dtype=np.uint32)  # bits of the four signs of a word; the scale is above
+
+
+def scaled_signs(word: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """word [B, 8] uint32 -> (scale [B, 8] float32 in 0..15, signs [B, 32] uint8)"""
+    signs = SEVEN_SIGNS[word[:, :, None] >> FIELDS & 127]
+    return (word >> 28).astype(np.float32), signs.reshape(len(word), 32)
+
+
+class IQ2_XXS(LatticeFormat):
+    """weight = d * (s + 0.5) / 4 * grid[p] * sign
+
+    byte 0   2                                             66
+         +---+---------------------------------------------+
+         | d |  8 x (4 x p of 8 bit | 4 x sign of 7 bit, s of 4 bit) |
+         +---+---------------------------------------------+
+    """
+
+    name = "iq2_xxs"
+    gguf_type = 16
+    gguf_file_type = 19  # MOSTLY_IQ2_XXS
+    block_bytes = 66
+    num_levels = 6
+
+    def _words(self, data: np.ndarray) -> np.ndarray:
+        """[B, 8, 2] uint32"""
+        return np.ascontiguousarray(data[:, 2:]).view("<u4").reshape(-1, 8, 2)
+
+    def read_scale(self, data: np.ndarray) -> np.ndarray:
+        scale, _ = scaled_signs(self._words(data)[:, :, 1])
+        return half_from_bytes(data[:, :2])[:, None] * (np.float32(0.5) + scale) * np.float32(0.25)
+
+    def read_points(self, data: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(self._words(data)[:, :, 0]).view(np.uint8).reshape(len(data), 32)
+
+    def read_signs(self, data: np.ndarray) -> np.ndarray:
+        return scaled_signs(self._words(data)[:, :, 1])[1]
+
+
+assert IQ2_XXS.block_bytes == 2 + 8 * (4 * 8 + 4 * 7 + 4) // 8

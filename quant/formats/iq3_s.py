@@ -1,0 +1,36 @@
+"""IQ3_S: 256 weights as 64 points of 4 with free signs, a scale of 4 bits per 32 weights, 3.44 bits per weight."""
+
+import numpy as np
+
+from quant.formats.half import half_from_bytes
+from quant.formats.lattice import LatticeFormat, nibbles
+
+
+class IQ3_S(LatticeFormat):
+    """weight = d * (2 * s + 1) * grid[p] * sign
+
+    byte 0   2               66               74              106           110
+         +---+---------------+----------------+---------------+-------------+
+         | d |  64 x p, low  |  64 x p, high  |  32 x sign    |  8 x s      |
+         |   |       8 bit   |         1 bit  |       8 bit   |      4 bit  |
+         +---+---------------+----------------+---------------+-------------+
+    """
+
+    name = "iq3_s"
+    gguf_type = 21
+    gguf_file_type = 26  # MOSTLY_IQ3_S
+    block_bytes = 110
+    num_levels = 16
+
+    def read_scale(self, data: np.ndarray) -> np.ndarray:
+        return half_from_bytes(data[:, :2])[:, None] * (1 + 2 * nibbles(data[:, 106:]))
+
+    def read_points(self, data: np.ndarray) -> np.ndarray:
+        high = np.unpackbits(data[:, 66:74], axis=1, bitorder="little")
+        return data[:, 2:66] | high.astype(np.uint16) << 8
+
+    def read_signs(self, data: np.ndarray) -> np.ndarray:
+        return data[:, 74:106]
+
+
+assert IQ3_S.block_bytes == 2 + 64 + 64 // 8 + 32 + 8 * 4 // 8

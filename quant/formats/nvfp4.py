@@ -1,0 +1,46 @@
+"""NVFP4 of GGUF: 64 weights of 4-bit floats (E2M1), with a float of 8 bits (E4M3) per 16 weights as scale."""
+
+import numpy as np
+
+from quant.formats.bits import unpack_nibbles
+from quant.formats.codebook import CodebookFormat
+from quant.formats.mxfp4 import CODEBOOK
+from quant.formats.read_only import ReadOnlyFormat
+
+
+def _e4m3_halves() -> np.ndarray:
+    """Half the value of each byte as E4M3 without a sign; [256] float32. 0x7F, which would be NaN, counts as 0."""
+    byte = np.arange(256)
+    exponent, mantissa = byte >> 3 & 15, byte & 7
+    value = np.where(exponent == 0, mantissa * 2.0**-9, (1 + mantissa / 8) * 2.0 ** (exponent - 7))
+    value[0x7F] = 0
+    return (value / 2).astype(np.float32)
+
+
+HALVES_OF_E4M3 = _e4m3_halves()
+
+
+class NVFP4(ReadOnlyFormat, CodebookFormat):
+    """weight = e4m3(s) / 2 * codebook[q], q in 0..15
+
+    byte 0           4                      36
+         +-----------+----------------------+
+         |  4 x s    |  qs: 4 x (16 x 4 bit)  |   qs[j] = q[j] | q[j + 8] << 4 of each 16 weights
+         +-----------+----------------------+
+    """
+
+    name = "nvfp4"
+    gguf_type = 40
+    gguf_file_type = 39  # MOSTLY_NVFP4
+    block_size = 64
+    block_bytes = 36
+    codebook = CODEBOOK
+
+    def read_scale(self, data: np.ndarray) -> np.ndarray:
+        return HALVES_OF_E4M3[data[:, :4]]
+
+    def read_codes(self, data: np.ndarray) -> np.ndarray:
+        return unpack_nibbles(data[:, 4:].reshape(-1, 4, 8))
+
+
+assert NVFP4.block_bytes == 4 + 64 * 4 // 8

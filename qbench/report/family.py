@@ -9,6 +9,7 @@ from quant.formats import BLOCK_FORMATS
 FAMILIES = (
     (r"(f32|f16|bf16)$", "unquantized"),
     (r".*\.ya?ml$", "own file"),
+    (r"fp8-", "8-bit floats"),
     (r"(rtn|gptq|awq|smoothquant|llm-int8|imatrix)\b", None),  # the method's own name
     ("|".join(BLOCK_FORMATS), "llama.cpp mix"),  # a mix is called by its main format, perhaps with a suffix
 )

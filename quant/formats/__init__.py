@@ -13,6 +13,7 @@ from quant.errors import InputError
 from quant.formats.activations import ActivationFormat
 from quant.formats.base import BlockFormat, Format
 from quant.formats.codes import Codes
+from quant.formats.fp8 import FP8_FORMATS, Fp8Format
 from quant.formats.int8 import Int8Format
 from quant.formats.int_group import IntGroupFormat
 from quant.formats.llm_int8 import LlmInt8Format
@@ -26,6 +27,7 @@ __all__ = [
     "BlockFormat",
     "Codes",
     "Format",
+    "Fp8Format",
     "Int8Format",
     "IntGroupFormat",
     "LlmInt8Format",
@@ -52,6 +54,7 @@ FORMATS: dict[str, Format] = {
     **{name: present(IntGroupFormat.parse(name)) for name in INT_GROUP_NAMES},
     **{name: present(Int8Format.parse(name)) for name in INT8_NAMES},
     LlmInt8Format.name: LlmInt8Format(),
+    **FP8_FORMATS,
 }
 
 _BY_GGUF_TYPE = {fmt.gguf_type: fmt for fmt in BLOCK_FORMATS.values()}

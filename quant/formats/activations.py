@@ -14,11 +14,13 @@ class ActivationFormat(IntegerFormat):
 
     rows_stand_alone   whether a row's codes depend on that row alone, so that a matrix may be quantized in pieces
     has_input_scale    whether the scale of an input follows from its values
+    static_inputs      whether one scale, found by calibration, holds for all inputs
     """
 
     block_size = 1
     rows_stand_alone: bool = True
     has_input_scale: bool = True
+    static_inputs: bool = False
 
     @property
     def bits_per_weight(self) -> float:
@@ -41,6 +43,17 @@ class ActivationFormat(IntegerFormat):
 
     def _with_weight(self, qtensor: QTensor, weight: np.ndarray) -> QTensor:
         return QTensor(self.name, weight.shape, {**qtensor.parts, "weight": weight}, qtensor.shared)
+
+    def with_input_absmax(self, qtensor: QTensor, absmax: float) -> QTensor:
+        """The tensor with the scale that spans inputs of this magnitude, where activations are static."""
+        if not self.static_inputs:
+            return qtensor
+        shared = {"input_scale": self.scale_of_absmax(np.array([absmax], dtype=np.float32))}
+        return QTensor(qtensor.format, qtensor.shape, qtensor.parts, shared)
+
+    def scale_of_absmax(self, absmax: np.ndarray) -> np.ndarray:
+        """float32 -> float32: the scale of inputs up to this magnitude"""
+        raise NotImplementedError(f"{self.name} has no static activations")
 
     @abstractmethod
     def input_absmax(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -40,6 +40,7 @@ class Int8Format(ActivationFormat):
         self.inputs = inputs  # "per_token", "per_tensor" or "static"
         self.rows_stand_alone = not per_tensor_weight
         self.has_input_scale = inputs != "static"
+        self.static_inputs = inputs == "static"
         self.name = "w8a8" + ("-wtensor" if per_tensor_weight else "") + SUFFIX_OF_INPUTS[inputs]
 
     @classmethod
@@ -86,12 +87,8 @@ class Int8Format(ActivationFormat):
         if not np.isfinite(values).all():
             raise InputError(f"{self.name} holds finite weights, got NaN or inf; check the source")
 
-    def with_input_absmax(self, qtensor: QTensor, absmax: float) -> QTensor:
-        """The tensor with the scale that spans inputs of this magnitude, where activations are static."""
-        if self.inputs != "static":
-            return qtensor
-        shared = {"input_scale": scale_of(np.array([absmax], dtype=np.float32))}
-        return QTensor(qtensor.format, qtensor.shape, qtensor.parts, shared)
+    def scale_of_absmax(self, absmax: np.ndarray) -> np.ndarray:
+        return scale_of(absmax)
 
     def input_scale(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:
         """x [M, K] float32 -> x_scale [M, 1] or [1, 1] float32.

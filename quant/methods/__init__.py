@@ -12,10 +12,13 @@ from quant.methods.imatrix import Imatrix
 from quant.methods.llm_int8 import LlmInt8
 from quant.methods.rtn import Rtn
 from quant.methods.smoothquant import SmoothQuant
+from quant.methods.static import Static
 
 __all__ = ["METHODS", "Layer", "Method", "Rtn", "make_method"]
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (Rtn, Imatrix, SmoothQuant, Awq, LlmInt8, Gptq)}
+METHODS: dict[str, type[Method]] = {
+    method.name: method for method in (Rtn, Static, Imatrix, SmoothQuant, Awq, LlmInt8, Gptq)
+}
 
 
 def make_method(name: str, options: Mapping[str, Any]) -> Method:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quant.formats import ActivationFormat, Int8Format, dequantize, get_format
+from quant.formats import ActivationFormat, dequantize, get_format
 from quant.late import LateModule
 from quant.methods.folding import FLOATS, Fold, FoldedLayer
 from quant.present import present
@@ -40,9 +40,8 @@ class ReaderError:
         """||y - y_quantized||^2 / ||y||^2 with features of the weight multiplied by scale [K], inputs divided by it"""
         qtensor = self.format.quantize(self.weight * scale)
         x = self.x / scale
-        if isinstance(self.format, Int8Format):
-            qtensor = self.format.with_input_absmax(qtensor, (self.absmax / scale).max())
         if isinstance(self.format, ActivationFormat):
+            qtensor = self.format.with_input_absmax(qtensor, (self.absmax / scale).max())
             x = self.format.fake_quantize_input(x, qtensor.shared)
         error = matmul(x, dequantize(qtensor)) - self.y
         return float(np.square(error, dtype=np.float64).sum()) / max(self.power, 1e-30)

@@ -7,10 +7,11 @@ from typing import ClassVar
 import numpy as np
 
 from quant.errors import InputError
-from quant.formats import Format, Int8Format, get_format
+from quant.formats import Format, get_format
 from quant.methods.base import Layer, Method
 from quant.methods.folding import FLOATS, Fold, FoldedLayer, find_folds
 from quant.methods.folding_search import best_scale
+from quant.methods.static import static_input_scale, with_input_scale
 from quant.present import present
 from quant.qtensor import QTensor
 from quant.source import SharedInfo
@@ -50,8 +51,7 @@ class SmoothQuant(Method):
         return frozenset({"absmax", "sample"} if self.alpha == AUTO else {"absmax"})
 
     def shared(self, fmt: Format, row_size: int) -> tuple[SharedInfo, ...]:
-        is_static = isinstance(fmt, Int8Format) and fmt.inputs == "static"
-        return (SharedInfo("input_scale", (1,), "float32"),) if is_static else ()
+        return static_input_scale(fmt)
 
     def quantize_layer(self, layer: Layer, stats: Mapping[str, InputStats]) -> dict[str, QTensor]:
         folded = FoldedLayer(layer)
@@ -82,7 +82,4 @@ def smoothing_scale(x_absmax: np.ndarray, weight_absmax: np.ndarray, alpha: floa
 
 def _quantize(name: str, weight: np.ndarray, folded: FoldedLayer, stats: Mapping[str, InputStats]) -> QTensor:
     fmt = get_format(folded.layer.formats[name])
-    qtensor = fmt.quantize(weight)
-    if not isinstance(fmt, Int8Format):
-        return qtensor
-    return fmt.with_input_absmax(qtensor, (present(stats[name].absmax) / folded.divisors.get(name, 1)).max())
+    return with_input_scale(fmt, fmt.quantize(weight), present(stats[name].absmax) / folded.divisors.get(name, 1))

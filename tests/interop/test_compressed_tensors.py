@@ -10,6 +10,7 @@ from support.perplexity import REFERENCE, assert_agree, assert_same_model, our_p
 from qbench.sources import open_source
 from quant.artifacts import HFSource
 from quant.artifacts.hf_writer import write_hf
+from quant.formats.fp8 import FP8_FORMATS
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("compressed_tensors", reason="compressed-tensors is not installed")
@@ -30,7 +31,7 @@ def logits_of(model):
 
 
 @pytest.mark.parametrize(
-    "format_name", ["w4g32", "w4g32-asym", "w3", "w8", "w2g64-asym", "w8a8", "w8a8-wtensor-atensor"]
+    "format_name", ["w4g32", "w4g32-asym", "w3", "w8", "w2g64-asym", "w8a8", "w8a8-wtensor-atensor", *FP8_FORMATS]
 )
 def test_they_load_ours(write_model, windows, format_name):
     path = write_model(format_name, "compressed-tensors")
@@ -38,7 +39,14 @@ def test_they_load_ours(write_model, windows, format_name):
 
 
 @pytest.mark.parametrize(
-    "preset, format_name", [("W4A16", "w4g128"), ("W4A16_ASYM", "w4g128-asym"), ("W8A16", "w8g128"), ("W8A8", "w8a8")]
+    "preset, format_name",
+    [
+        ("W4A16", "w4g128"),
+        ("W4A16_ASYM", "w4g128-asym"),
+        ("W8A16", "w8g128"),
+        ("W8A8", "w8a8"),
+        ("FP8_DYNAMIC", "fp8-w8a8"),
+    ],
 )
 def test_we_load_theirs(tmp_path, reference_dir, windows, preset, format_name):
     compress(reference_dir, tmp_path, preset)
@@ -51,6 +59,7 @@ def compress(source, folder, preset):
     """The model as their own compressor stores it under this preset, with scales by their own rule in bfloat16."""
     scheme = preset_name_to_scheme(preset, ["Linear"])
     packing = "int-quantized" if scheme.input_activations else "pack-quantized"
+    packing = "float-quantized" if scheme.weights.type == "float" else packing
     tensors = {}
     for name, weight in load_file(source / "model.safetensors").items():
         if "_proj" not in name:

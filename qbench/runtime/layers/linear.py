@@ -18,10 +18,12 @@ from torch import Tensor
 
 from qbench.path_names import tell_paths
 from qbench.runtime.layers.arrays import as_tensor
+from qbench.runtime.layers.linear_fp8 import PackedFp8Linear, packed_fp8_bytes
 from qbench.runtime.layers.linear_int8 import PackedLlmInt8Linear, packed_llm_int8_bytes
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.formats import ActivationFormat, dequantize, get_format
+from quant.formats.fp8 import FP8_FORMATS
 from quant.formats.int8 import Int8Format
 from quant.qtensor import QTensor
 
@@ -200,6 +202,11 @@ EXACT = replace(PACKED, build=partial(build_packed, exact=True))
 LINEARS = (
     PACKED,
     LinearImpl("llm-int8", "cpu", PackedLlmInt8Linear, _has_cpu_kernels_for, packed_llm_int8_bytes),
+    *(
+        LinearImpl(name, "cpu", PackedFp8Linear, _has_cpu_kernels_for, packed_fp8_bytes)
+        for name, fmt in FP8_FORMATS.items()
+        if not fmt.by_block
+    ),
     REFERENCE,
 )
 

@@ -7,12 +7,13 @@ from typing import Any, Protocol, TypedDict
 import numpy as np
 
 from quant.artifacts.layouts.base import Layout, Part, StoredModule, check_holds, module_of
+from quant.artifacts.layouts.fp8s import Fp8s
 from quant.artifacts.layouts.int8s import Int8s
 from quant.artifacts.layouts.packed_ints import G_IDX, PackedInts
 from quant.artifacts.layouts.scheme import QuantizationArgs, Scheme
 from quant.artifacts.layouts.targets import LINEAR, Targets
 from quant.errors import InputError, shown
-from quant.formats import Format, Int8Format, get_format
+from quant.formats import ActivationFormat, Format, get_format
 from quant.json_fields import JsonFields
 from quant.models import HEAD
 from quant.present import present
@@ -35,7 +36,7 @@ class Packer(Protocol):
     def unpack(self, fmt: Any, module: StoredModule, info: TensorInfo) -> QTensor: ...
 
 
-PACKERS: tuple[Packer, ...] = (PackedInts(), Int8s())
+PACKERS: tuple[Packer, ...] = (PackedInts(), Int8s(), Fp8s())
 MIXED = "mixed-precision"  # of groups that each name their own format
 ARGS_DEFAULTS = {"num_bits": 8, "type": "int", "symmetric": True, "dynamic": False}  # of keys that may be left away
 
@@ -84,10 +85,10 @@ class CompressedTensorsLayout(Layout):
                     f"{name}: compressed-tensors has no place for groups out of order (act-order); use packing gptq"
                 )
             fmt = get_format(info.format)
-            if isinstance(fmt, Int8Format) and fmt.inputs == "static" and not info.has_shared("input_scale"):
+            if isinstance(fmt, ActivationFormat) and fmt.static_inputs and not info.has_shared("input_scale"):
                 raise InputError(
                     f"{name}: {fmt.name} needs a scale of its inputs, which the recipe's method does not find; "
-                    "use smoothquant"
+                    "use smoothquant or static"
                 )
         modules = {module_of(name): info.format for name, info in linears.items()}
         formats = [fmt for fmt in map(get_format, sorted(set(modules.values()))) if cls.holds(fmt)]
@@ -174,7 +175,8 @@ def _read_group(group: Any, format_of_all: str | None, where: str) -> GroupForma
                 return GroupFormat(targets, fmt)
     raise InputError(
         f"{where}: quantization_config asks for {shown(name)} of {shown(group.get('weights'))}; read here: "
-        f"{PackedInts.name} integers of 2, 3, 4 or 8 bits, by channel or group, and {Int8s.name} W8A8"
+        f"{PackedInts.name} integers of 2, 3, 4 or 8 bits, by channel or group, {Int8s.name} W8A8, and "
+        f"{Fp8s.name} E4M3 by channel or blocks of 128"
     )
 
 

@@ -70,12 +70,12 @@ class Int8s:
 
     @staticmethod
     def unpack(fmt: Int8Format, module: StoredModule, info: TensorInfo) -> QTensor:
-        scale = _scale(module, "weight_scale")
+        scale = read_scale(module, "weight_scale")
         parts = {
             "weight": module.read("weight"),
             "weight_scale": np.ascontiguousarray(np.broadcast_to(scale.reshape(-1, 1), (info.shape[0], 1))),
         }
-        shared = {"input_scale": _scale(module, "input_scale")} if info.has_shared("input_scale") else {}
+        shared = {"input_scale": read_scale(module, "input_scale")} if info.has_shared("input_scale") else {}
         return QTensor(info.format, info.shape, parts, shared)
 
 
@@ -90,7 +90,8 @@ def _args(strategy: str, dynamic: bool) -> QuantizationArgs:
     }
 
 
-def _scale(module: StoredModule, part: str) -> np.ndarray:
+def read_scale(module: StoredModule, part: str) -> np.ndarray:
+    """Scales of any float dtype as float32. raises InputError unless all are numbers above 0"""
     scale = module.read(part).astype(np.float32)
     if not (np.isfinite(scale) & (scale > 0)).all():
         raise InputError(f"{module.folder}: '{module.name}.{part}' holds a scale that is no number above 0")

@@ -1,10 +1,14 @@
 """Scheme: how a config group of compressed-tensors quantizes its linears."""
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 
 class QuantizationArgs(TypedDict):
-    """How one kind of tensor is quantized; group_size: None if there are no groups"""
+    """How one kind of tensor is quantized.
+
+    group_size        None if there are no groups
+    block_structure   rows and columns of a block that shares a scale, if the strategy is "block"
+    """
 
     num_bits: int
     type: str
@@ -12,6 +16,7 @@ class QuantizationArgs(TypedDict):
     strategy: str
     group_size: int | None
     dynamic: bool
+    block_structure: NotRequired[list[int]]
 
 
 class Scheme(TypedDict):

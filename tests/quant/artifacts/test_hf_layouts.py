@@ -16,14 +16,17 @@ from quant.artifacts.hf_writer import write_hf
 from quant.artifacts.layouts import LAYOUTS
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
+from quant.formats.fp8 import FP8_FORMATS
 
 CONFIG = small_config()
+WIDE = small_config(hidden_size=128, intermediate_size=384)  # rows of whole blocks of 128
 MODULE = "model.layers.0.mlp.down_proj"
 LINEAR = f"{MODULE}.weight"
 INT_FORMATS = ("w2g32", "w3g32-asym", "w4g32", "w4g32-asym", "w4", "w8-asym", "w8")
 CASES = [
     *((fmt, packing) for packing in ("gptq", "compressed-tensors") for fmt in INT_FORMATS),
     *((fmt, "compressed-tensors") for fmt in ("w8a8", "w8a8-wtensor", "w8a8-atensor", "w8a8-wtensor-astatic")),
+    *((fmt, "compressed-tensors") for fmt in FP8_FORMATS),
     ("llm-int8", "bitsandbytes"),
 ]
 
@@ -32,7 +35,7 @@ def linear(weight, format_name, act_order=False):
     """The weight in this format, with every shared array that its QTensor may have."""
     fmt = get_format(format_name)
     qtensor = fmt.quantize_ref(weight)
-    if "-astatic" in format_name:
+    if "static" in format_name:
         return fmt.with_input_absmax(qtensor, 3.0)
     if act_order:
         q, scale, zero_point, _ = fmt.unpack(qtensor)
@@ -51,7 +54,8 @@ def model(format_name, act_order=False, others=None):
         plain = chosen in ("bf16", "f16", "f32")
         return get_format(chosen).quantize_ref(weight) if plain else linear(weight, chosen, act_order)
 
-    return ArraySource(CONFIG, {name: stored(name, weight) for name, weight in random_weights(CONFIG).items()})
+    config = WIDE if get_format(format_name).block_size == 128 else CONFIG
+    return ArraySource(config, {name: stored(name, weight) for name, weight in random_weights(config).items()})
 
 
 def assert_comes_back(source, folder):

@@ -6,7 +6,15 @@ import pytest
 from quant.errors import InputError
 from quant.formats import FORMATS, ActivationFormat, get_format
 
-NAMES = (*(name for name, fmt in FORMATS.items() if fmt.writes), "w4g128", "w3g64-asym", "w8", "w2g32", "w8a8", "w8a8-wtensor-astatic")
+NAMES = (
+    *(name for name, fmt in FORMATS.items() if fmt.writes),
+    "w4g128",
+    "w3g64-asym",
+    "w8",
+    "w2g32",
+    "w8a8",
+    "w8a8-wtensor-astatic",
+)
 COLUMNS = slice(256, 768)
 
 

@@ -12,10 +12,12 @@ from qbench.runtime.layers.linear import choose_linear
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.formats import dequantize, get_format
+from quant.formats.fp8 import FP8_FORMATS
 from quant.formats.int8 import INT8_FORMATS
 from quant.qtensor import QTensor
 
 INT8_NAMES = [fmt.name for fmt in INT8_FORMATS]
+FP8_NAMES = [name for name, fmt in FP8_FORMATS.items() if fmt.inputs != "none"]
 
 
 def make_qtensor(format_name: str, num_rows: int = 24, row_size: int = 256, seed: int = 0) -> QTensor:
@@ -41,10 +43,20 @@ def assert_is_the_definition(linear, qtensor: QTensor, x: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("num_tokens", [1, 7, 40])
-@pytest.mark.parametrize("name", INT8_NAMES)
+@pytest.mark.parametrize("name", [*INT8_NAMES, *FP8_NAMES])
 def test_w8a8_is_its_definition(name, num_tokens):
     qtensor = make_qtensor(name)
     assert_is_the_definition(choose_linear(name).build(qtensor), qtensor, make_x(num_tokens, 256, 3, 77))
+
+
+def test_weights_of_8_bits_alone_meet_inputs_in_bfloat16():
+    qtensor, x = make_qtensor("fp8-w8a16"), make_x(7)
+    linear = choose_linear("fp8-w8a16").build(qtensor)
+    assert linear.name.startswith("cpu-fp8-w8a16[bf16 of codes, ") == has_cpu_kernels()
+    if has_cpu_kernels():
+        assert_is_the_definition(linear, qtensor, x.bfloat16().float())
+        np.testing.assert_array_equal(linear(x), linear(x.bfloat16().float()))
+        np.testing.assert_array_equal(linear.rows(np.array([3, 1])), dequantize(qtensor)[[3, 1]])
 
 
 @pytest.mark.parametrize("features", [(), (3, 77), tuple(range(256))], ids=["no outliers", "two", "all outliers"])

@@ -45,6 +45,12 @@ class BudgetedPolicy(CachePolicy):
     def slots(self, context: int, layer: int, num_layers: int) -> int:
         return min(context, max(self.budget.of(context), self.fewest))
 
+    def slots_after(self, num_prompt: int, steps: int, layer: int, num_layers: int) -> tuple[int, int]:
+        kept, added = super().slots_after(num_prompt, steps, layer, num_layers)
+        if self.in_decode and self.budget.unit is Unit.SHARE and num_prompt:
+            return kept, min(added, 1)
+        return kept, added
+
     def keep(self, state: LayerState) -> Tensor | None:
         if not (state.is_prefill or self.in_decode):
             return None

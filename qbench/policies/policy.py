@@ -193,6 +193,20 @@ class CachePolicy(Named, ABC):
     def slots(self, context: int, layer: int, num_layers: int) -> int:
         """Number of tokens that the layer holds after a prompt of `context` tokens; memory planning asks this."""
 
+    def slots_after(self, num_prompt: int, steps: int, layer: int, num_layers: int) -> tuple[int, int]:
+        """Slots of a layer after a prompt in one forward pass and then `steps` decode steps of one token.
+
+        If heads have lengths of their own, the mean over them, or an upper bound of it.
+
+        returns  slots in use after the last eviction that moved tokens, and slots taken since; a slot whose token was
+                 evicted and that waits for the next token is in use
+        """
+        kept = self.slots(num_prompt, layer, num_layers)
+        if not self.in_decode:
+            return kept, steps
+        most = self.slots(num_prompt + steps, layer, num_layers)
+        return kept, max(0, min(kept + steps, most + 1) - kept) if steps else 0
+
     @abstractmethod
     def keep(self, state: LayerState) -> Tensor | None:
         """[B, G, n] int64: slots to keep, ascending; None: all

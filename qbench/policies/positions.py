@@ -59,6 +59,14 @@ class Window(CachePolicy):
     def slots(self, context: int, layer: int, num_layers: int) -> int:
         return context if self.tokens is None else min(context, self.tokens + SPARE)
 
+    def slots_after(self, num_prompt: int, steps: int, layer: int, num_layers: int) -> tuple[int, int]:
+        if self.tokens is None or num_prompt + steps <= self.tokens:
+            return num_prompt, steps
+        kept = min(num_prompt, self.tokens)
+        if kept + steps <= self.tokens + SPARE:
+            return kept, steps
+        return self.tokens, (kept + steps - self.tokens - SPARE - 1) % (SPARE + 1)
+
     def keep(self, state: LayerState) -> Tensor | None:
         if self.tokens is None or state.num_held <= self.tokens + (0 if state.is_prefill else SPARE):
             return None

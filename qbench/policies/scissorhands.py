@@ -68,13 +68,26 @@ class Scissorhands(BudgetedPolicy):
         until_eviction = self.most(state) - state.num_held
         return state.score + counts if state.is_prefill or until_eviction < self.history else state.score
 
+    def slots_after(self, num_prompt: int, steps: int, layer: int, num_layers: int) -> tuple[int, int]:
+        is_share = self.budget.unit is Unit.SHARE and num_prompt
+        most = self.budget.of(num_prompt if is_share else num_prompt + steps)
+        count = self._rest(most)
+        held = num_prompt if num_prompt <= most else count
+        if held + steps <= most:
+            return held, steps
+        return count, (held + steps - most - 1) % (most + 1 - count)
+
     def keep(self, state: LayerState) -> Tensor | None:
         if state.num_held <= self.most(state):
             return None
-        count = max(self.fewest, int((1 - self.drop) * self.most(state)))
+        count = self._rest(self.most(state))
         kept = top_slots(self.score(state, count), count)
         state.score.zero_()
         return kept
+
+    def _rest(self, most: int) -> int:
+        """Number of tokens that an eviction leaves."""
+        return max(self.fewest, int((1 - self.drop) * most))
 
     def evict_one(self, state: LayerState) -> Tensor | None:
         return None  # many go at a time

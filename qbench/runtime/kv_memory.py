@@ -4,10 +4,11 @@ from bisect import bisect_right
 from functools import partial
 
 from qbench.cache_spec import DEFAULT_CACHE, NONE, PAGED, CacheSpec
-from qbench.policies.positions import SPARE, Sinks, Window
+from qbench.policies.positions import Sinks, Window
 from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.attention.in_torch import is_in_torch
 from qbench.runtime.caches.cache_maker import MAX_CHUNK_TOKENS, has_modes, max_chunk_tokens_of
+from qbench.runtime.caches.growth import policies_of_layers, sizes_after
 from qbench.runtime.caches.kernel_storage import has_store
 from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, held_tokens
 from qbench.runtime.caches.latent_choice import chosen_latents
@@ -114,18 +115,15 @@ class CacheMemory:
         at_once = (prefill, self.spec.prefill_chunk, None if self.window is None else self.tokens_at_once)
         return min([context, *(tokens for tokens in at_once if tokens)])
 
-    def size_bytes(self, context: int, batch: int) -> int:
-        """For `batch` sequences of `context` tokens."""
+    def size_bytes(self, context: int, batch: int, steps: int = 0) -> int:
+        """For `batch` sequences of `context` tokens, the last `steps` of which came one at a time."""
         if isinstance(self.policy, RetrievalPolicy):
             kept = held_tokens(context) * self.bytes_per_token
             return round(batch * (kept + self._index_bytes(self.policy, context)))
         if self.policy is not None:
-            layers = [(rule.window, layer) for layer, rule in enumerate(self.rules)]
-            slots = [
-                min(context, window + SPARE) if window else self.policy.slots(context, layer, len(layers))
-                for window, layer in layers
-            ]
-            return round(batch * sum(map(held_tokens, slots)) * self.bytes_per_token / len(layers))
+            policies = policies_of_layers(self.config, self.policy)
+            slots = sizes_after(policies, context - steps, steps, self.config.num_kv_heads)
+            return round(batch * sum(slots) * self.bytes_per_token / len(slots))
         if self.sinks and self.window is not None:
             held = held_tokens(min(context, window_slots(self.window, self.sinks)))
         elif self.window is not None:

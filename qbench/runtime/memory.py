@@ -92,13 +92,14 @@ class MemoryPredictor:
             with_kernels = in_kernels and has_latent_kernels(present(config.mla))
             self.resident_bytes += self.weights.latent_heads_bytes(in_kernels=with_kernels)
 
-    def at(self, context: int, batch: int = 1, prefill: int | None = None) -> MemoryParts:
+    def at(self, context: int, batch: int = 1, prefill: int | None = None, steps: int = 0) -> MemoryParts:
         """Bytes by part for `batch` sequences of `context` tokens.
 
         prefill  tokens of a sequence that pass at once, None: all
+        steps    the last tokens of the context, which came one at a time, after the prompt
         """
         num_tokens = self.cache.tokens_per_forward(context, prefill)
-        kv_bytes, workspace = self.cache.size_bytes(context, batch), self.workspace_bytes(num_tokens, batch)
+        kv_bytes, workspace = self.cache.size_bytes(context, batch, steps), self.workspace_bytes(num_tokens, batch)
         if self.attention in IN_TORCH:
             workspace += batch * torch_attention_bytes(self.config, num_tokens, context, self.attention)
         return MemoryParts(

@@ -6,13 +6,13 @@ from typing import Any
 from qbench.devices import CPU
 from qbench.measure.metrics import Facts
 from qbench.measure.subject import Subject
-from qbench.runtime.device.memory import predict_device_memory
-from qbench.runtime.memory import predict_memory
+from qbench.runtime.memory import MemoryPredictor
+from qbench.speed.case_memory import device_parts_of_case, parts_of_case
 from qbench.speed.roofline import Shape, least_work
 from qbench.speed.speed_case import SpeedCase
 from quant.json_data import JsonData
 
-# of `predict_memory`: weights as stored and as held, keys and values, activations, and the sum of held bytes
+# of `MemoryParts`: weights as stored and as held, keys and values, activations, and the sum of held bytes
 PARTS = ("weights", "resident", "kv", "workspace", "total")
 
 
@@ -33,12 +33,11 @@ class CaseFacts(JsonData):
 def case_facts(subject: Subject, model: Any, case: SpeedCase) -> CaseFacts:
     shape = Shape.of(model)
     if subject.options.device == CPU:
-        memory = predict_memory(
-            subject.source, case.longest, case.batch, impl=model.impl, spec=model.cache_spec, attention=model.attention
-        )
+        how = {"spec": model.cache_spec, "attention": model.attention}
+        memory = parts_of_case(MemoryPredictor(subject.source, impl=model.impl, **how), case)
         predicted, kv_bytes_per_token = memory.to_json(), memory.kv_bytes_per_token
     else:
-        predicted = predict_device_memory(model, subject.source, case.longest, case.batch)
+        predicted = device_parts_of_case(model, subject.source, case)
         kv_bytes_per_token = shape.kv_bytes_per_token
     return CaseFacts(
         facts=subject.facts(model.impls, model.kernels, model.prefill_tally),

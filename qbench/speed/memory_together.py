@@ -9,8 +9,8 @@ from qbench.cache_spec import FULL
 from qbench.devices import CPU, CUDA
 from qbench.measure.host.memory import free_memory_bytes
 from qbench.run_options import RunOptions
-from qbench.runtime.device.memory import predict_device_memory
 from qbench.runtime.memory import MemoryPredictor
+from qbench.speed.case_memory import device_parts_of_case, parts_of_case
 from qbench.speed.speed_case import SpeedCase
 from quant.source import Source
 
@@ -34,10 +34,10 @@ def _cache_and_workspace(source: Source, model: Any, options: RunOptions, case: 
     """Bytes that the cache holds, and those of a forward pass."""
     if options.device == CPU:
         predictor = MemoryPredictor(source, impl=model.impl, spec=options.cache_spec, attention=options.attention)
-        parts = predictor.at(case.longest, case.batch)
+        parts = parts_of_case(predictor, case)
         kept, workspace = parts.kv_bytes, parts.workspace_bytes
     else:
-        found = predict_device_memory(model.cached_by(options.cache_spec), source, case.longest, case.batch)
+        found = device_parts_of_case(model.cached_by(options.cache_spec), source, case)
         kept, workspace = found["kv_bytes"], found["workspace_bytes"]
     if options.kv_ram is not None:
         kept = min(kept, options.kv_ram)

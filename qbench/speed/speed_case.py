@@ -63,6 +63,12 @@ class SpeedCase(JsonData):
         """Tokens of a sequence that the cache must hold."""
         return self.depth + max(self.pp, self.tg)
 
+    @property
+    def ends(self) -> list[tuple[int, int]]:
+        """(tokens of a sequence, the last of them that came one at a time) when a phase is done, the longest first"""
+        ends = [(self.depth + tokens, steps) for tokens, steps in ((self.pp, 0), (self.tg, self.tg)) if tokens]
+        return sorted(ends, reverse=True)
+
     def check_context(self, limit: int) -> None:
         """raises InputError if the case needs more tokens than a model's context holds."""
         if self.longest > limit:

@@ -9,18 +9,14 @@ from torch import Tensor
 
 from qbench.policies import CachePolicy, TokenKinds
 from qbench.policies.policy import LayerReader, LayerState
-from qbench.policies.positions import Window
 from qbench.runtime.attention.rotations import Rotations
+from qbench.runtime.caches.growth import policies_of_layers, with_room
 from qbench.runtime.caches.kv_storage import KVStorage, PageMemory
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.slot_table import NO_HOLE, SlotTable
 from quant.errors import InputError
 from quant.models import ModelConfig
-
-# A layer that grows by one token per decode step gets room for this part of its tokens at once: each token is then
-# copied GROWTH times in the mean, instead of once per block of tokens.
-GROWTH = 16
 
 
 class Evictor:
@@ -43,7 +39,7 @@ class Evictor:
     ) -> None:
         self.places, self.memories, self.policy, self.tables = places, places.memories, policy, list(tables)
         rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
-        self.policies = [Window(rule.window) if rule.window else policy for rule in rules]
+        self.policies = policies_of_layers(config, policy)
         self.num_groups = self.tables[0].holes.shape[1]
         self.expand: Sequence[Callable[[Tensor], tuple[Tensor, Tensor]]] = ()
         self.token_kinds = TokenKinds()
@@ -134,9 +130,9 @@ class Evictor:
         return total, None
 
     def _roomy(self, layer: int, total: int) -> int:
-        """Slots to reserve for `total`. A layer that grows with each decode step copies its tokens seldom."""
+        """Slots to reserve for `total`."""
         grows = self.decodes and not self.policies[layer].in_decode and total > self.memories[layer].page_size
-        return total + total // GROWTH if grows else total
+        return with_room(total) if grows else total
 
     def settle(
         self,

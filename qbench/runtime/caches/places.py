@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, PageMemory, held_tokens
+from qbench.runtime.caches.kv_storage import PageMemory, held_tokens
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.caches.past import EVICTED
 from qbench.runtime.caches.sequences import check_seq_len
@@ -24,9 +24,11 @@ class Places(ABC, Generic[Memory]):
     batch        sequences
     block_table  [B, pages] int32 in a forward pass: pages of each sequence, in order
     tally        counts of blocks that decode steps read from a disk; None: all pages are in memory
+    is_tight     whether layers have room for their own tokens only
     at_once      whether all layers are in memory at once, in pages of one block table; False: `reserve` brings a layer
     """
 
+    is_tight: bool = False
     at_once: bool = True
     tally: TierTally | None = None
 
@@ -148,7 +150,7 @@ class OwnPages(Places[Memory]):
             memory.truncate(self.block_table, before, seq_lens)
 
     def trim(self, layer: int, num_slots: int) -> None:
-        if self.is_tight and self.memories[layer].page_size > held_tokens(num_slots) + BLOCK_TOKENS:
+        if self.is_tight and self.memories[layer].page_size > held_tokens(num_slots):
             self.memories[layer].resize(held_tokens(num_slots))
 
 

@@ -95,6 +95,8 @@ class PolicyCache(EvictingSequences, KVCache):
 
     def has_kernel_view(self, num_tokens: int) -> bool:
         one_size = len({storage.page_size for storage in self.memories}) == 1  # as the call wants it
+        if self.places.is_tight:  # and layers grow together, with no room to spare
+            one_size &= all(table.is_uniform for table in self.tables)
         if self.latents is not None:
             return self.latents.in_kernels and self.evictor.decodes
         return self._in_stores and self.evictor.decodes and one_size
@@ -103,10 +105,6 @@ class PolicyCache(EvictingSequences, KVCache):
         num_layers, batch, evictor = len(self.memories), self.batch, self.evictor
         groups = [evictor.together(b) for b in range(batch)]
         slots = evictor.rooms_of_all(groups)
-        if self.latents is None:  # run_layers takes pages of one size
-            largest = max(storage.page_size for storage in self.memories)
-            for layer in range(num_layers):
-                self.places.reserve(layer, largest)
         ends = np.stack([table.held for table in self.tables], axis=1)  # [L, B]
         observes = self.evictor.policies[0].observes_decode
         mass = None if not observes else torch.empty(num_layers, batch, evictor.num_groups, int(ends.max()))

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from qbench.cache_spec import DENSE
 from qbench.policies import CachePolicy
-from qbench.policies.positions import SPARE, Full, Sinks, Window
+from qbench.policies.positions import Full, Sinks, Window
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker, max_chunk_tokens_of
 from qbench.runtime.caches.evictor import slot_table
+from qbench.runtime.caches.growth import policies_of_layers
 from qbench.runtime.caches.head_pages import HeadPages, HeadSequence
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.layered_sequence import LayeredSequence, layer_groups
@@ -159,12 +160,8 @@ class PooledCaches:
 
     def _most_held(self, context: int) -> int:
         """Tokens of the layer that holds most."""
-        layers = range(self.config.num_layers)
-        # A layer with a window of its own keeps that window, and some tokens until it is cut.
-        return max(
-            min(context, window + SPARE) if window else self.policy.slots(context, layer, len(layers))
-            for layer, window in ((layer, self.config.attention_rule(layer).window) for layer in layers)
-        )
+        policies = policies_of_layers(self.config, self.policy)
+        return max(policy.slots(context, layer, len(policies)) for layer, policy in enumerate(policies))
 
 
 def page_pool(maker: CacheMaker, num_pages: int, page_size: int) -> PagePool:

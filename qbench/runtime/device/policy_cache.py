@@ -12,16 +12,17 @@ from gpu_kernels.attention.paged_prefill import Operands as PagedPrefill
 from gpu_kernels.attention.paged_prefill import paged_prefill
 from gpu_kernels.decode.pages import Attend, Rotation, write_new
 from qbench.policies import CachePolicy, Observe
-from qbench.policies.positions import SPARE, Full, Window
+from qbench.policies.positions import Full, Window
 from qbench.runtime.caches.evicting import EvictingSequences
 from qbench.runtime.caches.evictor import Evictor
+from qbench.runtime.caches.growth import in_blocks, policies_of_layers, sizes_after
 from qbench.runtime.caches.model_policy import window_rules
 from qbench.runtime.caches.places import OwnPages
 from qbench.runtime.caches.sequences import check_seq_len
 from qbench.runtime.caches.slot_table import SlotTable
 from qbench.runtime.device.cache import DeviceCache
 from qbench.runtime.device.place import Place
-from qbench.runtime.device.storage import DeviceStorage, page_slots
+from qbench.runtime.device.storage import PAGE_SIZE, DeviceStorage, page_slots
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 
@@ -105,20 +106,17 @@ class DevicePolicyCache(EvictingSequences, DeviceCache):
             )
 
 
-def slots_of_layers(policy: CachePolicy, config: ModelConfig, bytes_per_token: float, context: int) -> list[int]:
-    """Tokens that each layer holds after a prompt of `context` tokens.
+def slots_of_layers(
+    policy: CachePolicy, config: ModelConfig, bytes_per_token: float, context: int, steps: int
+) -> list[float]:
+    """Slots of the pages of each layer, after `context` tokens of which the last `steps` came one at a time.
 
     bytes_per_token  over all layers
     """
-    policy, layers = policy.for_model(config.num_layers, bytes_per_token), range(config.num_layers)
+    policy = policy.for_model(config.num_layers, bytes_per_token)
     if isinstance(policy, Full):
-        return [context for _ in layers]
-    windows = [config.attention_rule(layer).window for layer in layers]
-    # A layer with a window of its own keeps that window, and some tokens until it is cut.
-    return [
-        min(context, window + SPARE) if window else policy.slots(context, layer, len(layers))
-        for layer, window in zip(layers, windows, strict=True)
-    ]
+        return [float(in_blocks(context, PAGE_SIZE))] * config.num_layers
+    return sizes_after(policies_of_layers(config, policy), context - steps, steps, config.num_kv_heads, PAGE_SIZE)
 
 
 def _observed(observe: Observe | None, num_queries: int) -> int | None:

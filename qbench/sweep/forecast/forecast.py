@@ -22,7 +22,8 @@ from qbench.quality.protocols.forward import batch_size
 from qbench.quality.protocols.scoring import GPTQ_WINDOW, Scoring
 from qbench.runtime.memory import MemoryPredictor
 from qbench.sources import open_source
-from qbench.sweep.case_runner import CaseRunner
+from qbench.speed.case_memory import parts_of_case
+from qbench.sweep.case_runner import CaseRunner, speed_case
 from qbench.sweep.forecast.past import Past
 from qbench.sweep.forecast.planned_source import PlannedSource, foreseen_scheme
 from qbench.sweep.job import ModelProbe, ProbeJob
@@ -256,7 +257,7 @@ class _Forecaster:
             window = min(GPTQ_WINDOW, predictor.config.max_positions)
             parts.append(predictor.at(window, case.batch).total_bytes + self.baseline)
         if case.speed and not known:
-            parts.append(predictor.at(present(case.context), case.batch).total_bytes + self.baseline)
+            parts.append(parts_of_case(predictor, speed_case(case.speed, case.batch)).total_bytes + self.baseline)
         if case.quality:
             config = predictor.config
             window = min(GPTQ_WINDOW, config.max_positions)

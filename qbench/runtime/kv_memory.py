@@ -16,6 +16,7 @@ from qbench.runtime.caches.model_policy import policy_for, window_rules
 from qbench.runtime.caches.owned_pages import window_pages
 from qbench.runtime.caches.residual_storage import residual_store_bytes
 from qbench.runtime.caches.sink_view import check_sinks, turns_with_text
+from qbench.runtime.caches.storages import check_format_suits
 from qbench.runtime.caches.window_pages import window_slots
 from qbench.runtime.workspace import FLOAT_BYTES
 from quant.kv import KVFormat, KVScheme
@@ -61,6 +62,7 @@ class CacheMemory:
             check_sinks(config, policy)
             self.window = policy.window
             self.tokens_at_once = max_chunk_tokens_of(config, policy)
+        check_format_suits(config, scheme, spec.layout)
         self.keeps_latents = has_modes(spec) and chosen_latents(config, scheme)[1] is not None
         in_torch = is_in_torch(impl) or spec.layout == NONE or self.keeps_latents
         in_torch |= self.sinks > 0 and turns_with_text(config)

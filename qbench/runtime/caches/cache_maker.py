@@ -34,7 +34,7 @@ from qbench.runtime.caches.pooled_cache import pooled_cache
 from qbench.runtime.caches.retrieval_cache import RetrievalCache
 from qbench.runtime.caches.retrieval_suits import check_retrieval_suits
 from qbench.runtime.caches.sink_view import SinkView, check_sinks, turns_with_text
-from qbench.runtime.caches.storages import make_memories, make_storage, of_head
+from qbench.runtime.caches.storages import check_format_suits, make_memories, make_storage, of_head
 from qbench.runtime.caches.tiered_places import DISK_BYTES, TIER_TOKENS, num_tier_pages, tiered_places
 from qbench.runtime.caches.window_pages import WindowPages
 from qbench.runtime.prefill_tally import PrefillTally
@@ -77,6 +77,7 @@ class CacheMaker:
         self.expand: Sequence[Callable[[Tensor], tuple[Tensor, Tensor]]] = ()
         self.tally = PrefillTally()
         check_attention_suits(config, attention)
+        check_format_suits(config, scheme, spec.layout)
         check_pattern_suits(config, scheme, spec)
         check_retrieval_suits(config, scheme, spec)
         check_policy(config, scheme, spec.make_policy())

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from qbench.cache_spec import NONE
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.in_torch import CausalAttention, attend_by, is_in_torch
 from qbench.runtime.caches.grouped_storage import GroupedStorage
@@ -73,8 +74,7 @@ def make_storage(
     in_kernels = in_kernels and has_store(config, scheme)
     codecs, widths = codecs_of(scheme), (config.head_dim, config.value_dim)
     scales = (None, None) if scheme is None else layer_scales(scheme, layer)
-    for codec, width in zip(codecs, widths, strict=True):
-        codec.check(width)
+    check_heads(config, scheme)
     if scheme is not None and scheme.format.token_group > 1:
         if shared:
             raise InputError(
@@ -104,6 +104,18 @@ def codecs_of(scheme: KVScheme | None) -> tuple[Codec, Codec]:
         return scheme.format.keys, scheme.format.values
     floats = Floats("float32")
     return floats, floats
+
+
+def check_heads(config: ModelConfig, scheme: KVScheme | None) -> None:
+    """raises InputError if the KV format cannot hold the keys or the values of a head"""
+    for codec, width in zip(codecs_of(scheme), (config.head_dim, config.value_dim), strict=True):
+        codec.check(width)
+
+
+def check_format_suits(config: ModelConfig, scheme: KVScheme | None, layout: str) -> None:
+    """raises InputError if the KV format can hold neither the heads of a model nor the latents that its cache keeps"""
+    if layout == NONE or chosen_latents(config, scheme)[1] is None:
+        check_heads(config, scheme)
 
 
 def layer_scales(scheme: KVScheme, layer: int) -> tuple[Tensor | None, Tensor | None]:

@@ -13,7 +13,7 @@ from qbench.runtime.caches.places import OwnPages
 from qbench.runtime.caches.share import Share
 from qbench.runtime.caches.share_groups import ShareGroups
 from qbench.runtime.caches.share_view import ShareView
-from qbench.runtime.caches.storages import layer_scales, make_storage
+from qbench.runtime.caches.storages import check_heads, layer_scales, make_storage
 from qbench.runtime.parallel.ranks import Ranks
 from quant.errors import InputError
 from quant.kv import KVScheme
@@ -65,7 +65,6 @@ class ShareMaker(CacheMaker):
     def _share_of(self, layer: int, batch: int, num_slots: int) -> KVStorage:
         config, scheme = self.config, self.scheme
         if scheme is not None and scheme.format.token_group > 1:
-            for codec, width in ((scheme.format.keys, config.head_dim), (scheme.format.values, config.value_dim)):
-                codec.check(width)
+            check_heads(config, scheme)
             return ShareGroups(scheme.format, layer_scales(scheme, layer), batch, num_slots, self.share)
         return make_storage(config, scheme, layer, batch, num_slots, in_kernels=not is_in_torch(self._impl))

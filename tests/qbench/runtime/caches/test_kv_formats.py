@@ -8,6 +8,8 @@ from support.array_source import ArraySource
 from support.caches import calibrated_scheme, feed, is_in_torch, make_qkv, torch_cache
 from support.close import assert_close
 
+from qbench.cache_spec import CacheSpec
+from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.caches.no_cache import NoCache
@@ -33,6 +35,26 @@ def test_attends_over_what_the_format_gives_back(name, cuts):
     k_scale, v_scale = layer_scales(scheme, 1)
     kept = scheme.format.keys.round_trip(k, k_scale), scheme.format.values.round_trip(v, v_scale)
     assert_close(got, causal_attention(q, *kept, MODEL.attention_rule(1)), atol=1e-5)
+
+
+class Unread(ArraySource):
+    """Its weights may not be read."""
+
+    def read(self, name):
+        raise AssertionError(f"{name} was read")
+
+
+@pytest.mark.parametrize("layout", ["none", "dynamic"])
+@pytest.mark.parametrize("name", ["kv-kivi-4", "kv-int4-kc", "kv-int4"])
+def test_values_narrower_than_a_group_are_refused_before_a_weight_is_read(name, layout):
+    """Keys are as wide as a group, values are half as wide, and rows of latents are no multiple of a group."""
+    sizes = {"qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 16, "kv_lora_rank": 48}
+    config = small_config("deepseek2", **sizes)
+    source = Unread(config | {CONFIG_KEY: {"format": name}}, random_weights(config))
+    with pytest.raises(InputError, match="groups of 32 channels do not divide a head of 16"):
+        load_model(source, RunOptions(cache=layout))
+    with pytest.raises(InputError, match="groups of 32 channels do not divide a head of 16"):
+        predict_memory(source, 64, spec=CacheSpec(layout))
 
 
 @pytest.mark.parametrize("cuts", [(), (1, 31, 33, 64, 69), tuple(range(1, 70))], ids=["one run", "varlen", "each"])

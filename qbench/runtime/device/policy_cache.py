@@ -1,6 +1,7 @@
 """`DevicePolicyCache`: keys and values on a device of the tokens that a policy keeps."""
 
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 from torch import Tensor
@@ -13,6 +14,7 @@ from gpu_kernels.attention.paged_prefill import paged_prefill
 from gpu_kernels.decode.pages import Attend, Rotation, write_new
 from qbench.policies import CachePolicy, Observe
 from qbench.policies.positions import Full, Window
+from qbench.runtime.attention.observed_weights import query_weights
 from qbench.runtime.caches.evicting import EvictingSequences
 from qbench.runtime.caches.evictor import Evictor
 from qbench.runtime.caches.growth import in_blocks, policies_of_layers, sizes_after
@@ -45,10 +47,10 @@ class DevicePolicyCache(EvictingSequences, DeviceCache):
         tables = [SlotTable(config.num_layers, config.num_kv_heads) for _ in range(batch)]
         self.evictor = Evictor(config, OwnPages(memories, sys.maxsize, is_tight=True), policy, tables)
         # A window holds in the forward pass too: more tokens are stored than a query sees until they are cut.
-        rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
+        self.rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
         if isinstance(policy, Window):
-            rules = window_rules(config, policy.tokens)
-        self._windows = [rule.window or None for rule in rules]
+            self.rules = window_rules(config, policy.tokens)
+        self._heads_per_kv = config.num_heads // config.num_kv_heads
 
     def reserve(self, seq_len: int) -> None:
         check_seq_len(seq_len, self.max_seq_len)
@@ -62,7 +64,12 @@ class DevicePolicyCache(EvictingSequences, DeviceCache):
             turned = write_new(self.pages, rotation, rows | {"slot": slots}, layer, query, key, value)
             cache = self.memories[layer].paged(self.place.send(ends.astype(np.int32)))
             out, mass = self._attended(turned, cache, bounds, rotation, layer)
-            self._settle(layer, mass, ends, query, cu_seqlens)
+            mass = None if mass is None else mass.cpu()
+            for b, new in enumerate(map(slice, cu_seqlens[:-1].tolist(), cu_seqlens[1:].tolist())):
+                weights = self._weights(layer, b, int(ends[b]), mass, turned[new])
+                reads_queries = self.evictor.policies[layer].reads_queries
+                unrotated = _of_heads(query[new]) if reads_queries else None
+                self.evictor.settle(slice(layer, layer + 1), b, weights, unrotated)
             return out
 
         return attend
@@ -80,12 +87,14 @@ class DevicePolicyCache(EvictingSequences, DeviceCache):
     def _attended(
         self, query: Tensor, cache: PagedCache, bounds: Tensor, rotation: Rotation, layer: int
     ) -> tuple[Tensor, Tensor | None]:
-        """Output [T, H, D], and the weights [B, G, S] that the policy observes."""
-        most = int(self.evictor.counts.max())
+        """Output [T, H, D], and the sums of weights [B, G, S] that the policy observes."""
+        most, observe = int(self.evictor.counts.max()), self.evictor.policies[layer].observes
+        if observe is not None and observe.each and not self.evictor.decodes:
+            observe = None  # `_weights` computes those of each query
         how = {
-            "window": self._windows[layer],
+            "window": self.rules[layer].window or None,
             "softmax_scale": rotation.softmax_scale,
-            "mass_queries": _observed(self.evictor.policies[layer].observes, most),
+            "mass_queries": _observed(observe, most),
         }
         if self.evictor.decodes:
             out, _, mass = paged_decode(PagedDecode(query[:, None], cache, **how))
@@ -93,17 +102,27 @@ class DevicePolicyCache(EvictingSequences, DeviceCache):
         out, _, mass = paged_prefill(PagedPrefill(query, cache, cu_queries=bounds, most_queries=most, **how))
         return out, mass
 
-    def _settle(self, layer: int, mass: Tensor | None, ends: np.ndarray, query: Tensor, cu_seqlens: np.ndarray) -> None:
-        weights = None if mass is None else mass.cpu()
-        reads_queries = self.evictor.policies[layer].reads_queries
-        unrotated = query.float().cpu().transpose(0, 1)[None] if reads_queries else None  # [1, H, T, D]
-        for b in range(self.batch):
-            self.evictor.settle(
-                slice(layer, layer + 1),
-                b,
-                None if weights is None else weights[b : b + 1, :, : int(ends[b])],
-                None if unrotated is None else unrotated[:, :, cu_seqlens[b] : cu_seqlens[b + 1]],
-            )
+    def _weights(
+        self, layer: int, b: int, end: int, mass: Tensor | None, turned: Tensor
+    ) -> Tensor | Iterator[Tensor] | None:
+        """Weights of a sequence of `end` slots, as `CachePolicy.update` or `update_each` takes them.
+
+        mass    [B, G, S] of all sequences, as the kernels return it
+        turned  [T, H, D] rotated queries of the sequence
+        """
+        observe = self.evictor.policies[layer].observes
+        if observe is None or not observe.each:
+            return None if mass is None else mass[b : b + 1, :, :end]
+        if mass is not None:  # of the only query, averaged over the heads of a group
+            return iter([mass[b : b + 1, :, None, :end] / self._heads_per_kv])
+        keys, _ = self.memories[layer].read(self.evictor.past_of(b, end))
+        queries = _of_heads(turned if observe.queries is None else turned[-observe.queries :])
+        return query_weights(queries, keys, self.rules[layer])
+
+
+def _of_heads(query: Tensor) -> Tensor:
+    """[T, H, D] on the device -> [1, H, T, D] float32 on the host"""
+    return query.float().cpu().transpose(0, 1)[None]
 
 
 def slots_of_layers(

@@ -44,11 +44,25 @@ def sweep_view(name: str, time_left: Callable[[Any], Any]) -> Iterator[OnEvent]:
         yield table
 
 
+class Warnings:
+    """The warnings of a sweep, each once: cases that share a file have the same ones."""
+
+    def __init__(self) -> None:
+        self.shown: set[str] = set()
+
+    def new(self, event: Any) -> list[str]:
+        lines = [f"warning: {event.point.model} {event.point.recipe}: {warning}" for warning in event.warnings]
+        fresh = [line for line in lines if line not in self.shown]
+        self.shown |= set(fresh)
+        return fresh
+
+
 class Lines:
     """A line as each case ends."""
 
     def __init__(self) -> None:
         self.varying: tuple[str, ...] = ()
+        self.warnings = Warnings()
 
     def __call__(self, event: Any) -> None:
         if event.kind == "begin":
@@ -57,6 +71,8 @@ class Lines:
             if held:
                 click.echo(f"{held} of {event.total} already measured", err=True)
         elif event.kind in ("done", "failed"):
+            for line in self.warnings.new(event):
+                click.echo(line, err=True)
             ending = result_text(event.record) if event.kind == "done" else f"failed: {event.record.error}"
             click.echo(f"{event.index + 1}/{event.total} {case_text(event, self.varying)}: {ending}", err=True)
 
@@ -73,6 +89,7 @@ class LiveTable:
         self.running: dict[int, tuple[float, Any]] = {}  # case -> when it began, its last event
         self.results: deque[tuple[str, Metrics, float]] = deque(maxlen=SHOWN)
         self.time_left: Any = None
+        self.warnings = Warnings()
 
     def __call__(self, event: Any) -> None:
         self.total = event.total
@@ -90,6 +107,8 @@ class LiveTable:
         begun, _ = self.running.pop(event.index)
         seconds = time.monotonic() - begun
         self.time_left.end(event.record, seconds)
+        for line in self.warnings.new(event):
+            self.console.print(line, highlight=False, markup=False)
         name = case_text(event, self.varying)
         if event.kind == "failed":
             self.console.print(f"{name}: failed: {event.record.error}", highlight=False, markup=False)

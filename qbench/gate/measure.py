@@ -6,7 +6,7 @@ from pathlib import Path
 
 from qbench.gate.base_commit import Tree
 from qbench.gate.pairing import names_of
-from qbench.gate.suite_rows import rows_of, suite_cases
+from qbench.gate.suite_rows import require_all, rows_of, suite_cases
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
 from qbench.measure.records.record import Record, read_records
@@ -22,7 +22,7 @@ def measure_suite(tree: Tree, suite: Path) -> list[Record]:
     """The row of each case by `qbench sweep SUITE`; rows of the same code in its folder are not measured again.
 
     Messages of the sweep go to stderr as they come.
-    raises   InputError if the tree cannot run the suite at all
+    raises   InputError if the tree cannot run the suite at all, and if this tree lacks a case
     """
     folder = tree.folder / suite.stem
     command = [str(tree.python), "-m", "qbench.cli.main", "sweep", str(suite.resolve()), "-o", str(folder), "--json"]
@@ -32,7 +32,10 @@ def measure_suite(tree: Tree, suite: Path) -> list[Record]:
         raise InputError(f"{tree.name} cannot sweep {suite}: it ended with status {status}, its own line is above")
     here = machine().id
     rows = [row for row in read_records(records) if row.machine.id == here and tree.code in (None, row.code)]
-    return rows_of(suite_cases(suite), rows)
+    cases = suite_cases(suite)
+    if tree.code is not None:
+        require_all(cases, rows, tree.name)
+    return rows_of(cases, rows)
 
 
 def artifact_of(tree: Tree, suite: Path, record: Record) -> Path:

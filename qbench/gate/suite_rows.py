@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from qbench.gate.pairing import names_of
 from qbench.measure.case import Case
 from qbench.measure.records.record import Record, case_key
 from qbench.sweep.suite.cases import make_cases, select_points
 from qbench.sweep.suite.load_suite import load_suite
+from quant.errors import InputError
 
 OF_WHAT = ("fingerprint", "recipe_sha256")  # keys of a case that another commit may change
 
@@ -29,6 +31,16 @@ def rows_of(cases: Sequence[Case], rows: Sequence[Record]) -> list[Record]:
     by_key = [_last([row for row in rows if row.key == case_key(case)]) for case in cases]
     found = [row or _last_alike(case, rows) for row, case in zip(by_key, cases, strict=True)]
     return [row for row in found if row is not None]
+
+
+def require_all(cases: Sequence[Case], rows: Sequence[Record], where: str) -> None:
+    """raises InputError if a case has no row: a comparison of the others would look whole"""
+    lacking = [case for case in cases if not rows_of([case], rows)]
+    if lacking:
+        name = names_of(cases)[cases.index(lacking[0])]
+        raise InputError(
+            f"{where}: the sweep left no row of {name}; cases without a row: {len(lacking)} of {len(cases)}"
+        )
 
 
 def _last_alike(case: Case, rows: Sequence[Record]) -> Record | None:

@@ -37,11 +37,16 @@ OnStage = Callable[[str, tuple[int, int, str] | None], None]  # ("measure", (don
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a case: metrics, or the error in one line. origin: of another machine that measured it"""
+    """The result of a case: metrics, or the error in one line.
+
+    origin     of another machine that measured it
+    warnings   of its quantization
+    """
 
     metrics: Metrics | None = None
     error: str | None = None
     origin: Origin | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,8 @@ class CaseRunner:
                 reference_seconds=reference_seconds,
                 quantize_seconds=made.quantize_seconds,
                 quantize_peak_rss_bytes=made.quantize_peak_rss_bytes,
-            )
+            ),
+            warnings=made.warnings,
         )
 
     def new_launch(self, case: Case) -> None:

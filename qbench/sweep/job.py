@@ -55,14 +55,15 @@ class ReferenceJob(WritingJob[KeptReferences]):
 
 @dataclass(frozen=True, slots=True)
 class MadeArtifact(JsonData):
-    """file: its name in the folder; code: that wrote it"""
+    """file: its name in the folder; code: that wrote it; warnings: lines of the quantization job"""
 
-    json_omits: ClassVar[tuple[str, ...]] = ("code", "quantize_seconds", "quantize_peak_rss_bytes")
+    json_omits: ClassVar[tuple[str, ...]] = ("code", "quantize_seconds", "quantize_peak_rss_bytes", "warnings")
 
     file: str
     code: str | None = None
     quantize_seconds: float | None = None
     quantize_peak_rss_bytes: int | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,7 @@ def quantize(job: QuantizeJob, progress: Progress) -> MadeArtifact:
         code=code_hash(QUANTIZING),
         quantize_seconds=time.perf_counter() - start,
         quantize_peak_rss_bytes=peak_rss_bytes(),
+        warnings=tuple(making.warnings()),
     )
 
 

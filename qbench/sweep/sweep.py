@@ -63,6 +63,7 @@ class SweepEvent:
     cases: tuple[Case, ...] = ()  # of "begin": those that this run is going to measure
     varying: tuple[str, ...] = ()  # of "begin": the axes that have more than one value
     of_kind: str = ""  # of the case: "again" for a further launch
+    warnings: tuple[str, ...] = ()  # of "done": lines on the quantization
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ class _Run:
         for index, outcome in self.executor.run(waiting, self.on_stage):
             record = make_record(self.cases[index], outcome.metrics, outcome.error, outcome.origin)
             append_record(self.records, record)
-            self.tell("failed" if record.error else "done", index, record=record)
+            self.tell("failed" if record.error else "done", index, record=record, warnings=outcome.warnings)
         left = len(self.cases) - sum(self.counts.values())
         return SweepResult(self.records, self.counts["done"], self.counts["skipped"], self.counts["failed"], left)
 

@@ -86,6 +86,14 @@ def test_on_a_pipe_each_case_is_a_line(capsys):
     ]
 
 
+def test_a_warning_of_a_file_is_shown_once(capsys):
+    warned = [event("done", index, record=record(index), warnings=("quantized already",)) for index in (0, 0)]
+    view = Lines()
+    for one in (BEGIN, *warned):
+        view(one)
+    assert capsys.readouterr().err.splitlines().count("warning: ref:llama bf16: quantized already") == 1
+
+
 def test_on_a_terminal_a_table_lives():
     console = Console(file=io.StringIO(), width=120, force_terminal=True, color_system=None)
     table = LiveTable("small", lambda cases: TimeLeft(cases, Past({"here"})), console)

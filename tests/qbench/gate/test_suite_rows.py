@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from qbench.gate.suite_rows import rows_of, suite_cases
+from qbench.gate.suite_rows import require_all, rows_of, suite_cases
 from qbench.measure.case import Case
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record, make_record, origin
+from quant.errors import InputError
 
 ORIGIN = origin()
 SUITE = """\
@@ -60,3 +61,10 @@ def test_a_relative_path_of_a_suite_finds_the_rows_of_its_sweep(tmp_path, monkey
     swept = [row(case) for case in suite_cases(path.resolve())]
     monkeypatch.chdir(tmp_path)
     assert rows_of(suite_cases(Path("small.yaml")), swept) == swept
+
+
+def test_a_case_without_a_row_is_named(tmp_path):
+    now = cases(tmp_path)
+    require_all(now, [row(case) for case in now], "this tree")
+    with pytest.raises(InputError, match=r"left no row of rand:tiny q8_0; cases without a row: 1 of 2"):
+        require_all(now, [row(now[0])], "this tree")

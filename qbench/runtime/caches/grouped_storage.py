@@ -1,5 +1,6 @@
 """`GroupedStorage`: keys and values of one layer in a KV format that encodes several tokens together, in torch."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -84,11 +85,20 @@ class GroupedStorage(JointStorage):
             for side in sides:
                 side.mark()
 
+    def check_truncate(self, block_table: np.ndarray, after: np.ndarray) -> None:
+        for side, kept in self._sides_to(block_table, after):
+            side.check_truncate(kept)
+
     def truncate(self, block_table: np.ndarray, before: np.ndarray, after: np.ndarray) -> None:
         """Encoded tokens that become floats again are floats as decoded."""
+        for side, kept in self._sides_to(block_table, after):
+            side.truncate(kept)
+
+    def _sides_to(self, block_table: np.ndarray, after: np.ndarray) -> "Iterator[tuple[Side, int]]":
+        """Each side of the sequences, and the number of tokens that it is to keep."""
         for page, kept in zip(block_table[:, 0].tolist(), after.tolist(), strict=True):
             for side in self._pages[page]:
-                side.truncate(kept)
+                yield side, kept
 
     def compact(self, past: Past, keep: Tensor) -> None:
         raise NotImplementedError(f"{self.format.name} encodes several tokens together, which stay together")
@@ -140,6 +150,10 @@ class Side:
 
     def mark(self) -> None:
         """Nothing to remember: `truncate` makes encoded tokens floats again."""
+
+    def check_truncate(self, seq_len: int) -> None:
+        """raises InputError for a length that it cannot go back to"""
+        return
 
     def truncate(self, seq_len: int) -> None:
         encoded = self._num_encoded(seq_len)

@@ -57,6 +57,10 @@ class PageMemory(ABC):
         """Remember everything that `truncate` to this length needs."""
         return  # later tokens overwrite no slot of earlier ones
 
+    def check_truncate(self, block_table: np.ndarray, after: np.ndarray) -> None:
+        """raises InputError if the sequences of a block table cannot go back to `after` [B] tokens"""
+        return
+
     def truncate(self, block_table: np.ndarray, before: np.ndarray, after: np.ndarray) -> None:
         """The sequences of a block table go back from `before` [B] tokens to `after`."""
         return  # later tokens overwrite the slots

@@ -145,6 +145,10 @@ class OwnPages(Places[Memory]):
         for memory in self.memories:
             memory.mark()
 
+    def check_truncate(self, seq_lens: np.ndarray) -> None:
+        for memory in self.memories:
+            memory.check_truncate(self.block_table, seq_lens)
+
     def truncate(self, before: np.ndarray, seq_lens: np.ndarray) -> None:
         for memory in self.memories:
             memory.truncate(self.block_table, before, seq_lens)

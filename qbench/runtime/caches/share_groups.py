@@ -72,7 +72,7 @@ class ShareSide(Side):
 
     encoded  tokens of all lanes that are encoded
     tail     [1, G, T, D] the tokens after them, of all lanes
-    raises   InputError by `truncate`, for a length that is neither 0 nor marked, if tokens would be floats again
+    raises   InputError by `check_truncate`, for a length that is neither 0 nor marked, if tokens would be floats again
     """
 
     def __init__(self, fmt: KVFormat, codec: Codec, scale: Tensor | None, share: Share) -> None:
@@ -95,13 +95,15 @@ class ShareSide(Side):
     def mark(self) -> None:
         self._marked = _Marked(self.encoded, self.tail)
 
+    def check_truncate(self, seq_len: int) -> None:
+        if self._num_encoded(seq_len) < self.encoded and seq_len not in (0, self._marked.seq_len):
+            raise InputError(
+                f"{self.format.name} on several lanes goes back to the marked length or to 0; got {seq_len} tokens"
+            )
+
     def truncate(self, seq_len: int) -> None:
         if self._num_encoded(seq_len) < self.encoded:
             marked = self._marked if seq_len else NO_MARK
-            if marked.seq_len != seq_len:
-                raise InputError(
-                    f"{self.format.name} on several lanes goes back to the marked length or to 0; got {seq_len} tokens"
-                )
             own = self.share.count(marked.num_encoded)
             self.parts = self._held(own) if own else {}
             self.encoded, self.tail = marked

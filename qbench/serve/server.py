@@ -88,15 +88,15 @@ def run(
     allowed_hosts: Collection[str] = (),
     request_s: float = REQUEST_S,
 ) -> None:
-    """Answer until SIGINT or SIGTERM; on_ready is called with the address first.
+    """Answer until SIGINT or SIGTERM; on_ready is called with the address once both the socket and signals answer.
 
     raises   RankError if another rank ends, and on several ranks the error that ended the engine
     """
     host, port = listening.getsockname()[:2]
-    on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     limits = ServeLimits.of(served.max_seq_len, request_s)
     app = create_app(served, api_key, allowed_hosts, limits)
-    server = GracefulServer(server_config(app, limits, "warning"), served.engine)
+    server = GracefulServer(server_config(app, limits, "warning"), served.engine, lambda: on_ready(url))
     served.engine.on_lost = server.end_soon
     try:
         server.run(sockets=[listening])
@@ -110,11 +110,21 @@ def run(
 
 
 class GracefulServer(uvicorn.Server):
-    """Aborts the requests that still run some time after the signal, so that their clients get an error."""
+    """Aborts the requests that still run some time after the signal, so that their clients get an error.
 
-    def __init__(self, config: uvicorn.Config, engine: EngineThread) -> None:
+    on_ready  called once the server handles signals and accepts connections
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, engine: EngineThread, on_ready: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(config)
-        self.engine = engine
+        self.engine, self.on_ready = engine, on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.on_ready()
 
     def end_soon(self) -> None:
         """From any thread."""

@@ -12,6 +12,7 @@ from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.caches.places import Places
+from qbench.runtime.parallel.leading import FOLLOWING
 from qbench.runtime.parallel.model import RankModel
 from qbench.runtime.parallel.orders import Kind, receive_order
 from quant.present import present
@@ -89,6 +90,7 @@ def follow(model: RankModel) -> None:
     """Run the orders of rank 0 until the last. raises RankError if rank 0 ends or is late"""
     follower = Follower(model)
     with _signals_ignored():
+        model.ranks.meeting.tell(FOLLOWING, "")
         while True:
             kind, arrays = receive_order(model.ranks)
             if kind == Kind.END:

@@ -12,6 +12,7 @@ from qbench.runtime.parallel.orders import Kind, send_order
 from qbench.runtime.parallel.ranks import Ranks
 
 NO_PAGES = np.empty((0, 0), np.int64)
+FOLLOWING = "following"  # topic of a meeting: this rank leads or follows, so signals end no pass any more
 IDLE_SHARE = 4  # orders that a rank without work gets within the time-out, so that a late one ends no run
 
 

@@ -9,7 +9,7 @@ from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.caches.step import Step
 from qbench.runtime.model import Model
-from qbench.runtime.parallel.leading import Leading
+from qbench.runtime.parallel.leading import FOLLOWING, Leading
 from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.shard import Shard
 from qbench.runtime.parallel.traffic import Exchanges
@@ -29,7 +29,8 @@ class RankModel(Model):
     leading: Leading | None = None
 
     def lead(self) -> None:
-        """From now on the other ranks run `follow`, until this one parts from them."""
+        """Wait until the other ranks run `follow`, which they do until this one parts from them."""
+        self.ranks.meeting.tell(FOLLOWING, "")
         self.leading = Leading(self.ranks)
         self.ranks.before_parting = self.leading.end
 

@@ -138,7 +138,6 @@ def test_commands_without_a_forward_pass_do_not_put_off_an_order(is_due, monkeyp
     monkeypatch.setattr(leading, "send_order", lambda ranks, kind, *arrays: (kinds.append(kind), send(ranks, kind)))
 
     def obey(model, options):
-        model.lead()
         model.ranks.meeting.has_ended = lambda rank: False
         thread = EngineThread(SimpleNamespace(model=model), None)
         if is_due:

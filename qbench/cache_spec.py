@@ -136,9 +136,14 @@ def check_ranked_cache(spec: CacheSpec, layout: RankLayout) -> None:
     refuse_on_ranks(
         {
             f"--policy {spec.policy}": spec.policy != FULL,
-            f"--prefill {spec.prefill}": spec.prefill != DENSE,
+            f"--prefill {spec.prefill}": spec.prefill != DENSE and not _has_lanes(spec, layout),
             "--kv-ram": spec.kv_ram is not None,
             f"--cache {spec.layout}": layout.sp > 1 and spec.layout not in (DYNAMIC, STATIC),
         },
         layout,
     )
+
+
+def _has_lanes(spec: CacheSpec, layout: RankLayout) -> bool:
+    """Whether the lanes of one stage compute parts of a prompt by this pattern"""
+    return layout.sp > 1 and layout.pp == 1 and spec.make_pattern().in_lanes

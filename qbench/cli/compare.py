@@ -7,7 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from qbench.cli.cache_options import kv_option
+from qbench.cache_spec import DENSE
+from qbench.cli.cache_options import kv_option, prefill_option
 from qbench.cli.count_option import count_option
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import json_option, print_json, print_warning, threads_option
@@ -43,11 +44,12 @@ COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the 
 @click.option("--compute", type=click.Choice(PRECISIONS), help="For models: precision of matmuls  [default: fast]")
 @threads_option
 @kv_option
+@prefill_option
 @rank_options
 @click.option("--recipes", help="For several ranks: recipes to compare, for example bf16,q4_0  [default: as stored]")
 @json_option
 def command(
-    words, baseline, long, noise_floor, keep, as_json, tp, stages, cut, ep, sp, kv, recipes, **how
+    words, baseline, long, noise_floor, keep, as_json, tp, stages, cut, ep, sp, kv, prefill, recipes, **how
 ) -> int | None:
     """Changes from A to B: better, same or worse, each with its interval.
 
@@ -55,19 +57,21 @@ def command(
     then, in the same place, :recipe=q4_0. Or they are two models, measured now on the same text. With --tp, --pp,
     --ep or --sp, A is one model, and its logits on several ranks are compared with those on one.
     """
-    numeric = {"compute": how["compute"] or FAST, "threads": how["threads"], "kv_format": kv}
+    numeric = {"compute": how["compute"] or FAST, "threads": how["threads"], "kv_format": kv, "prefill": prefill}
     options = RunOptions(**numeric, tp=tp, pp=stages, cut=cut, ep=ep, sp=sp)
     if options.layout.num_ranks > 1:
         given = ("reference", "protocols", "tasks", "limit")
         if len(words) > 1 or baseline or long or noise_floor or any(how[name] for name in given):
             raise click.UsageError(
-                "--tp, --pp, --ep and --sp take one model, --recipes, --kv, --text, --windows, --compute, --threads "
-                "and --keep"
+                "--tp, --pp, --ep and --sp take one model, --recipes, --kv, --prefill, --text, --windows, --compute, "
+                "--threads and --keep"
             )
         several, shown = (None,) if recipes is None else names_in(recipes), {"keep": keep, "as_json": as_json}
         return compare_ranks(words[0], several, options, how["text"], how["windows"], **shown)
-    if recipes or cut or kv:
-        raise click.UsageError("--recipes, --kv and --cut are for several ranks: give --tp, --pp, --ep or --sp")
+    if recipes or cut or kv or prefill != DENSE:
+        raise click.UsageError(
+            "--recipes, --kv, --prefill and --cut are for several ranks: give --tp, --pp, --ep or --sp"
+        )
     from qbench.compare.measured import Measuring
     from qbench.compare.run import compare
 

@@ -9,14 +9,28 @@ from qbench.cli.output import print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import is_silent, join
 from qbench.markdown_grid import markdown_grid
-from qbench.measure.records.kept_ranks import recipe_and_kv
+from qbench.measure.records.kept_ranks import setup_name
 from qbench.measure.records.kept_row import keep_row
 from qbench.run_options import RunOptions
 
 if TYPE_CHECKING:
     from qbench.compare.several_ranks import RankDistance
 
-CASE_KEYS = ("model", "recipe", "tp", "pp", "cut", "ep", "sp", "kv_format", "compute", "threads", "text", "windows")
+CASE_KEYS = (
+    "model",
+    "recipe",
+    "tp",
+    "pp",
+    "cut",
+    "ep",
+    "sp",
+    "kv_format",
+    "prefill",
+    "compute",
+    "threads",
+    "text",
+    "windows",
+)
 HEADINGS = ("recipe", "verdict", "max logit delta", "mean KLD", "max KLD", "same top", "floor: mean KLD", "tokens")
 
 
@@ -51,13 +65,13 @@ def compare_ranks(
         click.echo(markdown_grid([HEADINGS, *map(cells, found)], [False, False, *[True] * 6]))
         for row in found:
             if row.found.reason is not None:
-                click.echo(f"\n{recipe_and_kv(row.recipe, row.kv_format)}: {row.found.reason}")
+                click.echo(f"\n{setup_name(row.recipe, row.kv_format, row.prefill)}: {row.found.reason}")
     return 1 if any(row.found.verdict in RED for row in found) else 0
 
 
 def cells(row: "RankDistance") -> Sequence[str]:
     delta, floor, verdict = row.found.delta, row.found.floor, row.found.verdict
-    recipe = recipe_and_kv(row.recipe, row.kv_format)
+    recipe = setup_name(row.recipe, row.kv_format, row.prefill)
     if delta is None or floor is None:
         return [recipe, verdict, *["n/a"] * 6]
     numbers = [f"{value:.2e}" for value in (delta.max_logit, delta.mean_kld, delta.max_kld)]

@@ -45,6 +45,7 @@ class RankDistance(JsonData):
     model: str
     recipe: str | None
     kv_format: str | None
+    prefill: str
     layout: RankLayout
     compute: str
     found: RanksMetrics
@@ -73,7 +74,7 @@ def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int
     subject = open_subject(spec, options)
     several = subject.options
     alone = replace(several, tp=None, pp=None, cut=None, ep=None, sp=None)
-    about = (spec, options.recipe, options.kv_format, options.layout, options.compute)
+    about = (spec, options.recipe, options.kv_format, options.prefill, options.layout, options.compute)
     try:
         parts = load_model(subject.source, several)
     except InputError as error:

@@ -70,6 +70,11 @@ class PrefillPattern(Named, ABC):
     reads_keys: ClassVar[bool] = True
     key_block: ClassVar[int] = BLOCK
 
+    @property
+    def in_lanes(self) -> bool:
+        """Whether lanes can compute parts of a prompt apart from each other"""
+        return False
+
     @abstractmethod
     def mask(self, prompt: Prompt) -> Tensor:
         """[L, N, K] bool: key blocks per query block; L is 1 if all heads share them, else the number of heads"""

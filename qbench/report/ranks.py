@@ -1,6 +1,6 @@
 """The table of records of `qbench compare --keep` of several ranks: which division gives which logits."""
 
-from qbench.measure.records.kept_ranks import RanksCase, RanksMetrics, recipe_and_kv
+from qbench.measure.records.kept_ranks import RanksCase, RanksMetrics, setup_name
 from qbench.measure.records.record import Record
 from qbench.rank_layout import RankLayout
 from qbench.report.speeds import Cells
@@ -22,7 +22,7 @@ def ranks_cells(records: list[Record]) -> Cells:
         layout = RankLayout(case.tp, case.pp, case.cut, case.ep, case.sp)
         about = [
             case.model,
-            recipe_and_kv(case.recipe, case.kv_format),
+            setup_name(case.recipe, case.kv_format, case.prefill),
             case.compute or MISSING,
             str(layout),
             found.verdict,

@@ -115,6 +115,12 @@ class DecoderModel(ABC, Generic[SomeCache]):
             cache.go_to(cache_position, tokens, num_valid)
         if cache.max_chunk_tokens is not None and tokens.shape[1] > cache.max_chunk_tokens:
             return self._in_parts(tokens, cache, last_only, num_valid)
+        return self._pass(tokens, cache, last_only, num_valid)
+
+    def _pass(
+        self, tokens: Tensor, cache: SomeCache, last_only: bool, num_valid: Sequence[int] | np.ndarray | None
+    ) -> Tensor:
+        """All tokens at once."""
         step = self._step(tokens, cache, num_valid)
         logits = self._logits(step, cache, last_only)
         cache.advance(step.num_new)

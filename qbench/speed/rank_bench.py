@@ -107,7 +107,7 @@ def exchange_of(model: RankModel, seconds: float) -> Exchange:
         expected_traffic(ranks.layout, rank, traffic, exchanges=exchanges[rank], hidden_size=model.config.hidden_size)
         for rank, traffic in enumerate(of_ranks)
     ]
-    num_tokens, num_passes = of_ranks[0].num_tokens, of_ranks[0].num_passes
+    num_tokens, num_passes = of_ranks[0].num_tokens + of_ranks[0].num_apart, of_ranks[0].num_passes
     return Exchange(
         bytes_per_token=sum(each.num_bytes for each in of_ranks) / num_tokens,
         messages_per_pass=sum(each.num_messages for each in of_ranks) / num_passes,

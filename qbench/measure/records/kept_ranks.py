@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from qbench.cache_spec import DENSE
 from qbench.measure.quality_figures import AttentionDelta
 from qbench.measure.records.kept_kinds import ModelRow
 from quant.json_data import JsonRow
@@ -16,6 +17,7 @@ class RanksCase(ModelRow):
     cut: str = ""
     ep: int = 1
     sp: int = 1
+    prefill: str = DENSE
     compute: str | None = None
     threads: int | None = None
     text: str | None = None
@@ -57,9 +59,9 @@ class RanksMetrics(JsonRow):
     exchange: Exchange | None = None
 
 
-def recipe_and_kv(recipe: str | None, kv_format: str | None) -> str:
-    """ "q4_0+kv-int8"; "as stored" without a recipe"""
-    return (recipe or "as stored") + (f"+{kv_format}" if kv_format else "")
+def setup_name(recipe: str | None, kv_format: str | None, prefill: str) -> str:
+    """ "q4_0+kv-int8+star:25%"; "as stored" without a recipe"""
+    return "+".join([recipe or "as stored", *filter(None, [kv_format, prefill if prefill != DENSE else None])])
 
 
 @dataclass(frozen=True, slots=True)

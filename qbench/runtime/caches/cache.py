@@ -10,6 +10,7 @@ from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.latent_format import Latents
 from qbench.runtime.caches.latent_view import LatentView, Span
 from qbench.runtime.caches.sequences import Sequences
+from qbench.runtime.caches.share import Share
 
 
 class Cache(Sequences):
@@ -19,6 +20,10 @@ class Cache(Sequences):
 
     one_width: bool = True  # whether keys and values are as wide as each other
     latents: Latents | None = None  # rows that all heads share; None: every KV head has its own keys and values
+
+    def begin_apart(self, num_tokens: int) -> "Apart | None":
+        """The beginning of a prompt of so many tokens, of which each lane computes a part; None: lanes compute all."""
+        return None
 
     def has_kernel_view(self, num_tokens: int) -> bool:
         """Whether `kernel_view` can be asked in this forward pass of so many tokens per sequence."""
@@ -68,3 +73,18 @@ class Cache(Sequences):
     ) -> Tensor:
         """`attend` of q and k that are still to be rotated by `rope`: cos and sin of the new tokens."""
         return self.attend(layer, rotate(q, *rope), rotate(k, *rope), v, positions)
+
+
+class Apart(Cache):
+    """The beginning of a prompt, as one lane computes it.
+
+    share       the lane's, of tokens to keep
+    num_tokens  of the beginning
+    positions   [n] int64: places in the text of the tokens that the lane computes, ascending; empty if it has no part
+    own         [n] bool: which of them it keeps
+    """
+
+    share: Share
+    num_tokens: int
+    positions: Tensor
+    own: Tensor

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.cache import Apart, Cache
 from qbench.runtime.caches.kernel_storage import KernelStorage
 from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.kv_storage import KVStorage
@@ -83,6 +83,9 @@ class KVCache(Cache):
         self.view.begin(step, self)
         return step
 
+    def begin_apart(self, num_tokens: int) -> Apart | None:
+        return None if self.seq_len else self.view.begin_apart(self, num_tokens)
+
     def next_position(self, seq_lens: Any) -> Any:
         return self.view.next_position(seq_lens)
 
@@ -95,10 +98,10 @@ class KVCache(Cache):
         return self._attend(layer, QKV(q, k, v, rope))
 
     def _attend(self, layer: int, new: QKV) -> Tensor:
-        past = self._past(layer, new.k.shape[2])
+        past = self.past(layer, new.k.shape[2])
         return self.view.attend(layer, self.memories[layer], self.rules[layer], past, new)
 
-    def _past(self, layer: int, num_tokens: int) -> Past:
+    def past(self, layer: int, num_tokens: int) -> Past:
         """The layer's slots with the new tokens, of each sequence or, if the batch is varlen, of all; there is room."""
         places, index = self._where[layer]
         ends = self._ends(places, num_tokens)
@@ -140,7 +143,7 @@ class KVCache(Cache):
         return spans_of(self._ends(self._where[layer][0], num_tokens), num_tokens, self.cu_seqlens)
 
     def latent_view(self, layer: int, num_tokens: int) -> StoredLatents:
-        past = self._past(layer, num_tokens)
+        past = self.past(layer, num_tokens)
         spans = spans_of(past.ends, num_tokens, self.cu_seqlens)
         return StoredLatents(
             present(self.latents),
@@ -155,7 +158,7 @@ class KVCache(Cache):
         return self._in_stores and self.view.in_kernels
 
     def layer_view(self, layer: int, num_tokens: int) -> LayerView:
-        past = self._past(layer, num_tokens)
+        past = self.past(layer, num_tokens)
         return LayerView(self._stores[layer], past.block_table, past.ends, sinks=self.view.sink_angles(layer))
 
     def move(self, device: torch.device) -> None:

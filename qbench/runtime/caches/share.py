@@ -14,19 +14,20 @@ SHARE_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Blocks of SHARE_TOKENS tokens go to the lanes in turn, the first to lane 0."""
+    """Blocks of `block` tokens go to the lanes in turn, the first to lane 0."""
 
     lane: int
     num_lanes: int
+    block: int = SHARE_TOKENS
 
     def count(self, seq_lens: Any) -> Any:
         """Own tokens of sequences of so many tokens: an int, or [B] int64."""
-        turns, rest = np.divmod(seq_lens, SHARE_TOKENS * self.num_lanes)
-        return turns * SHARE_TOKENS + np.clip(rest - self.lane * SHARE_TOKENS, 0, SHARE_TOKENS)
+        turns, rest = np.divmod(seq_lens, self.block * self.num_lanes)
+        return turns * self.block + np.clip(rest - self.lane * self.block, 0, self.block)
 
     def owns(self, positions: Tensor) -> Tensor:
         """[T] bool"""
-        return positions // SHARE_TOKENS % self.num_lanes == self.lane
+        return positions // self.block % self.num_lanes == self.lane
 
     def positions(self, seq_len: int) -> Tensor:
         """[n] int64: own tokens of the first `seq_len`, ascending"""

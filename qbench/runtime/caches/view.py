@@ -1,10 +1,12 @@
 """`View`: which of its sequence's tokens a query of a forward pass sees, and at which positions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
+from qbench.runtime.caches.cache import Apart
 from qbench.runtime.caches.kernel_view import SinkAngles
 from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.past import Past
@@ -35,6 +37,19 @@ class QKV:
         return self.q
 
 
+class Stores(Protocol):
+    """A cache of storages."""
+
+    batch: int
+
+    @property
+    def memories(self) -> Sequence[KVStorage]: ...
+
+    def past(self, layer: int, num_tokens: int) -> Past:
+        """The layer's slots with so many new tokens; there is room."""
+        ...
+
+
 class View:
     """All tokens, or those of the layer's window, at their places in the text.
 
@@ -58,6 +73,10 @@ class View:
 
     def begin(self, step: Step, sequences: Sequences) -> None:
         """A forward pass begins; sequences: as they are before it"""
+
+    def begin_apart(self, stores: Stores, num_tokens: int) -> Apart | None:
+        """As `Cache.begin_apart`, of empty sequences."""
+        return None
 
     def sink_angles(self, layer: int) -> SinkAngles | None:
         """Angles for fused calls that replace those of the tokens' positions; None: there are no sinks"""

@@ -1,11 +1,14 @@
 """RankModel: the layers of one rank between those of the others."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from qbench.cache_spec import CacheSpec
-from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.cache import Apart, Cache
 from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.caches.step import Step
 from qbench.runtime.model import Model
@@ -13,6 +16,7 @@ from qbench.runtime.parallel.leading import FOLLOWING, Leading
 from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.shard import Shard
 from qbench.runtime.parallel.traffic import Exchanges
+from quant.errors import InputError
 
 
 class RankModel(Model):
@@ -55,6 +59,44 @@ class RankModel(Model):
     def idle(self) -> None:
         if self.leading is not None:
             self.leading.idle()
+
+    def _pass(
+        self, tokens: Tensor, cache: Cache, last_only: bool, num_valid: Sequence[int] | np.ndarray | None
+    ) -> Tensor:
+        apart = cache.begin_apart(tokens.shape[1])
+        if apart is None:
+            return super()._pass(tokens, cache, last_only, num_valid)
+        if num_valid is not None or cache.is_padded:
+            raise InputError(f"prefill {self.cache_spec.prefill} on several lanes takes prompts of one length at once")
+        self._step(tokens, cache, None)  # raises if there is no room for all of them
+        hidden = self._hidden_apart(tokens, apart)
+        self.ranks.traffic.num_apart += len(tokens) * apart.num_tokens
+        cache.advance(apart.num_tokens)
+        rest = super()._pass(tokens[:, apart.num_tokens :], cache, last_only, None)
+        return rest if last_only else torch.cat([self.logits(self._joined(hidden, apart)), rest], 1)
+
+    def _hidden_apart(self, tokens: Tensor, apart: Apart) -> Tensor:
+        """[B, n, K]: own tokens of the beginning after the last layer; no lane waits for another one"""
+        places = apart.positions
+        step = Step(tokens[:, places], 0, apart.num_tokens, varlen_positions=places)
+        if not len(places):
+            return torch.empty(len(tokens), 0, self.config.hidden_size)
+        _, run = self.paths.choose(apart, len(places))
+        return run(self._embedded(step), self.rotations.at(places), step, apart, False)[:, apart.own]
+
+    def _joined(self, hidden: Tensor, apart: Apart) -> Tensor:
+        """hidden [B, n, K] of every lane -> [B, T, K], the tokens of all of them"""
+        batch, num_own, width = hidden.shape
+        ranks, traffic = self.ranks, self.ranks.traffic
+        shares = [replace(apart.share, lane=lane) for lane in range(apart.share.num_lanes)]
+        places = [share.positions(apart.num_tokens) for share in shares]
+        parts = ranks.gather(hidden.flatten(), [batch * len(its) * width for its in places])
+        traffic.num_shown += batch * num_own
+        traffic.num_shows += 1
+        joined = hidden.new_empty(batch, apart.num_tokens, width)
+        for its, part in zip(places, parts, strict=True):
+            joined[:, its] = part.view(batch, len(its), width)
+        return joined
 
     def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
         ranks, traffic = self.ranks, self.ranks.traffic

@@ -1,9 +1,11 @@
 """ShareMaker: caches of a model whose lanes keep different tokens of each sequence, under --sp."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from qbench.cache_spec import CacheSpec, check_ranked_cache
+from qbench.cache_spec import DENSE, CacheSpec, check_ranked_cache
 from qbench.policies import TokenKinds
+from qbench.prefill.star import Star
 from qbench.runtime.attention.in_torch import is_in_torch
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker
@@ -13,6 +15,7 @@ from qbench.runtime.caches.places import OwnPages
 from qbench.runtime.caches.share import Share
 from qbench.runtime.caches.share_groups import ShareGroups
 from qbench.runtime.caches.share_view import ShareView
+from qbench.runtime.caches.star_view import StarView
 from qbench.runtime.caches.storages import check_heads, layer_scales, make_storage
 from qbench.runtime.parallel.ranks import Ranks
 from quant.errors import InputError
@@ -57,10 +60,16 @@ class ShareMaker(CacheMaker):
 
     def _dynamic(self, batch: int, capacity: int, mode: str | None, spec: CacheSpec) -> Cache:
         config = self.config
-        own = max(self.share.count(min(capacity, config.max_positions)), BLOCK_TOKENS)
+        capacity = min(capacity, config.max_positions)
+        share, view = self.share, ShareView(self.share, self.ranks)
+        if spec.prefill != DENSE:
+            pattern = spec.make_pattern()
+            assert isinstance(pattern, Star)
+            share = replace(share, block=pattern.part_tokens(capacity))
+            view = StarView(config, pattern, share, self.ranks, self.tally, self._share_of)
+        own = max(share.count(capacity), BLOCK_TOKENS)
         storages = [self._share_of(layer, batch, own) for layer in range(config.num_layers)]
-        places = OwnPages(storages, config.max_positions)
-        return KVCache(config, places, view=ShareView(self.share, self.ranks))
+        return KVCache(config, OwnPages(storages, config.max_positions), view=view)
 
     def _share_of(self, layer: int, batch: int, num_slots: int) -> KVStorage:
         config, scheme = self.config, self.scheme

@@ -1,7 +1,7 @@
 """Traffic: bytes and messages between ranks, counted as they are sent, and the formula for both."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 from qbench.rank_layout import RankLayout
@@ -19,6 +19,8 @@ class Traffic(JsonData):
     num_passes  forward passes
     num_tokens  tokens of all passes
     num_wanted  tokens whose logits were asked for
+    num_apart   tokens that lanes computed apart from each other, without an exchange; not among `num_tokens`
+    num_shown   tokens among those whose hidden state this rank sent to the other lanes, in `num_shows` messages to each
     """
 
     num_bytes: int = 0
@@ -27,11 +29,14 @@ class Traffic(JsonData):
     num_passes: int = 0
     num_tokens: int = 0
     num_wanted: int = 0
+    num_apart: int = 0
+    num_shown: int = 0
+    num_shows: int = 0
 
     def restart(self) -> None:
         """Count from 0."""
-        self.num_bytes = self.num_messages = self.num_passes = self.num_tokens = self.num_wanted = 0
-        self.seconds = 0.0
+        for field in fields(self):
+            setattr(self, field.name, field.default)
 
     def sent(self, num_bytes: int) -> None:
         self.num_bytes += num_bytes
@@ -72,7 +77,8 @@ def expected_traffic(
     """
     others = layout.num_lanes - 1
     values = others * (sum(exchanges.of_tokens) * work.num_tokens + sum(exchanges.of_wanted) * work.num_wanted)
-    messages = others * (len(exchanges.of_tokens) + len(exchanges.of_wanted)) * work.num_passes
+    values += others * hidden_size * work.num_shown
+    messages = others * ((len(exchanges.of_tokens) + len(exchanges.of_wanted)) * work.num_passes + work.num_shows)
     later = layout.pp - 1
     if layout.stage(rank) < later:
         values += hidden_size * work.num_tokens

@@ -93,7 +93,7 @@ def test_rows_that_share_no_settings_share_no_table(markdown):
 
 
 def divided(layout: RankLayout, **found) -> dict:
-    row = RankDistance("ref:llama", "q8_0", None, layout, "fast", RanksMetrics(**found)).to_json()
+    row = RankDistance("ref:llama", "q8_0", None, "dense", layout, "fast", RanksMetrics(**found)).to_json()
     case = {key: (row | {"threads": 1, "text": None, "windows": 1})[key] for key in RANKS_KEYS}
     return of_kind({"kind": "ranks"} | case, {key: value for key, value in row.items() if key not in case})
 

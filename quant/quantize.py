@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from quant.errors import InputError
-from quant.formats import ActivationFormat, dequantize, get_format
+from quant.formats import dequantize, get_format
 from quant.job import QuantizationJob, without_statistics
 from quant.kv import calibrate_kv, get_kv_format
 from quant.kv.scheme import CONFIG_KEY as KV_KEY
@@ -103,7 +103,7 @@ def round_tensor(job: QuantizationJob, name: str) -> QTensor:
 def chunk_rows(wanted: str, shape: tuple[int, ...], num_weights: int) -> int:
     """How many rows are quantized at a time: those of `num_weights`, or all if they share a scale."""
     fmt = get_format(wanted)
-    if isinstance(fmt, ActivationFormat) and not fmt.rows_stand_alone:
+    if not fmt.rows_stand_alone:
         return shape[0]
     return max(1, num_weights // math.prod(shape[1:]))
 

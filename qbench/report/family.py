@@ -10,6 +10,7 @@ FAMILIES = (
     (r"(f32|f16|bf16)$", "unquantized"),
     (r".*\.ya?ml$", "own file"),
     (r"fp8-", "8-bit floats"),
+    (r"(nv|mx)fp4a16", "4-bit floats"),
     (r"(rtn|gptq|awq|smoothquant|llm-int8|imatrix)\b", None),  # the method's own name
     ("|".join(BLOCK_FORMATS), "llama.cpp mix"),  # a mix is called by its main format, perhaps with a suffix
 )

@@ -7,7 +7,6 @@ import numpy as np
 
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
-from quant.formats.activations import ActivationFormat
 from quant.formats.base import rows_of
 from quant.models import ModelConfig, expected_tensors
 from quant.models.stored import SHIFTED, StoredAt, rows_of_stack
@@ -102,7 +101,7 @@ def _info_of_all(source: Source, at: StoredAt, names: Sequence[str]) -> TensorIn
             f"give all of them one (first: {names[0]})"
         )
     fmt = get_format(formats[0])
-    if len(names) > 1 and isinstance(fmt, ActivationFormat) and not fmt.rows_stand_alone:
+    if len(names) > 1 and not fmt.rows_stand_alone:
         raise InputError(
             f"{at.name} holds {len(names)} tensors of {formats[0]}, each with a scale of its own, and a checkpoint "
             f"gives it one; choose a scale per channel, as w8a8 has (first: {names[0]})"

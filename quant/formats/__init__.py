@@ -13,10 +13,13 @@ from quant.errors import InputError
 from quant.formats.activations import ActivationFormat
 from quant.formats.base import BlockFormat, Format
 from quant.formats.codes import Codes
+from quant.formats.fp4_linear import Fp4Format
 from quant.formats.fp8 import FP8_FORMATS, Fp8Format
 from quant.formats.int8 import Int8Format
 from quant.formats.int_group import IntGroupFormat
 from quant.formats.llm_int8 import LlmInt8Format
+from quant.formats.mxfp4a16 import Mxfp4A16
+from quant.formats.nvfp4a16 import Nvfp4A16
 from quant.present import present
 from quant.qtensor import QTensor
 
@@ -27,6 +30,7 @@ __all__ = [
     "BlockFormat",
     "Codes",
     "Format",
+    "Fp4Format",
     "Fp8Format",
     "Int8Format",
     "IntGroupFormat",
@@ -55,6 +59,8 @@ FORMATS: dict[str, Format] = {
     **{name: present(Int8Format.parse(name)) for name in INT8_NAMES},
     LlmInt8Format.name: LlmInt8Format(),
     **FP8_FORMATS,
+    Nvfp4A16.name: Nvfp4A16(),
+    Mxfp4A16.name: Mxfp4A16(),
 }
 
 _BY_GGUF_TYPE = {fmt.gguf_type: fmt for fmt in BLOCK_FORMATS.values()}

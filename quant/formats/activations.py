@@ -12,13 +12,11 @@ from quant.qtensor import QTensor
 class ActivationFormat(IntegerFormat):
     """A format whose linear computes y = fake_quantize_input(x) @ dequantize(weight).T, in integers if possible.
 
-    rows_stand_alone   whether a row's codes depend on that row alone, so that a matrix may be quantized in pieces
     has_input_scale    whether the scale of an input follows from its values
     static_inputs      whether one scale, found by calibration, holds for all inputs
     """
 
     block_size = 1
-    rows_stand_alone: bool = True
     has_input_scale: bool = True
     static_inputs: bool = False
 

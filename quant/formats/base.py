@@ -28,6 +28,7 @@ class Format(ABC):
     block_size: int  # weights that share a scale; a row is whole blocks (1: any row will do)
     gguf_type: ClassVar[int | None] = None  # ggml_type number if GGUF has the format
     fallback: ClassVar[str | None] = None  # format that a GGUF file gives rows that this one cannot hold
+    rows_stand_alone: bool = True  # a row's bytes depend on that row alone, so a matrix may be quantized in pieces
     writes: ClassVar[bool] = True  # False: there is no encoder, the format only occurs in files of other programs
     largest_weight: float | np.float32 = np.inf  # magnitude at which float16 scales end; codecs saturate beyond
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quant.errors import InputError
-from quant.formats import ActivationFormat, Format, IntGroupFormat, get_format
+from quant.formats import ActivationFormat, Format, Fp4Format, IntGroupFormat, get_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class Container:
 # Layouts of quantized parts in a Hugging Face directory, by the `quant_method` of its config.json.
 PACKINGS = ("compressed-tensors", "gptq", "bitsandbytes")
 
+LINEAR_FORMATS = (IntGroupFormat, ActivationFormat, Fp4Format)  # of linears in a Hugging Face directory
+
 CONTAINERS = {
     "gguf": Container(
         vectors="f32",
@@ -30,7 +32,7 @@ CONTAINERS = {
     ),
     "hf": Container(
         vectors="bf16",
-        holds=lambda fmt: fmt.name in ("f32", "f16", "bf16") or isinstance(fmt, IntGroupFormat | ActivationFormat),
+        holds=lambda fmt: fmt.name in ("f32", "f16", "bf16") or isinstance(fmt, LINEAR_FORMATS),
         last_resort=None,
     ),
 }

@@ -39,6 +39,8 @@ ROWS = (
     ("fp8-w8a8-static", "hf", "static", Linears("fp8-w8a8-static")),
     ("fp8-w8a16", "hf", "rtn", Linears("fp8-w8a16")),
     ("fp8-block128", "hf", "rtn", Linears("fp8-block128")),
+    ("nvfp4a16", "hf", "rtn", Linears("nvfp4a16")),
+    ("mxfp4a16", "hf", "rtn", Linears("mxfp4a16")),
     ("llm-int8", "hf", "rtn", Linears("llm-int8"), {}, "bitsandbytes"),
     ("llm-int8-outliers", "hf", "llm-int8", Linears("llm-int8"), {}, "bitsandbytes"),
     ("gptq-w8", "hf", "gptq", Linears("w8"), {}, "gptq"),

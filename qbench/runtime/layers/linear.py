@@ -25,6 +25,7 @@ from quant.extension import has_cpu_kernels
 from quant.formats import ActivationFormat, dequantize, get_format
 from quant.formats.fp8 import FP8_FORMATS
 from quant.formats.int8 import Int8Format
+from quant.formats.mxfp4a16 import to_blocks
 from quant.qtensor import QTensor
 
 ANY = "any"
@@ -197,11 +198,33 @@ ROUNDED = LinearImpl(ANY, ANY, RoundedLinear, held_bytes=_as_bf16)
 PACKED = LinearImpl(ANY, "cpu", build_packed, _has_packed_linear, _as_packed, is_packed=True)
 EXACT = replace(PACKED, build=partial(build_packed, exact=True))
 
+
+class PackedMxfp4Linear:
+    """The weights of mxfp4a16 in the kernel of mxfp4, which has the same values in another order of bytes."""
+
+    def __init__(self, qtensor: QTensor) -> None:
+        self.blocks = PackedLinear(to_blocks(qtensor))
+        self.size_bytes, self.rows = self.blocks.size_bytes, self.blocks.rows
+        self.name = self.blocks.name
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.blocks(x)
+
+
+def _mxfp4_bytes(format_name: str, shape: tuple[int, ...], stored_bytes: int) -> int:
+    return _as_packed("mxfp4", shape, stored_bytes)
+
+
+def _has_packed_mxfp4(format_name: str) -> bool:
+    return _has_packed_linear("mxfp4")
+
+
 # Best first; the first row that matches and is ready is built. The reference runs formats without a kernel, and
 # everything if the extension is not built.
 LINEARS = (
     PACKED,
     LinearImpl("llm-int8", "cpu", PackedLlmInt8Linear, _has_cpu_kernels_for, packed_llm_int8_bytes),
+    LinearImpl("mxfp4a16", "cpu", PackedMxfp4Linear, _has_packed_mxfp4, _mxfp4_bytes),
     *(
         LinearImpl(name, "cpu", PackedFp8Linear, _has_cpu_kernels_for, packed_fp8_bytes)
         for name, fmt in FP8_FORMATS.items()

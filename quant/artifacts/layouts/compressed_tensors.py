@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypedDict
 import numpy as np
 
 from quant.artifacts.layouts.base import Layout, Part, StoredModule, check_holds, module_of
+from quant.artifacts.layouts.fp4s import MXFP4S, NVFP4S
 from quant.artifacts.layouts.fp8s import Fp8s
 from quant.artifacts.layouts.int8s import Int8s
 from quant.artifacts.layouts.packed_ints import G_IDX, PackedInts
@@ -36,7 +37,7 @@ class Packer(Protocol):
     def unpack(self, fmt: Any, module: StoredModule, info: TensorInfo) -> QTensor: ...
 
 
-PACKERS: tuple[Packer, ...] = (PackedInts(), Int8s(), Fp8s())
+PACKERS: tuple[Packer, ...] = (PackedInts(), Int8s(), Fp8s(), NVFP4S, MXFP4S)
 MIXED = "mixed-precision"  # of groups that each name their own format
 ARGS_DEFAULTS = {"num_bits": 8, "type": "int", "symmetric": True, "dynamic": False}  # of keys that may be left away
 
@@ -176,7 +177,7 @@ def _read_group(group: Any, format_of_all: str | None, where: str) -> GroupForma
     raise InputError(
         f"{where}: quantization_config asks for {shown(name)} of {shown(group.get('weights'))}; read here: "
         f"{PackedInts.name} integers of 2, 3, 4 or 8 bits, by channel or group, {Int8s.name} W8A8, and "
-        f"{Fp8s.name} E4M3 by channel or blocks of 128"
+        f"{Fp8s.name} E4M3 by channel or blocks of 128, {NVFP4S.name} and {MXFP4S.name} without rounded inputs"
     )
 
 

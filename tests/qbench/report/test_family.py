@@ -18,6 +18,7 @@ METHODS = {"rtn", "gptq", "awq", "smoothquant", "llm-int8", "imatrix"}
         ("iq4_xs", "llama.cpp mix"),
         ("mxfp4", "llama.cpp mix"),
         ("fp8-w8a8-static", "8-bit floats"),
+        ("mxfp4a16", "4-bit floats"),
         ("imatrix-iq4_xs", "imatrix"),
         ("recipes/gptq-w4.yaml", "own file"),
         ("of-tomorrow", "other"),
@@ -28,4 +29,5 @@ def test_family_of_a_name(recipe, family):
 
 
 def test_every_named_recipe_has_a_family():
-    assert {recipe_family(name) for name in RECIPES} == {*METHODS, "unquantized", "llama.cpp mix", "8-bit floats"}
+    others = {"unquantized", "llama.cpp mix", "8-bit floats", "4-bit floats"}
+    assert {recipe_family(name) for name in RECIPES} == {*METHODS, *others}

@@ -14,6 +14,7 @@ from quant.extension import has_cpu_kernels
 from quant.formats import dequantize, get_format
 from quant.formats.fp8 import FP8_FORMATS
 from quant.formats.int8 import INT8_FORMATS
+from quant.formats.mxfp4a16 import to_blocks
 from quant.qtensor import QTensor
 
 INT8_NAMES = [fmt.name for fmt in INT8_FORMATS]
@@ -23,7 +24,7 @@ FP8_NAMES = [name for name, fmt in FP8_FORMATS.items() if fmt.inputs != "none"]
 def make_qtensor(format_name: str, num_rows: int = 24, row_size: int = 256, seed: int = 0) -> QTensor:
     qtensor = random_qtensor(format_name, num_rows, row_size, seed)
     fmt = get_format(format_name)
-    return qtensor if format_name == "llm-int8" else fmt.with_input_absmax(qtensor, 2.5)
+    return qtensor if format_name in ("llm-int8", "mxfp4a16") else fmt.with_input_absmax(qtensor, 2.5)
 
 
 def make_x(num_tokens: int, row_size: int = 256, *features: int) -> torch.Tensor:
@@ -47,6 +48,16 @@ def assert_is_the_definition(linear, qtensor: QTensor, x: torch.Tensor) -> None:
 def test_w8a8_is_its_definition(name, num_tokens):
     qtensor = make_qtensor(name)
     assert_is_the_definition(choose_linear(name).build(qtensor), qtensor, make_x(num_tokens, 256, 3, 77))
+
+
+@pytest.mark.skipif(not has_cpu_kernels(), reason="the extension is not built")
+def test_mxfp4_of_a_directory_runs_in_the_kernel_of_blocks():
+    qtensor, x = make_qtensor("mxfp4a16"), make_x(7)
+    linear, blocks = choose_linear("mxfp4a16").build(qtensor), choose_linear("mxfp4").build(to_blocks(qtensor))
+    assert linear.name == blocks.name and linear.name.startswith("cpu-mxfp4[")
+    assert torch.equal(linear(x), blocks(x))
+    held = choose_linear("mxfp4a16").held_bytes("mxfp4a16", qtensor.shape, qtensor.size_bytes)
+    assert held == linear.size_bytes
 
 
 def test_weights_of_8_bits_alone_meet_inputs_in_bfloat16():

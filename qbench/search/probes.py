@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.quality.kld.kld import divergence
 from qbench.search.groups import Group
+from qbench.search.near_kld import NearKld
 from quant.calibration.decoder import Decoder
 from quant.calibration.hidden import HiddenStates
 from quant.formats import dequantize
@@ -62,11 +62,9 @@ class Probes:
         heads = {probe: torch.from_numpy(dequantize(each)) for probe, each in changed.items()}
         sums = dict.fromkeys((set(self._states) | set(heads)) - {BASE}, 0.0)
         for windows in self._batches(LOGITS // len(weight)):
-            targets = torch.from_numpy(self.tokens[windows]).flatten()
-            base = self._logits(BASE, norm, weight, windows)
+            near = NearKld(self._logits(BASE, norm, weight, windows))
             for probe in sums:
-                logits = self._logits(probe, norm, heads.get(probe, weight), windows)
-                sums[probe] += float(divergence(logits, base, targets).kld.sum())
+                sums[probe] += near.sum(self._logits(probe, norm, heads.get(probe, weight), windows))
         return {probe: total / self.tokens.size for probe, total in sums.items()}
 
     @torch.no_grad()

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from qbench.calibration.arithmetic import DECODER_IMPL
 from qbench.progress import Progress
 from qbench.runtime.streamed import StreamedDecoder
@@ -14,6 +12,7 @@ from qbench.search.groups import Group, group_sites
 from qbench.search.probe_rounding import FEEDBACK, KINDS, PLAIN, ProbeRounding
 from qbench.search.probes import Probe, Probes
 from qbench.search.sites import Site
+from qbench.search.survey_tokens import hessian_windows, joint_tokens, single_tokens
 from quant.calibration.live import LiveStatistics
 from quant.calibration.memory import release_free_memory
 from quant.calibration.streaming import EMBEDDING_MODULES
@@ -23,8 +22,6 @@ from quant.qtensor import QTensor
 from quant.source import Source
 from quant.stats import InputStats, LayerStats, Names
 
-# Layer passes of the probes, as a multiple of those of one pass over the calibration text.
-PROBE_SHARE = 2
 HEAD_GROUP: Group = (None, "head")
 ALL: Group = (None, "all")
 
@@ -105,13 +102,18 @@ class _Run:
         self.groups = group_sites(sites)
         decoder = StreamedDecoder(self.config, impl=DECODER_IMPL[plan.arithmetic])
         self.statistics = LiveStatistics(
-            decoder, plan.tokens, folder, on_quantized=False, gram=plan.arithmetic, num_threads=plan.threads
+            decoder,
+            hessian_windows(plan.tokens, max(source.tensors[site.names[0]].shape[-1] for site in sites), self.config),
+            folder,
+            on_quantized=False,
+            gram=plan.arithmetic,
+            num_threads=plan.threads,
         )
         tokens = plan.tokens.tokens
+        shown = single_tokens(tokens, len(set(self.groups.values())))
         # In float32: rounding of activations would add its own divergence to that of the weights.
-        shown = probe_tokens(tokens, len(set(self.groups.values())))
         self.single = Probes(StreamedDecoder(self.config), shown, folder / "single")
-        self.joint = Probes(StreamedDecoder(self.config), _spread(tokens, -(-len(tokens) // 2)), folder / "joint")
+        self.joint = Probes(StreamedDecoder(self.config), joint_tokens(tokens), folder / "joint")
         self.rounding = ProbeRounding(source, self.config, plan.bits)
         self.uses: dict[str, list[Use]] = {}
         self.probe_errors: dict[Probe, float] = {}
@@ -228,12 +230,3 @@ class _Run:
         for kind, key in keys.items():
             self.probe_errors[group, kind] = self.probe_errors.get((group, kind), 0.0) + errors[key]
         self.uses.setdefault(site.gguf_name, []).append(Use(group, errors, FEEDBACK in keys))
-
-
-def probe_tokens(tokens: np.ndarray, num_groups: int) -> np.ndarray:
-    """Windows spread over the text. Passes start at their own layer, so each runs half of the layers on average."""
-    return _spread(tokens, max(1, min(len(tokens), 2 * PROBE_SHARE * len(tokens) // num_groups)))
-
-
-def _spread(tokens: np.ndarray, num_windows: int) -> np.ndarray:
-    return tokens[np.arange(num_windows) * len(tokens) // num_windows]

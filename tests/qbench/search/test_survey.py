@@ -11,7 +11,8 @@ from qbench.runtime.load import load_model
 from qbench.search.groups import group_sites
 from qbench.search.probe_rounding import FEEDBACK, PLAIN
 from qbench.search.sites import sites_of
-from qbench.search.survey import HEAD_GROUP, SurveyPlan, probe_tokens, survey
+from qbench.search.survey import HEAD_GROUP, SurveyPlan, survey
+from qbench.search.survey_tokens import joint_tokens, single_tokens
 from quant.calibration.tokens import CalibrationTokens
 from quant.formats import dequantize, get_format
 from quant.models import EMBEDDING, HEAD
@@ -39,7 +40,7 @@ class Changed(Loud):
 
 def probed(source):
     """The windows that the survey's probes of one group read."""
-    return torch.from_numpy(probe_tokens(TOKENS, len(set(group_sites(sites_of(source)).values()))))
+    return torch.from_numpy(single_tokens(TOKENS, len(set(group_sites(sites_of(source)).values()))))
 
 
 def logits_of(source):
@@ -85,9 +86,9 @@ def test_a_tied_table_costs_as_embedding_and_as_head(tmp_path):
 def test_losses_of_all_sites_at_the_probes_are_the_divergence_of_the_whole_rounded_model(tmp_path):
     source = Loud()
     found, sites = run(source, tmp_path), sites_of(source)
-    half, rounded = torch.from_numpy(TOKENS[::2]), Changed([name for site in sites for name in site.names])
-    logits = [load_model(each, DEFAULTS, impl="reference")(half).flatten(0, 1) for each in (rounded, source)]
-    whole = float(divergence(*logits, half.flatten()).kld.mean())
+    shown, rounded = torch.from_numpy(joint_tokens(TOKENS)), Changed([name for site in sites for name in site.names])
+    logits = [load_model(each, DEFAULTS, impl="reference")(shown).flatten(0, 1) for each in (rounded, source)]
+    whole = float(divergence(*logits, shown.flatten()).kld.mean())
     groups = {HEAD_GROUP if HEAD in site.names else group_sites(sites)[site.gguf_name] for site in sites}
     alone = sum(found.kld[group] for group in groups)
     assert alone * found.interaction[PLAIN] == pytest.approx(whole, rel=2**-8)

@@ -1,0 +1,31 @@
+"""How much of the text a survey reads."""
+
+import numpy as np
+
+from qbench.search.survey_tokens import PIECE, hessian_windows, joint_tokens, single_tokens
+from qbench.sources import open_source
+from quant.calibration.tokens import CalibrationTokens
+from quant.models import ModelConfig
+
+TOKENS = np.arange(128 * 512).reshape(128, 512)
+CALIBRATION = CalibrationTokens(TOKENS, "ids", 0, 128)
+
+
+def test_hessians_have_a_share_of_the_windows_or_enough_tokens_per_feature():
+    config = ModelConfig.of(open_source("ref:llama"))
+    assert np.array_equal(hessian_windows(CALIBRATION, 256, config).tokens, TOKENS[::4])
+    assert hessian_windows(CALIBRATION, 8192, config).tokens.size == 4 * 8192
+    assert hessian_windows(CALIBRATION, 10**6, config).tokens.shape == TOKENS.shape
+
+
+def test_an_expert_needs_as_many_tokens_as_a_layer():
+    config = ModelConfig.of(open_source("ref:mla-moe"))
+    assert config.expert_share < 1
+    assert hessian_windows(CALIBRATION, 2048, config).tokens.size * config.expert_share >= 4 * 2048
+
+
+def test_probes_read_short_pieces_of_many_windows():
+    single, joint = single_tokens(TOKENS, 31), joint_tokens(TOKENS)
+    assert single.shape == (4, PIECE) and joint.shape == (25, PIECE)
+    assert np.array_equal(single[:, 0], TOKENS[::32, 0])
+    assert single_tokens(TOKENS[:, :32], 1000).shape == (4, 32)

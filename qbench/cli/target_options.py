@@ -30,7 +30,12 @@ OPTIONS = (
         type=click.Path(path_type=Path),
         help="With --target: held-out text that the mix is checked on  [default: a reference model's held-out text]",
     ),
-    count_option("--windows", default=WINDOWS, help="With --target: number of windows of the held-out text."),
+    count_option("--windows", default=WINDOWS, help="With --target: largest number of windows of the held-out text."),
+    click.option(
+        "--exhaustive",
+        is_flag=True,
+        help="With --target: check every fixed recipe on all windows, however clear the outcome is.",
+    ),
     click.option("--keep", type=KeepPath(), help="With --target: append the search as a record to this path."),
 )
 
@@ -43,18 +48,22 @@ class Wanted:
     text: Path | None
     windows: int
     keep: str | None
+    exhaustive: bool
 
 
 def target_options(command: Callable) -> Callable:
     """Adds the options; the command gets them as `wanted`, a Wanted, or None without a target."""
 
     @wraps(command)
-    def wrapped(target, text, windows, keep, **values):
+    def wrapped(target, text, windows, keep, exhaustive, **values):
         if target is None and text is not None:
             raise click.UsageError("--text is the held-out text of a search; give --target too, or drop it")
         if target is None and keep is not None:
             raise click.UsageError("--keep keeps what a search measured; give --target too, or drop it")
-        return command(wanted=None if target is None else Wanted(target, text, windows, keep), **values)
+        if target is None and exhaustive:
+            raise click.UsageError("--exhaustive is the longer check of a search; give --target too, or drop it")
+        wanted = None if target is None else Wanted(target, text, windows, keep, exhaustive)
+        return command(wanted=wanted, **values)
 
     for option in reversed(OPTIONS):
         wrapped = option(wrapped)
@@ -86,7 +95,7 @@ def write_best(
         raise InputError("--target needs -o, the name of the GGUF file; its recipe is written next to it")
     target, threads = parse_target(wanted.target), threads or available_cores()
     set_threads(threads)
-    options = SearchOptions(target, Path(output), calibration, wanted.text, wanted.windows, threads)
+    options = SearchOptions(target, Path(output), calibration, wanted.text, wanted.windows, threads, wanted.exhaustive)
     plan = plan_search(open_source(model), options)
     with progress_bar(f"search {model} for {target.text}") as update:
         result = search(plan, update)

@@ -34,7 +34,8 @@ KEYS_OF_A_RECIPE = 4096  # bytes; names of a recipe and of its calibration text
 class SearchOptions:
     """output   the GGUF file; the recipe is written next to it
     text     held-out text; None: that of the reference models
-    windows  of the held-out text that are scored
+    windows  of the held-out text that are scored, at most
+    exhaustive  make every rival and score all windows, however clear the outcome is
     """
 
     target: Target
@@ -43,6 +44,7 @@ class SearchOptions:
     text: Path | None = None
     windows: int = WINDOWS
     threads: int = 1
+    exhaustive: bool = False
 
     @property
     def recipe_path(self) -> Path:

@@ -13,6 +13,9 @@ from quant.source import Source
 # llama-quantize with an importance matrix, and the same mixes with GPTQ's error feedback.
 METHODS = ("imatrix", "gptq")
 PLAIN = "q8_0"  # has no imatrix form
+# A recipe of this many times the best one's predicted loss is not the best: of the searches in results/search the
+# worst two predictions of one model differ by a factor of 1.7 in how far they are off.
+FAR = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,12 @@ def choose_rivals(source: Source, sites: Sequence[Site], survey: Survey, budget_
         if fitting:
             found.append(min(fitting, key=lambda rival: rival.loss))
     return list({rival.recipe.name: rival for rival in found}.values())
+
+
+def near_rivals(rivals: Sequence[Rival]) -> list[Rival]:
+    """Those that may be the best by their predictions."""
+    least = min((rival.loss for rival in rivals), default=0.0)
+    return [rival for rival in rivals if rival.loss <= FAR * least]
 
 
 def _rival(recipe: Recipe, source: Source, sites: Sequence[Site], survey: Survey, budget_bytes: int) -> Rival | None:

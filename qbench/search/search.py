@@ -14,10 +14,10 @@ from qbench.progress import Progress
 from qbench.search.cost import CHECK, SOLVE, SURVEY, WRITE, Phases
 from qbench.search.document import METHOD, is_searched, mix_document, to_yaml
 from qbench.search.plan import SearchPlan
-from qbench.search.rivals import Rival, choose_rivals
+from qbench.search.rivals import Rival, choose_rivals, near_rivals
 from qbench.search.solve import Option, solve
 from qbench.search.survey import Survey, SurveyPlan, survey
-from qbench.search.validate import compare, measure_all
+from qbench.search.validate import Check, check
 from quant.artifacts import make_artifact_job, write_artifact
 from quant.atomic import atomic_file
 from quant.json_data import JsonData
@@ -91,6 +91,8 @@ def _candidates(plan: SearchPlan, found: Survey, chosen: Sequence[Option]) -> di
     document = mix_document(name, plan.source, plan.sites, chosen)
     mix = _Candidate(document, size_bytes, sum(option.loss for option in chosen))
     rivals = choose_rivals(plan.source, plan.sites, found, plan.budget_bytes)
+    if not plan.options.exhaustive:
+        rivals = near_rivals(rivals)
     return {name: mix} | {rival.recipe.name: _fixed(rival) for rival in rivals}
 
 
@@ -116,10 +118,12 @@ def _race(
                     job, options.calibration, folder / f"stage-{number}", threads=options.threads, progress=progress
                 )
                 made[name] = stack.enter_context(model)
-        with phases.phase(CHECK):
-            qualities = measure_all(plan.source, made, plan.scorings, folder, options.threads, progress)
         predicted = {name: (each.size_bytes, each.predicted) for name, each in candidates.items()}
-        measured = compare(qualities, predicted, mix)
+        with phases.phase(CHECK):
+            wanted = Check(
+                plan.source, made, predicted, mix, plan.scorings[0], options.exhaustive, folder, options.threads
+            )
+            measured = check(wanted, progress)
         chosen, reason = choose(measured, mix)
         _write_recipe(plan, candidates[chosen], reason)
         with phases.phase(WRITE):

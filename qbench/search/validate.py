@@ -2,10 +2,10 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qbench.measure.quality_figures import Quality
+from qbench.measure.quality_figures import Blocks
 from qbench.measure.records.kept_searches import SearchedFile
 from qbench.progress import Progress
 from qbench.quality.kld.reference_logits import KeptLogits, mode_that_fits, save_logits
@@ -13,9 +13,12 @@ from qbench.quality.protocols.scoring import Scoring
 from qbench.quality.quality import Reference, measure_quality
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
+from qbench.search.looks import joined, look_ends, part_of
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.holm import holm
-from qbench.statistics.paired import kld_ratio
+from qbench.statistics.paired import kld_log_ratio, kld_ratio
+from qbench.statistics.studentized import block_mean
+from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.present import present
 from quant.source import Source
@@ -23,47 +26,87 @@ from quant.source import Source
 EXACT = "exact"
 
 
-def measure_all(
-    source: Source,
-    candidates: Mapping[str, Source],
-    scorings: Sequence[Scoring],
-    folder: Path,
-    threads: int,
-    progress: Progress | None = None,
-) -> dict[str, Quality]:
-    """Name -> quality, all against the unquantized model on the same windows. folder: for its logits"""
-    vocab_size = ModelConfig.of(source).vocab_size
-    options = RunOptions(threads=threads)
-    model = load_model(source, options, impl="reference")
-    if mode_that_fits(scorings[0], vocab_size, shutil.disk_usage(folder).free // 2) == EXACT:
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What is measured: files of candidates, by name, on the windows of one scoring.
+
+    predicted   name -> size in bytes and predicted KLD
+    mix         name of the searched candidate
+    exhaustive  score all windows, however clear the first ones are
+    folder      for the reference's logits
+    """
+
+    source: Source
+    files: Mapping[str, Source]
+    predicted: Mapping[str, tuple[int, float]]
+    mix: str
+    scoring: Scoring
+    exhaustive: bool
+    folder: Path
+    threads: int
+
+
+def check(wanted: Check, progress: Progress | None = None) -> list[SearchedFile]:
+    """The candidates with their measured KLD; ends at the first look at which the mix is surely better than the rest.
+
+    raises   InputError for logits that are not finite
+    """
+    ends, start = look_ends(len(wanted.scoring.windows), wanted.exhaustive), 0
+    found: dict[str, list[Blocks]] = {name: [] for name in wanted.files}
+    measured: list[SearchedFile] = []
+    for end in ends:
+        for name, blocks in measure_all(wanted, part_of(wanted.scoring, start, end), progress).items():
+            found[name].append(blocks)
+        blocks = {name: joined(parts) for name, parts in found.items()}
+        measured = compare(blocks, wanted.predicted, wanted.mix, num_looks=len(ends))
+        if end == ends[-1] or beats_all(measured):
+            break
+        start = end
+    return measured
+
+
+def beats_all(measured: Sequence[SearchedFile]) -> bool:
+    return all(each.is_beaten for each in measured if each.ratio is not None)
+
+
+def measure_all(wanted: Check, scoring: Scoring, progress: Progress | None = None) -> dict[str, Blocks]:
+    """Name -> sums per window, all against the unquantized model on the same windows."""
+    vocab_size, folder = ModelConfig.of(wanted.source).vocab_size, wanted.folder
+    options = RunOptions(threads=wanted.threads)
+    model = load_model(wanted.source, options, impl="reference")
+    if mode_that_fits(scoring, vocab_size, shutil.disk_usage(folder).free // 2) == EXACT:
         path = folder / "reference.logits"
-        save_logits(path, model, scorings[0], vocab_size, mode=EXACT, named={"model": source.spec}, progress=progress)
+        named = {"model": wanted.source.spec}
+        save_logits(path, model, scoring, vocab_size, mode=EXACT, named=named, progress=progress)
         reference = Reference(vocab_size, kept=[KeptLogits(path)])
     else:  # too many to keep exactly, so that the reference runs next to each candidate
         reference = Reference(vocab_size, model)
-    return {
-        name: measure_quality(
-            load_model(candidate, options), scorings, vocab_size, reference=reference, progress=progress
-        )[0]
-        for name, candidate in candidates.items()
-    }
+    found = {}
+    for name, file in wanted.files.items():
+        (quality,) = measure_quality(
+            load_model(file, options), [scoring], vocab_size, reference=reference, progress=progress
+        )
+        if quality.blocks is None:
+            raise InputError(f"{name}: its logits on the held-out text are not finite, so it has no divergence")
+        found[name] = quality.blocks
+    return found
 
 
 def compare(
-    qualities: Mapping[str, Quality], predicted: Mapping[str, tuple[int, float]], mix: str
+    blocks: Mapping[str, Blocks], predicted: Mapping[str, tuple[int, float]], mix: str, num_looks: int = 1
 ) -> list[SearchedFile]:
-    """predicted: name -> size in bytes and predicted KLD. mix: the name of the searched candidate"""
-    rivals = [name for name in qualities if name != mix]
-    own = present(qualities[mix].blocks)
-    ratios = {name: kld_ratio(present(qualities[name].blocks), own) for name in rivals}
-    corrected = dict(zip(rivals, holm([ratios[name].p_value for name in rivals]), strict=True))
-    ratios = {name: replace(ratio, p_value=corrected[name]) for name, ratio in ratios.items()}
-    return [
-        SearchedFile(name, *predicted[name], _mean(quality), ratios.get(name), quality.blocks)
-        for name, quality in qualities.items()
-    ]
+    """The candidates, with p values of the ratios corrected for their number and that of the looks."""
+    rivals = [name for name in blocks if name != mix]
+    ratios = {name: kld_ratio(blocks[name], blocks[mix]) for name in rivals}
+    # Logarithms tell a large ratio on the few windows of an early look; a single look tests the reported ratio itself.
+    tested = ratios if num_looks == 1 else {name: kld_log_ratio(blocks[name], blocks[mix]) for name in rivals}
+    corrected = holm([tested[name].p_value for name in rivals])
+    ratios = {
+        name: replace(ratios[name], p_value=None if p is None else min(1.0, num_looks * p))
+        for name, p in zip(rivals, corrected, strict=True)
+    }
+    return [SearchedFile(name, *predicted[name], _mean(each), ratios.get(name), each) for name, each in blocks.items()]
 
 
-def _mean(quality: Quality) -> Estimate:
-    low, high = quality.kld_interval or (None, None)
-    return Estimate(present(present(quality.kld)["mean"]), quality.kld_error, low, high)
+def _mean(blocks: Blocks) -> Estimate:
+    return replace(block_mean(present(blocks.kld), present(blocks.tokens)).at_least(0.0), p_value=None)

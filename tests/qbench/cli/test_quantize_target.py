@@ -19,7 +19,8 @@ FEW = ("--samples", "4", "--seq-len", "128", "--windows", "3")
 def test_the_file_keeps_the_target_and_its_recipe_makes_it_again(qbench, tmp_path, monkeypatch):
     monkeypatch.setattr(keep_path, "code_version", lambda: replace(code_version(), dirty=False))
     best, again, kept = tmp_path / "best.gguf", tmp_path / "again.gguf", tmp_path / "kept.jsonl"
-    outcome = qbench("quantize", "ref:llama", "--target", "4.5bpw", "-o", best, *FEW, "--keep", kept, "--json")
+    whole = ("--keep", kept, "--exhaustive", "--json")
+    outcome = qbench("quantize", "ref:llama", "--target", "4.5bpw", "-o", best, *FEW, *whole)
     assert outcome.status == 0, outcome
     result = json.loads(outcome.out)
     found = {each["name"]: each for each in result["candidates"]}
@@ -54,6 +55,7 @@ def test_the_file_keeps_the_target_and_its_recipe_makes_it_again(qbench, tmp_pat
         (("--target", "4bpw", "--imatrix", "a.gguf"), ["--imatrix", "drop"]),
         (("--recipe", "q4_k", "--text", "a.txt"), ["--text", "--target"]),
         (("--recipe", "q4_k", "--keep", "a.jsonl"), ["--keep", "--target"]),
+        (("--recipe", "q4_k", "--exhaustive"), ["--exhaustive", "--target"]),
         ((), ["--recipe", "--target"]),
     ],
 )

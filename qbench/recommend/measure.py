@@ -13,6 +13,7 @@ from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record, read_records
 from qbench.recommend.candidates import Candidate
 from qbench.recommend.goal import Goal
+from qbench.recommend.heat import heat_windows
 from qbench.recommend.search import Measured
 from qbench.report.launches import joined
 from qbench.speed.speed_case import SpeedCase
@@ -23,6 +24,7 @@ from qbench.sweep.suite.cases import make_cases, select_points
 from qbench.sweep.suite.rules import Rule
 from qbench.sweep.suite.suite import EvalSettings, Suite
 from qbench.sweep.sweep import OnEvent, Selection, run_sweep
+from quant.present import present
 
 STEPS = 32  # decoded and timed at the end of the context; the fill before them takes longer
 REPETITIONS = 3
@@ -85,7 +87,14 @@ class Judge:
     def kld(self, candidates: Sequence[Candidate]) -> list[Measured]:
         if not candidates:
             return []
-        suite = self.suite(candidates, eval=self.quality)
+        return self.divergences(candidates, self.quality)
+
+    def heat(self, candidates: Sequence[Candidate]) -> list[Measured]:
+        windows = heat_windows(present(self.quality.max_windows))
+        return self.divergences(candidates, replace(self.quality, max_windows=windows))
+
+    def divergences(self, candidates: Sequence[Candidate], quality: EvalSettings) -> list[Measured]:
+        suite = self.suite(candidates, eval=quality)
         return self.measured(suite, candidates, is_same_quality, lambda row: row.quality and row.quality.mean_kld)
 
     def tps(self, candidate: Candidate) -> Measured:
@@ -150,7 +159,8 @@ class Judge:
         if row is None:
             return Measured(None, error or "the measurement was interrupted")
         value = figure(row)
-        return Measured(value, None if value is not None else "its logits are not finite")
+        error = None if value is not None else "its logits are not finite"
+        return Measured(value, error, blocks=row.quality and row.quality.blocks)
 
     def row(self, case: Case, is_same: Callable[[Case, Case], bool]) -> Metrics | None:
         return next((metrics for known, metrics in reversed(self.rows) if is_same(known, case)), None)

@@ -14,6 +14,7 @@ from qbench.quality.protocols.scoring import GPTQ_WINDOW
 from qbench.recommend.answer import JudgedPoint, MeasuredPoint, MoreKld, Recommendation, RelaxedLimit, RunnerUp
 from qbench.recommend.candidates import KV_CHOICES, RECIPES, make_candidates
 from qbench.recommend.goal import Goal
+from qbench.recommend.heat import heat_windows
 from qbench.recommend.measure import Judge
 from qbench.recommend.relax import Relaxation, relaxations
 from qbench.recommend.search import GAIN, Verdict, search
@@ -78,7 +79,10 @@ def recommend(
     how = {"threads": asked.threads, "on_event": on_event}
     with exclusive(folder.resolve()), closing(Judge(model, goal, quality, folder, map(Path, FOLDERS), **how)) as judge:
         goal = replace(goal, runtime_bytes=runtime_bytes(asked.threads))
-        verdicts = search(candidates, goal, judge, 1.0 if asked.exhaustive else GAIN)
+        windows = present(quality.max_windows)
+        part = None if asked.exhaustive else heat_windows(windows)
+        gain, share = 1.0 if asked.exhaustive else GAIN, windows // part if part else None
+        verdicts = search(candidates, goal, judge, gain, share)
     chosen = [verdict for verdict in verdicts if verdict.outcome in ("answer", "runner-up")]
     return Recommendation(
         model=model,

@@ -5,6 +5,20 @@ from dataclasses import replace
 
 from qbench.recommend.candidates import Candidate
 from qbench.recommend.search import RUNNERS_UP, Measured
+from qbench.runtime.memory import MemoryParts
+
+
+def memory_of(size: int) -> MemoryParts:
+    """All of it weights"""
+    return MemoryParts(
+        weights_bytes=size,
+        weights_by_format={},
+        kv_bytes_per_token=0.0,
+        resident_bytes=size,
+        kv_bytes=0,
+        workspace_bytes=0,
+        total_bytes=size,
+    )
 
 
 class TableJudge:

@@ -4,30 +4,16 @@ import random
 
 import pytest
 from support.data import REPO
-from support.table_judge import TableJudge, brute_force, chosen_of
+from support.table_judge import TableJudge, brute_force, chosen_of, memory_of
 
 from qbench.recommend.candidates import KV_CHOICES, Candidate, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.relax import relaxations
 from qbench.recommend.search import GAIN, RUNNERS_UP, search
-from qbench.runtime.memory import MemoryParts
 from qbench.sources import open_source
 from qbench.store import load_records
 
 QUICKSTART = ("bf16", "rtn-w8", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "rtn-w4g128", "q4_0")
-
-
-def memory_of(size: int) -> MemoryParts:
-    """All of it weights"""
-    return MemoryParts(
-        weights_bytes=size,
-        weights_by_format={},
-        kv_bytes_per_token=0.0,
-        resident_bytes=size,
-        kv_bytes=0,
-        workspace_bytes=0,
-        total_bytes=size,
-    )
 
 
 def candidate(recipe: str, size: int, cache: str = "f32") -> Candidate:

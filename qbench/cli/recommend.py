@@ -44,7 +44,9 @@ FOLDER = "runs/recommend"
 @click.option("--kv", metavar="FORMAT,...", help="KV formats to choose from, for example f32,kv-fp8  [default: five]")
 @click.option("--text", type=click.Path(), help="Text for the KLD  [default: a reference model's held-out text]")
 @count_option("--windows", default=24, help="Number of text windows to score.")
-@click.option("--exhaustive", is_flag=True, help="Measure every point that fits on all windows, not only those that may win.")
+@click.option(
+    "--exhaustive", is_flag=True, help="Measure every point that fits on all windows, not only those that may win."
+)
 @click.option(
     "-o", "--output", type=click.Path(), default=FOLDER, show_default=True, help="Folder of the measurements."
 )

@@ -24,7 +24,7 @@ class NearKld:
     def sum(self, logits: Tensor) -> float:
         """Sum over the tokens of the divergence of `logits` [N, V] float32, nats; NaN for logits that are not finite"""
         d = logits - self.reference  # [N, V]
-        for _ in range(2):  # the mean of small differences is exact, where that of shifted logits is rounded
+        for _ in range(2):  # the first mean is that of shifted logits, and has their rounding
             d -= (self.p * d).sum(dim=-1, keepdim=True)
         grown = torch.expm1(d.clamp_max_(LARGEST)).mul_(self.p).sum(dim=-1)  # [N]
         return float(torch.log1p(grown).clamp_min_(0).sum(dtype=torch.float64))

@@ -28,7 +28,7 @@ EXACT = "exact"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What is measured: files of candidates, by name, on the windows of one scoring.
+    """Files of candidates, by name, and the windows that they are scored on.
 
     predicted   name -> size in bytes and predicted KLD
     mix         name of the searched candidate
@@ -98,7 +98,7 @@ def compare(
     """The candidates, with p values of the ratios corrected for their number and that of the looks."""
     rivals = [name for name in blocks if name != mix]
     ratios = {name: kld_ratio(blocks[name], blocks[mix]) for name in rivals}
-    # Logarithms tell a large ratio on the few windows of an early look; a single look tests the reported ratio itself.
+    # Logarithms show a large ratio on the few windows of an early look; a single look tests the reported ratio itself.
     tested = ratios if num_looks == 1 else {name: kld_log_ratio(blocks[name], blocks[mix]) for name in rivals}
     corrected = holm([tested[name].p_value for name in rivals])
     ratios = {

@@ -61,7 +61,7 @@ def kld_log_ratio(blocks_a: Blocks, blocks_b: Blocks) -> Estimate:
 
     The test of races. Divergences of one text have most of their spread in common, and a logarithm takes that out
     however far the ratio is from 1, so that a large ratio shows on few blocks. It asks whether blocks tend to one
-    side, which is the question of `kld_ratio` if chance treats A and B alike.
+    side, which is the question of `kld_ratio` if chance acts in the same way on A and B.
 
     raises   InputError as above
     """

@@ -35,7 +35,7 @@ def test_parts_are_the_whole():
 
 def race(rng, factors) -> int | None:
     """Windows after which the mix counts as the best of all; None: it does not. factors: true KLD over the mix's"""
-    # Windows differ several times over, and what candidates have in common is most of it, as in results/search.
+    # Windows differ several times over, and candidates share most of that, as in results/search.
     common = rng.lognormal(0, 0.7, WINDOWS)
     kld = {"mix": common * rng.lognormal(0, 0.3, WINDOWS)}
     kld |= {name: common * factor * rng.lognormal(0, 0.3, WINDOWS) for name, factor in factors.items()}

@@ -15,7 +15,7 @@ def test_it_is_the_divergence(distance):
     reference = 4 * torch.randn((40, 2048), generator=seeded)
     logits = reference + 3 + distance * torch.randn((40, 2048), generator=seeded)  # a shift of all changes nothing
     expected = divergence(logits, reference, torch.zeros(40, dtype=torch.int64)).kld.sum()
-    # The terms of first order cancel but for their rounding, EPS * distance, next to a divergence of distance**2 / 2.
+    # The terms of first order cancel, except for a rounding of EPS * distance; the divergence is distance**2 / 2.
     assert NearKld(reference).sum(logits) == pytest.approx(expected, rel=2048**0.5 * EPS * (1 + 2 / distance))
 
 

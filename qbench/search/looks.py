@@ -4,7 +4,7 @@ Each look sees all windows so far. An error in any of the looks has at most the 
 number (union bound), so p values are multiplied by that number.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from qbench.measure.quality_figures import Blocks
@@ -12,7 +12,6 @@ from qbench.quality.protocols.scoring import Scoring
 from qbench.statistics.studentized import MIN_BLOCKS
 
 SHARES = (4, 2)  # of the windows that the looks before the last have seen: a quarter, a half
-COLUMNS = ("tokens", "nll", "kld", "same_top")
 
 
 def look_ends(num_windows: int, exhaustive: bool) -> list[int]:
@@ -30,9 +29,15 @@ def part_of(scoring: Scoring, start: int, end: int) -> Scoring:
 
 def joined(parts: Sequence[Blocks]) -> Blocks:
     """The blocks of all parts, in their order."""
-    columns: Mapping[str, list] = {
-        name: [value for part in parts for value in getattr(part, name)]
-        for name in COLUMNS
-        if getattr(parts[0], name) is not None
-    }
-    return Blocks(unit=parts[0].unit, **columns)
+    return Blocks(
+        parts[0].unit,
+        tokens=_column(parts, "tokens"),
+        nll=_column(parts, "nll"),
+        kld=_column(parts, "kld"),
+        same_top=_column(parts, "same_top"),
+    )
+
+
+def _column(parts: Sequence[Blocks], name: str) -> list | None:
+    values = [getattr(part, name) for part in parts]
+    return None if values[0] is None else [each for some in values for each in some]

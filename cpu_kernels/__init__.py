@@ -32,6 +32,7 @@ from cpu_kernels._ext import (
     attend_latents,
     attention_step,
     chosen_isa,
+    clear_switch_points,
     emulated_features,
     features,
     feed_forward,
@@ -48,6 +49,7 @@ from cpu_kernels._ext import (
     run_layers,
     run_mla_layers,
     set_num_threads,
+    set_switch_points,
 )
 from cpu_kernels.decode import DECODED_FORMATS, decode
 from cpu_kernels.encode import ENCODED_FORMATS, encode
@@ -74,6 +76,7 @@ __all__ = [
     "attend_latents",
     "attention_step",
     "chosen_isa",
+    "clear_switch_points",
     "decode",
     "emulated_features",
     "encode",
@@ -95,6 +98,7 @@ __all__ = [
     "run_layers",
     "run_mla_layers",
     "set_num_threads",
+    "set_switch_points",
     "silu_mul",
     "silu_mul_ref",
 ]

@@ -16,6 +16,9 @@ import cpu_kernels
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# A table of `qbench tune` in the home of whoever runs the tests would change which path runs.
+os.environ.setdefault("QBENCH_TUNING", "off")
+
 # Triton and the Hugging Face libraries keep caches at home. They read these variables when they are first imported.
 CACHES = {"TRITON_HOME": "triton", "HF_HOME": "huggingface"}
 if not os.access(Path.home(), os.W_OK):

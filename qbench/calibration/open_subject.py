@@ -7,6 +7,7 @@ from qbench.calibration.temporary import open_quantized
 from qbench.devices import CPU, check_device
 from qbench.measure.host.machine import available_cores
 from qbench.measure.subject import Subject
+from qbench.measure.tuning import tuned
 from qbench.measure.watched_source import WatchedSource
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
@@ -32,7 +33,8 @@ def open_subject(spec: str, options: RunOptions = DEFAULTS, progress: Progress |
              for a device that is not here or cannot compute so
     """
     check_device(options.device, options.compute)
-    threads = options.threads or available_cores()
+    table = tuned()
+    threads = options.threads or (table and table.threads) or available_cores()
     source = open_source(spec)
     check_source_suits(source, options.attention)
     as_kept = with_kv_format(source, options.kv_format, options.device)

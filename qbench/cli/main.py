@@ -43,6 +43,7 @@ COMMANDS = {
     "breakeven": "From which size on a faster way pays here, and off below it",
     "mla": "Time and memory of every way to attend by latent attention",
     "kernels": "Speed of each kernel, next to the roofline and other libraries",
+    "tune": "Measure the switch points of the kernels on this machine",
     "selftest": "Check every kernel against its slow oracle on this machine",
     "completion": "Completion of commands and options for bash, zsh or fish",
 }

@@ -23,6 +23,7 @@ class Facts(JsonRow):
     prefill    pattern of prefills; None: dense
     prefill_blocks  share of the causal blocks that prefills computed, mean over layers and prompts
     prefill_mass    share of the dense attention weights on tokens that prefills computed, likewise, if it was measured
+    tuning     the table of `qbench tune` whose switch points held; None: the shipped ones
     """
 
     json_omits: ClassVar[tuple[str, ...]] = (
@@ -33,6 +34,7 @@ class Facts(JsonRow):
         "prefill",
         "prefill_blocks",
         "prefill_mass",
+        "tuning",
     )
 
     model: str | None = None
@@ -62,6 +64,7 @@ class Facts(JsonRow):
     commit: str | None = None
     dirty: bool | None = None
     code: str | None = None
+    tuning: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

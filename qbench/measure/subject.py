@@ -14,6 +14,7 @@ from qbench.measure.host.forced import forced
 from qbench.measure.host.machine import available_cores, machine
 from qbench.measure.host.placement import placement
 from qbench.measure.metrics import Facts
+from qbench.measure.tuning import tuned
 from qbench.run_options import RunOptions
 from quant.kv.scheme import CONFIG_KEY
 from quant.sizes import size_summary
@@ -74,6 +75,7 @@ class Subject:
             commit=code.commit,
             dirty=code.dirty,
             code=code.code,
+            tuning=table.name if (table := tuned()) is not None else None,
         )
 
 

@@ -11,6 +11,7 @@
 #include "linear/makers.h"
 #include "linear/packed_linear.h"
 #include "linear/product.h"
+#include "linear/switch_points.h"
 #include "linear_float/bindings.h"
 #include "linear_int8/bindings.h"
 
@@ -180,6 +181,16 @@ void bind(nb::module_& m) {
         }
     });
 
+    m.def(
+        "set_switch_points",
+        [](const std::string& op, const std::string& isa, int64_t most_direct, int64_t least_rerounded) {
+            switch_points(op).set(parse_isa(isa, "isa"), {most_direct, least_rerounded});
+        },
+        "op"_a, "isa"_a, "most_direct"_a, "least_rerounded"_a,
+        "From now on products of `op` under this instruction set are direct up to so many tokens, and K-quants are\n"
+        "rounded from so many tokens on. Other instruction sets keep the shipped points.\n\n"
+        "raises  ValueError (op, numbers), RuntimeError (isa not on this machine)");
+    m.def("clear_switch_points", clear_switch_points, "All ops are back at the shipped switch points.");
     m.def("has_packed_linear", has_maker, "format"_a, "Whether PackedLinear takes weights of this format.");
     m.def("packed_linear_bytes", packed_linear_bytes, "format"_a, "shape"_a,
           "`nbytes` that PackedLinear will have. raises  ValueError for a shape that it refuses");

@@ -69,7 +69,7 @@ BlockWeight::BlockWeight(const CodeFormat& format, std::string name, int64_t num
                          const PanelLayout& layout, Buffer bytes, BlockInput input)
     : format_(format),
       rerounding_(rerounding_of(format.name)),
-      most_direct_tokens_(format.most_direct_tokens),
+      switch_points_(switch_points(format.op)),
       name_(std::move(name)),
       num_rows_(num_rows),
       row_size_(row_size),
@@ -83,13 +83,16 @@ Choice BlockWeight::choose(int64_t num_tokens, std::optional<std::string_view> i
     if (path == Path::automatic) path = forced_path();
     const bool is_free = path == Path::automatic && !isa;
     if (path == Path::automatic && isa && !impl->kernels.direct) path = Path::tile;
-    if (path == Path::automatic && rerounding_ && num_tokens >= least_rerounded_tokens &&
+    const auto switches = [&] {
+        return switch_points_.of(impl->isa,
+                                 {most_direct_tokens(format_.most_direct_tokens, impl->isa), least_rerounded_tokens});
+    };
+    if (path == Path::automatic && rerounding_ && num_tokens >= switches().least_rerounded &&
         may_reround(rerounding_->bits, is_exact(), impl->isa))
         path = Path::int8x256;
     const Sums sums = path == Path::int8x256 ? Sums::span : format_.sums;
     if (is_free && impl->isa == Isa::amx && num_tokens < least_tokens_amx(sums)) impl++;  // AVX-512 VNNI
-    if (path == Path::automatic)
-        path = num_tokens <= most_direct_tokens(most_direct_tokens_, impl->isa) ? Path::direct : Path::tile;
+    if (path == Path::automatic) path = num_tokens <= switches().most_direct ? Path::direct : Path::tile;
     if (path == Path::direct && !impl->kernels.direct) {
         const Isa asked = impl->isa;
         while (!impl->kernels.direct) impl++;  // the next best one; scalar, the last, has everything

@@ -6,6 +6,7 @@
 #include "buffer.h"
 #include "linear/block.h"
 #include "linear/block_input.h"
+#include "linear/switch_points.h"
 
 namespace qk::linear {
 
@@ -40,7 +41,7 @@ private:
 
     const CodeFormat& format_;
     const Rerounding* rerounding_;  // null if the format has no rerounding
-    int64_t most_direct_tokens_;
+    const SwitchPoints& switch_points_;
     std::string name_;
     int64_t num_rows_, row_size_;
     PanelLayout layout_;

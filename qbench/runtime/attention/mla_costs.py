@@ -33,6 +33,18 @@ class PlanCosts:
 #     896 to 2048      -, -             136, 126              167, 117
 COSTS = PlanCosts(absorbed=0.0377, paired=0.0323, calls=225700, made=0.0101, moved=3.045, scored=0.0469)
 
+_measured: PlanCosts | None = None  # on this machine
+
+
+def use_costs(measured: PlanCosts | None) -> None:
+    """Plans are chosen by these from now on; None: by COSTS."""
+    global _measured
+    _measured = measured
+
+
+def plan_costs() -> PlanCosts:
+    return COSTS if _measured is None else _measured
+
 
 def elided_terms(sizes: MlaConfig, num_heads: int, held: int, new: int, window: int = 0) -> dict[str, int]:
     """Terms of `new` tokens of a sequence that holds `held`, by absorbed attention in cpu_kernels.

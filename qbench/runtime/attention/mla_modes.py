@@ -17,7 +17,7 @@ source   DeepSeek-V2, arXiv:2405.04434, section 2.1
 from dataclasses import dataclass
 from functools import lru_cache
 
-from qbench.runtime.attention.mla_costs import COSTS, compressed_terms, elided_terms, nanoseconds
+from qbench.runtime.attention.mla_costs import PlanCosts, compressed_terms, elided_terms, nanoseconds, plan_costs
 from quant.errors import InputError
 from quant.models import MlaConfig
 
@@ -70,14 +70,19 @@ def choose_mode_in_torch(sizes: MlaConfig, new: int) -> MlaMode:
     return MODES[ELIDED if new * extra <= sizes.kv_lora_rank * made else COMPRESSED]
 
 
-@lru_cache(256)
 def choose_mode(sizes: MlaConfig, num_heads: int, held: int, new: int, window: int = 0) -> MlaMode:
     """The fastest way of cpu_kernels for `new` tokens of a sequence that holds `held`, by the cost of forward
     passes.
     """
+    return mode_by(plan_costs(), sizes, num_heads, held, new, window)
+
+
+@lru_cache(256)
+def mode_by(costs: PlanCosts, sizes: MlaConfig, num_heads: int, held: int, new: int, window: int = 0) -> MlaMode:
+    """`choose_mode` by other costs."""
     if new == 1:
         return MODES[ELIDED]
     few, many = (
-        nanoseconds(terms(sizes, num_heads, held, new, window), COSTS) for terms in (elided_terms, compressed_terms)
+        nanoseconds(terms(sizes, num_heads, held, new, window), costs) for terms in (elided_terms, compressed_terms)
     )
     return MODES[ELIDED if few <= many else COMPRESSED]

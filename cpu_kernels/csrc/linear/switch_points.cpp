@@ -1,0 +1,52 @@
+#include "linear/switch_points.h"
+
+#include <map>
+#include <stdexcept>
+
+#include "linear/block.h"
+
+namespace qk::linear {
+namespace {
+
+// AMX has no direct path, and products of few tokens go to AVX-512 VNNI there: the two share their points.
+int family_of(Isa isa) { return static_cast<int>(isa == Isa::amx ? Isa::avx512_vnni : isa); }
+
+using Points = std::map<std::string, SwitchPoints, std::less<>>;
+
+Points& all_points() {
+    static Points points = [] {
+        Points made;
+        for (const BlockFormat& format : block_formats()) made[format.op];
+        for (const GroupFormat& format : group_formats()) made[format.op];
+        return made;
+    }();
+    return points;
+}
+
+}  // namespace
+
+void SwitchPoints::set(Isa isa, const Switches& measured) {
+    if (measured.most_direct < 0 || measured.least_rerounded < 1)
+        throw std::invalid_argument("switch points: got " + std::to_string(measured.most_direct) + " and " +
+                                    std::to_string(measured.least_rerounded) + " tokens, expected 0 and 1 or more");
+    most_direct_ = measured.most_direct;
+    least_rerounded_ = measured.least_rerounded;
+    isa_ = family_of(isa);
+}
+
+Switches SwitchPoints::of(Isa isa, const Switches& shipped) const {
+    return isa_ == family_of(isa) ? Switches{most_direct_, least_rerounded_} : shipped;
+}
+
+SwitchPoints& switch_points(std::string_view op) {
+    const auto found = all_points().find(op);
+    if (found == all_points().end())
+        throw std::invalid_argument("op: got " + std::string(op) + ", expected a linear of blocks or groups of codes");
+    return found->second;
+}
+
+void clear_switch_points() {
+    for (auto& [op, points] : all_points()) points.clear();
+}
+
+}  // namespace qk::linear

@@ -1,0 +1,1 @@
+"""Switch points of the kernels, measured on this machine: `qbench tune`."""

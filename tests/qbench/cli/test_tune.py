@@ -1,0 +1,54 @@
+"""`qbench tune`: measure, show and forget."""
+
+import json
+
+import pytest
+
+from qbench.measure import tuning
+from qbench.tune import tune as tuning_run
+from qbench.tune.latent import LatentGain
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch, tmp_path):
+    """A cache folder of the test's own, and one format with one turn."""
+    monkeypatch.delenv(tuning.VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("qbench.tune.turns.ROUNDS", 1)
+    monkeypatch.setattr("qbench.tune.turns.TURN_S", 0.0)
+    monkeypatch.setattr("qbench.tune.linears.TOKENS", (2, 8))
+    monkeypatch.setattr("qbench.tune.linears.ROWS", 32)
+    monkeypatch.setattr(tuning_run, "linears", lambda: [kernel for kernel in LINEARS if kernel.op == "linear_q4_k"])
+    monkeypatch.setattr(tuning_run, "busy_share", lambda: 0.0)
+    monkeypatch.setattr(tuning_run, "tune_latent", lambda: LatentGain(None, 1.0, 12))
+    tuning.tuned.cache_clear()
+    yield
+    tuning.tuned.cache_clear()
+    tuning.use_shipped()
+
+
+LINEARS = tuning_run.linears()
+
+
+def test_a_table_is_measured_shown_and_removed(qbench):
+    found = json.loads(qbench("tune", "--json").out)
+    assert [one["op"] for one in found["linears"]] == ["linear_q4_k"] and not found["skipped"]
+    assert found["table"] == json.loads(qbench("tune", "--show", "--json").out)
+    file = tuning.tuning_file()
+    assert file.exists() and str(file) in qbench("tune", "--forget").out and not file.exists()
+    tuning.tuned.cache_clear()
+    assert "shipped" in qbench("tune", "--show").out
+    lines = qbench("tune").out.splitlines()
+    assert lines[0].startswith("table") and lines[-1].startswith("linear_q4_k")
+
+
+def test_time_that_does_not_suffice_leaves_the_rest_as_shipped(qbench, monkeypatch):
+    monkeypatch.setattr(tuning_run, "LATENT_SHARE", 0.0)
+    assert json.loads(qbench("tune", "--json").out)["skipped"] == ["latent attention"]
+
+
+def test_bad_input(qbench, monkeypatch, tmp_path):
+    (tmp_path / "cache").write_text("a file")
+    qbench("tune").fails_with("cannot make this folder")
+    qbench("tune", "--show", "--forget").fails_with("give one")
+    qbench("tune", "--budget", "0").fails_with("--budget")

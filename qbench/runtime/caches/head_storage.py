@@ -94,9 +94,9 @@ class HeadStorage(KVStorage):
         if observe is None:
             return None
         if not observe.each:
-            return _spread([each for row in weights for each in row], held)
+            return spread([each for row in weights for each in row], held)
         blocks = zip(*(each for row in weights for each in row), strict=True)  # B * G tensors for some queries
-        return (_spread(block, held) for block in blocks)
+        return (spread(block, held) for block in blocks)
 
     def compact(self, past: Past, keep: Tensor) -> None:
         for row, b in self._sequences(past):
@@ -119,7 +119,7 @@ class HeadStorage(KVStorage):
             for b, row in zip(sequences, held.sum(2).tolist(), strict=True)
             for head, length in zip(self.heads[b], row, strict=True)
         ]
-        keys, values = (_spread([each.transpose(2, 3) for each in side], held) for side in zip(*found, strict=True))
+        keys, values = (spread([each.transpose(2, 3) for each in side], held) for side in zip(*found, strict=True))
         return keys.transpose(2, 3), values.transpose(2, 3)
 
     def _sequences(self, past: Past) -> list[tuple[slice, int]]:
@@ -132,7 +132,7 @@ def _of_length(num_slots: int) -> Past:
     return Past(np.zeros((1, 1), dtype=np.int32), np.array([num_slots]))
 
 
-def _spread(parts: Sequence[Tensor], held: Tensor) -> Tensor:
+def spread(parts: Sequence[Tensor], held: Tensor) -> Tensor:
     """Entries of the tokens of each head, in their slots; 0 in the others.
 
     parts    B * G tensors [1, 1, ..., n], where n is the head's number of tokens

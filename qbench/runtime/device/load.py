@@ -1,5 +1,7 @@
 """From a source to a model on a device: check, then read, pack and drop one tensor after another."""
 
+from functools import partial
+
 import torch
 
 from gpu_kernels.attention.paged import HEAD_SIZES
@@ -17,6 +19,7 @@ from qbench.runtime.device.place import Place, place_of
 from qbench.runtime.device.suits import check_device_cache
 from qbench.runtime.device.weights import DeviceWeights
 from qbench.runtime.kernel_steps import has_attention_step, has_net_step
+from qbench.runtime.token_kinds import token_kinds
 from quant.kv import KVScheme
 from quant.models import ModelConfig, row_names, split_name
 from quant.source import Source
@@ -43,7 +46,9 @@ def load_device_model(
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)
     check_policy(config, kv, (spec or DEFAULT_CACHE).make_policy())
-    return _Loader(source, config, place).model(kv, spec or DEFAULT_CACHE, attention)
+    model = _Loader(source, config, place).model(kv, spec or DEFAULT_CACHE, attention)
+    model.token_kinds = partial(token_kinds, source.tokenizer)
+    return model
 
 
 def check_family(config: ModelConfig, place: Place) -> None:

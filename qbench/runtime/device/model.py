@@ -1,5 +1,6 @@
 """The decoder on a device: passes by gpu_kernels, decode steps from a graph, logits back on the host."""
 
+from collections.abc import Callable
 from copy import copy
 from typing import Self
 
@@ -12,6 +13,7 @@ from gpu_kernels.decode.pages import Attend, step_inputs
 from gpu_kernels.graphs import DecodeGraphs
 from qbench.attention_choice import IN_TORCH, check_attention
 from qbench.cache_spec import FULL, CacheSpec
+from qbench.policies import TokenKinds
 from qbench.runtime.attention.in_torch import attend_by
 from qbench.runtime.caches.step import Step
 from qbench.runtime.decoder_model import DecoderModel
@@ -34,6 +36,7 @@ class DeviceModel(DecoderModel[DeviceCache]):
     """Built by `load_device_model`.
 
     kernels   implementations of ops other than linears, by op
+    token_kinds  finds special tokens and punctuation if a policy reads them
     attention the user's choice of attention_choice.ATTENTIONS; None: gpu_kernels
     """
 
@@ -53,6 +56,7 @@ class DeviceModel(DecoderModel[DeviceCache]):
         self.impls: dict[str, str] = {}
         self.kernels: dict[str, str] = {}
         self.weight_bytes = 0
+        self.token_kinds: Callable[[], TokenKinds] = TokenKinds
         check_device_cache(spec, attention, place.name)
         page_dtype(kv, place)
 
@@ -62,7 +66,10 @@ class DeviceModel(DecoderModel[DeviceCache]):
         if spec.policy == FULL:
             cache = DeviceCache(self.config, self.place, batch, capacity, self.kv)
         else:
-            cache = DevicePolicyCache(self.config, self.place, batch, self.kv, spec.make_policy())
+            policy = spec.make_policy()
+            cache = DevicePolicyCache(self.config, self.place, batch, self.kv, policy)
+            if policy.reads_token_kinds:
+                cache.evictor.token_kinds = self.token_kinds()
         if spec.prefill_chunk is not None:
             cache.max_chunk_tokens = min(spec.prefill_chunk, cache.max_chunk_tokens or spec.prefill_chunk)
         return cache

@@ -14,7 +14,6 @@ from gpu_kernels.attention.paged_prefill import paged_prefill
 from gpu_kernels.decode.pages import Attend, Rotation, write_new
 from qbench.policies import CachePolicy, Observe
 from qbench.policies.positions import Full, Window
-from qbench.runtime.attention.observed_weights import query_weights
 from qbench.runtime.caches.evicting import EvictingSequences
 from qbench.runtime.caches.evictor import Evictor
 from qbench.runtime.caches.growth import in_blocks, policies_of_layers, sizes_after
@@ -23,6 +22,7 @@ from qbench.runtime.caches.places import OwnPages
 from qbench.runtime.caches.sequences import check_seq_len
 from qbench.runtime.caches.slot_table import SlotTable
 from qbench.runtime.device.cache import DeviceCache
+from qbench.runtime.device.head_storage import DeviceHeads
 from qbench.runtime.device.place import Place
 from qbench.runtime.device.storage import PAGE_SIZE, DeviceStorage, page_slots
 from quant.kv import KVScheme
@@ -41,7 +41,8 @@ class DevicePolicyCache(EvictingSequences, DeviceCache):
         self, config: ModelConfig, place: Place, batch: int, scheme: KVScheme | None, policy: CachePolicy
     ) -> None:
         super().__init__(config, place, batch, 1, scheme)
-        memories = [DeviceStorage(self.pages, layer, batch, place) for layer in range(config.num_layers)]
+        policies = policies_of_layers(config, policy)
+        memories = [self._memory(layer, by_head=each.per_head_lengths) for layer, each in enumerate(policies)]
         policy = policy.for_model(config.num_layers, sum(memory.bytes_per_token for memory in memories))
         self.memories = memories
         tables = [SlotTable(config.num_layers, config.num_kv_heads) for _ in range(batch)]
@@ -52,6 +53,10 @@ class DevicePolicyCache(EvictingSequences, DeviceCache):
             self.rules = window_rules(config, policy.tokens)
         self._heads_per_kv = config.num_heads // config.num_kv_heads
 
+    def _memory(self, layer: int, *, by_head: bool) -> DeviceStorage:
+        given = (self.pages, layer, self.batch, self.place)
+        return DeviceHeads(*given, self.config.num_kv_heads) if by_head else DeviceStorage(*given)
+
     def reserve(self, seq_len: int) -> None:
         check_seq_len(seq_len, self.max_seq_len)
 
@@ -60,9 +65,10 @@ class DevicePolicyCache(EvictingSequences, DeviceCache):
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             ends, holes = self.evictor.rooms(layer)
-            slots = self.place.send(self._slots(ends, holes))
+            lengths = self.memories[layer].take(ends, self.evictor.counts)
+            slots = self.place.send(self._slots(lengths, holes))
             turned = write_new(self.pages, rotation, rows | {"slot": slots}, layer, query, key, value)
-            cache = self.memories[layer].paged(self.place.send(ends.astype(np.int32)))
+            cache = self.memories[layer].paged(self.place.send(lengths.astype(np.int32)))
             out, mass = self._attended(turned, cache, bounds, rotation, layer)
             mass = None if mass is None else mass.cpu()
             for b, new in enumerate(map(slice, cu_seqlens[:-1].tolist(), cu_seqlens[1:].tolist())):
@@ -74,14 +80,17 @@ class DevicePolicyCache(EvictingSequences, DeviceCache):
 
         return attend
 
-    def _slots(self, ends: np.ndarray, holes: np.ndarray | None) -> np.ndarray:
-        """[T], or [T, G] if the only new token of each sequence takes another slot in each head"""
+    def _slots(self, lengths: np.ndarray, holes: np.ndarray | None) -> np.ndarray:
+        """[T], or [T, G] if heads have lengths of their own, or the only new token of each sequence fills holes"""
         if holes is not None:
             return page_slots(holes, np.arange(self.batch)[:, None], self.batch)
         counts = self.evictor.counts
         sequence = np.repeat(np.arange(self.batch), counts)
         firsts = np.cumsum(counts) - counts
-        slots = np.arange(len(sequence)) - (firsts + counts - ends)[sequence]
+        if lengths.ndim == 2:
+            slots = np.arange(len(sequence))[:, None] - ((firsts + counts)[:, None] - lengths)[sequence]
+            return page_slots(slots, sequence[:, None], self.batch)
+        slots = np.arange(len(sequence)) - (firsts + counts - lengths)[sequence]
         return page_slots(slots, sequence, self.batch)
 
     def _attended(
@@ -110,14 +119,15 @@ class DevicePolicyCache(EvictingSequences, DeviceCache):
         mass    [B, G, S] of all sequences, as the kernels return it
         turned  [T, H, D] rotated queries of the sequence
         """
-        observe = self.evictor.policies[layer].observes
-        if observe is None or not observe.each:
-            return None if mass is None else mass[b : b + 1, :, :end]
-        if mass is not None:  # of the only query, averaged over the heads of a group
-            return iter([mass[b : b + 1, :, None, :end] / self._heads_per_kv])
-        keys, _ = self.memories[layer].read(self.evictor.past_of(b, end))
-        queries = _of_heads(turned if observe.queries is None else turned[-observe.queries :])
-        return query_weights(queries, keys, self.rules[layer])
+        observe, memory = self.evictor.policies[layer].observes, self.memories[layer]
+        if observe is None:
+            return None
+        if mass is None:
+            queries = _of_heads(turned if observe.queries is None else turned[-observe.queries :])
+            return memory.weights_in_slots(b, end, queries, self.rules[layer])
+        found = memory.mass_in_slots(b, end, mass)
+        # These are the weights of the only query, averaged over the heads of a group.
+        return iter([found[:, :, None] / self._heads_per_kv]) if observe.each else found
 
 
 def _of_heads(query: Tensor) -> Tensor:
@@ -134,6 +144,8 @@ def slots_of_layers(
     """
     policy = policy.for_model(config.num_layers, bytes_per_token)
     if isinstance(policy, Full):
+        return [float(in_blocks(context, PAGE_SIZE))] * config.num_layers
+    if policy.per_head_lengths:  # pages are as many as the longest head needs
         return [float(in_blocks(context, PAGE_SIZE))] * config.num_layers
     return sizes_after(policies_of_layers(config, policy), context - steps, steps, config.num_kv_heads, PAGE_SIZE)
 

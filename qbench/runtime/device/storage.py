@@ -1,5 +1,7 @@
 """`DeviceStorage`: keys and values of one layer in pages on a device."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -8,10 +10,12 @@ from gpu_kernels.attention.paged import PagedCache
 from gpu_kernels.decode.pages import Pages
 from gpu_kernels.fused.compact import Operands as Compact
 from gpu_kernels.fused.compact import compact
+from qbench.runtime.attention.observed_weights import query_weights
 from qbench.runtime.caches.kv_storage import OtherwiseCalled
 from qbench.runtime.caches.past import Past
 from qbench.runtime.device.place import Place
 from qbench.runtime.device.torch_attention import read_side
+from quant.models import AttentionRule
 
 PAGE_SIZE = 64  # tokens; a tile of attention reads one or two pages
 
@@ -57,6 +61,25 @@ class DeviceStorage(OtherwiseCalled):
         keys, values = (side[self.layer] for side in self._sides)
         where = {"block_table": self.block_table, "seq_lens": seq_lens}
         return PagedCache(keys, values, *self.pages.scales(self.layer), **where)
+
+    def take(self, ends: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """The last counts [B] of ends [B] slots get new tokens.
+
+        returns  [B] or [B, G]: tokens that each sequence or head then has in its pages
+        """
+        return ends
+
+    def mass_in_slots(self, b: int, end: int, mass: Tensor) -> Tensor:
+        """[B, G, S] as the kernels return it -> [1, G, end]: weights that a sequence's tokens received, in its slots"""
+        return mass[b : b + 1, :, :end]
+
+    def weights_in_slots(self, b: int, end: int, queries: Tensor, rule: AttentionRule) -> Iterator[Tensor]:
+        """The weights of each query of a sequence: [1, G, t, end] for some queries at a time
+
+        queries  [1, H, T, D] float32, rotated
+        """
+        keys, _ = self.read(Past(np.array([[b]], dtype=np.int32), np.array([end])))
+        return query_weights(queries, keys, rule)
 
     def resize(self, page_size: int) -> None:
         wanted, common = -(-page_size // PAGE_SIZE), self.num_device_pages

@@ -32,6 +32,4 @@ def why_not_on_device(policy: CachePolicy) -> str | None:
         return "lets each query choose its pages, which is done on the CPU alone; choose device cpu, or snapkv"
     if isinstance(policy, Sinks):
         return "turns each query twice, by its places in the text and in the cache; choose device cpu, or a window"
-    if policy.per_head_lengths:
-        return "gives each head a length of its own, which is done on the CPU alone; choose snapkv"
     return None

@@ -26,6 +26,9 @@ POLICIES = {
     "snapkv, in chunks": ("snapkv:budget=20,window=8", 32),
     "snapkv": ("snapkv:budget=20,window=8", None),
     "scissorhands": ("scissorhands:budget=40,recent=5,history=50,drop=0.1", None),
+    "adakv": ("adakv:budget=20,window=8", None),
+    "adakv, in chunks": ("adakv:budget=20,window=8", 32),
+    "fastgen": ("fastgen:target=0.6", None),
     "tova": ("tova:budget=20", None),
     "pyramidkv": ("pyramidkv:budget=24,window=4,beta=2", None),
     "keydiff": ("keydiff:budget=24", None),
@@ -79,8 +82,6 @@ REFUSALS = {
     "window": "all layers of this model attend to all tokens",
     "sinks:2+8": "policy sinks turns each query twice",
     "quest:budget=32": "policy quest lets each query choose its pages",
-    "fastgen": "gives each head a length of its own",
-    "adakv:budget=32,window=8": "gives each head a length of its own",
     "oracle:budget=32": "reads a text twice",
 }
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from quant.errors import InputError
 from quant.json_data import JsonData
@@ -31,13 +32,17 @@ class RankLayout(JsonData):
     Lanes are of one kind: tp, ep or sp; each combines with pp.
     cut   of the output and down projections. "sum": by input features; partial sums are added in float32 in the order
           of the ranks. "gather": by output rows; all values are those of one rank, bit for bit
+    micro_batches  most parts of a forward pass that stages compute at the same time
     """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("micro_batches",)
 
     tp: int = 1
     pp: int = 1
     cut: str = SUM
     ep: int = 1
     sp: int = 1
+    micro_batches: int = 1
 
     def __post_init__(self) -> None:
         sizes = {"tp": self.tp, "ep": self.ep, "sp": self.sp, "pp": self.pp}
@@ -47,6 +52,11 @@ class RankLayout(JsonData):
         if len(several) > 1:
             first, second = (f"{name} {sizes[name]}" for name in several[:2])
             raise InputError(f"{first} does not combine with {second} yet; use one of them, with --pp or not")
+        if self.micro_batches > 1 and (several or self.pp == 1):
+            raise InputError(
+                f"micro-batches are for stages alone, got {self.lanes} {self.num_lanes}, pp {self.pp}; give two stages "
+                "or more and no lanes, or leave them out"
+            )
         if self.cut not in CUTS:
             raise InputError(f"cut {self.cut!r} is unknown; known: {', '.join(CUTS)}")
 
@@ -73,7 +83,9 @@ class RankLayout(JsonData):
         return stage * self.num_lanes + lane
 
     def __str__(self) -> str:
-        return f"{self.lanes} {self.num_lanes}, pp {self.pp}" + (f", cut {self.cut}" if self.tp > 1 else "")
+        cut = f", cut {self.cut}" if self.tp > 1 else ""
+        parts = f", micro-batches {self.micro_batches}" if self.micro_batches > 1 else ""
+        return f"{self.lanes} {self.num_lanes}, pp {self.pp}{cut}{parts}"
 
 
 @dataclass(frozen=True, slots=True)

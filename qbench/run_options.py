@@ -33,7 +33,7 @@ class RunOptions(JsonData):
     kv_disk    bytes of that disk; None: 10 GiB
     memory_bytes  limit of the process's memory; weights that do not fit are read from a file; None: no limit
     expert_placement  experts that stay within it, one of qbench.expert_placement.PLACEMENTS
-    tp, pp, cut, ep, sp  division of the model among ranks, as `RankLayout`; None: 1, 1, "sum", 1 and 1
+    tp, pp, cut, ep, sp, micro_batches  division of the model among ranks, as `RankLayout`; None: as it has them
     """
 
     # Other checkouts, which the gate times, lack these.
@@ -50,6 +50,7 @@ class RunOptions(JsonData):
         "cut",
         "ep",
         "sp",
+        "micro_batches",
     )
 
     recipe: str | None = None
@@ -71,6 +72,7 @@ class RunOptions(JsonData):
     cut: str | None = None
     ep: int | None = None
     sp: int | None = None
+    micro_batches: int | None = None
 
     def __post_init__(self) -> None:
         check_compute(self.compute)
@@ -84,7 +86,7 @@ class RunOptions(JsonData):
             raise InputError(
                 "a memory limit is for a model as it is stored, on the CPU; write it with `qbench quantize`"
             )
-        if self.layout.num_ranks > 1:
+        if self.layout.num_ranks > 1:  # which checks the division itself
             self._check_ranks()
 
     def _check_ranks(self) -> None:
@@ -101,7 +103,8 @@ class RunOptions(JsonData):
 
     @property
     def layout(self) -> RankLayout:
-        return RankLayout(self.tp or 1, self.pp or 1, self.cut or SUM, self.ep or 1, self.sp or 1)
+        lanes = {"tp": self.tp or 1, "ep": self.ep or 1, "sp": self.sp or 1}
+        return RankLayout(**lanes, pp=self.pp or 1, cut=self.cut or SUM, micro_batches=self.micro_batches or 1)
 
     @property
     def cache_spec(self) -> CacheSpec:

@@ -24,6 +24,7 @@ CASE_KEYS = (
     "cut",
     "ep",
     "sp",
+    "micro_batches",
     "kv_format",
     "prefill",
     "compute",

@@ -9,6 +9,7 @@ from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import join
 from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
+from quant.present import present
 
 if TYPE_CHECKING:
     from qbench.speed.rank_bench import RankSpeed
@@ -32,6 +33,7 @@ def readable(row: "RankSpeed") -> dict[str, str | None]:
         **{test_name(row.sizes, phase): throughput(figures, None, phase) for phase in PHASES},
         "ttft, tpot": f"{milliseconds(figures.ttft_ms)}, {milliseconds(figures.tpot_ms)}",
         **{f"{phase} traffic": traffic(row, phase) for phase in row.exchanges},
+        **{f"{phase} bubble": bubble(row, phase) for phase in row.exchanges if row.exchanges[phase].bubble is not None},
         "weights": " + ".join(map(readable_bytes, row.weight_bytes)),
         "kv cache": " + ".join(map(readable_bytes, row.kv_bytes)),
         "peak_rss": " + ".join(map(readable_bytes, row.peak_rss_bytes)),
@@ -48,3 +50,10 @@ def traffic(row: "RankSpeed", phase: str) -> str:
         f"{readable_bytes(counted[0])} per token, {counted[1]:g} messages per pass (formula: {told}), "
         f"{100 * found.share:.0f} % of the time"
     )
+
+
+def bubble(row: "RankSpeed", phase: str) -> str:
+    """ "23 % of the stages' time (formula: 20 % for 4 micro-batches per pass)" """
+    found = row.exchanges[phase]
+    share, expected = (100 * present(each) for each in (found.bubble, found.expected_bubble))
+    return f"{share:.0f} % of the stages' time (formula: {expected:.0f} % for {found.micro_batches:g} per pass)"

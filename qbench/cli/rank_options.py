@@ -18,7 +18,7 @@ from quant.errors import InputError
 from quant.present import present
 
 OPTIONS = ("--tp", "--pp", "--stages", "--ep", "--sp", "--cluster")
-RANK_FIELDS = ("tp", "stages", "cut", "ep", "sp")
+RANK_FIELDS = ("tp", "stages", "cut", "ep", "sp", "micro_batches")
 TIMEOUT = "--rank-timeout"
 TIMEOUT_S = 120.0
 LINK = "--link"
@@ -42,6 +42,7 @@ def _options(command: Callable, *stages: str) -> Callable:
     tp = count_option("--tp", help="Number of lanes, each with a part of every layer; torchrun starts the ranks")
     ep = count_option("--ep", help="Number of lanes, each with some routed experts; torchrun starts the ranks")
     sp = count_option("--sp", help="Number of lanes, each with the KV cache of some tokens; torchrun starts the ranks")
+    parts = count_option("--micro-batches", help="Number of parts of each forward pass that stages compute in turns")
     text = "Longest wait for another rank, in seconds; the run then ends with its name"
     wait = click.option(
         TIMEOUT,
@@ -61,7 +62,7 @@ def _options(command: Callable, *stages: str) -> Callable:
         callback=_keep,
         help="How values travel between ranks. shm: memory that they share; gloo: sockets; auto: shm on one host",
     )
-    return tp(pp(cut(ep(sp(link(wait(command)))))))
+    return tp(pp(cut(ep(sp(parts(link(wait(command))))))))
 
 
 def _keep(ctx: click.Context, option: click.Parameter, value: float | str) -> None:

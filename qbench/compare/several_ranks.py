@@ -20,6 +20,7 @@ from qbench.rank_layout import GATHER, RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.parallel import RankModel
+from qbench.runtime.parallel.make_shard import borders
 from qbench.speed.rank_bench import exchange_of
 from quant.errors import InputError
 from quant.json_data import JsonData
@@ -73,7 +74,7 @@ def measure_distances(
 def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int | None) -> RankDistance:
     subject = open_subject(spec, options)
     several = subject.options
-    alone = replace(several, tp=None, pp=None, cut=None, ep=None, sp=None)
+    alone = replace(several, tp=None, pp=None, cut=None, ep=None, sp=None, micro_batches=None)
     about = (spec, options.recipe, options.kv_format, options.prefill, options.layout, options.compute)
     try:
         parts = load_model(subject.source, several)
@@ -84,7 +85,7 @@ def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int
     assert isinstance(parts, RankModel)
     delta, floor, seconds = DeltaSums(), DeltaSums(), 0.0
     for tokens in _windows(subject.source, text, max_windows):
-        expected, targets = _logits(whole, tokens), torch.from_numpy(tokens[1:])
+        expected, targets = _logits(whole, tokens, several.micro_batches), torch.from_numpy(tokens[1:])
         start = time.perf_counter()
         of_ranks = _logits(parts, tokens)
         seconds += time.perf_counter() - start
@@ -115,12 +116,16 @@ def verdict(delta: AttentionDelta, floor: AttentionDelta, options: RunOptions) -
 FLOAT32_DELTA = 2**-24 * 2**7 * 2**6 * 2**4
 
 
-def _logits(model, tokens: np.ndarray) -> Tensor:
-    """[T - 1, V] of the token after each but the last: a prefill, then single steps"""
+def _logits(model, tokens: np.ndarray, num_parts: int | None = None) -> Tensor:
+    """[T - 1, V] of the token after each but the last: a prefill, then single steps
+
+    num_parts  of the prefill, as micro-batches cut it: kernels round the inputs of few tokens otherwise than of many
+    """
     row = torch.from_numpy(tokens[None, :-1])
     cache = model.new_cache(batch=1, capacity=row.shape[1])
     first, *steps = row.split([row.shape[1] - NUM_STEPS, *[1] * NUM_STEPS], dim=1)
-    return torch.cat([model(first, cache)[0], *(model(step, cache)[0] for step in steps)])
+    parts = [first[:, each] for each in borders(first.shape[1], 1, num_parts or 1)]
+    return torch.cat([*(model(part, cache)[0] for part in parts), *(model(step, cache)[0] for step in steps)])
 
 
 def _windows(source: Source, text: str | None, max_windows: int | None) -> list[np.ndarray]:

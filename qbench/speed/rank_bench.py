@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 import torch
@@ -17,7 +17,7 @@ from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.parallel import RankModel
-from qbench.runtime.parallel.traffic import Exchanges, Traffic, expected_traffic
+from qbench.runtime.parallel.traffic import Exchanges, Traffic, bubble, expected_bubble, expected_traffic
 from qbench.speed.interleaved import random_tokens
 from qbench.speed.rounds import PHASES
 from qbench.speed.speed import time_model
@@ -108,10 +108,20 @@ def exchange_of(model: RankModel, seconds: float) -> Exchange:
         for rank, traffic in enumerate(of_ranks)
     ]
     num_tokens, num_passes = of_ranks[0].num_tokens + of_ranks[0].num_apart, of_ranks[0].num_passes
-    return Exchange(
+    found = Exchange(
         bytes_per_token=sum(each.num_bytes for each in of_ranks) / num_tokens,
         messages_per_pass=sum(each.num_messages for each in of_ranks) / num_passes,
         expected_bytes_per_token=sum(num_bytes for num_bytes, _ in expected) / num_tokens,
         expected_messages_per_pass=sum(messages for _, messages in expected) / num_passes,
         share=ranks.traffic.seconds / seconds,
     )
+    return _with_bubble(found, ranks.layout, of_ranks)
+
+
+def _with_bubble(found: Exchange, layout: RankLayout, of_ranks: Sequence[Traffic]) -> Exchange:
+    """With the figures that only stages without lanes have"""
+    if layout.pp == 1 or layout.num_lanes > 1:
+        return found
+    parts = of_ranks[0].num_parts / of_ranks[0].num_passes
+    share, expected = bubble(of_ranks), expected_bubble(layout.pp, parts)
+    return replace(found, micro_batches=parts, bubble=share, expected_bubble=expected)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -54,7 +55,8 @@ class ThreadMeeting(Meeting):
 def model_on(ranks: Ranks, source: Source, impl: str = "auto", path: str = "auto") -> RankModel:
     """The part of the model that this rank runs, with one thread."""
     layout = ranks.layout
-    options = RunOptions(threads=1, tp=layout.tp, pp=layout.pp, cut=layout.cut, ep=layout.ep, sp=layout.sp)
+    division = {field.name: getattr(layout, field.name) for field in fields(layout)}
+    options = RunOptions(threads=1, **division)
     return load_ranked(source, options, impl, path, ranks)
 
 

@@ -1,6 +1,7 @@
 """The rows of several ranks: distances from one rank and traffic of `compare`, rates and checks of `plan --cluster`."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from qbench.cache_spec import DENSE
 from qbench.measure.quality_figures import AttentionDelta
@@ -12,11 +13,14 @@ from quant.json_data import JsonRow
 class RanksCase(ModelRow):
     """A model on several ranks, as `RankLayout` divides it, and the text that it was compared on with one rank."""
 
+    json_omits: ClassVar[tuple[str, ...]] = ("micro_batches",)
+
     tp: int = 1
     pp: int = 1
     cut: str = ""
     ep: int = 1
     sp: int = 1
+    micro_batches: int = 1
     prefill: str = DENSE
     compute: str | None = None
     threads: int | None = None
@@ -31,13 +35,20 @@ class Exchange(JsonRow):
     bytes_per_token, messages_per_pass  counted as they are sent
     expected_bytes_per_token, expected_messages_per_pass  by the formula
     share    of the phase that rank 0 spends on sending, receiving and waiting, 0 to 1
+    bubble   share of the stages' time in which they ran no layer; expected_bubble: by the formula for as many
+             micro-batches per pass as were counted; None: without stages, or with lanes
     """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("micro_batches", "bubble", "expected_bubble")
 
     bytes_per_token: float = 0.0
     messages_per_pass: float = 0.0
     expected_bytes_per_token: float = 0.0
     expected_messages_per_pass: float = 0.0
     share: float = 0.0
+    micro_batches: float | None = None
+    bubble: float | None = None
+    expected_bubble: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ GIVEN = {
     "prefill_chunk",
     "prefill",
     "attention_choice",
+    "micro_batches",
 }  # keys that a case has only where something is, so that rows without them keep their identity
 
 

@@ -144,7 +144,7 @@ def _planned(whole: Whole, case: ClusterCase, cluster: Cluster, layout: RankLayo
     decode, prefill = Tokens(case.batch, 1, context - 1), Tokens(case.batch, context, 0)
     steps = {places: pass_time(works, places, cluster, decode) for places in set(fitting)}
     prompts = [pass_time(works, places, cluster, prefill) for places in steps]
-    traffic = Traffic(num_passes=1, num_tokens=case.batch, num_wanted=case.batch)
+    traffic = Traffic(num_passes=1, num_parts=1, num_tokens=case.batch, num_wanted=case.batch)
     sent = [
         expected_traffic(layout, rank, traffic, exchanges=work.exchanges, hidden_size=config.hidden_size)
         for rank, work in enumerate(ranks)

@@ -11,30 +11,11 @@ import torch
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.pages import PagePool
-from qbench.runtime.caches.places import Places
+from qbench.runtime.parallel.given_pages import GivenPages, padded
 from qbench.runtime.parallel.leading import FOLLOWING
 from qbench.runtime.parallel.model import RankModel
 from qbench.runtime.parallel.orders import Kind, receive_order
 from quant.present import present
-
-
-class GivenPages(Places):
-    """Pages of a pool that another rank chose and reserved."""
-
-    def __init__(self, pool: PagePool, block_table: np.ndarray) -> None:
-        self.layers, self.memories = pool.layers, pool.memories
-        self.block_table = np.ascontiguousarray(block_table, np.int32)
-        self.batch = len(block_table)
-
-    @property
-    def size_bytes(self) -> int:
-        return 0  # the pool's
-
-    def begin(self, counts: Sequence[int]) -> None:
-        """The pages are there."""
-
-    def reserve(self, layer: int, num_slots: int) -> None:
-        """The pages are there."""
 
 
 class Follower:
@@ -77,13 +58,6 @@ class Follower:
         num_valid = counts if counts.size else None
         rows = tokens if num_valid is None else padded(tokens[0], counts)
         self.model(torch.from_numpy(rows), cache, last_only=bool(flags[0]), num_valid=num_valid)
-
-
-def padded(tokens: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Tokens [N] of sequences one after another -> [B, T], padded on the right"""
-    rows = np.zeros((len(counts), counts.max()), np.int64)
-    rows[np.arange(rows.shape[1]) < counts[:, None]] = tokens
-    return rows
 
 
 def follow(model: RankModel) -> None:

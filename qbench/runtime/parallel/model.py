@@ -1,5 +1,6 @@
 """RankModel: the layers of one rank between those of the others."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.caches.step import Step
 from qbench.runtime.model import Model
 from qbench.runtime.parallel.leading import FOLLOWING, Leading
+from qbench.runtime.parallel.micro_batches import joined, parts_of
 from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.shard import Shard
 from qbench.runtime.parallel.traffic import Exchanges
@@ -105,14 +107,50 @@ class RankModel(Model):
         traffic.num_tokens += step.tokens.numel()
         if self.leading is not None:
             self.leading.forward(step, cache, last_only)
+        start = time.perf_counter()
+        wanted = self._wanted(step, cache, last_only)
+        traffic.stage_seconds += time.perf_counter() - start
+        traffic.num_wanted += wanted.shape[0] * wanted.shape[1]
+        return self.logits(wanted)
+
+    def _wanted(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
+        """Outputs of the model's last layer for the wanted tokens"""
+        if self.ranks.layout.micro_batches > 1:
+            return self._pipelined(step, cache, last_only)
+        self.ranks.traffic.num_parts += 1
         x = self._entering(step)
+        return self._leaving(self._run_part(x, step, cache, last_only), step, last_only)
+
+    def _run_part(self, x: Tensor, step: Step, cache: Cache, last_only: bool) -> Tensor:
+        start = time.perf_counter()
         if self.shard.is_last_stage:
             x = self._run_layers(x, step, cache, last_only)
         else:  # the next stage needs every token
             x = self._run_layers(x, replace(step, num_asked=None, asked=None), cache, False)
-        wanted = self._leaving(x, step, last_only)
-        traffic.num_wanted += wanted.shape[0] * wanted.shape[1]
-        return self.logits(wanted)
+        self.ranks.traffic.layer_seconds += time.perf_counter() - start
+        return x
+
+    def _pipelined(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
+        """As `_wanted`, in parts: a stage sends the output of one part while it receives the input of the next."""
+        ranks, layout, sent = self.ranks, self.ranks.layout, None
+        before, after = (ranks.rank + by * layout.num_lanes for by in (-1, 1))
+        outputs, is_by_tokens = [], cache.batch == 1
+        for part in parts_of(step, cache, self.config, layout.micro_batches):
+            ranks.traffic.num_parts += 1
+            x = torch.empty(*part.step.tokens.shape, self.config.hidden_size)
+            if self.shard.is_first_stage:
+                x = self._embedded(part.step)
+            ranks.pass_on(sent, after, x, None if self.shard.is_first_stage else before)
+            x = self._run_part(x, part.step, part.cache, last_only)
+            sent = None if self.shard.is_last_stage else x
+            if self.shard.is_last_stage:
+                outputs.append(x)
+        if not self.shard.is_last_stage:
+            ranks.pass_on(sent, after)
+            return self._from_last_stage(step.wanted(torch.empty(*step.tokens.shape, 0), last_only).shape)
+        wanted = joined(outputs, step, is_by_tokens, last_only)
+        ranks.send(wanted, [layout.rank(stage, ranks.lane) for stage in range(layout.pp - 1)])
+        return wanted
 
     def _entering(self, step: Step) -> Tensor:
         """[B, T, K] before this rank's first layer"""
@@ -131,5 +169,9 @@ class RankModel(Model):
             ranks.send(x, [layout.rank(stage, ranks.lane) for stage in range(last)])
             return x
         ranks.send(x, [layout.rank(ranks.stage + 1, ranks.lane)])
-        shape = step.wanted(x, last_only).shape
-        return ranks.receive(shape, layout.rank(last, ranks.lane))
+        return self._from_last_stage(step.wanted(x, last_only).shape)
+
+    def _from_last_stage(self, shape: Sequence[int]) -> Tensor:
+        """shape: of the wanted tokens [..., any]"""
+        layout = self.ranks.layout
+        return self.ranks.receive([*shape[:-1], self.config.hidden_size], layout.rank(layout.pp - 1, self.ranks.lane))

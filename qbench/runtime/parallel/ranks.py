@@ -67,6 +67,13 @@ class Ranks:
         x = x.contiguous()
         self._exchange([(rank, x) for rank in ranks], [])
 
+    def pass_on(self, sent: Tensor | None, to: int, received: Tensor | None = None, source: int | None = None) -> None:
+        """Send to one rank and receive from another at the same time; None: nothing. received: is filled"""
+        sends = [] if sent is None else [(to, sent.contiguous())]
+        receipts = [] if received is None or source is None else [(source, received)]
+        if sends or receipts:
+            self._exchange(sends, receipts)
+
     def receive(self, shape: Sequence[int], rank: int) -> Tensor:
         x = torch.empty(*shape)
         self._exchange([], [(rank, x)])

@@ -17,6 +17,8 @@ class Traffic(JsonData):
     num_bytes, num_messages  sent to other ranks
     seconds     of sending and of waiting for others
     num_passes  forward passes
+    num_parts   micro-batches of all passes, as many as passes without them
+    stage_seconds, layer_seconds   of all passes without the head; of these, in which this rank ran layers
     num_tokens  tokens of all passes
     num_wanted  tokens whose logits were asked for
     num_apart   tokens that lanes computed apart from each other, without an exchange; not among `num_tokens`
@@ -27,6 +29,9 @@ class Traffic(JsonData):
     num_messages: int = 0
     seconds: float = 0.0
     num_passes: int = 0
+    num_parts: int = 0
+    stage_seconds: float = 0.0
+    layer_seconds: float = 0.0
     num_tokens: int = 0
     num_wanted: int = 0
     num_apart: int = 0
@@ -71,7 +76,7 @@ def expected_traffic(
     """Bytes and messages that `rank` sends for the passes and tokens of `work`.
 
     Each lane sends its values of an exchange to all others. Every stage but the last sends the hidden state of
-    each token to the next one; the last sends that of each wanted token to all others.
+    each token to the next one, a message per micro-batch; the last sends that of each wanted token to all others.
 
     exchanges  of the rank's stage
     """
@@ -82,8 +87,21 @@ def expected_traffic(
     later = layout.pp - 1
     if layout.stage(rank) < later:
         values += hidden_size * work.num_tokens
-        messages += work.num_passes
+        messages += work.num_parts
     else:
         values += later * hidden_size * work.num_wanted
         messages += later * work.num_passes
     return FLOAT_BYTES * values, messages
+
+
+def bubble(of_ranks: Sequence[Traffic]) -> float:
+    """Share of the time of all stages in which they ran no layer, messages included, 0 to 1."""
+    return 1 - sum(each.layer_seconds for each in of_ranks) / sum(each.stage_seconds for each in of_ranks)
+
+
+def expected_bubble(num_stages: int, parts_per_pass: float) -> float:
+    """The share if all parts take the same time in all stages, without messages: (p - 1) / (m + p - 1)
+
+    source   Huang et al. 2019, GPipe, arXiv:1811.06965, section 2.3
+    """
+    return (num_stages - 1) / (parts_per_pass + num_stages - 1)

@@ -94,7 +94,8 @@ def test_rows_that_share_no_settings_share_no_table(markdown):
 
 def divided(layout: RankLayout, **found) -> dict:
     row = RankDistance("ref:llama", "q8_0", None, "dense", layout, "fast", RanksMetrics(**found)).to_json()
-    case = {key: (row | {"threads": 1, "text": None, "windows": 1})[key] for key in RANKS_KEYS}
+    both = row | {"threads": 1, "text": None, "windows": 1}
+    case = {key: both[key] for key in RANKS_KEYS if key in both}
     return of_kind({"kind": "ranks"} | case, {key: value for key, value in row.items() if key not in case})
 
 
@@ -105,11 +106,13 @@ def test_divisions_have_distances_bytes_and_a_mark_if_the_formula_differs(markdo
     rows = [
         divided(RankLayout(tp=2), **found, exchange=as_formula),
         divided(RankLayout(ep=2), **found, exchange=other),
+        divided(RankLayout(pp=2, micro_batches=4), **found, exchange=as_formula),
         divided(RankLayout(tp=4), verdict=REFUSED, reason="a group"),
     ]
     figures = [WITHIN, "1.00e-02", "1.00e-09", "0.9990", "2.00e-06", "64"]
     assert sorted(row[3:] for row in rows_of(markdown(rows))) == [
         ["ep 2, pp 1", *figures, "4096 !", "shm"],
+        ["tp 1, pp 2, micro-batches 4", *figures, "4096", "shm"],
         ["tp 2, pp 1, cut sum", *figures, "4096", "shm"],
         ["tp 4, pp 1, cut sum", REFUSED, *["n/a"] * 7],
     ]

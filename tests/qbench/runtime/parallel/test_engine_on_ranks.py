@@ -59,6 +59,7 @@ def on_ranks(source, layout: RankLayout, options: EngineOptions, work=texts):
     [
         ("llama", RankLayout(tp=2, cut=GATHER)),
         ("llama", RankLayout(pp=2)),
+        ("llama", RankLayout(pp=2, micro_batches=2)),
         ("mistral", RankLayout(tp=2, pp=2, cut=GATHER)),
         ("deepseek2", RankLayout(pp=2)),
     ],

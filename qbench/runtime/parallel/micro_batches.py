@@ -1,0 +1,80 @@
+"""Micro-batches: a forward pass in parts, so that a stage computes one part while the next stage computes another.
+
+Parts are groups of sequences. A batch of one sequence is cut into parts of its new tokens instead, in order.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.kv_cache import KVCache
+from qbench.runtime.caches.step import Step
+from qbench.runtime.caches.view import ALL_TOKENS
+from qbench.runtime.parallel.given_pages import GivenPages, padded
+from qbench.runtime.parallel.make_shard import borders
+from quant.models import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """step, cache: of the part alone; is_last: of the pass"""
+
+    step: Step
+    cache: Cache
+    is_last: bool
+
+
+def parts_of(step: Step, cache: Cache, config: ModelConfig, count: int) -> Iterator[Part]:
+    """At most `count` parts of a pass that the cache has begun; a part must have run before the next is taken.
+
+    One part if the batch is one token, and for a cache that keeps or reads other tokens than the pass brings.
+    """
+    if not isinstance(cache, KVCache) or not _is_divisible(step, cache):
+        yield Part(step, cache, True)
+    elif cache.batch > 1:
+        yield from _by_sequences(step, cache, config, min(count, cache.batch))
+    else:
+        yield from _by_tokens(step, cache, min(count, step.tokens.shape[1]))
+
+
+def joined(outputs: list[Tensor], step: Step, is_by_tokens: bool, last_only: bool) -> Tensor:
+    """The outputs of the parts [b, t, K] in the shape of the whole pass, as `Step.wanted` returns it."""
+    if is_by_tokens:
+        return outputs[-1] if last_only else torch.cat(outputs, dim=1)
+    if step.counts is None:
+        return torch.cat(outputs)
+    return torch.cat([each.reshape(1, -1, each.shape[-1]) for each in outputs], dim=1)
+
+
+def _is_divisible(step: Step, cache: KVCache) -> bool:
+    is_plain = len(cache.groups) == 1 and cache.view is ALL_TOKENS and cache.places.dropped is None
+    is_new = step.added is None and step.num_asked is None and step.asked is None and not cache.is_padded
+    return is_plain and is_new and (cache.batch > 1 or (step.counts is None and step.tokens.shape[1] > 1))
+
+
+def _by_sequences(step: Step, cache: KVCache, config: ModelConfig, count: int) -> Iterator[Part]:
+    places = cache.places
+    for index in range(len(places.memories)):
+        places.reserve(index, step.end)
+    tokens = step.tokens if step.counts is None else torch.from_numpy(padded(step.tokens[0].numpy(), step.counts))
+    mode = None if cache.latents is None else cache.latents.mode
+    for rows in borders(cache.batch, 1, count):
+        part = KVCache(config, GivenPages(places, places.block_table[rows]), mode=mode)
+        part.seq_lens = cache.seq_lens[rows]
+        counts = None if step.counts is None else step.counts[rows]
+        its = tokens[rows] if counts is None else tokens[rows, : counts.max()]
+        yield Part(part.begin(its, counts), part, rows.stop == cache.batch)
+
+
+def _by_tokens(step: Step, cache: KVCache, count: int) -> Iterator[Part]:
+    """The cache advances with each part, and goes back in the end: it will advance by the whole pass."""
+    before = cache.seq_lens
+    for columns in borders(step.tokens.shape[1], 1, count):
+        part = cache.begin(step.tokens[:, columns])
+        yield Part(part, cache, columns.stop == step.tokens.shape[1])
+        cache.seq_lens = np.full(1, columns.stop) + before
+    cache.seq_lens = before

@@ -1,0 +1,82 @@
+"""Forward passes in micro-batches: the same bits, the counted messages, and the bubble against its formula."""
+
+import pytest
+import torch
+from support.thread_ranks import model_on, run_ranks
+
+from qbench.calibration.open_subject import open_subject
+from qbench.rank_layout import RankLayout
+from qbench.run_options import RunOptions
+from qbench.runtime import load_model
+from qbench.runtime.parallel.traffic import Traffic, bubble, expected_bubble, expected_traffic
+from qbench.sources import open_source
+from qbench.speed.rank_bench import measure_exchange
+from qbench.speed.speed_case import SpeedCase
+from quant.errors import InputError
+
+PROMPT, NUM_STEPS = 37, 2
+
+
+def logits(model, batch: int) -> list[torch.Tensor]:
+    """Logits of a prompt in two passes, of decode steps, of ragged rows, and of the last tokens alone."""
+    tokens = torch.randint(model.config.vocab_size, (batch, 64), generator=torch.Generator().manual_seed(3))
+    cache = model.new_cache(batch=batch, capacity=64)
+    rows = [model(tokens[:, :20], cache), model(tokens[:, 20:PROMPT], cache)]
+    rows += [model(tokens[:, at : at + 1], cache) for at in range(PROMPT, PROMPT + NUM_STEPS)]
+    if batch > 1:
+        rows.append(model(tokens[:, 40:48], cache, num_valid=[1 + row % 8 for row in range(batch)]))
+        rows.append(model(tokens[:, 48:49], cache))
+    rows.append(model(tokens, last_only=True))
+    return rows
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize(
+    ("spec", "kv", "recipe"),
+    [("rand:tiny", None, "q4_0"), ("rand:tiny", "kv-int8", None), ("rand:tiny-mla-moe", None, None)],
+    ids=str,
+)
+def test_the_bits_are_those_of_one_rank(spec, kv, recipe, batch):
+    """In exact products no token depends on the others of its pass."""
+    source = open_subject(spec, RunOptions(recipe, kv_format=kv, threads=1)).source
+    truth = logits(load_model(source, RunOptions(threads=1), impl="exact"), batch)
+
+    def work(ranks):
+        model = model_on(ranks, source, "exact")
+        found = logits(model, batch)
+        return (
+            found,
+            ranks.traffic,
+            expected_traffic(
+                ranks.layout, ranks.rank, ranks.traffic, exchanges=model.exchanges, hidden_size=model.config.hidden_size
+            ),
+        )
+
+    for found, traffic, formula in run_ranks(RankLayout(pp=2, micro_batches=3), work):
+        assert all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in zip(found, truth, strict=True))
+        assert (traffic.num_bytes, traffic.num_messages) == formula
+        assert traffic.num_parts > traffic.num_passes
+
+
+def test_a_pass_of_three_parts_has_as_many_messages():
+    """Stage 0 sends three, and gets one back."""
+    case = SpeedCase(pp=16, tg=4, depth=3, repetitions=1, batch=4)
+
+    def work(ranks):
+        return measure_exchange(model_on(ranks, open_source("rand:tiny")), case, "tg")
+
+    for found in run_ranks(RankLayout(pp=2, micro_batches=3), work):
+        assert found.messages_per_pass == found.expected_messages_per_pass == 3 + 1
+        assert (found.micro_batches, found.expected_bubble) == (3, 1 / 4) and 0 <= found.bubble < 1
+
+
+def test_the_bubble_is_the_time_without_layers():
+    """Two stages of 3 parts, 1 s each: 4 s until both are done, of which each works 3."""
+    assert bubble([Traffic(stage_seconds=4.0, layer_seconds=3.0)] * 2) == expected_bubble(2, 3) == 0.25
+    assert expected_bubble(4, 1) == 0.75
+
+
+@pytest.mark.parametrize("division", [{}, {"tp": 2}, {"pp": 2, "tp": 2}, {"sp": 2}])
+def test_only_stages_have_them(division):
+    with pytest.raises(InputError, match="micro-batches are for stages alone"):
+        RankLayout(**division, micro_batches=2)

@@ -4,6 +4,7 @@
 which code runs the layers.
 """
 
+from collections.abc import Callable
 from copy import copy
 from typing import Self
 
@@ -99,13 +100,16 @@ class Model(DecoderModel[Cache]):
         other.kv, other.prefill_tally = scheme, other._caches.tally
         return other
 
-    def pooled_caches(self, pool: PagePool, max_chunk_tokens: int) -> PooledCaches:
+    def pooled_caches(
+        self, pool: PagePool, max_chunk_tokens: int, make: Callable[..., PooledCaches] = PooledCaches
+    ) -> PooledCaches:
         """Sequences of a pool, and caches over them, by the model's policy.
 
         max_chunk_tokens  most tokens of a prompt that a forward pass brings
+        make              PooledCaches, or a kind of it
         raises            InputError for a policy that the pool cannot have
         """
-        return PooledCaches(self._caches, pool, max_chunk_tokens)
+        return make(self._caches, pool, max_chunk_tokens)
 
     def lead(self) -> None:
         """From now on other ranks, if there are any, follow the forward passes of this one."""

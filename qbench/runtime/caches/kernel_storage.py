@@ -15,7 +15,7 @@ from qbench.runtime.attention.observed_weights import query_weights
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.kv_storage import Far, KVStorage, held_tokens
 from qbench.runtime.caches.past import ChosenPages, Past
-from qbench.runtime.caches.share import NewTokens
+from qbench.runtime.caches.share import Seen
 from qbench.runtime.caches.share_runs import Run, share_runs
 from qbench.runtime.kernel_steps import weighs_scores
 from quant.extension import has_cpu_kernels
@@ -176,7 +176,7 @@ class KernelStorage(KVStorage):
         self.store.attend_blocks(*given, *blocks, lse=lse.numpy())
         return PartialAttention(out, lse[0])
 
-    def attend_part(self, q: Tensor, past: Past, rule: AttentionRule, new: NewTokens) -> PartialAttention:
+    def attend_part(self, q: Tensor, past: Past, rule: AttentionRule, new: Seen) -> PartialAttention:
         if rule.window:  # which the kernels would count in slots
             return super().attend_part(q, past, rule, new)
         num_seen = torch.searchsorted(new.held, new.positions, right=True)

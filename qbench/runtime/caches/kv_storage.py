@@ -16,7 +16,7 @@ from qbench.runtime.attention.block_attention import PartialAttention, block_att
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.latent_format import Latents
 from qbench.runtime.caches.past import ChosenPages, Past
-from qbench.runtime.caches.share import NewTokens
+from qbench.runtime.caches.share import NewTokens, Seen
 from quant.models import AttentionRule
 
 BLOCK_TOKENS = 16  # a page holds whole blocks of so many tokens
@@ -209,7 +209,7 @@ class KVStorage(PageMemory):
             self.append(k[:, :, new.own], v[:, :, new.own], past)
         return self.attend_part(q, past, rule, new)
 
-    def attend_part(self, q: Tensor, past: Past, rule: AttentionRule, new: NewTokens) -> PartialAttention:
+    def attend_part(self, q: Tensor, past: Past, rule: AttentionRule, new: Seen) -> PartialAttention:
         keys, values = self.read(past)
         return attention_at(q, keys, values, rule, new.positions, new.held)
 

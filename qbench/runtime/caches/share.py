@@ -1,7 +1,7 @@
 """Share: the tokens of a sequence whose keys and values one lane keeps, if lanes keep different tokens."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -33,6 +33,20 @@ class Share:
         """[n] int64: own tokens of the first `seq_len`, ascending"""
         every = torch.arange(seq_len)
         return every[self.owns(every)]
+
+
+class Seen(Protocol):
+    """Queries, and the tokens in the slots that they attend to, at places in one text."""
+
+    @property
+    def positions(self) -> Tensor:
+        """[T] int64: of the queries, one after another"""
+        ...
+
+    @property
+    def held(self) -> Tensor:
+        """[S] int64: of the tokens in the slots, ascending"""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.pooled_caches import PooledCaches
 from qbench.runtime.engine.errors import NeverFits, QueueFull
 from qbench.runtime.engine.options import EngineOptions
 from qbench.runtime.engine.prefix_tree import PrefixTree
@@ -69,6 +70,7 @@ class Engine:
 
     tokenizer   for the texts of events and for stop strings; None: token ids only
     open_store  makes the block store in which prefixes outlive the engine; None: they do not
+    make_caches  as of `Model.pooled_caches`
     """
 
     def __init__(
@@ -77,12 +79,13 @@ class Engine:
         options: EngineOptions,
         tokenizer: Tokenizer | None = None,
         open_store: Callable[[PagePool], BlockStore] | None = None,
+        make_caches: Callable[..., PooledCaches] = PooledCaches,
     ) -> None:
         self.model = model
         self.options = options
         self.tokenizer = tokenizer
         self.pool = _pool(model, options)
-        self.caches = model.pooled_caches(self.pool, options.prefill_chunk)
+        self.caches = model.pooled_caches(self.pool, options.prefill_chunk, make_caches)
         tree = None
         if options.prefix_caching and self.caches.shares_prefixes:
             tree = PrefixTree(self.pool, max_age_s=options.prefix_max_age_s)

@@ -36,6 +36,11 @@ OPTIONS = (
         is_flag=True,
         help="With --target: check every fixed recipe on all windows, however clear the outcome is.",
     ),
+    click.option(
+        "--ablation",
+        is_flag=True,
+        help="With --target: check each step on the way to the mix, as --exhaustive: one format, fixed mixes, no GPTQ.",
+    ),
     click.option("--keep", type=KeepPath(), help="With --target: append the search as a record to this path."),
 )
 
@@ -49,20 +54,23 @@ class Wanted:
     windows: int
     keep: str | None
     exhaustive: bool
+    ablation: bool
 
 
 def target_options(command: Callable) -> Callable:
     """Adds the options; the command gets them as `wanted`, a Wanted, or None without a target."""
 
     @wraps(command)
-    def wrapped(target, text, windows, keep, exhaustive, **values):
+    def wrapped(target, text, windows, keep, exhaustive, ablation, **values):
         if target is None and text is not None:
             raise click.UsageError("--text is the held-out text of a search; give --target too, or drop it")
         if target is None and keep is not None:
             raise click.UsageError("--keep keeps what a search measured; give --target too, or drop it")
         if target is None and exhaustive:
             raise click.UsageError("--exhaustive is the longer check of a search; give --target too, or drop it")
-        wanted = None if target is None else Wanted(target, text, windows, keep, exhaustive)
+        if target is None and ablation:
+            raise click.UsageError("--ablation checks the steps of a search; give --target too, or drop it")
+        wanted = None if target is None else Wanted(target, text, windows, keep, exhaustive or ablation, ablation)
         return command(wanted=wanted, **values)
 
     for option in reversed(OPTIONS):
@@ -95,7 +103,8 @@ def write_best(
         raise InputError("--target needs -o, the name of the GGUF file; its recipe is written next to it")
     target, threads = parse_target(wanted.target), threads or available_cores()
     set_threads(threads)
-    options = SearchOptions(target, Path(output), calibration, wanted.text, wanted.windows, threads, wanted.exhaustive)
+    whole = {"exhaustive": wanted.exhaustive, "ablation": wanted.ablation}
+    options = SearchOptions(target, Path(output), calibration, wanted.text, wanted.windows, threads, **whole)
     plan = plan_search(open_source(model), options)
     with progress_bar(f"search {model} for {target.text}") as update:
         result = search(plan, update)

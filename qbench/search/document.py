@@ -25,10 +25,20 @@ def mix_document(name: str, source: Source, sites: Sequence[Site], chosen: Seque
     for site, option in zip(sites, chosen, strict=True):
         says = {"format": option.format} | ({} if option.method == METHOD else {"method": option.method})
         rules += [{"match": pattern, **says} for pattern in patterns_of(site, names)]
-    config = ModelConfig.of(source)
-    routers = [name for name in names if gguf_place(name, config).role is Role.ROUTER and name.endswith("weight")]
-    rules += [{"match": router, "format": "f32"} for router in routers]
+    rules += _router_rules(source)
     return {"name": name, "container": "gguf", "default": default, "method": METHOD, "rules": rules}
+
+
+def uniform_document(source: Source, fmt: str) -> dict[str, Any]:
+    """One format for all matrices that a mix may change, rounded to nearest."""
+    rules = _router_rules(source)
+    return {"name": f"uniform-{fmt}", "container": "gguf", "default": fmt, "method": "rtn", "rules": rules}
+
+
+def _router_rules(source: Source) -> list[dict[str, str]]:
+    config = ModelConfig.of(source)
+    routers = [name for name in source.tensors if gguf_place(name, config).role is Role.ROUTER]
+    return [{"match": router, "format": "f32"} for router in routers if router.endswith("weight")]
 
 
 def is_searched(path: Path) -> bool:

@@ -36,6 +36,7 @@ class SearchOptions:
     text     held-out text; None: that of the reference models
     windows  of the held-out text that are scored, at most
     exhaustive  make every rival and score all windows, however clear the outcome is
+    ablation  make also the steps on the way to the mix: uniform formats, plain mixes, a mix without error feedback
     """
 
     target: Target
@@ -45,6 +46,7 @@ class SearchOptions:
     windows: int = WINDOWS
     threads: int = 1
     exhaustive: bool = False
+    ablation: bool = False
 
     @property
     def recipe_path(self) -> Path:

@@ -1,17 +1,20 @@
-"""Fixed recipes that a mix has to beat: those of at most the same bytes, the best by prediction of each method."""
+"""Fixed recipes that a mix has to beat: those of at most the same bytes, the best by prediction of each kind."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from qbench.search.sites import Site
+from qbench.search.document import uniform_document
+from qbench.search.sites import FORMATS, Site
 from qbench.search.survey import Survey
 from quant.errors import InputError
 from quant.job import make_job
 from quant.recipes import RECIPES, Recipe
+from quant.recipes.yaml_recipe import recipe_from
 from quant.source import Source
 
 # llama-quantize with an importance matrix, and the same mixes with GPTQ's error feedback.
 METHODS = ("imatrix", "gptq")
+PLAIN_METHOD = "rtn"
 PLAIN = "q8_0"  # has no imatrix form
 # A recipe of this many times the best one's predicted loss is not the best: of the searches in results/search the
 # worst two predictions of one model differ by a factor of 1.7 in how far they are off.
@@ -20,22 +23,32 @@ FAR = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """loss: predicted KLD, nats"""
+    """loss: predicted KLD, nats. document: that the recipe is read from"""
 
     recipe: Recipe
+    document: Mapping
     size_bytes: int
     loss: float
 
 
-def choose_rivals(source: Source, sites: Sequence[Site], survey: Survey, budget_bytes: int) -> list[Rival]:
-    """The best fixed recipe of each method, if any fits."""
+def choose_rivals(
+    source: Source, sites: Sequence[Site], survey: Survey, budget_bytes: int, ablation: bool = False
+) -> list[Rival]:
+    """The best fixed recipe of each method, if any fits. ablation: of each step on the way to a searched mix"""
+    kinds = [_named(method) for method in ((PLAIN_METHOD, *METHODS) if ablation else METHODS)]
+    if ablation:
+        kinds.insert(0, [uniform_document(source, fmt) for fmt in FORMATS])
     found = []
-    for method in METHODS:
-        named = [recipe for recipe in RECIPES.values() if recipe.method == method or recipe.name == PLAIN]
-        fitting = [rival for recipe in named if (rival := _rival(recipe, source, sites, survey, budget_bytes))]
+    for documents in kinds:
+        fitting = [rival for document in documents if (rival := _rival(document, source, sites, survey, budget_bytes))]
         if fitting:
             found.append(min(fitting, key=lambda rival: rival.loss))
     return list({rival.recipe.name: rival for rival in found}.values())
+
+
+def _named(method: str) -> list[dict[str, str]]:
+    named = [recipe for recipe in RECIPES.values() if recipe.method == method or recipe.name == PLAIN]
+    return [{"name": recipe.name, "base": recipe.name} for recipe in named if recipe.container == "gguf"]
 
 
 def near_rivals(rivals: Sequence[Rival]) -> list[Rival]:
@@ -44,10 +57,9 @@ def near_rivals(rivals: Sequence[Rival]) -> list[Rival]:
     return [rival for rival in rivals if rival.loss <= FAR * least]
 
 
-def _rival(recipe: Recipe, source: Source, sites: Sequence[Site], survey: Survey, budget_bytes: int) -> Rival | None:
-    """None for a recipe of another container, of too many bytes, or with formats that were not surveyed."""
-    if recipe.container != "gguf":
-        return None
+def _rival(document: Mapping, source: Source, sites: Sequence[Site], survey: Survey, budget_bytes: int) -> Rival | None:
+    """None for a recipe of too many bytes, or with formats that were not surveyed."""
+    recipe = recipe_from(document, document["name"])
     try:
         job = make_job(source, recipe)
     except InputError:  # it does not fit this model
@@ -63,4 +75,4 @@ def _rival(recipe: Recipe, source: Source, sites: Sequence[Site], survey: Survey
             return None
         method = recipe.method if recipe.method in methods else "rtn"
         loss += survey.loss(site, fmt, method)
-    return Rival(recipe, size_bytes, loss)
+    return Rival(recipe, document, size_bytes, loss)

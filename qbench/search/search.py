@@ -13,6 +13,7 @@ from qbench.measure.records.kept_searches import SearchCase, SearchedFile, Searc
 from qbench.progress import Progress
 from qbench.search.cost import CHECK, SOLVE, SURVEY, WRITE, Phases
 from qbench.search.document import METHOD, is_searched, mix_document, to_yaml
+from qbench.search.errors import METHODS
 from qbench.search.plan import SearchPlan
 from qbench.search.rivals import Rival, choose_rivals, near_rivals
 from qbench.search.solve import Option, solve
@@ -72,12 +73,13 @@ def _survey(plan: SearchPlan, folder: Path, progress: Progress | None) -> Survey
     return survey(plan.source, plan.sites, how, folder, progress)
 
 
-def _solve(plan: SearchPlan, found: Survey) -> list[Option]:
+def _solve(plan: SearchPlan, found: Survey, methods: Sequence[str] = METHODS) -> list[Option]:
     rows = [
         [
             Option(fmt, method, size_bytes, found.loss(site, fmt, method))
             for fmt, size_bytes in site.formats.items()
             for method in found.methods(site, fmt)
+            if method in methods
         ]
         for site in plan.sites
     ]
@@ -87,18 +89,25 @@ def _solve(plan: SearchPlan, found: Survey) -> list[Option]:
 def _candidates(plan: SearchPlan, found: Survey, chosen: Sequence[Option]) -> dict[str, _Candidate]:
     """The mix first, then the fixed recipes of at most the target's bytes."""
     name = plan.options.output.stem
+    mix = _mix(plan, name, chosen)
+    options = plan.options
+    rivals = choose_rivals(plan.source, plan.sites, found, plan.budget_bytes, options.ablation)
+    if not options.exhaustive:
+        rivals = near_rivals(rivals)
+    candidates = {name: mix} | {rival.recipe.name: _fixed(rival) for rival in rivals}
+    if options.ablation:
+        candidates[f"{name}-plain"] = _mix(plan, f"{name}-plain", _solve(plan, found, METHODS[:-1]))
+    return candidates
+
+
+def _mix(plan: SearchPlan, name: str, chosen: Sequence[Option]) -> _Candidate:
     size_bytes = plan.fixed_bytes + sum(option.size_bytes for option in chosen)
     document = mix_document(name, plan.source, plan.sites, chosen)
-    mix = _Candidate(document, size_bytes, sum(option.loss for option in chosen))
-    rivals = choose_rivals(plan.source, plan.sites, found, plan.budget_bytes)
-    if not plan.options.exhaustive:
-        rivals = near_rivals(rivals)
-    return {name: mix} | {rival.recipe.name: _fixed(rival) for rival in rivals}
+    return _Candidate(document, size_bytes, sum(option.loss for option in chosen))
 
 
 def _fixed(rival: Rival) -> _Candidate:
-    name = rival.recipe.name
-    return _Candidate({"name": name, "base": name}, rival.size_bytes, rival.loss, rival.recipe.method)
+    return _Candidate(rival.document, rival.size_bytes, rival.loss, rival.recipe.method)
 
 
 def _race(
@@ -128,7 +137,8 @@ def _race(
         _write_recipe(plan, candidates[chosen], reason)
         with phases.phase(WRITE):
             path = write_artifact(made[chosen], progress)
-    gptq_run = next(name for name in reversed(list(candidates)) if candidates[name].method == METHOD)
+    gptq_runs = [name for name, candidate in candidates.items() if candidate.method == METHOD]
+    gptq_run = next((name for name in gptq_runs if "base" in candidates[name].document), mix)
     metrics = SearchMetrics(
         chosen, reason, num_weights(plan.source.tensors), candidates=tuple(measured), cost=phases.cost(gptq_run)
     )

@@ -56,6 +56,7 @@ def test_the_file_keeps_the_target_and_its_recipe_makes_it_again(qbench, tmp_pat
         (("--recipe", "q4_k", "--text", "a.txt"), ["--text", "--target"]),
         (("--recipe", "q4_k", "--keep", "a.jsonl"), ["--keep", "--target"]),
         (("--recipe", "q4_k", "--exhaustive"), ["--exhaustive", "--target"]),
+        (("--recipe", "q4_k", "--ablation"), ["--ablation", "--target"]),
         ((), ["--recipe", "--target"]),
     ],
 )

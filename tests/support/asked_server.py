@@ -1,12 +1,14 @@
 """`python -m support.asked_server STORE`: a tiny model behind HTTP, with a store of prefixes; asks it a few prompts.
 
-Writes answers.json into the working directory: the texts, and the number of blocks that the store found damaged.
+Writes into the working directory: after each answer the number of blocks that the store has acknowledged, and
+answers.json at the end, with the texts and the number of blocks that the store found damaged.
 """
 
 import json
 import sys
 from pathlib import Path
 
+from support.faults import ACKNOWLEDGED
 from support.tiny_server import running, tiny_subject
 
 from qbench.runtime.engine import EngineOptions, StoreOptions
@@ -19,7 +21,13 @@ def main(store: str) -> int:
     with running(tiny_subject(), options, store=StoreOptions(Path(store))) as server:
         completions = server.client().completions
         asked = {"model": "tiny", "temperature": 0, "max_tokens": 8}
-        texts = [completions.create(prompt=prompt, **asked).choices[0].text for prompt in PROMPTS]
+        texts = []
+        for prompt in PROMPTS:
+            texts.append(completions.create(prompt=prompt, **asked).choices[0].text)
+            stats = server.served.engine._engine.stats().store
+            assert stats is not None
+            with open(ACKNOWLEDGED, "a") as file:
+                file.write(f"{stats.blocks.written_blocks}\n")
         stats = server.served.engine._engine.stats().store
     assert stats is not None
     Path("answers.json").write_text(json.dumps({"texts": texts, "corrupt_blocks": stats.blocks.corrupt_blocks}))

@@ -22,10 +22,12 @@ from pathlib import Path
 
 from support.sample_records import make_record
 
+from qbench.runtime.tiers.block_file import HEADER_BYTES
 from quant.artifacts import read_manifest
 
 SOURCE = Path(__file__).with_name("faults.c")
 TESTS = Path(__file__).parents[1]
+ACKNOWLEDGED = "acknowledged"  # file in which a server that is asked counts its written blocks
 CALIBRATED = ("--samples", "2", "--seq-len", "64")
 # One recipe per method and container.
 RECIPES = {
@@ -227,8 +229,20 @@ def answers(out: Path) -> dict:
     return json.loads((out.parent / "answers.json").read_text())
 
 
-def anything(out: Path, golden: Path) -> None:
-    """No promise about files: the next server must answer the same, and find no damaged block."""
+def whole_blocks(out: Path, golden: Path) -> str | None:
+    """Each block under its own name has the golden bytes, and none that the store acknowledged is missing."""
+    found, expected = blocks(out), blocks(golden)
+    if wrong := sorted(name for name, data in found.items() if expected.get(name) != data):
+        return f"{len(wrong)} blocks are not those of a run without a fault: {wrong[0]}"
+    counted = out.parent / ACKNOWLEDGED
+    acknowledged = int(counted.read_text().split()[-1]) if counted.exists() else 0
+    return f"{len(found)} blocks are there, {acknowledged} were acknowledged" if len(found) < acknowledged else None
+
+
+def blocks(out: Path) -> dict[str, bytes]:
+    """Relative path -> keys and values of each block in the store."""
+    files = (path for path in out.rglob("*-*") if path.is_file() and not path.name.startswith("."))
+    return {str(path.relative_to(out)): path.read_bytes()[HEADER_BYTES:] for path in files}
 
 
 # A worker that is killed is a case that failed: the sweep says so and goes on, and a baseline is refused.
@@ -250,7 +264,7 @@ GATING = Scenario(
     ("gate", "--suite", "suite.yaml", "--baseline", "baseline.jsonl", "--keep", "out/kept.jsonl", "-o", "out/run"),
     suite_and_baseline, whole_rows, measured, killed=(0, 1, 2, -signal.SIGKILL),
 )  # fmt: skip
-SERVING = Scenario("serve", ("out/store",), nothing, anything, answers, module="support.asked_server")
+SERVING = Scenario("serve", ("out/store",), nothing, whole_blocks, answers, module="support.asked_server")
 SCENARIOS = (*map(quantizing, RECIPES), KEEPING, SERVING, SWEEPING, SAVING, GATING)
 
 

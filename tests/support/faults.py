@@ -230,7 +230,7 @@ def answers(out: Path) -> dict:
 
 
 def whole_blocks(out: Path, golden: Path) -> str | None:
-    """Each block under its own name has the golden bytes, and none that the store acknowledged is missing."""
+    """Each block under its own name has the golden bytes; no block that the store acknowledged is missing."""
     found, expected = blocks(out), blocks(golden)
     if wrong := sorted(name for name, data in found.items() if expected.get(name) != data):
         return f"{len(wrong)} blocks are not those of a run without a fault: {wrong[0]}"

@@ -112,10 +112,6 @@ class InfLLM(RetrievalPolicy):
         limits = np.array([index.num_blocks])
         return index.best(scores, limits, np.minimum(limits, count))
 
-    @property
-    def in_one_call(self) -> bool:  # type: ignore[override] - it depends on an option
-        return not self.smooth
-
     def sizes(self, layer: int, end: int, num_blocks: int, page: int = PAGE) -> ChoiceSizes | None:
         if not num_blocks:
             return None

@@ -105,7 +105,6 @@ class RetrievalPolicy(CachePolicy):
 
     budget: Budget
     per_head: ClassVar[bool] = False  # every head keeps every token
-    in_one_call: ClassVar[bool] = True  # whether a decode step may choose by `sizes` alone
     block: ClassVar[int] = PAGE
 
     def for_model(self, num_layers: int, bytes_per_token: float) -> Self:

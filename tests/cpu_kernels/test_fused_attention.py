@@ -205,6 +205,39 @@ def test_a_choice_of_all_blocks_changes_no_bit():
     assert_close(choose_pages((ROWS, 4, 4, 1, 1, 5)), choose_pages(None))
 
 
+def test_smoothed_scores_choose():
+    """The score of a block is mixed with its last one; a block without a last one keeps its own."""
+    rows = np.full((1, 4, NUM_KV_HEADS * HEAD_DIM), 0.0, np.float16)
+    rows[0, 3, 0] = 1
+    seen, scores = [], np.empty((1, 4), np.float32)
+    on_choice = lambda layer, best: seen.append(best.tolist())  # noqa: E731
+    for share, before in [(0.0, [[]]), (0.75, [[8.0, 100.0, -8.0]])]:
+        smoothing = (share, np.array(before, np.float32), after := np.empty((1, 4), np.float32))
+        choose_pages((rows.view(np.uint16), 4, 1, 1, 1, 5), smoothing=[smoothing], on_choice=on_choice)
+        scores = after if not share else scores
+    assert scores[0, :3].tolist() == [0, 0, 0] and scores[0, 3] != 0
+    assert after.tolist() == [[6, 75, -6, scores[0, 3]]]
+    assert seen == [[[3 if scores[0, 3] > 0 else 0]], [[1]]]
+
+
+@pytest.mark.parametrize(
+    "smoothing, error, message",
+    [
+        ((1.0, [[0]], 4), ValueError, "smoothing: got a share of 1"),
+        ((0.5, [[0] * 5], 4), ValueError, r"smoothing: got scores float32 \[1, 5\], expected \[1, n\] of at most 4"),
+        ((0.5, [[0]], 3), ValueError, r"smoothing: got float32 \[1, 3\], expected float32 \[1, 4\]"),
+        ((0.5, [0], 4), ValueError, r"smoothing: got float32 \[1\]"),
+        ((0.5, None, 4), TypeError, r"smoothing: expected \(share, before, after\)"),
+    ],
+    ids=["share", "more scores than blocks", "room", "one dimension", "none"],
+)
+def test_bad_smoothing(smoothing, error, message):
+    share, before, size = smoothing
+    before = None if before is None else np.array(before, np.float32)
+    with pytest.raises(error, match=message):
+        choose_pages(smoothing=[(share, before, np.empty((1, size), np.float32))])
+
+
 @pytest.mark.parametrize(
     "choice, options, error, message",
     [

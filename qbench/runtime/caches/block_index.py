@@ -73,6 +73,16 @@ class BlockIndex(BlockScores):
         self.last = scores
         return scores
 
+    def smoothing(self, share: float) -> tuple[float, np.ndarray, np.ndarray]:
+        """The share, and the last scores [A, n] and those to come [A, num_blocks], for a kernel that does `smoothed`.
+
+        The last scores are those to come from then on.
+        """
+        empty = torch.empty(1, self.num_choices, 0)
+        last = empty if self.last is None else self.last
+        self.last = torch.empty(1, self.num_choices, self.num_blocks)
+        return share, last[0].contiguous().numpy(), self.last[0].numpy()
+
     def scores(self, vectors: Tensor) -> Tensor:
         if self._kernels is None:
             # Not a matrix product: its code may differ from row to row, so that equal blocks would get unequal scores.

@@ -87,8 +87,10 @@ class DistantCache(RetrievalCache):
                 self._settle(layer, 0, end, mass[layer, 0])
 
         sinks, view = SinkAngles(sizes.num_far, *angles), self._choosing_view(1, of_layers)
-        on_choice = bring if in_tiers else None
-        return replace(view, mass=list(mass.numpy()), sinks=sinks, settle=settle, on_choice=on_choice)
+        share = self.policy.smooth
+        smoothing = [its[0].smoothing(share) for its in self.indices] if share else None
+        view = replace(view, on_choice=bring if in_tiers else None, smoothing=smoothing)
+        return replace(view, mass=list(mass.numpy()), sinks=sinks, settle=settle)
 
     def _block_pages(self, blocks: np.ndarray) -> np.ndarray:
         """Pages of a sequence that hold distant blocks [n]"""

@@ -61,7 +61,7 @@ class RetrievalCache(KVCache):
     def _chooses_in_call(self, num_tokens: int) -> bool:
         """Whether the kernels choose the blocks of a forward pass over all layers."""
         is_one = self.batch == 1 and num_tokens == 1 and self.cu_seqlens is None
-        can = self.policy.in_one_call and self.indices[0][0].in_kernels
+        can = self.indices[0][0].in_kernels
         return is_one and can and not any(rule.window for rule in self.rules)
 
     def _sizes(self) -> list[ChoiceSizes | None]:

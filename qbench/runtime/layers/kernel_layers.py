@@ -44,7 +44,7 @@ class KernelLayers:
             angles = view.sinks.near
             policy |= view.sinks.arguments
         if view.choices is not None:
-            policy |= {"choices": view.choices, "on_choice": view.on_choice}
+            policy |= {"choices": view.choices, "on_choice": view.on_choice, "smoothing": view.smoothing}
         if self._comes_and_goes:
             policy["before_layer"] = self._enter
         if self._add_ranks is not None:

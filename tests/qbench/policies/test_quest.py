@@ -28,6 +28,7 @@ from quant.models import ModelConfig
 NEEDS_KERNELS = pytest.mark.skipif(not has_cpu_kernels(), reason="cpu_kernels are not compiled")
 IMPL = pytest.mark.parametrize("impl", ["reference", pytest.param("auto", marks=NEEDS_KERNELS)])
 QUEST = "quest:budget=64,dense=0"
+INFLLM = "infllm:budget=140,init=16,local=24,block=32"
 NUM_PAGES = 4
 # A weight changes by 2 * (D + 2) * eps * max |score| at most, and scores stay below 2**6.
 TOLERANCE = 2 * (32 + 2) * 2.0**-24 * 2**6 * 4
@@ -129,7 +130,7 @@ def test_models_and_formats_that_cannot_be_read_in_part_are_refused() -> None:
 
 @NEEDS_KERNELS
 @pytest.mark.parametrize("kv", [None, "kv-f16", "kv-int8"])
-@pytest.mark.parametrize("policy", ["quest:budget=48,dense=1", "infllm:budget=140,init=16,local=24,block=32"])
+@pytest.mark.parametrize("policy", ["quest:budget=48,dense=1", INFLLM, f"{INFLLM},smooth=0.5"])
 def test_one_call_over_all_layers_has_the_bits_of_python(policy: str, kv: str | None) -> None:
     config = small_config("llama", head_dim=32, max_position_embeddings=2048)
     entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}

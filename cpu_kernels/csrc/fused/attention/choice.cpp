@@ -23,6 +23,17 @@ void put_vectors(const BlockChoice& choice, const float* query, int64_t heads, i
     }
 }
 
+void smooth(const Smoothing& smoothing, int64_t heads, int64_t num_rows, float* scores) {
+    if (!smoothing.after) return;
+    for (int64_t a = 0; a < heads; a++) {
+        float* const own = scores + a * num_rows;
+        const float* const before = smoothing.before + a * smoothing.num_before;
+        for (int64_t i = 0; i < smoothing.num_before; i++)
+            own[i] = smoothing.rest * own[i] + smoothing.share * before[i];
+    }
+    std::copy_n(scores, heads * num_rows, smoothing.after);
+}
+
 // Throws unless `count` entries of a block table name pages that there are.
 void require_pages(const int32_t* table, int64_t count, int64_t num_pages) {
     for (int64_t i = 0; i < count; i++)
@@ -43,6 +54,7 @@ attention::Sequences chosen_pages(const BlockChoice& choice, const attention::Se
     scores.resize(static_cast<size_t>(choices * limit));
     best.resize(static_cast<size_t>(choices * count));
     blocks::score(choice.rows, vectors.data(), 1, scores.data(), *choice.impl);
+    smooth(choice.smoothing, choices, limit, scores.data());
     blocks::best(scores.data(), 1, choices, limit, &limit, &count, count, best.data());
 
     if (choice.on_choice) choice.on_choice(best.data());

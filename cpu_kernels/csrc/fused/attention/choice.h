@@ -10,6 +10,14 @@
 
 namespace qk::fused {
 
+// Mixes scores of blocks with those of the step before: rest * score + share * before, of the first `num_before` blocks.
+struct Smoothing {
+    float share = 0, rest = 1;
+    const float* before = nullptr;  // [heads of rows, num_before]
+    int64_t num_before = 0;
+    float* after = nullptr;  // [heads of rows, num_rows], which gets the result; null: scores stay as they are
+};
+
 // The first pages of a sequence, those of the `count` best blocks, and those from `first_page` on.
 struct BlockChoice {
     blocks::Rows rows;  // heads: one, or as many as the store has
@@ -19,6 +27,7 @@ struct BlockChoice {
     const Impl<blocks::Kernels>* impl;
     // Called with the best blocks [heads of rows, count] before the table is read, to bring their pages; may be empty.
     std::function<void(const int64_t*)> on_choice;
+    Smoothing smoothing;
 
     // Tokens that are read, of `end` in all.
     int64_t end_of(int64_t end, int64_t page_size) const { return end - (first_page - num_far_pages()) * page_size; }

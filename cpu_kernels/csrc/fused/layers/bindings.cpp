@@ -141,6 +141,26 @@ std::function<void(const int64_t*)> with_lock(const std::optional<nb::callable>&
     };
 }
 
+// share, before [A, n] float32, after [A, num_rows] float32.
+Smoothing smoothing_of(nb::handle given, const blocks::Rows& rows) {
+    std::tuple<double, Array, attention::Output> parts;
+    if (given.is_none()) return {};
+    if (!nb::try_cast(given, parts)) throw nb::type_error("smoothing: expected (share, before, after)");
+    const auto& [share, before, after] = parts;
+    if (!(share >= 0 && share < 1))
+        throw std::invalid_argument("smoothing: got a share of " + std::to_string(share) +
+                                    ", expected at least 0 and less than 1");
+    require_matrix(before, "smoothing", nb::dtype<float>(), "float32 [A, n]");
+    require_shape(after, "smoothing", nb::dtype<float>(), "float32", rows.heads, rows.num_rows);
+    const auto heads = static_cast<int64_t>(before.shape(0)), num_before = static_cast<int64_t>(before.shape(1));
+    if (heads != rows.heads || num_before > rows.num_rows)
+        throw std::invalid_argument("smoothing: got scores " + describe(before) + ", expected [" +
+                                    std::to_string(rows.heads) + ", n] of at most " + std::to_string(rows.num_rows) +
+                                    " blocks");
+    return {static_cast<float>(share), static_cast<float>(1 - share), static_cast<const float*>(before.data()),
+            num_before, static_cast<float*>(after.data())};
+}
+
 // Window and sinks that leave out the blocks among which a sequence chooses; of arguments that are checked later.
 std::pair<int64_t, int64_t> seen_of(nb::handle given, const Array& ends, int64_t page_size) {
     GivenChoice choice;
@@ -195,7 +215,7 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
                int64_t window, bool last_only, const std::optional<Array>& cu_seqlens, nb::handle slots,
                nb::handle mass, int64_t mass_queries, int64_t sinks, const std::optional<Array>& sink_cos,
                const std::optional<Array>& sink_sin, const std::optional<nb::callable>& before_layer,
-               nb::handle choices, const std::optional<nb::callable>& on_choice,
+               nb::handle choices, const std::optional<nb::callable>& on_choice, nb::handle smoothing,
                const std::optional<nb::callable>& add_ranks) {
     const timeline::Scope calls(timeline::Part::calls);
     if (layers.empty() || layers.size() != stores.size())
@@ -207,7 +227,8 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
     const PerLayer all_tables(tables, "block_table", layers.size(), is_array(tables)),
         all_ends(ends, "ends", layers.size(), is_vector(ends));
     const PerLayer all_slots(slots, "slots", layers.size(), false), all_mass(mass, "mass", layers.size(), false),
-        all_choices(choices, "choices", layers.size(), false);
+        all_choices(choices, "choices", layers.size(), false),
+        all_smoothing(smoothing, "smoothing", layers.size(), false);
     const Array first_ends = all_ends.required(0);
     const Source source(x, layers[0]->row_size(), std::nullopt, 0);
     const int64_t count = source.x.count;
@@ -235,6 +256,7 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
         int64_t end = 0;
         if (!choice.is_none()) {
             layer.choice = choice_of(choice, *layer.store, layer.sequences, count, window);
+            layer.choice->smoothing = smoothing_of(all_smoothing[i], layer.choice->rows);
             layer.choice->on_choice = with_lock(on_choice, i, *layer.choice);
             end = layer.choice->end_of(read.ends[0], read.page_size);
             read.ends = &end;
@@ -274,27 +296,32 @@ void bind_layers(nb::module_& m) {
              nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(), "qkv"_a,
              "output"_a, "gate_up"_a, "down"_a, "attention_norm"_a, "feed_forward_norm"_a, "eps"_a, "head_dim"_a,
              "q_norm"_a = nb::none(), "k_norm"_a = nb::none(), "head_eps"_a = 0.0f);
-    m.def("run_layers", run, "layers"_a, "stores"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a, "ends"_a,
-          "softmax_scale"_a, "window"_a = 0, "last_only"_a = false, "cu_seqlens"_a = nb::none(),
-          "slots"_a.none() = nb::none(), "mass"_a.none() = nb::none(), "mass_queries"_a = 0, "sinks"_a = 0,
-          "sink_cos"_a = nb::none(), "sink_sin"_a = nb::none(), "before_layer"_a = nb::none(),
-          "choices"_a.none() = nb::none(), "on_choice"_a = nb::none(), "add_ranks"_a = nb::none(),
-          "x through every DecoderLayer, each with its KVStore; all stores are of one page size.\n\n"
-          "x        [B * T, K] float32, each row contiguous; the other arguments as for attention_step\n"
-          "block_table    int32 [B, pages] for all layers, or a list of one for each\n"
-          "ends     int64 [B] for all layers, or one for each: an array [layers, B], or a list of [B] or [B, G]\n"
-          "slots    int64 [layers, B, G], or a list of an array [B, G] or None for each layer; None: no layer has any\n"
-          "mass     a list of a float32 [B, G, S] or None for each layer, as attend of the store writes it\n"
-          "before_layer    called with the number of each layer before it runs, to bring its weights\n"
-          "choices  a list of a tuple or None for each layer, for one new token of one sequence, that reads only some "
-          "blocks:\n         rows uint16 [A, room, C] as score_blocks takes them, num_rows, count, init_pages, "
-          "block_pages, first_page\n"
-          "on_choice      called with the number of a layer that chooses and its best blocks int64 [A, count], valid "
-          "during\n         the call, which brings their pages into the block table of the layer\n"
-          "add_ranks    called with the float32 [rows, K] that `output` or `down` made of some input features, to add "
-          "those\n         of other ranks in place; the residual comes after it. The array is only valid in the call\n"
-          "returns  float32, as many rows as x; with last_only [B, K], of each sequence's last token\n"
-          "raises   ValueError (shape, strides, ends, pages), TypeError (dtype)");
+    m.def(
+        "run_layers", run, "layers"_a, "stores"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a, "ends"_a,
+        "softmax_scale"_a, "window"_a = 0, "last_only"_a = false, "cu_seqlens"_a = nb::none(),
+        "slots"_a.none() = nb::none(), "mass"_a.none() = nb::none(), "mass_queries"_a = 0, "sinks"_a = 0,
+        "sink_cos"_a = nb::none(), "sink_sin"_a = nb::none(), "before_layer"_a = nb::none(),
+        "choices"_a.none() = nb::none(), "on_choice"_a = nb::none(), "smoothing"_a.none() = nb::none(),
+        "add_ranks"_a = nb::none(),
+        "x through every DecoderLayer, each with its KVStore; all stores are of one page size.\n\n"
+        "x        [B * T, K] float32, each row contiguous; the other arguments as for attention_step\n"
+        "block_table    int32 [B, pages] for all layers, or a list of one for each\n"
+        "ends     int64 [B] for all layers, or one for each: an array [layers, B], or a list of [B] or [B, G]\n"
+        "slots    int64 [layers, B, G], or a list of an array [B, G] or None for each layer; None: no layer has any\n"
+        "mass     a list of a float32 [B, G, S] or None for each layer, as attend of the store writes it\n"
+        "before_layer    called with the number of each layer before it runs, to bring its weights\n"
+        "choices  a list of a tuple or None for each layer, for one new token of one sequence, that reads only some "
+        "blocks:\n         rows uint16 [A, room, C] as score_blocks takes them, num_rows, count, init_pages, "
+        "block_pages, first_page\n"
+        "on_choice      called with the number of a layer that chooses and its best blocks int64 [A, count], valid "
+        "during\n         the call, which brings their pages into the block table of the layer\n"
+        "smoothing      a list of a tuple or None for each layer that chooses: share, before float32 [A, n] and after "
+        "float32\n         [A, num_rows]; after = (1 - share) * score + share * before of the first n blocks, by which "
+        "they are chosen\n"
+        "add_ranks    called with the float32 [rows, K] that `output` or `down` made of some input features, to add "
+        "those\n         of other ranks in place; the residual comes after it. The array is only valid in the call\n"
+        "returns  float32, as many rows as x; with last_only [B, K], of each sequence's last token\n"
+        "raises   ValueError (shape, strides, ends, pages), TypeError (dtype)");
 }
 
 }  // namespace qk::fused

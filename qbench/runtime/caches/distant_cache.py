@@ -102,8 +102,8 @@ class DistantCache(RetrievalCache):
     def _credit(self, layer: int, pages: np.ndarray, mass: Tensor) -> None:
         """Note the attention that distant pages received; mass [G, S] of the tokens that were read."""
         size, init = self.places.page_size, self.policy.init
-        received = mass[:, init : init + len(pages) * size].unflatten(1, (-1, size)).sum((0, 2))
-        self.places.credit(layer, pages, received.numpy())
+        received = mass.numpy()[:, init : init + len(pages) * size].sum(0)  # NumPy: small arrays, in every layer
+        self.places.credit(layer, pages, received.reshape(-1, size).sum(1))
 
     def layer_view(self, layer: int, num_tokens: int) -> LayerView:
         if self.rules[layer].window:

@@ -45,7 +45,7 @@ class KernelView:
     sinks        angles that replace those of the tokens' positions; None: there are no sinks
     choices      per layer the summaries by which the only new token chooses blocks, as `run_layers` takes them
     on_choice    called with the layer and its chosen blocks [A, n] before they are read; None: they are in memory
-    smoothing    per layer the share and the scores of the last choice, as `run_layers` takes them; None: none count
+    smoothing    per layer the share and the scores of the last choice, as `run_layers` takes them; None: no smoothing
     """
 
     stores: list[Any]

@@ -17,3 +17,17 @@ def parse_bytes(text: str) -> int:
     if match is None or prefix not in UNITS or float(match[1]) * UNITS[prefix] < 1:
         raise InputError(f"{text!r} is no amount of memory; write it like 6GiB, 6GB or 500MB")
     return int(float(match[1]) * UNITS[prefix])
+
+
+def parse_share(text: str) -> float | None:
+    """Return 0.4 of "40%", and None of text without a %. raises InputError for 0% and less, and for no number"""
+    number = text.strip().removesuffix("%")
+    if number == text.strip():
+        return None
+    try:
+        share = float(number) / 100
+    except ValueError as error:
+        raise InputError(f"memory {text!r}: expected a share such as 40%, or a size such as 2GiB") from error
+    if not 0 < share < float("inf"):
+        raise InputError(f"memory {text!r}: expected more than 0%, or a size such as 2GiB")
+    return share

@@ -65,7 +65,7 @@ class Launches:
 
 
 @click.command("bench")
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, is_eager=True)
 @click.option(
     "--recipe",
     "recipes",

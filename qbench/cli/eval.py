@@ -15,7 +15,7 @@ from qbench.run_options import RunOptions
 
 
 @click.command("eval")
-@click.argument("model")
+@click.argument("model", is_eager=True)
 @click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
 @quality_options
 @task_options

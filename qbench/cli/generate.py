@@ -18,7 +18,7 @@ from quant.errors import InputError
 
 
 @click.command("generate")
-@click.argument("model")
+@click.argument("model", is_eager=True)
 @click.option("--prompt", default="", help="Text to continue; without one the model starts from its BOS token.")
 @click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
 @count_option("-n", "--max-new-tokens", default=128, help="Largest number of tokens to generate.")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import click
 
-from qbench.byte_text import UNITS, parse_bytes
+from qbench.byte_text import UNITS, parse_bytes, parse_share
 from qbench.expert_placement import DYNAMIC, PLACEMENTS
 from quant.errors import InputError
 
@@ -24,11 +24,30 @@ class MemorySize(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
+class LimitSize(MemorySize):
+    """Bytes, or a share of the bytes of MODEL's weights; MODEL has to be eager, so that it is known by then."""
+
+    def convert(self, value, param, ctx) -> int:
+        try:
+            share = None if isinstance(value, int) else parse_share(value)
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+        if share is None:
+            return super().convert(value, param, ctx)
+        from qbench.sources import open_source
+
+        model = ctx.params.get("model") or ctx.params["models"][0]
+        return int(share * sum(tensor.size_bytes for tensor in open_source(model).tensors.values()))
+
+
 MEMORY_SIZE = MemorySize()
 
 
 def limit_option(command: Callable) -> Callable:
-    text = "Memory limit of the process, e.g. 2GiB; weights that do not fit are read from disk in each forward pass."
+    text = (
+        "Memory limit of the process, e.g. 2GiB, or 140% of the weights' bytes; weights that do not fit are read from "
+        "disk in each forward pass."
+    )
     placement = click.option(
         "--expert-placement",
         type=click.Choice(PLACEMENTS),
@@ -37,7 +56,7 @@ def limit_option(command: Callable) -> Callable:
         help="Experts that stay in memory under --memory: those used last, the same number in each layer, "
         "those used most, or those of the first or last layers.",
     )
-    return click.option("--memory", type=MEMORY_SIZE, help=text)(placement(command))
+    return click.option("--memory", type=LimitSize(), help=text)(placement(command))
 
 
 def enough(num_bytes: int) -> str:

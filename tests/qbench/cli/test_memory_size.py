@@ -1,0 +1,33 @@
+"""`--memory` as a size, and as a share of the model's weights, wherever MODEL is written."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from qbench.cli.memory_size import limit_option
+from qbench.sources import open_source
+
+MODEL = "rand:tiny"
+
+
+@click.command()
+@click.argument("model", is_eager=True)
+@limit_option
+def command(model: str, memory: int | None, expert_placement: str) -> None:
+    click.echo(memory)
+
+
+@pytest.mark.parametrize("arguments", [("--memory", "50%", MODEL), (MODEL, "--memory", "50%")])
+def test_a_share_is_that_of_the_weights(arguments: tuple[str, ...]) -> None:
+    weight_bytes = sum(tensor.size_bytes for tensor in open_source(MODEL).tensors.values())
+    assert CliRunner().invoke(command, arguments).output == f"{weight_bytes // 2}\n"
+
+
+def test_a_size_needs_no_model() -> None:
+    assert CliRunner().invoke(command, ["no such file", "--memory", "2GiB"]).output == f"{2 << 30}\n"
+
+
+@pytest.mark.parametrize("text", ["0%", "-5%", "x%", "inf%", "nan%"])
+def test_a_share_is_above_zero(text: str) -> None:
+    result = CliRunner().invoke(command, ["no such file", "--memory", text])
+    assert result.exit_code == 2 and f"memory '{text}': expected" in result.output

@@ -20,7 +20,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_share(text: str) -> float | None:
-    """Return 0.4 of "40%", and None of text without a %. raises InputError for 0% and less, and for no number"""
+    """Share in a text such as "40%"; None if the text has no %. raises InputError for 0%, less, and no number"""
     number = text.strip().removesuffix("%")
     if number == text.strip():
         return None

@@ -11,6 +11,8 @@ namespace {
 // AMX has no direct path, and products of few tokens go to AVX-512 VNNI there: the two share their points.
 int family_of(Isa isa) { return static_cast<int>(isa == Isa::amx ? Isa::avx512_vnni : isa); }
 
+std::atomic<int64_t> version{0};
+
 using Points = std::map<std::string, SwitchPoints, std::less<>>;
 
 Points& all_points() {
@@ -32,7 +34,15 @@ void SwitchPoints::set(Isa isa, const Switches& measured) {
     most_direct_ = measured.most_direct;
     least_rerounded_ = measured.least_rerounded;
     isa_ = family_of(isa);
+    version++;
 }
+
+void SwitchPoints::clear() {
+    isa_ = none;
+    version++;
+}
+
+int64_t switch_points_version() { return version; }
 
 Switches SwitchPoints::of(Isa isa, const Switches& shipped) const {
     return isa_ == family_of(isa) ? Switches{most_direct_, least_rerounded_} : shipped;

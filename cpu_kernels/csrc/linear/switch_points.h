@@ -18,7 +18,7 @@ struct Switches { int64_t most_direct, least_rerounded; };
 class SwitchPoints {
 public:
     void set(Isa isa, const Switches& measured);
-    void clear() { isa_ = none; }
+    void clear();
 
     // shipped: for instruction sets that nothing was measured for
     Switches of(Isa isa, const Switches& shipped) const;
@@ -33,6 +33,9 @@ private:
 // The points of the op "linear_q4_0" or another of block_formats() and group_formats(), as long as the library lives. Throws
 // std::invalid_argument for another op.
 SwitchPoints& switch_points(std::string_view op);
+
+// Grows whenever a switch point is set or cleared.
+int64_t switch_points_version();
 
 // All ops are back at the shipped points.
 void clear_switch_points();

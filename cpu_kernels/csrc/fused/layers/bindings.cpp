@@ -18,7 +18,9 @@
 #include "fused/attention/arguments.h"
 #include "fused/bindings.h"
 #include "fused/group/linear_group.h"
+#include "environment.h"
 #include "fused/layers/layers.h"
+#include "linear/switch_points.h"
 #include "timeline.h"
 
 namespace qk::fused {
@@ -57,14 +59,13 @@ public:
 
     int64_t row_size() const { return group(0).row_size(); }
 
-    // Checked against the store; reads the environment.
-    Layer layer(nb::handle kv_store, int64_t num_tokens, int64_t num_sequences) const {
+    // Checked against the store; reads the environment. version: of the environment and the switch points
+    Layer layer(nb::handle kv_store, int64_t num_tokens, int64_t num_sequences, int64_t version) const {
         attention::Store& store = attention::store_of(kv_store);
         if (store.layout().head_dim != head_dim_)
             throw std::invalid_argument("stores: got heads of " + std::to_string(store.layout().head_dim) +
                                         ", expected " + std::to_string(head_dim_));
         require_attention(group(0), group(1), store);
-        const RowSteps& steps = choose_steps(std::nullopt).kernels;
         return {&group(0),
                 &group(1),
                 &group(2),
@@ -77,18 +78,42 @@ public:
                 nullptr,
                 {},
                 std::nullopt,
-                {group(0).choose(num_tokens), group(1).choose(num_tokens), steps, &attention::choose_attention()},
-                {group(2).choose(num_tokens), group(3).choose(num_tokens), steps},
-                {group(2).choose(num_sequences), group(3).choose(num_sequences), steps}};
+                choices({num_tokens, num_sequences, version})};
     }
 
 private:
+    // All that the choice of implementations depends on.
+    struct Given {
+        int64_t num_tokens, num_sequences, version;
+
+        bool operator==(const Given&) const = default;
+    };
+
+    // Those of the last call if they hold: a decode step does not search the environment for every weight. The GIL is
+    // held, and another call that still runs keeps its own.
+    std::shared_ptr<const LayerChoices> choices(const Given& given) const {
+        if (chosen_ && given == given_) return chosen_;
+        const RowSteps& steps = choose_steps(std::nullopt).kernels;
+        const auto net = [&](int64_t count) {
+            return FeedForwardChoices{group(2).choose(count), group(3).choose(count), steps};
+        };
+        chosen_ = std::make_shared<const LayerChoices>(
+            LayerChoices{{group(0).choose(given.num_tokens), group(1).choose(given.num_tokens), steps,
+                          &attention::choose_attention()},
+                         net(given.num_tokens),
+                         net(given.num_sequences)});
+        given_ = given;
+        return chosen_;
+    }
+
     const Group& group(int i) const { return groups_[i]->group(); }
 
     const LinearGroup* groups_[4];
     std::vector<float> attention_norm_, feed_forward_norm_, q_norm_, k_norm_;
     float eps_, head_eps_;
     int64_t head_dim_;
+    mutable Given given_{};
+    mutable std::shared_ptr<const LayerChoices> chosen_;
 };
 
 // The callable, for a thread that does not hold the GIL.
@@ -234,12 +259,14 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
     const int64_t count = source.x.count;
     const auto [batch, tokens] = shape_of(first_ends, x, count, cu_seqlens.has_value());
     const auto num_sequences = static_cast<int64_t>(first_ends.shape(0));
+    const int64_t version = environment_version() + linear::switch_points_version();  // either one only grows
     std::vector<Layer> chain;
+    chain.reserve(layers.size());
     for (size_t i = 0; i < layers.size(); i++) {
         if (layers[i]->row_size() != layers[0]->row_size())
             throw std::invalid_argument("layers: got widths of " + std::to_string(layers[0]->row_size()) + " and " +
                                         std::to_string(layers[i]->row_size()) + ", expected one");
-        Layer layer = layers[i]->layer(stores[i], count, num_sequences);
+        Layer layer = layers[i]->layer(stores[i], count, num_sequences, version);
         const nb::handle choice = all_choices[i];
         // If a sequence chooses, only the pages before and after its blocks have to be there yet.
         const auto [seen, first] = choice.is_none() ? std::pair{window, sinks}

@@ -36,7 +36,7 @@ void attend(const Layer& layer, const Rows& x, const Past& past, float* out) {
                              layer.observed,
                              layer.choice ? &*layer.choice : nullptr};
     with_ranks(past, x, out,
-               [&](const Rows& residual, float* to) { attention_step(step, residual, to, layer.attention_choices); });
+               [&](const Rows& residual, float* to) { attention_step(step, residual, to, layer.choices->attention); });
 }
 
 void feed_forward(const Layer& layer, const Rows& x, const Past& past, float* out, const FeedForwardChoices& choices) {
@@ -72,17 +72,17 @@ void run_layers(std::span<const Layer> layers, const Rows& x, const Past& past, 
     for (size_t i = 0; i + 1 < layers.size(); i++) {
         begin(i);
         attend(layers[i], i == 0 ? x : stream_rows, past, attended);
-        feed_forward(layers[i], attended_rows, past, stream, layers[i].feed_forward_choices);
+        feed_forward(layers[i], attended_rows, past, stream, layers[i].choices->feed_forward);
     }
     const Layer& last = layers.back();
     begin(layers.size() - 1);
     attend(last, layers.size() == 1 ? x : stream_rows, past, attended);
     if (!last_only) {
-        feed_forward(last, attended_rows, past, out, last.feed_forward_choices);
+        feed_forward(last, attended_rows, past, out, last.choices->feed_forward);
     } else if (!last.gate_up->shares() && !last.down->shares()) {
-        feed_forward(last, last_of(attended_rows, last.sequences, stream), past, out, last.last_token_choices);
+        feed_forward(last, last_of(attended_rows, last.sequences, stream), past, out, last.choices->last_feed_forward);
     } else {  // the scale of its input is that of all tokens
-        feed_forward(last, attended_rows, past, stream, last.feed_forward_choices);
+        feed_forward(last, attended_rows, past, stream, last.choices->feed_forward);
         const Rows wanted = last_of(stream_rows, last.sequences, attended);
         for (int64_t b = 0; b < wanted.count; b++) std::copy_n(wanted[b], x.size, out + b * x.size);
     }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -11,6 +12,13 @@
 #include "fused/group/group.h"
 
 namespace qk::fused {
+
+// The implementations of a layer's steps.
+struct LayerChoices {
+    AttentionChoices attention;
+    FeedForwardChoices feed_forward;         // for all tokens of the call
+    FeedForwardChoices last_feed_forward;    // for the last of each sequence
+};
 
 struct Layer {
     const Group* qkv;
@@ -24,9 +32,7 @@ struct Layer {
     const int64_t* slots;            // null, or as `append` takes them
     attention::Observed observed;
     std::optional<BlockChoice> choice;
-    AttentionChoices attention_choices;
-    FeedForwardChoices feed_forward_choices;  // for all tokens of the call
-    FeedForwardChoices last_token_choices;    // for the last of each sequence
+    std::shared_ptr<const LayerChoices> choices;
 };
 
 // The shared data of all layers of a call.

@@ -2,11 +2,15 @@
 
 import json
 import os
+import shutil
+import sys
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen, run
 
 import pytest
 from support.launched_ranks import run_ranks
 
+from qbench.runtime.parallel.gloo_link import interface_to
 from qbench.runtime.parallel.shared_memory import Offer, host_identity, size_bytes
 
 # Per link: a sum, a gather with other widths and a message from rank 0 to the last, most longer than a ring; the bits.
@@ -85,3 +89,49 @@ def test_processes_of_one_host_have_one_identity():
     code = "from qbench.runtime.parallel.shared_memory import host_identity; print(host_identity())"
     (other,) = run_ranks((), code=code)
     assert other.out.strip() == host_identity()
+
+
+@pytest.mark.parametrize(
+    ("host", "interface"), [("127.0.0.1", "lo"), ("localhost", "lo"), ("no.such.host.invalid", None)]
+)
+def test_the_interface_that_reaches_a_host(host, interface):
+    assert interface_to(host) == interface
+
+
+@pytest.fixture
+def two_networks():
+    """Namespaces of two hosts with a cable between them; the name of neither is an address of the cable."""
+    names, host_ids = [f"qbench-{os.getpid()}-{i}" for i in range(2)], (1, 2)
+    if os.geteuid() != 0 or shutil.which("ip") is None or run(["ip", "netns", "add", names[0]], check=False).returncode:
+        pytest.skip("needs root and ip netns")
+    try:
+        for command in (
+            f"netns add {names[1]}",
+            f"link add cable netns {names[0]} type veth peer name cable netns {names[1]}",
+            *(f"-n {name} addr add 10.99.99.{i}/24 dev cable" for name, i in zip(names, host_ids, strict=True)),
+            *(f"-n {name} link set {link} up" for name in names for link in ("cable", "lo")),
+        ):
+            run(["ip", *command.split()], check=True)
+        yield names
+    finally:
+        for name in names:
+            run(["ip", "netns", "del", name], check=False, stderr=DEVNULL)
+
+
+@pytest.mark.exhaustive("two processes that import torch")
+def test_ranks_in_two_networks_meet_and_generate(two_networks):
+    generate = ("-m", "qbench", "generate", "ref:llama", "--prompt", "The", "-n", "4", "--pp", "2", "--link", "gloo")
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "10.99.99.1", "MASTER_PORT": "29531"}
+    ranks = [
+        Popen(
+            ["ip", "netns", "exec", name, sys.executable, *generate, "--rank-timeout", "30", "--json"],
+            env=os.environ | common | {"RANK": str(rank)},
+            stdout=PIPE,
+            stderr=PIPE,
+            text=True,
+        )
+        for rank, name in enumerate(two_networks)
+    ]
+    (out, err), _ = [rank.communicate(timeout=90) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], err
+    assert len(json.loads(out)["tokens"]) == 4

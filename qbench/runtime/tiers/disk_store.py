@@ -36,6 +36,7 @@ CLOCK_STEP_NS = 60 * 10**9
 # Blocks are evicted down to this share of the limit. A process looks at the folder again after it has written this
 # share of the limit, since others write, too: with two processes, 0.9 + 2 * 0.05 = 1.
 FULL_SHARE, SCAN_SHARE = 0.9, 0.05
+_WARNED: set[str] = set()  # a process may open the same folder several times
 RETRY_S = 60.0  # until a disk that has refused a write is asked again
 
 
@@ -49,7 +50,6 @@ class DiskStore(BlockStore):
         self.folder, self.identity, self.max_bytes, self.read_mode = folder, identity, max_bytes, read_mode
         self.block_bytes, self.file_bytes = identity.block_bytes, file_bytes(identity.block_bytes)
         self.counts = BlockStoreCounts()
-        self._log = logging.getLogger(__name__)
         self._space = identity.space
         self._name = f"{SPACE_PREFIX}{FORMAT}-{self._space.hex()}"
         self._lock = threading.Lock()
@@ -151,10 +151,10 @@ class DiskStore(BlockStore):
         self._total = sum(size for _, _, size, _ in self._files())
         others = sorted(name for name in self._differences())
         if others:
-            self._log.warning(
-                "%s also holds blocks that differ in %s; they are not read, and evicted first when they are oldest",
-                self.folder, "; ".join(others),
-            )  # fmt: skip
+            _warn_once(
+                f"{self.folder} also holds blocks that differ in {'; '.join(others)}; they are not read, and evicted "
+                "first when they are oldest"
+            )
 
     def _differences(self) -> Iterator[str]:
         """Differences to the other identities of the folder, each once."""
@@ -261,10 +261,16 @@ class DiskStore(BlockStore):
         self.counts.errors += 1
         if not self._has_warned:
             self._has_warned = True
-            self._log.warning(
-                "%s: cannot %s blocks of keys and values: %s; requests are computed without them",
-                self.folder, what, error.strerror or error,
-            )  # fmt: skip
+            _warn_once(
+                f"{self.folder}: cannot {what} blocks of keys and values: {error.strerror or error}; requests are "
+                "computed without them"
+            )
+
+
+def _warn_once(text: str) -> None:
+    if text not in _WARNED:
+        _WARNED.add(text)
+        logging.getLogger(__name__).warning("%s", text)
 
 
 def _depth(name: str) -> int:

@@ -99,6 +99,7 @@ def test_blocks_of_another_identity_are_reported_once_and_not_read(tmp_path, cap
     fill(open_store(tmp_path), 1, 2)
     with caplog.at_level(logging.WARNING):
         store = open_store(tmp_path, **change)
+        open_store(tmp_path, **change)
     assert not got(store, 1) and not got(store, 2)
     assert len(caplog.messages) == 1 and next(iter(change)) in caplog.messages[0]
     assert store.counts.corrupt_blocks == store.counts.errors == 0

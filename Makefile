@@ -144,8 +144,9 @@ $(VENV)/.installed: $(VENV)/.dependencies pyproject.toml $(NATIVE)
 	@touch $@
 
 COMPILE_MINUTES := 3 # of one core, on Zen 4 with gcc 12.2
-# One line per twentieth of the files: "setup: [57/290] Building CXX object ...".
-PROGRESS := step='\[ *([0-9]+)/([0-9]+)\].*'; while IFS= read -r line; do [[ $$line =~ $$step ]] || continue; \
+# One line per twentieth of the files: "setup: [57/290] Building CXX object ..."; and a line about a slower build.
+PROGRESS := step='\[ *([0-9]+)/([0-9]+)\].*'; while IFS= read -r line; do \
+    [[ $$line != *"scalar kernels only"* ]] || echo "setup: $${line\#\#*-- }"; [[ $$line =~ $$step ]] || continue; \
     part=$$(( 20 * BASH_REMATCH[1] / BASH_REMATCH[2] )); \
     [ "$$part" = "$$shown" ] || echo "setup: $${BASH_REMATCH[0]}"; shown=$$part; done
 # From the compiler's first error on; all of the last lines if it was something else that failed.

@@ -6,6 +6,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from checks.lock import FILE, is_left_out
 
@@ -20,11 +22,35 @@ def locked() -> dict[str, str]:
     return dict(line.split("==") for line in lines)
 
 
+def asked(*extras: str) -> list[Requirement]:
+    """Of an installation with these extras, and of the tests."""
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, tests = document["project"], document["dependency-groups"]["test"]
+    optional = [line for extra in extras for line in project["optional-dependencies"][extra]]
+    return [Requirement(line) for line in (*project["dependencies"], *optional, *tests)]
+
+
 def test_every_package_that_the_tests_ask_for_is_locked():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    asked = [*project["project"]["dependencies"], *project["dependency-groups"]["test"]]
-    names = {re.match(r"[A-Za-z0-9_.-]+", one)[0].lower().replace("_", "-") for one in asked}
+    names = {canonicalize_name(one.name) for one in asked()}
     assert {name for name in names if not is_left_out(name)} <= locked().keys()
+
+
+def test_locked_versions_are_within_the_bounds():
+    found = locked()
+    versions = ((one, found.get(canonicalize_name(one.name))) for one in asked("serve", "ruler"))
+    assert [str(one) for one, version in versions if version is not None and version not in one.specifier] == []
+
+
+# An earlier release broke a caller here, or classes of it are subclassed, or its next major version renames arguments.
+BROKE_BEFORE = {
+    "click", "duckdb", "huggingface-hub", "lm-eval", "numpy", "pandas", "plotly", "transformers", "uvicorn",
+}  # fmt: skip
+
+
+def test_packages_that_broke_before_have_an_upper_bound():
+    specifiers = [(canonicalize_name(one.name), one.specifier) for one in asked("serve", "ruler")]
+    unbounded = {name for name, allowed in specifiers if not any(one.operator in ("<", "==") for one in allowed)}
+    assert not unbounded & BROKE_BEFORE and {name for name, _ in specifiers} >= BROKE_BEFORE
 
 
 @pytest.mark.parametrize("line", SUMS.read_text().splitlines(), ids=lambda line: line.split()[-1])

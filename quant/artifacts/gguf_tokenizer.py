@@ -1,8 +1,8 @@
 """A tokenizer between its two homes: `tokenizers` JSON and GGUF's tokenizer.ggml.* keys.
 
-GGUF knows two kinds of BPE. "llama" (SentencePiece): characters with byte fallback, merges ordered by the score of the
-merged token. "gpt2" (byte-level): bytes written as printable characters, merges listed, words cut by a named
-pre-tokenizer.
+Three kinds of GGUF are known. "llama" (SentencePiece's BPE): characters with byte fallback, merges ordered by the score
+of the merged token. "gpt2" (byte-level BPE): bytes written as printable characters, merges listed, words cut by a named
+pre-tokenizer. "t5" (Unigram): the pieces of most probability.
 """
 
 import json
@@ -10,29 +10,44 @@ from collections.abc import Mapping
 
 from quant.artifacts import gguf_tokenizer_bpe as byte_level
 from quant.artifacts import gguf_tokenizer_spm as sentencepiece
+from quant.artifacts import gguf_tokenizer_ugm as unigram
 from quant.artifacts.gguf_cursor import Value, Written
 from quant.artifacts.gguf_keys import scalar
-from quant.artifacts.gguf_vocabulary import Vocabulary, special_tokens, vocabulary_from_json, vocabulary_from_metadata
+from quant.artifacts.gguf_vocabulary import (
+    Vocabulary,
+    special_tokens,
+    unknown_of,
+    vocabulary_from_json,
+    vocabulary_from_metadata,
+)
 from quant.artifacts.tokenizer_parts import Template, TemplatePart
 from quant.errors import InputError, shown
 from quant.json_file import parse_json
 from quant.source import TokenizerInfo
 
-KINDS = {sentencepiece.MODEL: sentencepiece, byte_level.MODEL: byte_level}
+KINDS = {sentencepiece.MODEL: sentencepiece, byte_level.MODEL: byte_level, unigram.MODEL: unigram}
 CHAT_TEMPLATE = "tokenizer.chat_template"
 NONE = ("no_vocab", "none")  # llama.cpp's names for a model without a tokenizer
 
 
 def metadata_from_tokenizer(tokenizer: TokenizerInfo | None, vocab_size: int, where: str) -> dict[str, Written]:
-    """tokenizer.ggml.* keys. raises InputError for a tokenizer that GGUF's two kinds cannot say."""
+    """tokenizer.ggml.* keys. raises InputError for a tokenizer that none of the kinds can say."""
     if tokenizer is None:
         return {"tokenizer.ggml.model": NONE[0]}
     document = parse_json(tokenizer.json.encode(), f"{where}: tokenizer")
     model = document.get("model")
-    if not isinstance(model, Mapping) or model.get("type") != "BPE":
-        raise InputError(f"{where}: tokenizer model must be BPE to fit into GGUF; write a Hugging Face directory")
+    if not isinstance(model, Mapping) or model.get("type") not in ("BPE", "Unigram"):
+        named = shown(model.get("type")) if isinstance(model, Mapping) else "missing"
+        raise InputError(
+            f"{where}: the tokenizer's model is {named}, and GGUF holds BPE and Unigram of models that generate text; "
+            "write a Hugging Face directory"
+        )
     vocabulary = vocabulary_from_json(document, vocab_size, where)
-    kind = sentencepiece if model.get("byte_fallback") or sentencepiece.has_visible_spaces(document) else byte_level
+    kind = byte_level
+    if model["type"] == "Unigram":
+        kind = unigram
+    elif model.get("byte_fallback") or sentencepiece.has_visible_spaces(document):
+        kind = sentencepiece
     metadata = {
         "model": kind.MODEL,
         "tokens": vocabulary.tokens,
@@ -40,7 +55,7 @@ def metadata_from_tokenizer(tokenizer: TokenizerInfo | None, vocab_size: int, wh
         **kind.metadata_from_json(document, vocabulary, where),
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
-        "unknown_token_id": vocabulary.find(model.get("unk_token")),
+        "unknown_token_id": vocabulary.find(unknown_of(model)),
         "add_bos_token": tokenizer.add_bos,
         "add_eos_token": False,
     }

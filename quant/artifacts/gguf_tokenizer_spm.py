@@ -18,14 +18,14 @@ MODEL = "llama"
 ADD_BOS = True  # llama.cpp's own choice where the file does not say
 SPACE = "\u2581"  # LOWER ONE EIGHTH BLOCK, SentencePiece's visible space
 
-_PREPEND: Step = {"type": "Prepend", "prepend": SPACE}
-_REPLACE: Step = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+PREPEND: Step = {"type": "Prepend", "prepend": SPACE}
+REPLACE: Step = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 
 
 def has_visible_spaces(document: Mapping[str, Any]) -> bool:
     """Whether the tokenizer writes spaces as SentencePiece does; not all of those fall back to bytes."""
     normalizer, pre = document.get("normalizer") or {}, document.get("pre_tokenizer") or {}
-    return _REPLACE in [normalizer, *normalizer.get("normalizers", ())] or pre.get("type") == "Metaspace"
+    return REPLACE in [normalizer, *normalizer.get("normalizers", ())] or pre.get("type") == "Metaspace"
 
 
 def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Written]:
@@ -52,20 +52,11 @@ def json_from_metadata(metadata: Mapping[str, Value], vocabulary: Vocabulary, wh
         raise InputError(f"{where}: {len(scores)} scores for {len(vocabulary.tokens)} tokens")
     prefix = metadata.get("tokenizer.ggml.add_space_prefix", True)
     unknown = next(iter(vocabulary.ids(UNKNOWN)), None)
-    strip: list[Step] = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
     return {
-        "normalizer": {"type": "Sequence", "normalizers": [_PREPEND, _REPLACE] if prefix else [_REPLACE]},
+        "normalizer": {"type": "Sequence", "normalizers": [PREPEND, REPLACE] if prefix else [REPLACE]},
         "pre_tokenizer": None,
         "post_processor": None,
-        "decoder": {
-            "type": "Sequence",
-            "decoders": [
-                {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
-                {"type": "ByteFallback"},
-                {"type": "Fuse"},
-                *strip,
-            ],
-        },
+        "decoder": space_decoder(bool(prefix)),
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -79,6 +70,17 @@ def json_from_metadata(metadata: Mapping[str, Value], vocabulary: Vocabulary, wh
             "merges": [list(pair) for pair in _merges(vocabulary, scores)],
         },
     }
+
+
+def space_decoder(has_prefix: bool) -> Step:
+    """Visible spaces become spaces again, without the one before the text."""
+    steps: list[Step] = [
+        {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
+    strip: list[Step] = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if has_prefix else []
+    return {"type": "Sequence", "decoders": [*steps, *strip]}
 
 
 def sum_of(pair: tuple[str, str]) -> str:
@@ -100,7 +102,7 @@ def _space_prefix(document: Mapping[str, Any], where: str) -> bool:
     """Whether a space is put before the text. raises InputError for any other preparation of the text."""
     normalizer, pre = document.get("normalizer"), document.get("pre_tokenizer")
     steps = normalizer.get("normalizers") if normalizer and normalizer.get("type") == "Sequence" else [normalizer]
-    if pre is None and steps in ([_PREPEND, _REPLACE], [_REPLACE]):
+    if pre is None and steps in ([PREPEND, REPLACE], [REPLACE]):
         return len(steps) == 2
     if normalizer is None and pre and pre.get("type") == "Metaspace" and pre.get("split") is False:
         return pre.get("prepend_scheme") != "never"

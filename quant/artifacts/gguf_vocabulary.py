@@ -48,7 +48,7 @@ class Vocabulary:
 def vocabulary_from_json(document: Mapping[str, Any], vocab_size: int, where: str) -> Vocabulary:
     """Tokens of a `tokenizers` JSON document; ids that it leaves free up to `vocab_size` become unused padding."""
     model = document["model"]
-    vocab, added = model.get("vocab"), document.get("added_tokens") or []
+    vocab, added = _ids_of(model, where), document.get("added_tokens") or []
     if not isinstance(vocab, Mapping) or not all(type(token_id) is int for token_id in vocab.values()):
         raise InputError(f"{where}: the tokenizer's vocab must map texts to ids")
     if not isinstance(added, list) or not all(
@@ -66,8 +66,32 @@ def vocabulary_from_json(document: Mapping[str, Any], vocab_size: int, where: st
                 f"{where}: token {shown(text)} has id {shown(token_id)}, and the embedding has {vocab_size} rows"
             )
         tokens[token_id] = text
-        types[token_id] = UNKNOWN if text == model.get("unk_token") else kind
+        types[token_id] = UNKNOWN if text == unknown_of(model) else kind
     return Vocabulary(tokens, types)
+
+
+def _ids_of(model: Mapping[str, Any], where: str) -> Any:
+    """text -> id. raises InputError for the pieces of a Unigram model that are no pairs, or have a text twice"""
+    pieces = model.get("vocab")
+    if model.get("type") != "Unigram":
+        return pieces
+    if not isinstance(pieces, list) or not all(
+        isinstance(piece, list) and len(piece) == 2 and isinstance(piece[0], str) and isinstance(piece[1], float | int)
+        for piece in pieces
+    ):
+        raise InputError(f"{where}: the tokenizer's vocab must be a list of texts with scores")
+    ids = {text: token_id for token_id, (text, _) in enumerate(pieces)}
+    if len(ids) != len(pieces):
+        raise InputError(f"{where}: the tokenizer's vocab has a text twice")
+    return ids
+
+
+def unknown_of(model: Mapping[str, Any]) -> str | None:
+    """The text of the unknown token."""
+    unknown, vocab = model.get("unk_id"), model.get("vocab")
+    if isinstance(vocab, list) and type(unknown) is int and 0 <= unknown < len(vocab):
+        return vocab[unknown][0]
+    return model.get("unk_token")
 
 
 def vocabulary_from_metadata(metadata: Mapping[str, Value], vocab_size: int, where: str) -> Vocabulary:

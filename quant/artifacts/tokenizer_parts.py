@@ -45,6 +45,15 @@ class BpeModel(TypedDict):
     merges: list[list[str]]
 
 
+class UnigramModel(TypedDict):
+    """vocab: [text, log-probability] in the order of ids"""
+
+    type: str
+    unk_id: int
+    vocab: list[list[str | float]]
+    byte_fallback: bool
+
+
 class Piece(TypedDict):
     """A special token or a text ("A", "B") in a template."""
 
@@ -81,4 +90,4 @@ class TokenizerParts(TypedDict):
     pre_tokenizer: Step | None
     post_processor: Template | None
     decoder: Step
-    model: BpeModel
+    model: BpeModel | UnigramModel

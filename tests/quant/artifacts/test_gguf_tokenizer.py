@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 from support.data import SHARED, STORIES260K, needs_stories
 from support.memory_source import MemorySource
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.gguf_tokenizer import metadata_from_tokenizer, tokenizer_from_metadata
 from quant.artifacts.gguf_tokenizer_bpe import PRE_TOKENIZERS
+from quant.artifacts.gguf_tokenizer_spm import SPACE
 from quant.artifacts.gguf_writer import write_gguf
 from quant.artifacts.hf_reader import HFSource
 from quant.errors import InputError
@@ -120,7 +121,12 @@ def change_json(info, change):
     [
         pytest.param(lambda d: d.update(normalizer={"type": "NFC"}), "none of the ways known", id="normalizer"),
         pytest.param(lambda d: d.update(pre_tokenizer=None), "none of the ways known", id="no pre-tokenizer"),
-        pytest.param(lambda d: d["model"].update(type="Unigram"), "must be BPE", id="Unigram"),
+        pytest.param(
+            lambda d: d["model"].update(type="WordPiece"), "model is 'WordPiece', and GGUF holds", id="WordPiece"
+        ),
+        pytest.param(
+            lambda d: d["model"].update(type="Unigram"), "must be a list of texts with scores", id="no Unigram"
+        ),
         pytest.param(lambda d: d["model"]["vocab"].update(x=512), "the embedding has 512 rows", id="id past the end"),
         pytest.param(lambda d: d["model"].update(merges=["a b c", 3]), "merges must be", id="merges"),
     ],
@@ -143,6 +149,74 @@ def test_sentencepiece_without_byte_fallback_comes_back(tmp_path):
     before = TokenizerInfo(tokenizer.to_str(), None, None, False)
     after, _ = through_file(tmp_path, before)
     assert_same_ids(before, after, ["the hat, the heat", "a", "", "xyz the", "  the"])
+
+
+ENDS, RUNS = normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" +"), " ")
+PREPEND, REPLACE = normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)
+NORMALIZERS = {"prefix": [PREPEND, REPLACE], "no prefix": [REPLACE], "one space": [ENDS, RUNS, PREPEND, REPLACE]}
+
+
+def unigram(texts, steps) -> TokenizerInfo:
+    """Trained on the texts; `steps` of its normalizer, or None for a pre-tokenizer that cuts words."""
+    tokenizer = Tokenizer(models.Unigram())
+    if steps is None:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    else:
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    strip = [] if steps is not None and PREPEND not in steps else [decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    )
+    trainer = trainers.UnigramTrainer(
+        vocab_size=200, special_tokens=["<unk>", "<s>"], unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return TokenizerInfo(tokenizer.to_str(), 1, None, False)
+
+
+@pytest.mark.parametrize("steps", [*NORMALIZERS.values(), None], ids=[*NORMALIZERS, "words"])
+def test_unigram_comes_back_and_llama_cpp_cuts_it_the_same(tmp_path, texts, steps):
+    before = unigram(texts * 3, steps)
+    after, path = through_file(tmp_path, before)
+    odd = ["", "a", "the  cat   sat", "\u6f22\u6f22 the \U0001f642", "it is"]
+    both = [*texts, *odd, "  the cat ", " a"]
+    if steps is None:  # Metaspace adds no space to one that is there
+        both = [text for text in both if not text.startswith(" ")]
+    assert_same_ids(before, after, both)
+    for text in both:
+        assert llama_ids(path, text, False) == Tokenizer.from_str(before.json).encode(text).ids, text
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        pytest.param(
+            lambda d: d.update(normalizer={"type": "NFKC"}), "more than SentencePiece's spaces", id="normalizer"
+        ),
+        pytest.param(lambda d: d["model"].update(byte_fallback=True), "no fallback to bytes", id="bytes"),
+        pytest.param(lambda d: d["model"]["vocab"].append(["a\u2581b", -9.0]), "more than", id="a piece of two words"),
+        pytest.param(lambda d: d["model"]["vocab"].append(["<s>", -9.0]), "a text twice", id="twice"),
+        pytest.param(lambda d: d["model"]["vocab"].append(["q"]), "a list of texts with scores", id="no score"),
+    ],
+)
+def test_unigram_that_gguf_cannot_say(texts, change, words):
+    with pytest.raises(InputError, match=words):
+        metadata_from_tokenizer(change_json(unigram(texts, None), change), 512, "x")
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        pytest.param({"precompiled_charsmap": [1]}, "precompiled_charsmap is not supported", id="charsmap"),
+        pytest.param({"token_type": [1] * 512}, "names no unknown token", id="no unknown token"),
+        pytest.param({"scores": [0.0]}, "1 scores for 512 tokens", id="few scores"),
+    ],
+)
+def test_unigram_of_others_that_is_refused(texts, change, words):
+    metadata = metadata_from_tokenizer(unigram(texts, None), 512, "x")
+    metadata |= {f"tokenizer.ggml.{key}": value for key, value in change.items()}
+    with pytest.raises(InputError, match=words):
+        tokenizer_from_metadata(as_read(metadata), 512, "x.gguf")
 
 
 @needs_stories
@@ -185,7 +259,7 @@ def as_read(metadata):
 @pytest.mark.parametrize(
     "change, words",
     [
-        pytest.param({"tokenizer.ggml.model": "t5"}, "'t5'; known: llama, gpt2, no_vocab", id="kind"),
+        pytest.param({"tokenizer.ggml.model": "bert"}, "'bert'; known: llama, gpt2, t5, no_vocab", id="kind"),
         pytest.param({"tokenizer.ggml.pre": "falcon"}, "'falcon'; known: gpt-2", id="pre"),
         pytest.param({"tokenizer.ggml.tokens": ["a"]}, "1 tokens for an embedding of 512 rows", id="few tokens"),
         pytest.param({"tokenizer.ggml.tokens": ["a"] * 512}, "has a text twice", id="text twice"),

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from qbench.gate.base_commit import Tree
+from qbench.real_path import real_path
 from qbench.sweep.suite.grid import grid
 from qbench.sweep.suite.load_suite import SECTIONS, load_suite
 from qbench.sweep.suite.rules import Rule
@@ -37,7 +38,7 @@ def known_suite(tree: Tree, suite: Path) -> Path:
 
     raises   InputError if it knows no recipe of the suite
     """
-    loaded = load_suite(suite.resolve())
+    loaded = load_suite(real_path(suite))
     unknown = unknown_recipes(tree, loaded.recipes)
     if not unknown:
         return suite

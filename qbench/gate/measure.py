@@ -10,6 +10,7 @@ from qbench.gate.suite_rows import require_all, rows_of, suite_cases
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
 from qbench.measure.records.record import Record, read_records
+from qbench.real_path import real_path
 from quant.errors import InputError
 from quant.present import present
 
@@ -25,7 +26,7 @@ def measure_suite(tree: Tree, suite: Path) -> list[Record]:
     raises   InputError if the tree cannot run the suite at all, and if this tree lacks a case
     """
     folder = tree.folder / suite.stem
-    command = [str(tree.python), "-m", "qbench.cli.main", "sweep", str(suite.resolve()), "-o", str(folder), "--json"]
+    command = [str(tree.python), "-m", "qbench.cli.main", "sweep", str(real_path(suite)), "-o", str(folder), "--json"]
     status = subprocess.run(command, stdout=subprocess.DEVNULL, env=tree.env).returncode
     records = folder / "records.jsonl"
     if status not in (0, 1) or not records.exists():

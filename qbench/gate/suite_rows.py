@@ -6,6 +6,7 @@ from pathlib import Path
 from qbench.gate.pairing import names_of
 from qbench.measure.case import Case
 from qbench.measure.records.record import Record, case_key
+from qbench.real_path import real_path
 from qbench.sweep.suite.cases import make_cases, select_points
 from qbench.sweep.suite.load_suite import load_suite
 from quant.errors import InputError
@@ -18,7 +19,7 @@ def suite_cases(suite: Path) -> list[Case]:
 
     raises   InputError as `load_suite` and `make_cases`
     """
-    loaded = load_suite(suite.resolve())
+    loaded = load_suite(real_path(suite))
     return make_cases(loaded, select_points(loaded))
 
 

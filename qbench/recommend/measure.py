@@ -11,6 +11,7 @@ from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record, read_records
+from qbench.real_path import real_path
 from qbench.recommend.candidates import Candidate
 from qbench.recommend.goal import Goal
 from qbench.recommend.heat import heat_windows
@@ -72,7 +73,7 @@ class Judge:
     ) -> None:
         self.model, self.quality, self.folder, self.on_event = model, quality, folder, on_event
         self.threads, self.batch = threads, goal.batch
-        self.executor = OpenExecutor(folder.resolve())
+        self.executor = OpenExecutor(real_path(folder))
         steps = min(STEPS, goal.context)
         self.bench = SpeedCase(pp=0, tg=steps, depth=goal.context - steps, repetitions=REPETITIONS)
         folders = [path for path in (*known, folder) if path.is_dir() and any(path.rglob("*.jsonl"))]

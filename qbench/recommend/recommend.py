@@ -11,6 +11,7 @@ from qbench.measure.records.record_files import FOLDERS
 from qbench.plan.runtime import runtime_bytes
 from qbench.quality.evaluate import read_text, setting_of
 from qbench.quality.protocols.scoring import GPTQ_WINDOW
+from qbench.real_path import real_path
 from qbench.recommend.answer import JudgedPoint, MeasuredPoint, MoreKld, Recommendation, RelaxedLimit, RunnerUp
 from qbench.recommend.candidates import KV_CHOICES, RECIPES, make_candidates
 from qbench.recommend.goal import Goal
@@ -77,7 +78,7 @@ def recommend(
     window = min(GPTQ_WINDOW, ModelConfig.of(source).max_positions)
     quality = EvalSettings(asked.text, asked.windows or max(1, JUDGED_TOKENS // window))
     how = {"threads": asked.threads, "on_event": on_event}
-    with exclusive(folder.resolve()), closing(Judge(model, goal, quality, folder, map(Path, FOLDERS), **how)) as judge:
+    with exclusive(real_path(folder)), closing(Judge(model, goal, quality, folder, map(Path, FOLDERS), **how)) as judge:
         goal = replace(goal, runtime_bytes=runtime_bytes(asked.threads))
         windows = present(quality.max_windows)
         part = None if asked.exhaustive else heat_windows(windows)

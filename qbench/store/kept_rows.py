@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qbench.measure.records.migrate import SCHEMA_VERSION
+from qbench.real_path import real_path
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -39,7 +40,7 @@ def place_of(files: Sequence[Path], columns: object) -> Path | None:
     made_by = _digest(VERSION, SCHEMA_VERSION, duckdb.__version__, columns)
     state = _digest(*((one.st_ino, one.st_size, one.st_mtime_ns) for one in found))
     # The names as they were given, too: a row's suite is the folder that its file was named with.
-    names = _digest(*files, *(file.resolve() for file in files))
+    names = _digest(*files, *(real_path(file) for file in files))
     return _folder() / f"{names}-{made_by}-{state}.parquet"
 
 

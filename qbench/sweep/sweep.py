@@ -20,6 +20,7 @@ from qbench import store
 from qbench.measure.case import Case
 from qbench.measure.host.commit import code_version
 from qbench.measure.records.record import Record, append_record, case_key, make_record
+from qbench.real_path import real_path
 from qbench.sweep.executor import Executor, LocalExecutor
 from qbench.sweep.launches import further_launches
 from qbench.sweep.suite.axes import Point, varying
@@ -101,7 +102,7 @@ def run_sweep(
     """
     selection = selection or Selection()
     selected, cases = selected_cases(suite, selection)
-    out_dir = Path(out_dir).resolve()
+    out_dir = real_path(out_dir)
     with nullcontext() if is_held else exclusive(out_dir):
         run = _Run(selected, cases, out_dir / "records.jsonl", executor(out_dir), on_event or (lambda event: None))
         return run.all(selection, stop)

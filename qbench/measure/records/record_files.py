@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from qbench.real_path import real_path
 from quant.atomic import fsync
 from quant.errors import InputError
 
@@ -31,7 +32,7 @@ def record_files(paths: str | Path | Iterable[str | Path]) -> list[Path]:
         if not files:
             raise InputError(f"{path}: no {SUFFIX} file of records in this folder; run `qbench sweep` first")
         for file in files:
-            found.setdefault(file.resolve(), file)
+            found.setdefault(real_path(file), file)
     return list(found.values())
 
 

@@ -2,12 +2,18 @@
 
 import importlib
 import signal
+import subprocess
+import sys
+from pathlib import Path
 from random import Random
 
 import click
 import pytest
+from support.command_matrix import Ended, command_lines, prepare, sample, shown
+from support.memory_source import MemorySource
 
 from qbench.cli.main import COMMANDS
+from quant.artifacts.gguf_writer import write_gguf
 
 # Those that measure the machine, and need no model to begin with, would run for minutes.
 SLOW = {"info", "kernels", "selftest", "breakeven", "mla"}
@@ -74,3 +80,20 @@ def test_no_command_line_ends_in_a_traceback(number, qbench, limited):
     assert "Traceback" not in outcome.err and len(outcome.err) < 20_000, words
     if outcome.status == 2:
         assert outcome.err.strip().splitlines()[-1].startswith(("qbench: ", "Try ", "Error: ")), (words, outcome.err)
+
+
+def test_a_sample_of_the_matrix_of_all_options(qbench, limited, tmp_path):
+    model = tmp_path / "written.gguf"
+    write_gguf(MemorySource(), model, name="odd")
+    prepare(tmp_path, model)
+    for line in sample(command_lines(), 12):
+        done = qbench(*line)
+        assert Ended(line, done.status, 0.0, done.err).fault is None, (shown(line), done)
+
+
+@pytest.mark.exhaustive("800 command lines")
+@pytest.mark.timeout(3600)
+def test_the_matrix_of_all_options():
+    tests = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-m", "support.command_matrix"], cwd=tests, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -28,6 +28,13 @@ def test_a_folder_stands_for_its_files_by_name_and_none_comes_twice(tmp_path):
     assert numbers(tmp_path) == [1, 2, 3]
 
 
+def test_a_link_to_itself_cannot_be_read(tmp_path):
+    (tmp_path / "loop.jsonl").symlink_to("loop.jsonl")
+    for path in (tmp_path / "loop.jsonl", tmp_path):
+        with pytest.raises(InputError, match=r"Too many levels of symbolic links|no \.jsonl file"):
+            numbers(path)
+
+
 def test_a_folder_without_records_says_so(tmp_path):
     with pytest.raises(InputError, match=r"no \.jsonl file"):
         record_files(tmp_path)

@@ -31,7 +31,7 @@ NONE = ("no_vocab", "none")  # llama.cpp's names for a model without a tokenizer
 
 
 def metadata_from_tokenizer(tokenizer: TokenizerInfo | None, vocab_size: int, where: str) -> dict[str, Written]:
-    """tokenizer.ggml.* keys. raises InputError for a tokenizer that none of the kinds can say."""
+    """tokenizer.ggml.* keys. raises InputError for a tokenizer that GGUF cannot say."""
     if tokenizer is None:
         return {"tokenizer.ggml.model": NONE[0]}
     document = parse_json(tokenizer.json.encode(), f"{where}: tokenizer")

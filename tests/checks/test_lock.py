@@ -23,7 +23,7 @@ def locked() -> dict[str, str]:
 
 
 def asked(*extras: str) -> list[Requirement]:
-    """Of an installation with these extras, and of the tests."""
+    """Requirements of an installation with these extras, and of the tests."""
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, tests = document["project"], document["dependency-groups"]["test"]
     optional = [line for extra in extras for line in project["optional-dependencies"][extra]]

@@ -55,11 +55,12 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Forecast(JsonData):
-    """Time, memory and disk of a calibrated job."""
+    """Costs of a calibrated job. disk_bytes: the most while it runs; artifact_bytes: tensors that stay"""
 
     seconds: float
     peak_rss_bytes: int
     disk_bytes: int
+    artifact_bytes: int
 
 
 def forecast(job: QuantizationJob, options: CalibrationOptions, threads: int) -> Forecast:
@@ -77,6 +78,7 @@ def forecast(job: QuantizationJob, options: CalibrationOptions, threads: int) ->
         seconds=total_seconds(probe, config.num_layers, hashed_s),
         peak_rss_bytes=probe.peak_rss_bytes,
         disk_bytes=disk_bytes(job, options, config),
+        artifact_bytes=sum(tensor_sizes(job).values()),
     )
 
 
@@ -84,10 +86,16 @@ def total_seconds(probe: Probe, num_layers: int, hashed_s: float) -> float:
     return num_layers * probe.layer_s + probe.rest_s + hashed_s
 
 
+def tensor_sizes(job: QuantizationJob) -> dict[str, int]:
+    """Bytes of each tensor of the artifact."""
+    shapes = {name: info.shape for name, info in job.source.tensors.items()}
+    return {name: get_format(job.choices[name].format).size_bytes(shape) for name, shape in shapes.items()}
+
+
 def disk_bytes(job: QuantizationJob, options: CalibrationOptions, config: ModelConfig) -> int:
     """The most bytes at one time: all staged layers, with the hidden states of one layer or with the artifact."""
     source, choices = job.source, job.choices
-    sizes = {name: get_format(choices[name].format).size_bytes(info.shape) for name, info in source.tensors.items()}
+    sizes = tensor_sizes(job)
     staged = sum(size for name, size in sizes.items() if split_name(name)[1] is not None)
     row_bytes = 2 * ITEM_BYTES * config.hidden_size
     alone = all(job.method_of(name).stands_alone for name in choices)

@@ -91,11 +91,13 @@ def print_formats(job: "QuantizationJob", as_json: bool) -> None:
 
 
 def print_forecast(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> None:
-    """Time, memory and disk of a job with calibration, from a probe of one layer; nothing for one without."""
-    from qbench.calibration.forecast import forecast
+    """Costs of a job with calibration, from a probe of one layer; without calibration, the artifact's size."""
+    from qbench.calibration.forecast import forecast, tensor_sizes
     from qbench.runtime import set_threads
 
     if how.calibration.imatrix is not None or not job.needs_calibration:
+        if not as_json:
+            click.echo(f"the artifact takes {readable_bytes(sum(tensor_sizes(job).values()))} of disk")
         return
     threads = how.threads or available_cores()
     set_threads(threads)
@@ -104,7 +106,10 @@ def print_forecast(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> 
         print_json(cost.to_json())
     else:
         memory, disk = readable_bytes(cost.peak_rss_bytes), readable_bytes(cost.disk_bytes)
-        click.echo(f"takes about {cost.seconds:.0f} s, {memory} of memory and {disk} of disk, by a probe of a layer")
+        click.echo(
+            f"takes about {cost.seconds:.0f} s, {memory} of memory and, while it runs, {disk} of disk, by a probe of a "
+            f"layer; the artifact keeps {readable_bytes(cost.artifact_bytes)} of the disk"
+        )
 
 
 def print_written(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> None:

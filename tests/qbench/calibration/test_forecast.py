@@ -13,6 +13,7 @@ from qbench.calibration.forecast import OneLayer, Probe, disk_bytes, forecast, o
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.write import write_quantized
 from qbench.cli.main import main
+from qbench.cli.output import readable_bytes
 from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
 from qbench.sources import rand
 from quant.artifacts import make_artifact_job
@@ -80,9 +81,19 @@ def test_a_plan_of_a_calibrated_recipe_ends_in_its_cost(tmp_path, monkeypatch, c
     argv = ["quantize", "rand:tiny", "--recipe", "imatrix-q4_k_m", "--samples", "2", "--seq-len", "32", "--dry-run"]
     assert main([*argv, "--json"]) == 0
     cost = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert cost.keys() == {"seconds", "peak_rss_bytes", "disk_bytes"} and all(value > 0 for value in cost.values())
-    assert main(argv) == 0 and "by a probe of a layer" in capsys.readouterr().out
+    assert cost.keys() == {"seconds", "peak_rss_bytes", "disk_bytes", "artifact_bytes"}
+    assert all(value > 0 for value in cost.values())
+    assert main(argv) == 0 and "by a probe of a layer; the artifact keeps" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_says_how_large_the_artifact_will_be(tmp_path, capsys):
+    argv = ["quantize", "rand:tiny", "--recipe", "q4_k_m", "-o", str(tmp_path / "m.gguf")]
+    assert main([*argv, "--dry-run"]) == 0
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert main([*argv, "--json"]) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert told == f"the artifact takes {readable_bytes(written['size_bytes'])} of disk"
 
 
 def test_forecast_within_a_fifth(benchmark, tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ _RUNS: Step = {"type": "Replace", "pattern": {"Regex": " +"}, "content": " "}
 
 
 def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Written]:
-    """scores, add_space_prefix and remove_extra_whitespaces. raises InputError for what llama.cpp does otherwise."""
+    """scores, add_space_prefix and remove_extra_whitespaces. raises InputError for a tokenizer that GGUF cannot say."""
     model = document["model"]
     if model.get("byte_fallback") or not vocabulary.ids(UNKNOWN):
         raise InputError(

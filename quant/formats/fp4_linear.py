@@ -7,7 +7,7 @@ import numpy as np
 from quant.errors import InputError
 from quant.formats.base import Format
 from quant.formats.codes import Codes
-from quant.formats.e2m1 import E2M1_MAX, E2M1_VALUES, unpack_pairs
+from quant.formats.e2m1 import E2M1_MAX, E2M1_VALUES, pack_pairs, unpack_pairs
 from quant.qtensor import QTensor
 
 
@@ -33,6 +33,26 @@ class Fp4Format(Format):
     def size_bytes(self, shape: tuple[int, ...]) -> int:
         self.check_matrix(shape)
         return shape[0] * (shape[1] // 2 + shape[1] // self.block_size)
+
+    @abstractmethod
+    def scale_candidates(self, absmax: np.ndarray, global_scale: np.ndarray) -> list[np.ndarray]:
+        """Scales that may suit groups of these magnitudes, the plain one first, each [N, G] uint8.
+
+        absmax         [N, G] float32
+        global_scale   [N, 1] float32, of `global_scale_of`
+        """
+
+    @abstractmethod
+    def scale_values(self, scale: np.ndarray, global_scale: np.ndarray) -> np.ndarray:
+        """[N, G] uint8 -> float32"""
+
+    def global_scale_of(self, weight: np.ndarray) -> np.ndarray:
+        """[N, 1] float32, the same in every row; 1 in a format without one"""
+        return np.ones((len(weight), 1), dtype=np.float32)
+
+    def pack(self, codes: np.ndarray, scale: np.ndarray, global_scale: np.ndarray) -> QTensor:
+        """codes [N, K] uint8 in 0..15, scale [N, K / block_size] uint8, global_scale [N, 1] float32"""
+        return QTensor(self.name, codes.shape, {"weight_packed": pack_pairs(codes), "weight_scale": scale})
 
     @abstractmethod
     def read_scale(self, qtensor: QTensor) -> np.ndarray:

@@ -30,8 +30,16 @@ class Mxfp4A16(Fp4Format):
         self.check_finite(weight)
         return from_blocks(BLOCKS.quantize_ref(weight))
 
+    def scale_candidates(self, absmax: np.ndarray, global_scale: np.ndarray) -> list[np.ndarray]:
+        """The power of two that brings the largest magnitude to 4 to 8, and the next one."""
+        exponent = np.frexp(absmax)[1] - 1 - 2 + 127
+        return [np.clip(exponent + more, 0, 252).astype(np.uint8) for more in (0, 1)]
+
+    def scale_values(self, scale: np.ndarray, global_scale: np.ndarray) -> np.ndarray:
+        return np.ldexp(np.float32(1), scale.astype(np.int32) - 127)
+
     def read_scale(self, qtensor: QTensor) -> np.ndarray:
-        return np.ldexp(np.float32(1), qtensor.parts["weight_scale"].astype(np.int32) - 127)
+        return self.scale_values(qtensor.parts["weight_scale"], np.ones(1, dtype=np.float32))
 
 
 def from_blocks(qtensor: QTensor) -> QTensor:

@@ -11,6 +11,7 @@ from quant.formats import Format, IntGroupFormat, get_format
 from quant.linalg.error_feedback import Factor, Solver, check_solver_device, make_solver
 from quant.methods.base import Layer, Method, check_effort
 from quant.methods.gptq_grids import Grids, make_grids
+from quant.methods.gptq_levels import round_to_levels, solver_of_columns
 from quant.methods.gptq_order import ColumnOrder, act_order, group_aware_order, plain_order
 from quant.qtensor import QTensor
 from quant.source import SharedInfo
@@ -86,7 +87,7 @@ class Gptq(Method):
                  positive definite, or a format that has no grid
         """
         quantized: dict[str, QTensor] = {}
-        shared: dict[tuple[int, int], Solved] = {}
+        shared: dict[tuple[int, int, bool], Solved] = {}
         solver = make_solver(self.device)
         first_of = {id(stats.get(name)): index for index, name in reversed(list(enumerate(layer.weights)))}
         for name in sorted(layer.weights, key=lambda name: first_of[id(stats.get(name))]):
@@ -101,7 +102,7 @@ class Gptq(Method):
         self._check_order(fmt)
 
     def _check_order(self, fmt: Format) -> None:
-        if self.act_order and not self.static_groups and fmt.block_size > 1 and fmt.gguf_type is not None:
+        if self.act_order and not self.static_groups and fmt.block_size > 1 and not isinstance(fmt, IntGroupFormat):
             raise InputError(
                 f"{fmt.name} keeps no order of columns, so act_order needs static_groups: true; "
                 "group_aware orders within its blocks"
@@ -119,7 +120,7 @@ class Gptq(Method):
         layer: Layer,
         stats: Mapping[str, InputStats],
         solver: Solver,
-        shared: dict[tuple[int, int], Solved],
+        shared: dict[tuple[int, int, bool], Solved],
     ) -> QTensor:
         weight, fmt = layer.weights[name], get_format(layer.formats[name])
         if fmt.name in FLOAT_FORMATS:
@@ -130,7 +131,8 @@ class Gptq(Method):
             raise InputError("gptq needs finite weights, got NaN or inf; check the source")
         grids = make_grids(fmt, weight.shape, self.mse, self.effort)
         self._check_order(fmt)
-        key = (id(stats.get(name)), grids.group_size)
+        solver = solver if grids.levels is None else solver_of_columns(solver)
+        key = (id(stats.get(name)), grids.group_size, grids.levels is None)
         if key not in shared:
             shared.clear()  # one factor at a time: each is as large as half a Hessian
             shared[key] = self._solve(stats.get(name), weight.shape[1], grids.group_size, solver)
@@ -163,6 +165,7 @@ class Gptq(Method):
     def _round(self, weight: np.ndarray, grids: Grids, solved: Solved, solver: Solver) -> QTensor:
         if solved.dead.any():
             weight = np.where(solved.dead, np.float32(0), weight)  # it multiplies nothing, and a range it would widen
+        grids.prepare(weight)
         static = self.static_groups or grids.group_size == weight.shape[1]
         round_columns = _round_static if static else _round_fitting
         q = round_columns(weight, grids, solved, solver)
@@ -235,4 +238,6 @@ def _round_columns(feedback, end: int, scale: np.ndarray, offset: np.ndarray, pl
     """Codes of the next columns, of which column c has the grid place[c] of scale and offset (or the only one)."""
     if scale.shape[1] > 1:
         scale, offset = np.ascontiguousarray(scale[:, place]), np.ascontiguousarray(offset[:, place])
+    if grids.levels is not None:
+        return round_to_levels(feedback, end - len(place), end, scale, grids.levels)
     return feedback.round(end, scale, offset, grids.qmin, grids.qmax)

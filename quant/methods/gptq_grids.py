@@ -5,7 +5,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from quant.errors import InputError
-from quant.formats import Format, IntGroupFormat
+from quant.formats import Format, Fp4Format, IntGroupFormat
+from quant.formats.e2m1 import E2M1_VALUES, to_e2m1
 from quant.formats.grid import Grid, GridFormat
 from quant.formats.importance import importance_blocks
 from quant.linalg.grid_search import search_grid
@@ -25,9 +26,13 @@ class Grids(ABC):
     qmin, qmax   codes
     """
 
+    levels: np.ndarray | None = None  # of codes 0, 1, ...; None: a code is its own level, from qmin to qmax
     group_size: int
     qmin: int
     qmax: int
+
+    def prepare(self, weight: np.ndarray) -> None:  # noqa: B027  (most formats have nothing of the whole weight)
+        """weight [N, K] float32, before any column is rounded"""
 
     @abstractmethod
     def fit(self, group: int, values: np.ndarray, importance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -101,12 +106,46 @@ class BlockGrids(Grids):
         return QTensor(self._format.name, self._shape, {"blocks": np.concatenate(blocks, axis=1)})
 
 
+class Fp4Grids(Grids):
+    """4-bit floats: a scale per group and row, of its largest magnitude or (`search`) of least squared error."""
+
+    def __init__(self, fmt: Fp4Format, shape: tuple[int, int], search: bool) -> None:
+        fmt.check_matrix(shape)
+        self._format, self._num_candidates = fmt, None if search else 1
+        self.group_size, self.levels = fmt.block_size, E2M1_VALUES
+        self.qmin, self.qmax = 0, len(E2M1_VALUES) - 1
+        self._scale = np.empty((shape[0], shape[1] // fmt.block_size), dtype=np.uint8)
+        self._global_scale = np.ones((shape[0], 1), dtype=np.float32)
+
+    def prepare(self, weight: np.ndarray) -> None:
+        # Feedback makes weights larger. Half of the range of scales is room for that, and costs no precision.
+        self._global_scale = self._format.global_scale_of(2 * weight)
+
+    def fit(self, group: int, values: np.ndarray, importance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        absmax = np.abs(values).max(axis=1, keepdims=True)
+        least = np.full((len(values), 1), np.inf, dtype=np.float32)
+        best = np.zeros((len(values), 1), dtype=np.uint8)
+        for candidate in self._format.scale_candidates(absmax, self._global_scale)[: self._num_candidates]:
+            scale = self._format.scale_values(candidate, self._global_scale)
+            error = E2M1_VALUES[to_e2m1(values / scale)] * scale - values
+            cost = (error * error * importance).sum(axis=1, keepdims=True)
+            best, least = np.where(cost < least, candidate, best), np.minimum(cost, least)
+        self._scale[:, group] = best[:, 0]
+        scale = self._format.scale_values(best, self._global_scale)
+        return scale, np.zeros_like(scale)
+
+    def pack(self, q: np.ndarray, g_idx: np.ndarray | None) -> QTensor:
+        return self._format.pack(q.astype(np.uint8), self._scale, self._global_scale)
+
+
 def make_grids(fmt: Format, shape: tuple[int, int], search: bool, effort: str) -> Grids:
     """raises InputError for a format whose codes are no steps of a grid, or that cannot hold the shape"""
     if isinstance(fmt, IntGroupFormat):
         return IntGroupGrids(fmt, shape, search)
     if isinstance(fmt, GridFormat):
         return BlockGrids(fmt, shape, effort)
+    if isinstance(fmt, Fp4Format):
+        return Fp4Grids(fmt, shape, search)
     raise InputError(
         f"gptq rounds to evenly spaced grids, {fmt.name} has none; expected integers (w4g128), Q*_0, Q*_1 or a K-quant"
     )

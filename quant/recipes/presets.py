@@ -48,6 +48,8 @@ ROWS = (
     ("gptq-w4g128-act", "hf", "gptq", Linears("w4g128"), {"act_order": True}, "gptq"),
     ("gptq-w3g128", "hf", "gptq", Linears("w3g128"), {}, "gptq"),
     ("gptq-w2g64", "hf", "gptq", Linears("w2g64"), {}, "gptq"),
+    ("gptq-nvfp4a16", "hf", "gptq", Linears("nvfp4a16")),
+    ("gptq-mxfp4a16", "hf", "gptq", Linears("mxfp4a16")),
     ("awq-w4g128", "hf", "awq", Linears("w4g128-asym")),
 )
 

@@ -67,6 +67,7 @@ class Recorded:
     def __init__(self, grids) -> None:
         self.grids, self.fitted = grids, {}
         self.group_size, self.qmin, self.qmax = grids.group_size, grids.qmin, grids.qmax
+        self.levels, self.prepare = grids.levels, grids.prepare
 
     def fit(self, group, values, importance):
         if group not in self.fitted:

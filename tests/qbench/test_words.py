@@ -64,7 +64,7 @@ def test_options(name):
 # Options of other programs (torchrun among them), of pytest's plugin, of gpu_kernels.measure and click's own,
 # and one that a text explains as an earlier name.
 OTHER_OPTIONS = {"--kl-divergence", "--qbench-baseline", "--choose", "--help", "--version", "--again"}
-OTHER_OPTIONS |= {"--nproc-per-node", "--nnodes", "--rdzv-endpoint"}
+OTHER_OPTIONS |= {"--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--master-port", "--rdzv-endpoint"}
 OTHER_OPTIONS |= {"--no-build-isolation", "--editable", "--from", "--to", "--unshallow"}  # of others
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = [*DOCS, *(ROOT / "results").glob("*/README.md"), *(ROOT / "suites").rglob("*.yaml")]

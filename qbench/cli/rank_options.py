@@ -22,6 +22,7 @@ RANK_FIELDS = ("tp", "stages", "cut", "ep", "sp", "micro_batches")
 TIMEOUT = "--rank-timeout"
 TIMEOUT_S = 120.0
 LINK = "--link"
+RAY = "--ray"
 RANK_0_FIRST_S = 5.0  # Python takes about a second to reach the check of the options, and more on a busy machine
 
 
@@ -53,6 +54,13 @@ def _options(command: Callable, *stages: str) -> Callable:
         callback=_keep,
         help=text,
     )
+    ray = click.option(
+        RAY,
+        metavar="ADDRESS",
+        expose_value=False,
+        callback=_keep,
+        help="Start the ranks in a Ray cluster instead of by torchrun: HOST:PORT of its head, auto, or local.",
+    )
     link = click.option(
         LINK,
         type=click.Choice(LINKS),
@@ -62,10 +70,10 @@ def _options(command: Callable, *stages: str) -> Callable:
         callback=_keep,
         help="How values travel between ranks. shm: memory that they share; gloo: sockets; auto: shm on one host",
     )
-    return tp(pp(cut(ep(sp(parts(link(wait(command))))))))
+    return tp(pp(cut(ep(sp(parts(ray(link(wait(command)))))))))
 
 
-def _keep(ctx: click.Context, option: click.Parameter, value: float | str) -> None:
+def _keep(ctx: click.Context, option: click.Parameter, value: float | str | None) -> None:
     ctx.meta[option.opts[0]] = value
 
 
@@ -78,6 +86,12 @@ def join(model: str, options: RunOptions) -> RunOptions:
     if options.layout.num_ranks == 1:
         return options
     asked = click.get_current_context().meta
+    if asked.get(RAY) is not None:
+        if find_world() is not None:
+            raise InputError(f"{RAY} starts the ranks by itself; leave out torchrun")
+        from qbench.cli.ray_ranks import run_ranks_under_ray
+
+        raise click.exceptions.Exit(run_ranks_under_ray(asked[RAY], options.layout.num_ranks, options.threads or 1))
     return _joined(model, options, options.layout, asked[TIMEOUT], asked[LINK])
 
 
@@ -136,14 +150,21 @@ def check_launch(arguments: list[str]) -> None:
     """raises InputError if torchrun started several ranks of a command that runs on one"""
     world = find_world()
     if world is None or world.size == 1:
+        has_ray = any(word.partition("=")[0] == RAY for word in arguments)
+        if has_ray and arguments[0] != "sweep" and not _divides(arguments):
+            raise InputError(f"{RAY} starts ranks, but none of --tp, --pp, --ep and --sp divides the model among them")
         return
     # torch reads it when it is first imported. Its warnings on a rank that ended would hide the one line about it.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    if not any(argument.partition("=")[0] in OPTIONS for argument in arguments):
+    if not _divides(arguments):
         raise InputError(
             f"torchrun started {world.size} ranks, but none of --tp, --pp, --ep and --sp divides the model among them; "
             "eval, bench, generate, compare, engine and serve take them"
         )
+
+
+def _divides(arguments: list[str]) -> bool:
+    return any(argument.partition("=")[0] in OPTIONS for argument in arguments)
 
 
 def is_silent() -> bool:

@@ -15,6 +15,7 @@ from qbench.sweep.ray.ray_placing import Node, Placed
 from quant.errors import InputError
 
 AUTO = "auto"
+LOCAL = "local"  # a cluster of this machine alone, for as long as this process
 CONNECT_S = 5.0
 ANSWER_S = 120.0  # for a node to start a worker, import the project and answer
 
@@ -34,7 +35,7 @@ class Cluster:
         self.held = ExitStack()
         # Ray prints its daemons' messages on stdout, which is for the sweep's results.
         self.held.enter_context(redirect_stdout(sys.stderr))
-        self.ray = _connected(address)
+        self.ray = connected(address)
         self.folder = os.getcwd()
         self.nodes: dict[str, Node] = {}
         self.left_out: dict[str, str] = {}  # nodes that are not used, and why
@@ -125,11 +126,16 @@ class Cluster:
         return task.remote(*arguments)
 
 
-def _connected(address: str) -> Any:
+def connected(address: str, num_cpus: int | None = None) -> Any:
+    """Ray, connected to the cluster at the address; num_cpus: of one that LOCAL starts here. raises as `Cluster`"""
     try:
         import ray
     except ImportError as error:
         raise InputError("--ray needs Ray: pip install 'qbench-llm[ray]', on every node") from error
+    if address == LOCAL and num_cpus is not None:
+        quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+        ray.init(LOCAL, num_cpus=num_cpus, include_dashboard=False, **quiet)
+        return ray
     if address != AUTO:
         _require_listener(address)
     try:

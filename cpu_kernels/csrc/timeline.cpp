@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "names.h"
+
 namespace qk::timeline {
 
 thread_local Recorder* recorder = nullptr;
@@ -19,14 +21,7 @@ Recorder& required() {
     return *recorder;
 }
 
-Part part_of(std::string_view name) {
-    std::string known;
-    for (int i = 0; i < num_parts; i++) {
-        if (name == part_names[i]) return static_cast<Part>(i);
-        known += (i ? ", " : "") + std::string(part_names[i]);
-    }
-    throw std::invalid_argument("part: got " + std::string(name) + ", expected one of " + known);
-}
+Part part_of(std::string_view name) { return static_cast<Part>(index_of(name, part_names, "part")); }
 
 }  // namespace
 

@@ -92,17 +92,9 @@ def measured_plan(model: str, cluster: "Cluster", case: "ClusterCase", keep: str
     cluster = cluster.with_rates(lambda origin: rates if origin == MEASURED else kept_rates(origin))
     planned = check_layouts(ranks, source, options, plan_cluster(model, case, cluster, source))
     if keep is not None and not is_silent():
-        about = RankRatesCase(
-            kind="rank-rates",
-            model=model,
-            recipe=case.recipe,
-            kv_format=case.kv_format,
-            context=case.context,
-            batch=case.batch,
-            threads=options.threads,
-            num_ranks=world.size,
-            link=ranks.link.name,
-        )
+        asked = {name: getattr(case, name) for name in ("recipe", "kv_format", "context", "batch")}
+        where = {"threads": options.threads, "num_ranks": world.size, "link": ranks.link.name}
+        about = RankRatesCase(kind="rank-rates", model=model, **asked, **where)
         keep_case(keep, about, RankRates(device=rates[0], between=rates[1], checked=checked(planned), busy_before=busy))
     return planned
 

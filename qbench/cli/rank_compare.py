@@ -16,22 +16,8 @@ from qbench.run_options import RunOptions
 if TYPE_CHECKING:
     from qbench.compare.several_ranks import RankDistance
 
-CASE_KEYS = (
-    "model",
-    "recipe",
-    "tp",
-    "pp",
-    "cut",
-    "ep",
-    "sp",
-    "micro_batches",
-    "kv_format",
-    "prefill",
-    "compute",
-    "threads",
-    "text",
-    "windows",
-)
+CASE_KEYS = ("model", "recipe", "tp", "pp", "cut", "ep", "sp", "micro_batches", "kv_format", "prefill", "compute")
+SETTINGS = ("threads", "text", "windows")
 HEADINGS = ("recipe", "verdict", "max logit delta", "mean KLD", "max KLD", "same top", "floor: mean KLD", "tokens")
 
 
@@ -55,9 +41,9 @@ def compare_ranks(
     with progress_bar(f"compare {model}") as update:
         found = list(measure_distances(model, recipes, options, text=text, max_windows=windows, progress=update))
     if keep is not None and not is_silent():
-        about = {"threads": options.threads, "text": text, "windows": windows}
+        about = dict(zip(SETTINGS, (options.threads, text, windows), strict=True))
         for row in found:
-            keep_row(keep, row.to_json() | about, {"kind": "ranks"}, CASE_KEYS)
+            keep_row(keep, row.to_json() | about, {"kind": "ranks"}, (*CASE_KEYS, *SETTINGS))
     if as_json:
         for row in found:
             print_json(row.to_json())

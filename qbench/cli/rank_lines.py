@@ -54,6 +54,6 @@ def traffic(row: "RankSpeed", phase: str) -> str:
 
 def bubble(row: "RankSpeed", phase: str) -> str:
     """ "23 % of the stages' time (formula: 20 % for 4 micro-batches per pass)" """
-    found = row.exchanges[phase]
-    share, expected = (100 * present(each) for each in (found.bubble, found.expected_bubble))
-    return f"{share:.0f} % of the stages' time (formula: {expected:.0f} % for {found.micro_batches:g} per pass)"
+    found = present(row.exchanges[phase].bubble)
+    formula = f"{100 * found.expected:.0f} % for {found.micro_batches:g} per pass"
+    return f"{100 * found.share:.0f} % of the stages' time (formula: {formula})"

@@ -12,7 +12,11 @@ KERNELS = ("products", "attention")  # the parts that a decode step is for
 
 @dataclass(frozen=True, slots=True)
 class PartTime(JsonData):
-    """seconds per step, and share of the step"""
+    """One part of a step.
+
+    seconds   per step
+    share     of the step
+    """
 
     seconds: float
     share: float

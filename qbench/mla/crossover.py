@@ -9,6 +9,7 @@ from qbench.mla.measure import ModePoint
 from qbench.runtime.attention.mla_modes import COMPRESSED, ELIDED, choose_mode
 from quant.json_data import JsonData
 from quant.models import ModelConfig
+from quant.present import present
 
 FEW, MANY = ELIDED, COMPRESSED
 MOST_TOKENS = 4096  # of a forward pass; no measured crossing is above 300
@@ -47,7 +48,9 @@ def picked_crossover(config: ModelConfig, held: int) -> int | None:
     it does not do so for MOST_TOKENS.
     """
     counts = range(2, min(config.max_positions - held, MOST_TOKENS) + 1)
-    return next((new for new in counts if choose_mode(config.mla, config.num_heads, held, new).name == MANY), None)
+    return next(
+        (new for new in counts if choose_mode(present(config.mla), config.num_heads, held, new).name == MANY), None
+    )
 
 
 def crossing(ratios: dict[int, float]) -> float | None:

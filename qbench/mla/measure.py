@@ -20,6 +20,7 @@ from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.kv_memory import kv_bytes_per_token
 from quant.errors import InputError
 from quant.json_data import JsonData
+from quant.present import present
 from quant.source import Source
 
 TURN_S = 0.02  # of calls between which nobody else's are timed: a call of microseconds is timed many times
@@ -120,7 +121,7 @@ def _picked(layer: Layer, held: int, new: int) -> str:
     """The mode that the runtime takes."""
     if chosen_latents(layer.config, layer.scheme)[1] is None:
         return "decompressed"
-    return choose_mode(layer.config.mla, layer.config.num_heads, held, new).name
+    return choose_mode(present(layer.config.mla), layer.config.num_heads, held, new).name
 
 
 def _rows(source: Source, layer: Layer, case: tuple[int, int, int], names: list[str], grid: Grid) -> Iterator[ModeRow]:

@@ -27,13 +27,12 @@ COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One row of a table. x: its bits or bytes; low, high: the 95 % interval of `kld`"""
+    """One row of a table. x: its bits or bytes; interval: of `kld`, 95 %"""
 
     name: str
     x: float
     kld: float
-    low: float | None = None
-    high: float | None = None
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +114,16 @@ def _rows(frame: "pd.DataFrame", question: Question) -> list[Row]:
 
 def _picture(rows: Sequence[Row], question: Question, common: Sequence[str]) -> Picture:
     dots = [
-        Dot(
-            str(row[question.name]),
-            row[question.column] / question.unit,
-            row["kld_mean"],
-            _number(row["kld_low"]),
-            _number(row["kld_high"]),
-        )
+        Dot(str(row[question.name]), row[question.column] / question.unit, row["kld_mean"], _interval(row))
         for row in rows
     ]
     title = f"{', '.join(common)} on {rows[0]['cpu']}"
     return Picture(title, question.x_label, tuple(sorted(dots, key=lambda dot: dot.x)))
+
+
+def _interval(row: Row) -> tuple[float, float] | None:
+    low, high = _number(row["kld_low"]), _number(row["kld_high"])
+    return None if low is None or high is None else (low, high)
 
 
 def _number(value: float | None) -> float | None:
@@ -153,7 +151,7 @@ class Axes:
 
     @classmethod
     def of(cls, dots: Sequence[Dot]) -> "Axes":
-        klds = [value for dot in dots for value in (dot.kld, dot.low, dot.high) if value]
+        klds = [value for dot in dots for value in (dot.kld, *(dot.interval or ()))]
         low, high = math.floor(math.log10(min(klds))), math.ceil(math.log10(max(klds)))
         return cls(_ticks(min(dot.x for dot in dots), max(dot.x for dot in dots)), (low, max(high, low + 1)))
 
@@ -223,8 +221,9 @@ def _dot(dot: Dot, axes: Axes, colour: str) -> list[str]:
     """A circle with its whisker. Its name is shown under the pointer too, for a dot without a label."""
     x, y = axes.x(dot.x), axes.y(dot.kld)
     whisker = []
-    if dot.low and dot.high:
-        whisker = [f'<path d="M{x:.1f} {axes.y(dot.low):.1f}V{axes.y(dot.high):.1f}" stroke="{colour}"/>']
+    if dot.interval:
+        low, high = map(axes.y, dot.interval)
+        whisker = [f'<path d="M{x:.1f} {low:.1f}V{high:.1f}" stroke="{colour}"/>']
     name = f"<title>{escape(dot.name)}</title>"
     return [*whisker, f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{colour}">{name}</circle>']
 
@@ -255,7 +254,7 @@ Box = tuple[float, float, float, float]
 
 def _mark(dot: Dot, axes: Axes) -> Box:
     """The place of a dot with its whisker."""
-    x, high, low = axes.x(dot.x), dot.high or dot.kld, dot.low or dot.kld
+    x, (low, high) = axes.x(dot.x), dot.interval or (dot.kld, dot.kld)
     return (x - 5, min(axes.y(high), axes.y(dot.kld) - 5), x + 5, max(axes.y(low), axes.y(dot.kld) + 5))
 
 

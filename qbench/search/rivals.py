@@ -23,7 +23,11 @@ FAR = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """loss: predicted KLD, nats. document: that the recipe is read from"""
+    """A fixed recipe that the mix is compared with.
+
+    document   that the recipe is read from
+    loss       predicted KLD, nats
+    """
 
     recipe: Recipe
     document: Mapping

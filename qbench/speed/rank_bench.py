@@ -10,7 +10,7 @@ import torch
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.memory import peak_rss_bytes
 from qbench.measure.metrics import Facts
-from qbench.measure.records.kept_ranks import Exchange
+from qbench.measure.records.kept_ranks import Bubble, Exchange
 from qbench.measure.speed_figures import SpeedFigures
 from qbench.progress import Progress
 from qbench.rank_layout import RankLayout
@@ -123,5 +123,4 @@ def _with_bubble(found: Exchange, layout: RankLayout, of_ranks: Sequence[Traffic
     if layout.pp == 1 or layout.num_lanes > 1:
         return found
     parts = of_ranks[0].num_parts / of_ranks[0].num_passes
-    share, expected = bubble(of_ranks), expected_bubble(layout.pp, parts)
-    return replace(found, micro_batches=parts, bubble=share, expected_bubble=expected)
+    return replace(found, bubble=Bubble(parts, bubble(of_ranks), expected_bubble(layout.pp, parts)))

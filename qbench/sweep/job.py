@@ -61,9 +61,9 @@ class MadeArtifact(JsonData):
 
     file: str
     code: str | None = None
+    warnings: tuple[str, ...] = ()
     quantize_seconds: float | None = None
     quantize_peak_rss_bytes: int | None = None
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

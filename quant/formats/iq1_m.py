@@ -21,11 +21,8 @@ class IQ1_M(ReadOnlyFormat, ScaledLevelsFormat):
          +---------------+----------------------------------------+--------------------------------+
     """
 
-    name = "iq1_m"
-    gguf_type = 29
-    gguf_file_type = 31  # MOSTLY_IQ1_M
-    block_size = 256
-    block_bytes = 56
+    name, gguf_type, gguf_file_type = "iq1_m", 29, 31  # MOSTLY_IQ1_M
+    block_size, block_bytes = 256, 56
     num_levels = 6
 
     def read_scale(self, data: np.ndarray) -> np.ndarray:

@@ -26,11 +26,8 @@ class IQ1_S(ReadOnlyFormat, ScaledLevelsFormat):
          +---+---------------+--------------------------------------------------------+
     """
 
-    name = "iq1_s"
-    gguf_type = 19
-    gguf_file_type = 24  # MOSTLY_IQ1_S
-    block_size = 256
-    block_bytes = 50
+    name, gguf_type, gguf_file_type = "iq1_s", 19, 24  # MOSTLY_IQ1_S
+    block_size, block_bytes = 256, 50
     num_levels = 6
 
     def _words(self, data: np.ndarray) -> np.ndarray:

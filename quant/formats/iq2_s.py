@@ -18,9 +18,7 @@ class IQ2_S(LatticeFormat):
          +---+---------------+---------------+----------------+--------------+
     """
 
-    name = "iq2_s"
-    gguf_type = 22
-    gguf_file_type = 28  # MOSTLY_IQ2_S
+    name, gguf_type, gguf_file_type = "iq2_s", 22, 28  # MOSTLY_IQ2_S
     block_bytes = 82
     num_levels = 6
 

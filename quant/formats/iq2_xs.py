@@ -15,9 +15,7 @@ class IQ2_XS(LatticeFormat):
          +---+------------------------------------+-------------+
     """
 
-    name = "iq2_xs"
-    gguf_type = 17
-    gguf_file_type = 20  # MOSTLY_IQ2_XS
+    name, gguf_type, gguf_file_type = "iq2_xs", 17, 20  # MOSTLY_IQ2_XS
     block_bytes = 74
     num_levels = 6
 

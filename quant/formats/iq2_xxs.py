@@ -23,9 +23,7 @@ class IQ2_XXS(LatticeFormat):
          +---+---------------------------------------------+
     """
 
-    name = "iq2_xxs"
-    gguf_type = 16
-    gguf_file_type = 19  # MOSTLY_IQ2_XXS
+    name, gguf_type, gguf_file_type = "iq2_xxs", 16, 19  # MOSTLY_IQ2_XXS
     block_bytes = 66
     num_levels = 6
 

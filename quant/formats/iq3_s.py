@@ -16,9 +16,7 @@ class IQ3_S(LatticeFormat):
          +---+---------------+----------------+---------------+-------------+
     """
 
-    name = "iq3_s"
-    gguf_type = 21
-    gguf_file_type = 26  # MOSTLY_IQ3_S
+    name, gguf_type, gguf_file_type = "iq3_s", 21, 26  # MOSTLY_IQ3_S
     block_bytes = 110
     num_levels = 16
 

@@ -16,9 +16,7 @@ class IQ3_XXS(LatticeFormat):
          +---+-----------------+-----------------------------------+
     """
 
-    name = "iq3_xxs"
-    gguf_type = 18
-    gguf_file_type = 23  # MOSTLY_IQ3_XXS
+    name, gguf_type, gguf_file_type = "iq3_xxs", 18, 23  # MOSTLY_IQ3_XXS
     block_bytes = 98
     num_levels = 16
 

@@ -29,11 +29,8 @@ class NVFP4(ReadOnlyFormat, CodebookFormat):
          +-----------+----------------------+
     """
 
-    name = "nvfp4"
-    gguf_type = 40
-    gguf_file_type = 39  # MOSTLY_NVFP4
-    block_size = 64
-    block_bytes = 36
+    name, gguf_type, gguf_file_type = "nvfp4", 40, 39  # MOSTLY_NVFP4
+    block_size, block_bytes = 64, 36
     codebook = CODEBOOK
 
     def read_scale(self, data: np.ndarray) -> np.ndarray:

@@ -9,7 +9,14 @@ from quant.formats.scaled_levels import ScaledLevelsFormat
 SHIFTS = np.array([0, 2, 4, 6], dtype=np.uint8)
 
 
-class Q1_0(ReadOnlyFormat, ScaledLevelsFormat):
+class ScaleFirstFormat(ReadOnlyFormat, ScaledLevelsFormat):
+    """A block that begins with its one scale."""
+
+    def read_scale(self, data: np.ndarray) -> np.ndarray:
+        return half_from_bytes(data[:, :2])[:, None]
+
+
+class Q1_0(ScaleFirstFormat):
     """weight = d where the bit is set, else -d
 
     byte 0   2                  18
@@ -18,22 +25,16 @@ class Q1_0(ReadOnlyFormat, ScaledLevelsFormat):
          +---+------------------+
     """
 
-    name = "q1_0"
-    gguf_type = 41
-    gguf_file_type = 40  # MOSTLY_Q1_0
-    block_size = 128
-    block_bytes = 18
+    name, gguf_type, gguf_file_type = "q1_0", 41, 40  # MOSTLY_Q1_0
+    block_size, block_bytes = 128, 18
     num_levels = 2
-
-    def read_scale(self, data: np.ndarray) -> np.ndarray:
-        return half_from_bytes(data[:, :2])[:, None]
 
     def read_levels(self, data: np.ndarray) -> np.ndarray:
         bits = np.unpackbits(data[:, 2:], axis=1, bitorder="little")
         return (2 * bits.astype(np.float32) - 1)[:, None]
 
 
-class Q2_0(ReadOnlyFormat, ScaledLevelsFormat):
+class Q2_0(ScaleFirstFormat):
     """weight = d * (q - 1), q in 0..3
 
     byte 0   2                  18
@@ -42,15 +43,9 @@ class Q2_0(ReadOnlyFormat, ScaledLevelsFormat):
          +---+------------------+
     """
 
-    name = "q2_0"
-    gguf_type = 42
-    gguf_file_type = 1024  # GUESSED: the gguf package has no file type of it
-    block_size = 64
-    block_bytes = 18
+    name, gguf_type, gguf_file_type = "q2_0", 42, 1024  # GUESSED: the gguf package has no file type of it
+    block_size, block_bytes = 64, 18
     num_levels = 4
-
-    def read_scale(self, data: np.ndarray) -> np.ndarray:
-        return half_from_bytes(data[:, :2])[:, None]
 
     def read_levels(self, data: np.ndarray) -> np.ndarray:
         codes = data[:, 2:, None] >> SHIFTS & 3

@@ -22,12 +22,8 @@ class TQ1_0(ReadOnlyFormat, ScaledLevelsFormat):
     (16, 4) weights as q0, the next as q1, and so on.
     """
 
-    name = "tq1_0"
-    gguf_type = 34
-    gguf_file_type = 36  # MOSTLY_TQ1_0
-    block_size = 256
-    block_bytes = 54
-    num_levels = 3
+    name, gguf_type, gguf_file_type = "tq1_0", 34, 36  # MOSTLY_TQ1_0
+    block_size, block_bytes, num_levels = 256, 54, 3
 
     def read_scale(self, data: np.ndarray) -> np.ndarray:
         return half_from_bytes(data[:, 52:])[:, None]

@@ -18,12 +18,8 @@ class TQ2_0(ReadOnlyFormat, ScaledLevelsFormat):
          +--------------------+---+
     """
 
-    name = "tq2_0"
-    gguf_type = 35
-    gguf_file_type = 37  # MOSTLY_TQ2_0
-    block_size = 256
-    block_bytes = 66
-    num_levels = 3
+    name, gguf_type, gguf_file_type = "tq2_0", 35, 37  # MOSTLY_TQ2_0
+    block_size, block_bytes, num_levels = 256, 66, 3
 
     def read_scale(self, data: np.ndarray) -> np.ndarray:
         return half_from_bytes(data[:, 64:])[:, None]

@@ -20,6 +20,14 @@ class ModelRow(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
+class SizedRow(ModelRow):
+    """context: tokens of each sequence; batch: sequences"""
+
+    context: int | None = None
+    batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TimedRow(ModelRow):
     """A model that was timed. clock: "wall" or "cpu"; forced: the instruction set that QBENCH_ISA forced"""
 
@@ -235,11 +243,9 @@ class LatentMetrics(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
-class PlanCase(ModelRow):
+class PlanCase(SizedRow):
     """A model and the context whose memory was planned."""
 
-    context: int | None = None
-    batch: int | None = None
     cache: str | None = None
     policy: str | None = None
     window: int | None = None

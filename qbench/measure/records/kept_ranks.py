@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from qbench.cache_spec import DENSE
 from qbench.measure.quality_figures import AttentionDelta
-from qbench.measure.records.kept_kinds import ModelRow
+from qbench.measure.records.kept_kinds import ModelRow, SizedRow
 from quant.json_data import JsonRow
 
 
@@ -29,26 +29,45 @@ class RanksCase(ModelRow):
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange(JsonRow):
+class Bubble(JsonRow):
+    """The time of pipeline stages in which they run no layer.
+
+    micro_batches  per pass, as counted
+    share          of the stages' time
+    expected       the share by the formula
+    """
+
+    micro_batches: float
+    share: float
+    expected: float
+
+
+@dataclass(frozen=True, slots=True)
+class CountedTraffic(JsonRow):
     """Traffic of one phase, of all ranks together.
 
     bytes_per_token, messages_per_pass  counted as they are sent
     expected_bytes_per_token, expected_messages_per_pass  by the formula
-    share    of the phase that rank 0 spends on sending, receiving and waiting, 0 to 1
-    bubble   share of the stages' time in which they ran no layer; expected_bubble: by the formula for as many
-             micro-batches per pass as were counted; None: without stages, or with lanes
     """
-
-    json_omits: ClassVar[tuple[str, ...]] = ("micro_batches", "bubble", "expected_bubble")
 
     bytes_per_token: float = 0.0
     messages_per_pass: float = 0.0
     expected_bytes_per_token: float = 0.0
     expected_messages_per_pass: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange(CountedTraffic):
+    """The traffic and its cost.
+
+    share    of the phase that rank 0 spends on sending, receiving and waiting, 0 to 1
+    bubble   None: without stages, or with lanes
+    """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("bubble",)
+
     share: float = 0.0
-    micro_batches: float | None = None
-    bubble: float | None = None
-    expected_bubble: float | None = None
+    bubble: Bubble | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +95,9 @@ def setup_name(recipe: str | None, kv_format: str | None, prefill: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class RankRatesCase(ModelRow):
+class RankRatesCase(SizedRow):
     """A model, a rank's threads and the number of ranks that rates were measured with, all at once."""
 
-    context: int | None = None
-    batch: int | None = None
     threads: int | None = None
     num_ranks: int | None = None
     link: str | None = None
@@ -104,7 +121,11 @@ class DeviceRates(JsonRow):
 
 @dataclass(frozen=True, slots=True)
 class LinkRates(JsonRow):
-    """A message takes latency_s, and its bytes at `bandwidth` per second."""
+    """Rates of the link between two ranks.
+
+    latency_s   seconds of a message without bytes
+    bandwidth   bytes per second
+    """
 
     latency_s: float
     bandwidth: float
@@ -112,7 +133,11 @@ class LinkRates(JsonRow):
 
 @dataclass(frozen=True, slots=True)
 class CheckedLayout(JsonRow):
-    """Seconds of a decode step of a layout, as planned and as measured. ratio: planned over measured"""
+    """A decode step of one layout.
+
+    predicted_s, measured_s   seconds of the step
+    ratio                     the first over the second
+    """
 
     layout: str
     predicted_s: float
@@ -122,7 +147,11 @@ class CheckedLayout(JsonRow):
 
 @dataclass(frozen=True, slots=True)
 class RankRates(JsonRow):
-    """Rates of a rank and of the link between ranks, and steps that were planned with them and then measured."""
+    """Rates of a rank and of the link between ranks.
+
+    checked      steps that were planned with these rates and then measured
+    busy_before  share of the processor that other programs had
+    """
 
     device: DeviceRates | None = None
     between: LinkRates | None = None

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from math import prod
 
-from qbench.rank_layout import GATHER
-from qbench.runtime.parallel.shard import COLUMNS, LAYER, ROWS, Shard, rows_size
+from qbench.runtime.parallel.shard import LAYER, Shard, rows_size
 from quant.formats import ActivationFormat, get_format
 from quant.models import EMBEDDING, HEAD, ModelConfig, expected_tensors, split_name
 from quant.source import Source, TensorInfo
@@ -36,16 +35,14 @@ def part_of(name: str, info: TensorInfo, shard: Shard) -> TensorInfo:
     match = LAYER.match(name)
     if match is None:
         return info
-    module, is_weight = match[2], match[3] == "weight"
-    if module in ROWS:
-        return _rows(info, shard.ranges[ROWS[module]][shard.lane])
-    if module in COLUMNS and shard.layout.cut == GATHER:
-        return _rows(info, shard.hidden[shard.lane])
-    if module in COLUMNS and is_weight:
-        # Formats that round their input have one more feature, see `SummedLinears`.
-        more = isinstance(get_format(info.format), ActivationFormat)
-        return _cut(info, (info.shape[0], rows_size(shard.ranges[COLUMNS[module]][shard.lane]) + more))
-    return info
+    cut = shard.cut_of(match[2], match[3] == "weight")
+    if cut is None:
+        return info
+    if cut.of_rows:
+        return _rows(info, cut.part)
+    # Formats that round their input have one more feature, see `SummedLinears`.
+    more = isinstance(get_format(info.format), ActivationFormat)
+    return _cut(info, (info.shape[0], rows_size(cut.part) + more))
 
 
 def _rows(info: TensorInfo, rows: slice) -> TensorInfo:

@@ -59,7 +59,10 @@ class LayoutPlan(JsonData):
 
 @dataclass(frozen=True, slots=True)
 class Refusal(JsonData):
-    """A layout that is illegal or does not fit."""
+    """A layout that is illegal or does not fit.
+
+    reason   what is missing, in one line
+    """
 
     layout: RankLayout
     reason: str

@@ -14,10 +14,10 @@ from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.sequences import CacheConfig
 from qbench.runtime.caches.share import Share
-from qbench.runtime.caches.view import QKV, Stores
+from qbench.runtime.caches.view import QKV, AttendQKV, Stores
 
 
-class ContextPart(Apart):
+class ContextPart(AttendQKV, Apart):
     """Keys and values of the anchor and of the lane's own parts, of one layer at a time; the own ones are kept.
 
     share       whose blocks are the parts of the context
@@ -48,15 +48,7 @@ class ContextPart(Apart):
         parts = self.positions[::BLOCK] // self.share.block
         return BlockLists.of_mask(sees_anchor_and_own(parts)[None], len(self.positions), BLOCK)
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        return self._attend(layer, QKV(q, k, v))
-
-    def rope_attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
-    ) -> Tensor:
-        return self._attend(layer, QKV(q, k, v, rope))
-
-    def _attend(self, layer: int, new: QKV) -> Tensor:
+    def attend_qkv(self, layer: int, new: QKV) -> Tensor:
         num_slots = len(self.positions)
         storage = self._new_storage(layer, self.batch, num_slots)
         past = Past(np.arange(self.batch, dtype=np.int32)[:, None], np.full(self.batch, num_slots))

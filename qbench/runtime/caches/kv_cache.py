@@ -22,11 +22,11 @@ from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.sequences import CacheConfig, check_seq_len
 from qbench.runtime.caches.step import Step
 from qbench.runtime.caches.tier_tally import TierReads
-from qbench.runtime.caches.view import ALL_TOKENS, QKV, View
+from qbench.runtime.caches.view import ALL_TOKENS, QKV, AttendQKV, View
 from quant.present import present
 
 
-class KVCache(Cache):
+class KVCache(AttendQKV, Cache):
     """Storages hold the bytes, `Places` say in which pages.
 
     groups    places of all layers, or of each group of layers that keep the same tokens
@@ -89,15 +89,7 @@ class KVCache(Cache):
     def next_position(self, seq_lens: Any) -> Any:
         return self.view.next_position(seq_lens)
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        return self._attend(layer, QKV(q, k, v))
-
-    def rope_attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
-    ) -> Tensor:
-        return self._attend(layer, QKV(q, k, v, rope))
-
-    def _attend(self, layer: int, new: QKV) -> Tensor:
+    def attend_qkv(self, layer: int, new: QKV) -> Tensor:
         past = self.past(layer, new.k.shape[2])
         return self.view.attend(layer, self.memories[layer], self.rules[layer], past, new)
 

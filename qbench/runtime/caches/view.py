@@ -1,5 +1,6 @@
 """`View`: which of its sequence's tokens a query of a forward pass sees, and at which positions."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -35,6 +36,22 @@ class QKV:
             return storage.rope_append(self.q, self.k, self.v, self.rope, past)
         storage.append(self.k, self.v, past)
         return self.q
+
+
+class AttendQKV(ABC):
+    """`attend` and `rope_attend` of a `Cache` by one method, which rotates keys as it stores them."""
+
+    @abstractmethod
+    def attend_qkv(self, layer: int, new: QKV) -> Tensor:
+        """[B, H, T, D] float32"""
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+        return self.attend_qkv(layer, QKV(q, k, v))
+
+    def rope_attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
+    ) -> Tensor:
+        return self.attend_qkv(layer, QKV(q, k, v, rope))
 
 
 class Stores(Protocol):

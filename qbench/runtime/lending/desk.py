@@ -30,7 +30,10 @@ class Ask(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Queries behind `first` held tokens, of which each sees those up to itself."""
+    """Queries behind held tokens, of which each sees those up to itself.
+
+    first   tokens of the sequence before the queries
+    """
 
     first: int
     num_held: int

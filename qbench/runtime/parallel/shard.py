@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,13 @@ ROWS = {
     "mlp.fc1": "features",
 }
 COLUMNS = {"self_attn.o_proj": "heads", "mlp.down_proj": "features", "mlp.fc2": "features"}
+
+
+class Cut(NamedTuple):
+    """Rows of a tensor, or its columns."""
+
+    of_rows: bool
+    part: slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +104,20 @@ class Shard:
         match = LAYER.match(local)
         if match is None or self.layout.tp == 1:
             return qtensor
-        module, is_weight = match[2], match[3] == "weight"
+        cut = self.cut_of(match[2], match[3] == "weight")
+        if cut is None:
+            return qtensor
+        return _rows(qtensor, cut.part) if cut.of_rows else get_format(qtensor.format).take_columns(qtensor, cut.part)
+
+    def cut_of(self, module: str, is_weight: bool) -> Cut | None:
+        """This rank's rows or columns of a layer's weight or bias; None: all."""
         if module in ROWS:
-            return _rows(qtensor, self.ranges[ROWS[module]][self.lane])
+            return Cut(True, self.ranges[ROWS[module]][self.lane])
         if module in COLUMNS and self.layout.cut == GATHER:
-            return _rows(qtensor, self.hidden[self.lane])
+            return Cut(True, self.hidden[self.lane])
         if module in COLUMNS and is_weight:
-            return get_format(qtensor.format).take_columns(qtensor, self.ranges[COLUMNS[module]][self.lane])
-        return qtensor
+            return Cut(False, self.ranges[COLUMNS[module]][self.lane])
+        return None
 
 
 def _rows(qtensor: QTensor, rows: slice) -> QTensor:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from quant.artifacts.layouts.base import Part, StoredModule, tensor_info
-from quant.artifacts.layouts.int8s import read_scale
+from quant.artifacts.layouts.eight_bits import read_scale
 from quant.artifacts.layouts.scheme import QuantizationArgs, Scheme
 from quant.errors import InputError
 from quant.formats import Format

@@ -8,32 +8,31 @@ input_scale     [1] float32         if activations are static
 
 import numpy as np
 
-from quant.artifacts.layouts.base import Part, StoredModule, tensor_info
-from quant.artifacts.layouts.int8s import SCALE_DTYPES, read_scale
-from quant.artifacts.layouts.scheme import QuantizationArgs, Scheme
+from quant.artifacts.layouts.base import Part, StoredModule
+from quant.artifacts.layouts.eight_bits import SCALE_DTYPES, EightBits, eight_bits, read_scale
+from quant.artifacts.layouts.scheme import Scheme
 from quant.formats import Format
 from quant.formats.fp8 import BLOCK, NAMES, Fp8Format
 from quant.json_fields import JsonFields
 from quant.qtensor import QTensor
-from quant.source import SharedInfo, TensorInfo
+from quant.source import TensorInfo
 
 # How inputs are rounded -> strategy and dynamic of compressed-tensors; "none" has no such args
 INPUTS = {"per_token": ("token", True), "static": ("tensor", False), "per_group": ("group", True)}
 
 
-class Fp8s:
+class Fp8s(EightBits):
     name = "float-quantized"
-    mark = "weight_scale"
     formats: tuple[type[Format], ...] = (Fp8Format,)
 
     @staticmethod
     def scheme(fmt: Fp8Format) -> Scheme:
-        weights = _args("block" if fmt.by_block else "channel", False)
+        weights = eight_bits("float", "block" if fmt.by_block else "channel", False)
         if fmt.by_block:
             weights["block_structure"] = [BLOCK, BLOCK]
         inputs = None
         if fmt.inputs != "none":
-            inputs = _args(*INPUTS[fmt.inputs], group_size=BLOCK if fmt.by_block else None)
+            inputs = eight_bits("float", *INPUTS[fmt.inputs], group_size=BLOCK if fmt.by_block else None)
         return {"weights": weights, "input_activations": inputs, "output_activations": None}
 
     @staticmethod
@@ -53,9 +52,7 @@ class Fp8s:
             Part("weight", "F8_E4M3", info.shape),
             Part("weight_scale", "F32", scale_shape, read_too=SCALE_DTYPES),
         ]
-        if info.has_shared("input_scale"):
-            parts.append(Part("input_scale", "F32", (1,), read_too=SCALE_DTYPES))
-        return tuple(parts)
+        return (*parts, *EightBits.input_scale_parts(info))
 
     @staticmethod
     def pack(qtensor: QTensor) -> dict[str, np.ndarray]:
@@ -66,8 +63,7 @@ class Fp8s:
 
     @classmethod
     def info(cls, fmt: Fp8Format, module: StoredModule, shape: tuple[int, ...]) -> TensorInfo:
-        shared = (SharedInfo("input_scale", (1,), "float32"),) if fmt.static_inputs else ()
-        info = tensor_info(fmt, shape, shared)
+        info = cls.input_scale_info(fmt, shape, fmt.static_inputs)
         module.check(cls.parts(fmt, info))
         return info
 
@@ -76,16 +72,5 @@ class Fp8s:
         scale = read_scale(module, "weight_scale")
         if fmt.by_block:
             scale = np.repeat(scale, BLOCK, axis=0)[: info.shape[0]]
-        shared = {"input_scale": read_scale(module, "input_scale")} if info.has_shared("input_scale") else {}
-        return QTensor(info.format, info.shape, {"weight": module.read("weight"), "weight_scale": scale}, shared)
-
-
-def _args(strategy: str, dynamic: bool, group_size: int | None = None) -> QuantizationArgs:
-    return {
-        "num_bits": 8,
-        "type": "float",
-        "symmetric": True,
-        "strategy": strategy,
-        "group_size": group_size,
-        "dynamic": dynamic,
-    }
+        parts = {"weight": module.read("weight"), "weight_scale": scale}
+        return QTensor(info.format, info.shape, parts, EightBits.read_input_scale(module, info))

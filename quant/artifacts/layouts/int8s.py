@@ -8,31 +8,29 @@ input_scale     [1] float32         if activations are static
 
 import numpy as np
 
-from quant.artifacts.layouts.base import Part, StoredModule, tensor_info
-from quant.artifacts.layouts.scheme import QuantizationArgs, Scheme
-from quant.errors import InputError
+from quant.artifacts.layouts.base import Part, StoredModule
+from quant.artifacts.layouts.eight_bits import SCALE_DTYPES, EightBits, eight_bits, read_scale
+from quant.artifacts.layouts.scheme import Scheme
 from quant.formats import Format, get_format
 from quant.formats.int8 import Int8Format
 from quant.json_fields import JsonFields
 from quant.qtensor import QTensor
-from quant.source import SharedInfo, TensorInfo
+from quant.source import TensorInfo
 
-SCALE_DTYPES = ("F16", "BF16")  # that scales are read from, in addition to F32; exact
 # How inputs are rounded -> strategy and dynamic of compressed-tensors
 INPUTS = {"per_token": ("token", True), "per_tensor": ("tensor", True), "static": ("tensor", False)}
 
 
-class Int8s:
+class Int8s(EightBits):
     name = "int-quantized"
-    mark = "weight_scale"
     formats: tuple[type[Format], ...] = (Int8Format,)
 
     @staticmethod
     def scheme(fmt: Int8Format) -> Scheme:
         strategy, dynamic = INPUTS[fmt.inputs]
         return {
-            "weights": _args("tensor" if fmt.per_tensor_weight else "channel", False),
-            "input_activations": _args(strategy, dynamic),
+            "weights": eight_bits("int", "tensor" if fmt.per_tensor_weight else "channel", False),
+            "input_activations": eight_bits("int", strategy, dynamic),
             "output_activations": None,
         }
 
@@ -49,9 +47,7 @@ class Int8s:
     def parts(fmt: Int8Format, info: TensorInfo) -> tuple[Part, ...]:
         scale_shape = (1,) if fmt.per_tensor_weight else (info.shape[0], 1)
         parts = [Part("weight", "I8", info.shape), Part("weight_scale", "F32", scale_shape, read_too=SCALE_DTYPES)]
-        if info.has_shared("input_scale"):
-            parts.append(Part("input_scale", "F32", (1,), read_too=SCALE_DTYPES))
-        return tuple(parts)
+        return (*parts, *EightBits.input_scale_parts(info))
 
     @staticmethod
     def pack(qtensor: QTensor) -> dict[str, np.ndarray]:
@@ -63,8 +59,7 @@ class Int8s:
 
     @classmethod
     def info(cls, fmt: Int8Format, module: StoredModule, shape: tuple[int, ...]) -> TensorInfo:
-        shared = (SharedInfo("input_scale", (1,), "float32"),) if fmt.inputs == "static" else ()
-        info = tensor_info(fmt, shape, shared)
+        info = cls.input_scale_info(fmt, shape, fmt.inputs == "static")
         module.check(cls.parts(fmt, info))
         return info
 
@@ -75,24 +70,4 @@ class Int8s:
             "weight": module.read("weight"),
             "weight_scale": np.ascontiguousarray(np.broadcast_to(scale.reshape(-1, 1), (info.shape[0], 1))),
         }
-        shared = {"input_scale": read_scale(module, "input_scale")} if info.has_shared("input_scale") else {}
-        return QTensor(info.format, info.shape, parts, shared)
-
-
-def _args(strategy: str, dynamic: bool) -> QuantizationArgs:
-    return {
-        "num_bits": 8,
-        "type": "int",
-        "symmetric": True,
-        "strategy": strategy,
-        "group_size": None,
-        "dynamic": dynamic,
-    }
-
-
-def read_scale(module: StoredModule, part: str) -> np.ndarray:
-    """Scales of any float dtype as float32. raises InputError unless all are numbers above 0"""
-    scale = module.read(part).astype(np.float32)
-    if not (np.isfinite(scale) & (scale > 0)).all():
-        raise InputError(f"{module.folder}: '{module.name}.{part}' holds a scale that is no number above 0")
-    return scale
+        return QTensor(info.format, info.shape, parts, EightBits.read_input_scale(module, info))

@@ -21,7 +21,7 @@ from qbench.report.picture import (
 )
 from quant.errors import InputError
 
-DOTS = [Dot("a", 4.0, 1e-2, 5e-3, 2e-2), Dot("b", 5.0, 1e-3), Dot("c", 5.5, 5e-3), Dot("<d>", 8.0, 1e-4)]
+DOTS = [Dot("a", 4.0, 1e-2, (5e-3, 2e-2)), Dot("b", 5.0, 1e-3), Dot("c", 5.5, 5e-3), Dot("<d>", 8.0, 1e-4)]
 
 
 def test_front_is_all_that_nothing_beats():

@@ -18,8 +18,7 @@ between: net
 
 
 def read(tmp_path, text):
-    file = tmp_path / "cluster.yaml"
-    file.write_text(text)
+    (file := tmp_path / "cluster.yaml").write_text(text)
     return read_cluster(file)
 
 

@@ -67,7 +67,7 @@ def test_a_pass_of_three_parts_has_as_many_messages():
 
     for found in run_ranks(RankLayout(pp=2, micro_batches=3), work):
         assert found.messages_per_pass == found.expected_messages_per_pass == 3 + 1
-        assert (found.micro_batches, found.expected_bubble) == (3, 1 / 4) and 0 <= found.bubble < 1
+        assert (found.bubble.micro_batches, found.bubble.expected) == (3, 1 / 4) and 0 <= found.bubble.share < 1
 
 
 def test_the_bubble_is_the_time_without_layers():

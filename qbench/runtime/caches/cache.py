@@ -1,6 +1,7 @@
 """Caches: each owns the keys and values of a sequence, and the attention over them."""
 
 from abc import abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -75,15 +76,18 @@ class Cache(Sequences):
         return self.attend(layer, rotate(q, *rope), rotate(k, *rope), v, positions)
 
 
-class Apart(Cache):
+@dataclass(frozen=True, slots=True)
+class Apart:
     """The beginning of a prompt, as one lane computes it.
 
+    cache       keeps its own tokens where the cache of the prompt does
     share       the lane's, of tokens to keep
     num_tokens  of the beginning
     positions   [n] int64: places in the text of the tokens that the lane computes, ascending; empty if it has no part
     own         [n] bool: which of them it keeps
     """
 
+    cache: Cache
     share: Share
     num_tokens: int
     positions: Tensor

@@ -4,6 +4,7 @@ Queries see all tokens, or those of a window, unless another view is given.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -22,11 +23,11 @@ from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.sequences import CacheConfig, check_seq_len
 from qbench.runtime.caches.step import Step
 from qbench.runtime.caches.tier_tally import TierReads
-from qbench.runtime.caches.view import ALL_TOKENS, QKV, AttendQKV, View
+from qbench.runtime.caches.view import ALL_TOKENS, QKV, View
 from quant.present import present
 
 
-class KVCache(AttendQKV, Cache):
+class KVCache(Cache):
     """Storages hold the bytes, `Places` say in which pages.
 
     groups    places of all layers, or of each group of layers that keep the same tokens
@@ -84,12 +85,25 @@ class KVCache(AttendQKV, Cache):
         return step
 
     def begin_apart(self, num_tokens: int) -> Apart | None:
-        return None if self.seq_len else self.view.begin_apart(self, num_tokens)
+        part = None if self.seq_len else self.view.begin_apart(self.batch, num_tokens)
+        if part is None:
+            return None
+        cache = copy(self)
+        cache.view, cache.cu_seqlens = part, None
+        return Apart(cache, part.share, part.num_tokens, part.positions, part.own)
 
     def next_position(self, seq_lens: Any) -> Any:
         return self.view.next_position(seq_lens)
 
-    def attend_qkv(self, layer: int, new: QKV) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+        return self._attend(layer, QKV(q, k, v))
+
+    def rope_attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
+    ) -> Tensor:
+        return self._attend(layer, QKV(q, k, v, rope))
+
+    def _attend(self, layer: int, new: QKV) -> Tensor:
         past = self.past(layer, new.k.shape[2])
         return self.view.attend(layer, self.memories[layer], self.rules[layer], past, new)
 

@@ -9,7 +9,6 @@ from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.sequences import CacheConfig
 from qbench.runtime.caches.share import Share
 from qbench.runtime.caches.share_view import Lanes, ShareView
-from qbench.runtime.caches.view import Stores
 from qbench.runtime.prefill_tally import PrefillTally
 
 
@@ -33,12 +32,12 @@ class StarView(ShareView):
         self._config = config
         self.pattern, self._tally, self._new_storage = pattern, tally, new_storage
 
-    def begin_apart(self, stores: Stores, num_tokens: int) -> ContextPart | None:
+    def begin_apart(self, batch: int, num_tokens: int) -> ContextPart | None:
         self.share = replace(self.share, block=self.pattern.part_tokens(num_tokens))
         if num_tokens > 1:
-            for _ in range(self._config.num_layers * stores.batch):
+            for _ in range(self._config.num_layers * batch):
                 self._tally.add(self.pattern.lists_of(num_tokens).share)
         num_context = self.pattern.num_context(num_tokens)
         if not num_context:
             return None
-        return ContextPart(self._config, self.share, num_context, stores, self._new_storage)
+        return ContextPart(self.share, batch, num_context, self._new_storage)

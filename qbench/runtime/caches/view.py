@@ -1,19 +1,19 @@
 """`View`: which of its sequence's tokens a query of a forward pass sees, and at which positions."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from qbench.runtime.caches.cache import Apart
 from qbench.runtime.caches.kernel_view import SinkAngles
 from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.sequences import Sequences
 from qbench.runtime.caches.step import Step
 from quant.models import AttentionRule
+
+if TYPE_CHECKING:
+    from qbench.runtime.caches.context_part import ContextPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,35 +36,6 @@ class QKV:
             return storage.rope_append(self.q, self.k, self.v, self.rope, past)
         storage.append(self.k, self.v, past)
         return self.q
-
-
-class AttendQKV(ABC):
-    """`attend` and `rope_attend` of a `Cache` by one method, which rotates keys as it stores them."""
-
-    @abstractmethod
-    def attend_qkv(self, layer: int, new: QKV) -> Tensor:
-        """[B, H, T, D] float32"""
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        return self.attend_qkv(layer, QKV(q, k, v))
-
-    def rope_attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
-    ) -> Tensor:
-        return self.attend_qkv(layer, QKV(q, k, v, rope))
-
-
-class Stores(Protocol):
-    """A cache of storages."""
-
-    batch: int
-
-    @property
-    def memories(self) -> Sequence[KVStorage]: ...
-
-    def past(self, layer: int, num_tokens: int) -> Past:
-        """The layer's slots with so many new tokens; there is room."""
-        ...
 
 
 class View:
@@ -91,8 +62,8 @@ class View:
     def begin(self, step: Step, sequences: Sequences) -> None:
         """A forward pass begins; sequences: as they are before it"""
 
-    def begin_apart(self, stores: Stores, num_tokens: int) -> Apart | None:
-        """As `Cache.begin_apart`, of empty sequences."""
+    def begin_apart(self, batch: int, num_tokens: int) -> "ContextPart | None":
+        """The view of a lane's part of the beginning of `batch` prompts, as `Cache.begin_apart`."""
         return None
 
     def sink_angles(self, layer: int) -> SinkAngles | None:

@@ -83,8 +83,8 @@ class RankModel(Model):
         step = Step(tokens[:, places], 0, apart.num_tokens, varlen_positions=places)
         if not len(places):
             return torch.empty(len(tokens), 0, self.config.hidden_size)
-        _, run = self.paths.choose(apart, len(places))
-        return run(self._embedded(step), self.rotations.at(places), step, apart, False)[:, apart.own]
+        _, run = self.paths.choose(apart.cache, len(places))
+        return run(self._embedded(step), self.rotations.at(places), step, apart.cache, False)[:, apart.own]
 
     def _joined(self, hidden: Tensor, apart: Apart) -> Tensor:
         """hidden [B, n, K] of every lane -> [B, T, K], the tokens of all of them"""

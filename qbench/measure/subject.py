@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import cpu_kernels
 from qbench.cache_spec import DENSE, FULL
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.forced import forced
@@ -92,7 +93,5 @@ def summarize_impls(impls: Mapping[str, str]) -> dict[str, int]:
 
 def running_isa() -> str:
     """The instruction set that kernels are chosen for: the forced one, else the best that this machine has."""
-    import cpu_kernels
-
     features = cpu_kernels.features()
     return os.environ.get("QBENCH_ISA") or (features[-1] if features else "scalar")

@@ -64,9 +64,12 @@ def _terms(row: ModePoint, config: ModelConfig) -> dict[str, int]:
 
 
 def _nonnegative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """x of least squares of a x - b with no entry below 0; a column with a negative one is removed for good."""
-    taken = np.arange(a.shape[1])
-    while True:
+    """x of least squares of a x - b with no entry below 0; a column with a negative one is removed for good.
+
+    A column of zeros has x = 0: nothing was measured of it.
+    """
+    taken = np.flatnonzero(a.any(axis=0))
+    while len(taken):
         scale = np.linalg.norm(a[:, taken], axis=0)  # units differ by powers of 10
         found = np.linalg.lstsq(a[:, taken] / scale, b, rcond=None)[0] / scale
         if (found >= 0).all():

@@ -33,4 +33,4 @@ def pack_pairs(codes: np.ndarray) -> np.ndarray:
 
 def unpack_pairs(data: np.ndarray) -> np.ndarray:
     """[..., n] uint8 -> [..., 2n] uint8"""
-    return np.stack([data & 15, data >> 4], axis=-1).reshape(*data.shape[:-1], -1)
+    return np.stack([data & 15, data >> 4], axis=-1).reshape(*data.shape[:-1], 2 * data.shape[-1])

@@ -40,7 +40,7 @@ NUMBERS = ("nan", "-1", "9" * 30, "", "1e400", "0", "-inf", "0x10", UNICODE)
 TEXTS = ("no-such-name", "", UNICODE, "x" * 5000, "-1", "a\nb", "nan", "folder", "absent/file")
 PATHS = ("absent/file", "folder", "loop", "/proc/self/mem", "", UNICODE, "junk", "junk.jsonl", "x" * 5000)
 NUMBER_TYPES = ("Int", "Float", "FiniteRange", "MemorySize", "Percentage", "ByteCount", "PolicyDepths", "CaseLimit")
-MEASURING = ("info", "kernels", "selftest", "mla")  # even without arguments
+MEASURING = ("info", "kernels", "selftest", "mla", "tune")  # even without arguments
 # The arguments of a line whose other words are right; it does little work if they all are.
 RIGHT = {
     "models": (),

@@ -6,8 +6,15 @@ import numpy as np
 import torch
 from support.close import assert_close
 
-from quant.formats import get_format
+from quant.formats import FORMATS, ActivationFormat, get_format
 from quant.qtensor import QTensor
+
+# Formats that a weight alone is enough for: others are only read, or need a scale of inputs that calibration finds.
+WRITTEN = [
+    name
+    for name, fmt in FORMATS.items()
+    if fmt.writes and not (isinstance(fmt, ActivationFormat) and fmt.static_inputs)
+]
 
 
 def random_qtensor(format_name: str, num_rows: int, row_size: int, seed: int = 0) -> QTensor:

@@ -16,7 +16,7 @@ from qbench.cli.main import COMMANDS
 from quant.artifacts.gguf_writer import write_gguf
 
 # Those that measure the machine, and need no model to begin with, would run for minutes.
-SLOW = {"info", "kernels", "selftest", "breakeven", "mla"}
+SLOW = {"info", "kernels", "selftest", "breakeven", "mla", "tune"}
 WORDS = (
     "", " ", "0", "-1", "1", "99999999999999999999", "nan", "inf", "1e400", "0x10", "\u0663", "1,2,,3", ",", "all",
     "list", "a" * 5000, "{}", "[1]", "%s%n", "../..", "/dev/null", "/", ".", "~", "-", "--", "no/such", "ref:",

@@ -1,14 +1,15 @@
 import numpy as np
 import pytest
+from support.random_linear import WRITTEN
 
 from quant.errors import InputError
-from quant.formats import FORMATS, get_format
+from quant.formats import get_format
 from quant.methods import Layer, make_method
 
 WEIGHT = (0.02 * np.random.default_rng(0).standard_normal((3, 256))).astype(np.float32)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", WRITTEN)
 def test_rtn_is_the_format_s_own_rounding(name):
     got = make_method("rtn", {}).quantize_layer(Layer({"a": WEIGHT}, {"a": name}), {})["a"]
     expected = get_format(name).quantize_ref(WEIGHT)

@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 import torch
 from support.close import assert_close
-from support.random_linear import random_qtensor
+from support.random_linear import WRITTEN, random_qtensor
 
 from qbench.runtime.layers.embedding import Embedding, StoredTable
 from quant.errors import InputError
-from quant.formats import FORMATS, dequantize
+from quant.formats import dequantize
 
 
-@pytest.mark.parametrize("format_name", list(FORMATS))
+@pytest.mark.parametrize("format_name", WRITTEN)
 def test_stored_rows_are_the_dequantized(format_name):
     qtensor = random_qtensor(format_name, 9, 256)
     table, expected = StoredTable(qtensor), dequantize(qtensor)

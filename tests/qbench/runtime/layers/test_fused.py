@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 import torch
 from support.close import assert_close
-from support.random_linear import random_qtensor, random_x
+from support.random_linear import WRITTEN, random_qtensor, random_x
 
 from qbench.runtime.layers.feed_forward import FeedForward, KernelFeedForward
 from qbench.runtime.layers.fused import FusedLinears, concat_rows
 from qbench.runtime.layers.linear import choose_linear
 from qbench.runtime.layers.norm import KernelRMSNorm, RMSNorm
 from quant.extension import has_cpu_kernels
-from quant.formats import FORMATS, dequantize
+from quant.formats import dequantize
 
 needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 
 
-@pytest.mark.parametrize("format_name", list(FORMATS))
+@pytest.mark.parametrize("format_name", WRITTEN)
 def test_concat_rows_is_concatenation(format_name):
     qtensors = [random_qtensor(format_name, num_rows, 256, seed=num_rows) for num_rows in (3, 8, 5)]
     joined = concat_rows(qtensors)

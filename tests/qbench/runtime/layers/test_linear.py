@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from support.close import assert_close
-from support.random_linear import random_qtensor, random_x
+from support.random_linear import WRITTEN, random_qtensor, random_x
 
 from qbench.runtime.layers.linear import REFERENCE, choose_linear
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
-from quant.formats import FORMATS, ActivationFormat, IntGroupFormat, dequantize, get_format
+from quant.formats import ActivationFormat, IntGroupFormat, dequantize, get_format
 from quant.formats.codebook import CodebookFormat
 from quant.formats.grid import GridFormat
 from quant.qtensor import QTensor
@@ -20,7 +20,7 @@ needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ ex
 
 
 # Formats that cpu_kernels multiplies with activations rounded to 8 bits in blocks of 32.
-PACKED = [name for name, fmt in FORMATS.items() if isinstance(fmt, GridFormat | CodebookFormat | IntGroupFormat)]
+PACKED = [name for name in WRITTEN if isinstance(get_format(name), GridFormat | CodebookFormat | IntGroupFormat)]
 
 
 def exact(qtensor: QTensor, x: torch.Tensor) -> torch.Tensor:
@@ -30,7 +30,7 @@ def exact(qtensor: QTensor, x: torch.Tensor) -> torch.Tensor:
     return x.double() @ torch.from_numpy(dequantize(qtensor)).double().T
 
 
-@pytest.mark.parametrize("format_name", list(FORMATS))
+@pytest.mark.parametrize("format_name", WRITTEN)
 def test_reference_is_the_dequantized_product(format_name):
     qtensor, x = random_qtensor(format_name, 24, 256), random_x(5, 256)
     linear = choose_linear(format_name, impl="reference").build(qtensor)
@@ -95,7 +95,7 @@ def test_kernel_is_within_its_activation_rounding(format_name, num_tokens):
 
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
-@pytest.mark.parametrize("format_name", list(FORMATS))
+@pytest.mark.parametrize("format_name", WRITTEN)
 def test_rows_are_the_dequantized_weight(format_name, impl):
     """Exactly: a tied embedding looks the same whichever implementation holds it."""
     qtensor = random_qtensor(format_name, 19, 256)
@@ -105,7 +105,7 @@ def test_rows_are_the_dequantized_weight(format_name, impl):
     assert_close(rows, dequantize(qtensor)[index])
 
 
-@pytest.mark.parametrize("format_name", list(FORMATS))
+@pytest.mark.parametrize("format_name", WRITTEN)
 def test_held_bytes_are_what_it_holds(format_name):
     qtensor = random_qtensor(format_name, 19, 256)
     row = choose_linear(format_name)

@@ -69,12 +69,12 @@ def _nonnegative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     A column of zeros has x = 0: nothing was measured of it.
     """
     taken = np.flatnonzero(a.any(axis=0))
+    x = np.zeros(a.shape[1])
     while len(taken):
         scale = np.linalg.norm(a[:, taken], axis=0)  # units differ by powers of 10
         found = np.linalg.lstsq(a[:, taken] / scale, b, rcond=None)[0] / scale
         if (found >= 0).all():
+            x[taken] = found
             break
         taken = np.delete(taken, found.argmin())
-    x = np.zeros(a.shape[1])
-    x[taken] = found
     return x

@@ -61,7 +61,7 @@ class LayoutPlan(JsonData):
 class Refusal(JsonData):
     """A layout that is illegal or does not fit.
 
-    reason   what is missing, in one line
+    reason   in one line
     """
 
     layout: RankLayout

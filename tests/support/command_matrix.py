@@ -172,7 +172,8 @@ def _be_command(line: Sequence[str], folder: Path, err: int, nothing: int) -> No
 
 def sample(lines: Sequence[tuple[str, ...]], count: int) -> Iterator[tuple[str, ...]]:
     """So many, spread evenly."""
-    return (lines[index * len(lines) // count] for index in range(min(count, len(lines))))
+    count = min(count, len(lines))
+    return (lines[index * len(lines) // count] for index in range(count))
 
 
 def ends(lines: Sequence[tuple[str, ...]]) -> list[Ended]:

@@ -25,6 +25,7 @@ WORDS = (
     "a\nb",
 )  # fmt: skip
 MODELS = ("rand:tiny", "no/such", "", "/dev/null", ".", "ref:lama", "rand:tiny:q4_0")
+LINES = (("info",), ("models",), ("recipes",))
 SEED, COUNT, FEW = 7, 300, 15
 SHORT = {"bench": ("-p", "8", "-n", "2", "-r", "1")}  # some command lines are good, and begin to measure
 
@@ -89,6 +90,10 @@ def test_a_sample_of_the_matrix_of_all_options(qbench, limited, tmp_path):
     for line in sample(command_lines(), 12):
         done = qbench(*line)
         assert Ended(line, done.status, 0.0, done.err).fault is None, (shown(line), done)
+
+
+def test_a_sample_larger_than_all_is_all():
+    assert list(sample(LINES, 1 << 30)) == list(LINES) and len({*sample(LINES, 2)}) == 2
 
 
 @pytest.mark.exhaustive("800 command lines")

@@ -51,12 +51,8 @@ def print_cluster_plan(model: str, file: str, case: "ClusterCase", measure: bool
             "records that --keep wrote"
         )
     else:
-        planned = plan_cluster(model, case, with_kept_rates(cluster))
+        planned = plan_cluster(model, case, cluster.with_rates(kept_rates))
     print_json(planned.to_json()) if as_json else click.echo("\n".join(lines(planned)))
-
-
-def with_kept_rates(cluster: "Cluster") -> "Cluster":
-    return cluster.with_rates(kept_rates)
 
 
 def kept_rates(path: str) -> tuple[DeviceRates, LinkRates]:

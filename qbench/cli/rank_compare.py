@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qbench.cache_spec import DENSE
 from qbench.cli.output import print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import is_silent, join
@@ -41,7 +42,9 @@ def compare_ranks(
     with progress_bar(f"compare {model}") as update:
         found = list(measure_distances(model, recipes, options, text=text, max_windows=windows, progress=update))
     if keep is not None and not is_silent():
-        about = dict(zip(SETTINGS, (options.threads, text, windows), strict=True))
+        # A row of dense prefill is the case that rows without the key are.
+        prefill = None if options.prefill == DENSE else options.prefill
+        about = {"threads": options.threads, "text": text, "windows": windows, "prefill": prefill}
         for row in found:
             keep_row(keep, row.to_json() | about, {"kind": "ranks"}, (*CASE_KEYS, *SETTINGS))
     if as_json:

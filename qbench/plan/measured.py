@@ -1,9 +1,9 @@
 """Measured memory of a process that runs as planned."""
 
 from dataclasses import dataclass
-from random import Random
 
 from qbench.measure.host.machine import available_cores
+from qbench.plan.random_rows import random_rows
 from qbench.plan.runtime import runtime_bytes, small_like
 from qbench.run_options import RunOptions
 from qbench.sources import open_source
@@ -50,10 +50,10 @@ def measured(
 
     raises   InputError with the process's last words if it dies
     """
-    threads, rng = available_cores(), Random(0)
+    threads = available_cores()
     config = ModelConfig.of(open_source(model))
     steps = min(STEPS, context - 1)
-    tokens = [[rng.randrange(config.vocab_size) for _ in range(context)] for _ in range(batch)]
+    tokens = random_rows(config.vocab_size, batch, context)
     with speed_process(model, RunOptions(kv_format=kv_format, threads=threads, attention=attention)) as process:
         process.hold([[] for _ in range(batch)], context)
         process.seconds([row[: context - steps] for row in tokens], prefill or context)

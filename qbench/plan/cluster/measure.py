@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from random import Random
 from statistics import mean, median
 
 import numpy as np
@@ -18,6 +17,7 @@ from qbench.plan.cluster.plan import ClusterCase, ClusterPlan, LayoutPlan
 from qbench.plan.cluster.work import RankWork, Tokens, Whole
 from qbench.plan.offload.layer_times import counts_of, layer_by_layer
 from qbench.plan.offload.tiers import product_seconds
+from qbench.plan.random_rows import random_rows
 from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
@@ -130,11 +130,6 @@ def _prefill_seconds(timed: Sequence[TimedModel], prompt: Tokens) -> list[float]
         model.hold([[] for _ in tokens], prompt.count)
     taken = [[model.seconds(tokens, prompt.count) for model in timed] for _ in range(3)]
     return [mean(column) for column in zip(*taken, strict=True)]
-
-
-def random_rows(vocab_size: int, batch: int, count: int) -> list[list[int]]:
-    rng = Random(0)
-    return [[rng.randrange(vocab_size) for _ in range(count)] for _ in range(batch)]
 
 
 def check_layouts(ranks: Ranks, source: Source, options: RunOptions, planned: ClusterPlan) -> ClusterPlan:

@@ -8,12 +8,12 @@ a step.
 import time
 from collections.abc import Mapping, Sequence
 from math import ceil
-from random import Random
 from statistics import median
 
 import torch
 
 from qbench.plan.offload.tiers import WEIGHT_BYTES, Overheads, seconds_of
+from qbench.plan.random_rows import random_rows
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.layers.paths import AUTO, LayerPaths
@@ -62,8 +62,7 @@ class LayerTimes:
 
     def _seconds(self, batch: int, context: int) -> tuple[float, float]:
         """Medians of a step of both models, in turns."""
-        rng = Random(0)
-        tokens = torch.tensor([[rng.randrange(self.vocab_size) for _ in range(context)] for _ in range(batch)])
+        tokens = torch.tensor(random_rows(self.vocab_size, batch, context))
         caches = []
         for model in self.models:
             cache = model.new_cache(batch, context)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 
 from qbench.measure.host.machine import available_cores
 from qbench.measure.step_time import StepTime
@@ -13,6 +12,7 @@ from qbench.plan.offload.sizes import Sizes
 from qbench.plan.offload.solve import least_memory, solve
 from qbench.plan.offload.tiers import DiskProbe, Overheads, Tiers, product_seconds
 from qbench.plan.plan import planned_context
+from qbench.plan.random_rows import random_rows
 from qbench.plan.runtime import runtime_bytes, small_like
 from qbench.run_options import RunOptions
 from qbench.runtime.memory import MemoryPredictor
@@ -205,11 +205,11 @@ def measured_plan(planned: OffloadPlan) -> OffloadPlan:
         kv_ram=int(planned.kv_ram_bytes) if planned.kv_disk_bytes else None,
         prefill_chunk=planned.prefill_chunk,
     )
-    steps, rng = min(MEASURED_STEPS, context), Random(0)
+    steps = min(MEASURED_STEPS, context)
     weight_bytes = case.memory_bytes - planned.fixed_bytes - planned.kv_ram_bytes
     with speed_process(planned.model, options) as process:
         process.call("limit_weights", {"num_bytes": int(weight_bytes)})
-        tokens = [[rng.randrange(process.vocab_size) for _ in range(context)] for _ in range(together)]
+        tokens = random_rows(process.vocab_size, together, context)
         process.hold([row[: context - steps] for row in tokens], context)
         last = {"tokens": [row[context - steps :] for row in tokens]}
         process.call("streamed_passes", last)  # reads the weights that stay

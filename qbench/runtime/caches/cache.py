@@ -1,17 +1,16 @@
 """Caches: each owns the keys and values of a sequence, and the attention over them."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from qbench.runtime.attention.rope import rotate
+from qbench.runtime.caches.context_part import ContextPart
 from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.latent_format import Latents
 from qbench.runtime.caches.latent_view import LatentView, Span
 from qbench.runtime.caches.sequences import Sequences
-from qbench.runtime.caches.share import Share
 
 
 class Cache(Sequences):
@@ -22,8 +21,11 @@ class Cache(Sequences):
     one_width: bool = True  # whether keys and values are as wide as each other
     latents: Latents | None = None  # rows that all heads share; None: every KV head has its own keys and values
 
-    def begin_apart(self, num_tokens: int) -> "Apart | None":
-        """The beginning of a prompt of so many tokens, of which each lane computes a part; None: lanes compute all."""
+    def begin_apart(self, num_tokens: int) -> tuple["Cache", ContextPart] | None:
+        """This lane's part of the beginning of a prompt of so many tokens, and the cache that keeps its tokens.
+
+        None: each lane computes all tokens
+        """
         return None
 
     def has_kernel_view(self, num_tokens: int) -> bool:
@@ -74,21 +76,3 @@ class Cache(Sequences):
     ) -> Tensor:
         """`attend` of q and k that are still to be rotated by `rope`: cos and sin of the new tokens."""
         return self.attend(layer, rotate(q, *rope), rotate(k, *rope), v, positions)
-
-
-@dataclass(frozen=True, slots=True)
-class Apart:
-    """The beginning of a prompt, as one lane computes it.
-
-    cache       keeps its own tokens where the cache of the prompt does
-    share       the lane's, of tokens to keep
-    num_tokens  of the beginning
-    positions   [n] int64: places in the text of the tokens that the lane computes, ascending; empty if it has no part
-    own         [n] bool: which of them it keeps
-    """
-
-    cache: Cache
-    share: Share
-    num_tokens: int
-    positions: Tensor
-    own: Tensor

@@ -24,7 +24,8 @@ class ContextPart(View):
     batch        sequences
     num_tokens   of the context
     new_storage  (layer, sequences, slots) -> an empty storage, for the layer that runs
-    positions, own  as `Apart`
+    positions    [n] int64: places in the text of the tokens that the lane computes, ascending; empty if it has no part
+    own          [n] bool: which of them it keeps
     source       Acharya et al. 2024 (Star Attention), arXiv:2411.17116, section 2.1
     """
 

@@ -125,7 +125,7 @@ class DistantCache(RetrievalCache):
     def _attend(self, layer: int, new: QKV) -> Tensor:
         if new.rope is None:
             raise NotImplementedError("keys that are rotated already; expected rope_attend")
-        storage, past = self.memories[layer], self.past(layer, new.k.shape[2])
+        storage, past = self.memories[layer], self._past(layer, new.k.shape[2])
         near = new.append(storage, past)
         if self.rules[layer].window:
             self._count(layer, past.ends, None)

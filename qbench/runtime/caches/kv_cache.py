@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.runtime.caches.cache import Apart, Cache
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.context_part import ContextPart
 from qbench.runtime.caches.kernel_storage import KernelStorage
 from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.kv_storage import KVStorage
@@ -84,13 +85,13 @@ class KVCache(Cache):
         self.view.begin(step, self)
         return step
 
-    def begin_apart(self, num_tokens: int) -> Apart | None:
+    def begin_apart(self, num_tokens: int) -> tuple[Cache, ContextPart] | None:
         part = None if self.seq_len else self.view.begin_apart(self.batch, num_tokens)
         if part is None:
             return None
         cache = copy(self)
         cache.view, cache.cu_seqlens = part, None
-        return Apart(cache, part.share, part.num_tokens, part.positions, part.own)
+        return cache, part
 
     def next_position(self, seq_lens: Any) -> Any:
         return self.view.next_position(seq_lens)
@@ -104,10 +105,10 @@ class KVCache(Cache):
         return self._attend(layer, QKV(q, k, v, rope))
 
     def _attend(self, layer: int, new: QKV) -> Tensor:
-        past = self.past(layer, new.k.shape[2])
+        past = self._past(layer, new.k.shape[2])
         return self.view.attend(layer, self.memories[layer], self.rules[layer], past, new)
 
-    def past(self, layer: int, num_tokens: int) -> Past:
+    def _past(self, layer: int, num_tokens: int) -> Past:
         """The layer's slots with the new tokens, of each sequence or, if the batch is varlen, of all; there is room."""
         places, index = self._where[layer]
         ends = self._ends(places, num_tokens)
@@ -149,7 +150,7 @@ class KVCache(Cache):
         return spans_of(self._ends(self._where[layer][0], num_tokens), num_tokens, self.cu_seqlens)
 
     def latent_view(self, layer: int, num_tokens: int) -> StoredLatents:
-        past = self.past(layer, num_tokens)
+        past = self._past(layer, num_tokens)
         spans = spans_of(past.ends, num_tokens, self.cu_seqlens)
         return StoredLatents(
             present(self.latents),
@@ -164,7 +165,7 @@ class KVCache(Cache):
         return self._in_stores and self.view.in_kernels
 
     def layer_view(self, layer: int, num_tokens: int) -> LayerView:
-        past = self.past(layer, num_tokens)
+        past = self._past(layer, num_tokens)
         return LayerView(self._stores[layer], past.block_table, past.ends, sinks=self.view.sink_angles(layer))
 
     def move(self, device: torch.device) -> None:

@@ -114,7 +114,7 @@ class RetrievalCache(KVCache):
     # ---- forward passes in which queries choose
 
     def _attend(self, layer: int, new: QKV) -> Tensor:
-        past = self.past(layer, new.k.shape[2])
+        past = self._past(layer, new.k.shape[2])
         return self._read(layer, new.append(self.memories[layer], past), past)
 
     def _read(self, layer: int, q: Tensor, past: Past) -> Tensor:

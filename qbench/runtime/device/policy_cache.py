@@ -143,9 +143,7 @@ def slots_of_layers(
     bytes_per_token  over all layers
     """
     policy = policy.for_model(config.num_layers, bytes_per_token)
-    if isinstance(policy, Full):
-        return [float(in_blocks(context, PAGE_SIZE))] * config.num_layers
-    if policy.per_head_lengths:  # pages are as many as the longest head needs
+    if isinstance(policy, Full) or policy.per_head_lengths:  # pages are as many as the longest head needs
         return [float(in_blocks(context, PAGE_SIZE))] * config.num_layers
     return sizes_after(policies_of_layers(config, policy), context - steps, steps, config.num_kv_heads, PAGE_SIZE)
 

@@ -199,16 +199,9 @@ PACKED = LinearImpl(ANY, "cpu", build_packed, _has_packed_linear, _as_packed, is
 EXACT = replace(PACKED, build=partial(build_packed, exact=True))
 
 
-class PackedMxfp4Linear:
+def build_mxfp4(qtensor: QTensor) -> Linear:
     """The weights of mxfp4a16 in the kernel of mxfp4, which has the same values in another order of bytes."""
-
-    def __init__(self, qtensor: QTensor) -> None:
-        self.blocks = PackedLinear(to_blocks(qtensor))
-        self.size_bytes, self.rows = self.blocks.size_bytes, self.blocks.rows
-        self.name = self.blocks.name
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.blocks(x)
+    return build_packed(to_blocks(qtensor))
 
 
 def _mxfp4_bytes(format_name: str, shape: tuple[int, ...], stored_bytes: int) -> int:
@@ -224,7 +217,7 @@ def _has_packed_mxfp4(format_name: str) -> bool:
 LINEARS = (
     PACKED,
     LinearImpl("llm-int8", "cpu", PackedLlmInt8Linear, _has_cpu_kernels_for, packed_llm_int8_bytes),
-    LinearImpl("mxfp4a16", "cpu", PackedMxfp4Linear, _has_packed_mxfp4, _mxfp4_bytes),
+    LinearImpl("mxfp4a16", "cpu", build_mxfp4, _has_packed_mxfp4, _mxfp4_bytes),
     *(
         LinearImpl(name, "cpu", PackedFp8Linear, _has_cpu_kernels_for, packed_fp8_bytes)
         for name, fmt in FP8_FORMATS.items()

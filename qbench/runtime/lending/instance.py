@@ -42,10 +42,8 @@ class Instance:
     def submit(self, request: Request) -> int:
         """As `Engine.submit`. raises NeverFits for a request that the pools of all ranks cannot hold together"""
         pool = self.engine.pool
-        num_tokens, num_pages = (
-            len(request.tokens) + request.max_new_tokens,
-            pool.num_pages * self.ranks.layout.num_ranks,
-        )
+        num_tokens = len(request.tokens) + request.max_new_tokens
+        num_pages = pool.num_pages * self.ranks.layout.num_ranks
         if num_tokens > num_pages * pool.page_size:
             raise NeverFits(
                 f"{num_tokens} tokens, but all instances together have {num_pages} pages of {pool.page_size}"

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from qbench.cache_spec import CacheSpec
-from qbench.runtime.caches.cache import Apart, Cache
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.context_part import ContextPart
 from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.caches.step import Step
 from qbench.runtime.model import Model
@@ -65,28 +66,29 @@ class RankModel(Model):
     def _pass(
         self, tokens: Tensor, cache: Cache, last_only: bool, num_valid: Sequence[int] | np.ndarray | None
     ) -> Tensor:
-        apart = cache.begin_apart(tokens.shape[1])
-        if apart is None:
+        begun = cache.begin_apart(tokens.shape[1])
+        if begun is None:
             return super()._pass(tokens, cache, last_only, num_valid)
         if num_valid is not None or cache.is_padded:
             raise InputError(f"prefill {self.cache_spec.prefill} on several lanes takes prompts of one length at once")
         self._step(tokens, cache, None)  # raises if there is no room for all of them
-        hidden = self._hidden_apart(tokens, apart)
+        own_cache, apart = begun
+        hidden = self._hidden_apart(tokens, own_cache, apart)
         self.ranks.traffic.num_apart += len(tokens) * apart.num_tokens
         cache.advance(apart.num_tokens)
         rest = super()._pass(tokens[:, apart.num_tokens :], cache, last_only, None)
         return rest if last_only else torch.cat([self.logits(self._joined(hidden, apart)), rest], 1)
 
-    def _hidden_apart(self, tokens: Tensor, apart: Apart) -> Tensor:
+    def _hidden_apart(self, tokens: Tensor, cache: Cache, apart: ContextPart) -> Tensor:
         """[B, n, K]: own tokens of the beginning after the last layer; no lane waits for another one"""
         places = apart.positions
         step = Step(tokens[:, places], 0, apart.num_tokens, varlen_positions=places)
         if not len(places):
             return torch.empty(len(tokens), 0, self.config.hidden_size)
-        _, run = self.paths.choose(apart.cache, len(places))
-        return run(self._embedded(step), self.rotations.at(places), step, apart.cache, False)[:, apart.own]
+        _, run = self.paths.choose(cache, len(places))
+        return run(self._embedded(step), self.rotations.at(places), step, cache, False)[:, apart.own]
 
-    def _joined(self, hidden: Tensor, apart: Apart) -> Tensor:
+    def _joined(self, hidden: Tensor, apart: ContextPart) -> Tensor:
         """hidden [B, n, K] of every lane -> [B, T, K], the tokens of all of them"""
         batch, num_own, width = hidden.shape
         ranks, traffic = self.ranks, self.ranks.traffic

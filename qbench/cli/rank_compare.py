@@ -42,9 +42,7 @@ def compare_ranks(
     with progress_bar(f"compare {model}") as update:
         found = list(measure_distances(model, recipes, options, text=text, max_windows=windows, progress=update))
     if keep is not None and not is_silent():
-        # A row of dense prefill is the case that rows without the key are.
-        prefill = None if options.prefill == DENSE else options.prefill
-        about = {"threads": options.threads, "text": text, "windows": windows, "prefill": prefill}
+        about = settings(options, text, windows)
         for row in found:
             keep_row(keep, row.to_json() | about, {"kind": "ranks"}, (*CASE_KEYS, *SETTINGS))
     if as_json:
@@ -57,6 +55,12 @@ def compare_ranks(
             if row.found.reason is not None:
                 click.echo(f"\n{setup_name(row.recipe, row.kv_format, row.prefill)}: {row.found.reason}")
     return 1 if any(row.found.verdict in RED for row in found) else 0
+
+
+def settings(options: RunOptions, text: str | None, windows: int | None) -> dict[str, object]:
+    """Keys of the case that a row does not have itself. A row of dense prefill is the case of rows without that key."""
+    prefill = None if options.prefill == DENSE else options.prefill
+    return {"threads": options.threads, "text": text, "windows": windows, "prefill": prefill}
 
 
 def cells(row: "RankDistance") -> Sequence[str]:

@@ -4,20 +4,13 @@ import numpy as np
 
 from quant.formats.bits import unpack_nibbles
 from quant.formats.codebook import CodebookFormat
+from quant.formats.e4m3 import E4M3_VALUES
 from quant.formats.mxfp4 import CODEBOOK
 from quant.formats.read_only import ReadOnlyFormat
 
-
-def _e4m3_halves() -> np.ndarray:
-    """Half the value of each byte as E4M3 without a sign; [256] float32. 0x7F, which would be NaN, counts as 0."""
-    byte = np.arange(256)
-    exponent, mantissa = byte >> 3 & 15, byte & 7
-    value = np.where(exponent == 0, mantissa * 2.0**-9, (1 + mantissa / 8) * 2.0 ** (exponent - 7))
-    value[0x7F] = 0
-    return (value / 2).astype(np.float32)
-
-
-HALVES_OF_E4M3 = _e4m3_halves()
+# Half the value of each byte as E4M3 without a sign. GGUF counts 0x7F, which would be NaN, as 0, and 0xFF as a number.
+HALVES_OF_E4M3 = np.abs(E4M3_VALUES) / 2
+HALVES_OF_E4M3[[0x7F, 0xFF]] = 0, 240
 
 
 class NVFP4(ReadOnlyFormat, CodebookFormat):

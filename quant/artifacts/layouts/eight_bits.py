@@ -3,24 +3,11 @@
 import numpy as np
 
 from quant.artifacts.layouts.base import Part, StoredModule, tensor_info
-from quant.artifacts.layouts.scheme import QuantizationArgs
 from quant.errors import InputError
-from quant.formats import Format
+from quant.formats import ActivationFormat
 from quant.source import SharedInfo, TensorInfo
 
 SCALE_DTYPES = ("F16", "BF16")  # that scales are read from, in addition to F32; exact
-
-
-def eight_bits(kind: str, strategy: str, dynamic: bool, group_size: int | None = None) -> QuantizationArgs:
-    """kind: "int" or "float" """
-    return {
-        "num_bits": 8,
-        "type": kind,
-        "symmetric": True,
-        "strategy": strategy,
-        "group_size": group_size,
-        "dynamic": dynamic,
-    }
 
 
 class EightBits:
@@ -29,9 +16,9 @@ class EightBits:
     mark = "weight_scale"
 
     @staticmethod
-    def input_scale_info(fmt: Format, shape: tuple[int, ...], is_static: bool) -> TensorInfo:
+    def input_scale_info(fmt: ActivationFormat, shape: tuple[int, ...]) -> TensorInfo:
         """The weight, with one scale of its inputs if they are rounded by a fixed one."""
-        return tensor_info(fmt, shape, (SharedInfo("input_scale", (1,), "float32"),) if is_static else ())
+        return tensor_info(fmt, shape, (SharedInfo("input_scale", (1,), "float32"),) if fmt.static_inputs else ())
 
     @staticmethod
     def input_scale_parts(info: TensorInfo) -> list[Part]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from quant.artifacts.layouts.base import Part, StoredModule, tensor_info
 from quant.artifacts.layouts.eight_bits import read_scale
-from quant.artifacts.layouts.scheme import QuantizationArgs, Scheme
+from quant.artifacts.layouts.scheme import Scheme, quantization_args
 from quant.errors import InputError
 from quant.formats import Format
 from quant.formats.e4m3 import NAN
@@ -41,14 +41,7 @@ class Fp4s:
     mark: str = "weight_packed"
 
     def scheme(self, fmt: Fp4Format) -> Scheme:
-        weights: QuantizationArgs = {
-            "num_bits": 4,
-            "type": "float",
-            "symmetric": True,
-            "strategy": self.strategy,
-            "group_size": fmt.block_size,
-            "dynamic": False,
-        }
+        weights = quantization_args("float", self.strategy, num_bits=4, group_size=fmt.block_size)
         return {"weights": weights, "input_activations": None, "output_activations": None}
 
     def format_name(self, weights: JsonFields, inputs: JsonFields | None) -> str | None:

@@ -9,8 +9,8 @@ input_scale     [1] float32         if activations are static
 import numpy as np
 
 from quant.artifacts.layouts.base import Part, StoredModule
-from quant.artifacts.layouts.eight_bits import SCALE_DTYPES, EightBits, eight_bits, read_scale
-from quant.artifacts.layouts.scheme import Scheme
+from quant.artifacts.layouts.eight_bits import SCALE_DTYPES, EightBits, read_scale
+from quant.artifacts.layouts.scheme import Scheme, quantization_args
 from quant.formats import Format
 from quant.formats.fp8 import BLOCK, NAMES, Fp8Format
 from quant.json_fields import JsonFields
@@ -27,12 +27,14 @@ class Fp8s(EightBits):
 
     @staticmethod
     def scheme(fmt: Fp8Format) -> Scheme:
-        weights = eight_bits("float", "block" if fmt.by_block else "channel", False)
+        weights = quantization_args("float", "block" if fmt.by_block else "channel")
         if fmt.by_block:
             weights["block_structure"] = [BLOCK, BLOCK]
         inputs = None
         if fmt.inputs != "none":
-            inputs = eight_bits("float", *INPUTS[fmt.inputs], group_size=BLOCK if fmt.by_block else None)
+            strategy, dynamic = INPUTS[fmt.inputs]
+            group_size = BLOCK if fmt.by_block else None
+            inputs = quantization_args("float", strategy, group_size=group_size, dynamic=dynamic)
         return {"weights": weights, "input_activations": inputs, "output_activations": None}
 
     @staticmethod
@@ -63,7 +65,7 @@ class Fp8s(EightBits):
 
     @classmethod
     def info(cls, fmt: Fp8Format, module: StoredModule, shape: tuple[int, ...]) -> TensorInfo:
-        info = cls.input_scale_info(fmt, shape, fmt.static_inputs)
+        info = cls.input_scale_info(fmt, shape)
         module.check(cls.parts(fmt, info))
         return info
 

@@ -9,8 +9,8 @@ input_scale     [1] float32         if activations are static
 import numpy as np
 
 from quant.artifacts.layouts.base import Part, StoredModule
-from quant.artifacts.layouts.eight_bits import SCALE_DTYPES, EightBits, eight_bits, read_scale
-from quant.artifacts.layouts.scheme import Scheme
+from quant.artifacts.layouts.eight_bits import SCALE_DTYPES, EightBits, read_scale
+from quant.artifacts.layouts.scheme import Scheme, quantization_args
 from quant.formats import Format, get_format
 from quant.formats.int8 import Int8Format
 from quant.json_fields import JsonFields
@@ -29,8 +29,8 @@ class Int8s(EightBits):
     def scheme(fmt: Int8Format) -> Scheme:
         strategy, dynamic = INPUTS[fmt.inputs]
         return {
-            "weights": eight_bits("int", "tensor" if fmt.per_tensor_weight else "channel", False),
-            "input_activations": eight_bits("int", strategy, dynamic),
+            "weights": quantization_args("int", "tensor" if fmt.per_tensor_weight else "channel"),
+            "input_activations": quantization_args("int", strategy, dynamic=dynamic),
             "output_activations": None,
         }
 
@@ -59,7 +59,7 @@ class Int8s(EightBits):
 
     @classmethod
     def info(cls, fmt: Int8Format, module: StoredModule, shape: tuple[int, ...]) -> TensorInfo:
-        info = cls.input_scale_info(fmt, shape, fmt.inputs == "static")
+        info = cls.input_scale_info(fmt, shape)
         module.check(cls.parts(fmt, info))
         return info
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from quant.artifacts.layouts.base import Part, StoredModule, tensor_info
 from quant.artifacts.layouts.int_parts import SCALE_DTYPES, half_scale, int_group_format, shared_groups
-from quant.artifacts.layouts.scheme import QuantizationArgs, Scheme
+from quant.artifacts.layouts.scheme import Scheme, quantization_args
 from quant.errors import InputError
 from quant.formats import Format, IntGroupFormat
 from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
@@ -30,14 +30,8 @@ class PackedInts:
 
     @staticmethod
     def scheme(fmt: IntGroupFormat) -> Scheme:
-        weights: QuantizationArgs = {
-            "num_bits": fmt.bits,
-            "type": "int",
-            "symmetric": fmt.symmetric,
-            "strategy": "group" if fmt.group_size else "channel",
-            "group_size": fmt.group_size,
-            "dynamic": False,
-        }
+        strategy, group_size = "group" if fmt.group_size else "channel", fmt.group_size
+        weights = quantization_args("int", strategy, num_bits=fmt.bits, symmetric=fmt.symmetric, group_size=group_size)
         return {"weights": weights, "input_activations": None, "output_activations": None}
 
     @staticmethod

@@ -25,3 +25,23 @@ class Scheme(TypedDict):
     weights: QuantizationArgs
     input_activations: QuantizationArgs | None
     output_activations: QuantizationArgs | None
+
+
+def quantization_args(
+    kind: str,
+    strategy: str,
+    *,
+    num_bits: int = 8,
+    symmetric: bool = True,
+    group_size: int | None = None,
+    dynamic: bool = False,
+) -> QuantizationArgs:
+    """kind: "int" or "float" """
+    return {
+        "num_bits": num_bits,
+        "type": kind,
+        "symmetric": symmetric,
+        "strategy": strategy,
+        "group_size": group_size,
+        "dynamic": dynamic,
+    }

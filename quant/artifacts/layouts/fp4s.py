@@ -41,7 +41,7 @@ class Fp4s:
     mark: str = "weight_packed"
 
     def scheme(self, fmt: Fp4Format) -> Scheme:
-        weights = quantization_args("float", self.strategy, num_bits=4, group_size=fmt.block_size)
+        weights = quantization_args("float", self.strategy, bits=4, group_size=fmt.block_size)
         return {"weights": weights, "input_activations": None, "output_activations": None}
 
     def format_name(self, weights: JsonFields, inputs: JsonFields | None) -> str | None:

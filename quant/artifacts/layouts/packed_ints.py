@@ -30,8 +30,8 @@ class PackedInts:
 
     @staticmethod
     def scheme(fmt: IntGroupFormat) -> Scheme:
-        strategy, group_size = "group" if fmt.group_size else "channel", fmt.group_size
-        weights = quantization_args("int", strategy, num_bits=fmt.bits, symmetric=fmt.symmetric, group_size=group_size)
+        weights = quantization_args("int", "group" if fmt.group_size else "channel", fmt.bits, fmt.group_size)
+        weights["symmetric"] = fmt.symmetric
         return {"weights": weights, "input_activations": None, "output_activations": None}
 
     @staticmethod

@@ -28,19 +28,13 @@ class Scheme(TypedDict):
 
 
 def quantization_args(
-    kind: str,
-    strategy: str,
-    *,
-    num_bits: int = 8,
-    symmetric: bool = True,
-    group_size: int | None = None,
-    dynamic: bool = False,
+    kind: str, strategy: str, bits: int = 8, group_size: int | None = None, dynamic: bool = False
 ) -> QuantizationArgs:
     """kind: "int" or "float" """
     return {
-        "num_bits": num_bits,
+        "num_bits": bits,
         "type": kind,
-        "symmetric": symmetric,
+        "symmetric": True,
         "strategy": strategy,
         "group_size": group_size,
         "dynamic": dynamic,

@@ -19,7 +19,7 @@ ABOUT: Mapping[str, str] = {
     "wake_ups": "threads that have not begun yet",
     "waits": "threads without a task while others work",
     "calls": "code of cpu_kernels between these",
-    "python": "Python, and torch where it computes",
+    "python": "Python, and computations of torch",
     "sampling": "from logits to the next token",
 }
 

@@ -148,7 +148,7 @@ def test_a_mark_is_forgotten_when_other_tokens_replace_its_own(kv, kept):
         held_tokens = cache.seq_len
         with pytest.raises(InputError, match="goes back to the marked length or to 0; got 170 tokens"):
             cache.truncate(170)
-        assert cache.seq_len == held_tokens, "what is refused changes nothing"
+        assert cache.seq_len == held_tokens, "a refused length changes nothing"
 
     on_ranks(opened("ref:llama", kv), RankLayout(sp=2), replaced)
 

@@ -217,7 +217,7 @@ def _has_packed_mxfp4(format_name: str) -> bool:
 LINEARS = (
     PACKED,
     LinearImpl("llm-int8", "cpu", PackedLlmInt8Linear, _has_cpu_kernels_for, packed_llm_int8_bytes),
-    LinearImpl("mxfp4a16", "cpu", build_mxfp4, _has_packed_mxfp4, _mxfp4_bytes),
+    LinearImpl("mxfp4a16", "cpu", build_mxfp4, _has_packed_mxfp4, _mxfp4_bytes, is_packed=True),
     *(
         LinearImpl(name, "cpu", PackedFp8Linear, _has_cpu_kernels_for, packed_fp8_bytes)
         for name, fmt in FP8_FORMATS.items()

@@ -26,8 +26,14 @@ def test_concat_rows_is_concatenation(format_name):
 
 @pytest.mark.parametrize(
     "formats",
-    [("bf16", "bf16", "bf16"), ("q4_0", "q4_0", "q8_0"), ("f32", "bf16", "f32"), ("q8_0", "w8a8", "q8_0")],
-    ids=["one format", "packed alike", "torch", "packed and not"],
+    [
+        ("bf16", "bf16", "bf16"),
+        ("q4_0", "q4_0", "q8_0"),
+        ("mxfp4a16", "mxfp4a16", "mxfp4a16"),
+        ("f32", "bf16", "f32"),
+        ("q8_0", "w8a8", "q8_0"),
+    ],
+    ids=["one format", "packed alike", "packed as another", "torch", "packed and not"],
 )
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 def test_fused_linears_equal_each_alone(formats, impl):

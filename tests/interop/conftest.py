@@ -9,7 +9,11 @@ import pytest
 from support.artifact import write_artifact
 from support.perplexity import REFERENCE, reference_windows
 
+from qbench.calibration.options import CalibrationOptions
+from qbench.calibration.write import write_quantized
 from qbench.sources import open_source
+from quant.artifacts import make_artifact_job
+from quant.formats import ActivationFormat, get_format
 from quant.recipes import Recipe, get_recipe
 from quant.recipes.policies import Linears
 
@@ -46,10 +50,15 @@ def reference_dir(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def write_model(tmp_path) -> WriteModel:
-    """(format, packing) -> a directory with the reference model's linears rounded to nearest"""
+    """(format, packing) -> a directory with the reference model's linears rounded to nearest. Scales of static inputs
+    come from a calibration.
+    """
 
     def write(format_name: str, packing: str) -> Path:
-        recipe = Recipe(format_name, "hf", "rtn", Linears(format_name), packing=packing)
-        return write_artifact(open_source(REFERENCE), tmp_path / format_name, recipe=recipe)
+        fmt = get_format(format_name)
+        method = "static" if isinstance(fmt, ActivationFormat) and fmt.static_inputs else "rtn"
+        recipe = Recipe(format_name, "hf", method, Linears(format_name), packing=packing)
+        job = make_artifact_job(open_source(REFERENCE), recipe, tmp_path / format_name)
+        return write_quantized(job, CalibrationOptions(samples=8))
 
     return write

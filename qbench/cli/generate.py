@@ -89,7 +89,7 @@ def continue_text(
         raise InputError(f"{subject.spec} has no tokenizer, so it has no text to generate; choose a model with one")
     tokenizer = Tokenizer(subject.source.tokenizer)
     with progress_bar(f"load {subject.spec}"):
-        opening = open_text(subject.source, tokenizer, prompt, subject.options)
+        opening = open_text(subject.source, tokenizer, prompt, subject.options, max_new_tokens)
     model, tokens = opening.model, opening.tokens
     stream = StoppingStream(tokenizer.stream(opening.shown), stop)
     pieces: list[str] = []

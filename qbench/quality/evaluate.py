@@ -14,12 +14,14 @@ from qbench.quality.non_finite import find_non_finite
 from qbench.quality.open_reference import kept_logits, open_reference
 from qbench.quality.protocols.conventions import DEFAULT, make_scorings
 from qbench.quality.protocols.documents import read_passage
+from qbench.quality.protocols.forward import batch_size
 from qbench.quality.protocols.scoring import Scoring, Setting
 from qbench.quality.quality import Reference, measure_quality
 from qbench.quality.quality_settings import QualitySettings
 from qbench.reference.corpus import heldout_text
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
+from qbench.runtime.offload import Use, check_limit
 from qbench.text_file import read_text_file
 from quant.atomic import atomic_file
 from quant.errors import InputError
@@ -59,6 +61,7 @@ def evaluate(
     if kept is not None:
         kept.require(scorings)
     load_start = time.perf_counter()
+    check_limit(subject.source, subject.options, _largest_pass(scorings, subject.source))
     model = load_model(subject.source, subject.options)
     if model.prefill_tally is not None:
         model.prefill_tally.restart(measures_mass=True)
@@ -91,6 +94,12 @@ def evaluate(
         load_seconds=load_seconds,
         seconds=time.perf_counter() - start,
     )
+
+
+def _largest_pass(scorings: Sequence[Scoring], source: Source) -> Use:
+    longest = max(len(window.tokens) for scoring in scorings for window in scoring.windows)
+    num_windows = sum(len(scoring.windows) for scoring in scorings)
+    return Use(longest, min(num_windows, batch_size(longest, ModelConfig.of(source).vocab_size)))
 
 
 def prepare(source: Source, text: str, max_windows: int | None, protocols: Sequence[str] = (DEFAULT,)) -> list[Scoring]:

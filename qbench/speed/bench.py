@@ -21,7 +21,7 @@ from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.cache_suits import check_cache_suits
 from qbench.runtime.load import set_threads
-from qbench.runtime.offload import OffloadedModel
+from qbench.runtime.offload import OffloadedModel, Use, check_limit
 from qbench.speed.case_facts import CaseFacts, case_facts
 from qbench.speed.case_memory import check_case_memory
 from qbench.speed.disk import DiskProbe, disk_work, offload_of
@@ -142,6 +142,7 @@ def load_subject(
         case.check_context(ModelConfig.of(subject.source).max_positions)
         if options.device == CPU:
             check_case_memory(subject.source, its, case)
+            check_limit(subject.source, its, Use(max(case.pp, case.depth, 1), case.batch, case.longest))
     is_reset, baseline = reset_peak_rss(), current_rss_bytes()
     model = load_model(subject.source, subject.options)
     return LoadedSubject(subject, model, time.perf_counter() - start, peak_rss_bytes(), baseline, is_reset)

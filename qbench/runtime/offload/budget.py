@@ -2,18 +2,35 @@
 
 import math
 import os
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from qbench.run_options import RunOptions
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.step import Step
 from qbench.runtime.memory import MemoryPredictor
+from quant.errors import InputError
 from quant.present import present
 from quant.source import Source
 
 # Kept free for page tables, thread stacks, and growth of the heap between two looks at the process.
 MARGIN_BYTES = 48 << 20
+# That a process grows by from here to its first forward pass: norms, layers, caches. Measured: 12 to 15 MiB.
+BUILDING_BYTES = 16 << 20
 MEBI = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The largest forward pass to come.
+
+    num_tokens   of a sequence that pass at once, at most
+    capacity     tokens of a sequence that the cache has room for; 0: no cache
+    """
+
+    num_tokens: int = 1
+    batch: int = 1
+    capacity: int = 0
 
 
 class Budget:
@@ -40,14 +57,30 @@ class Budget:
         num_tokens = -(-step.tokens.numel() // batch)
         activations = self._predictor.workspace_bytes(num_tokens, batch)
         capacity = max(self._capacity.get(cache, 0), step.end)
-        in_cache = self._predictor.cache.size_bytes(capacity, batch) if cache in self._capacity else 0
-        in_cache = in_cache if self._kv_ram is None else min(in_cache, self._kv_ram)
+        in_cache = self._cache_bytes(capacity, batch) if cache in self._capacity else 0
         to_come = in_cache * (capacity - step.seq_len) // capacity
         # A cache may be in memory whole after its first token, and the heap keeps blocks of activations: neither counts
         # a second time.
         grown = others - self._others.get(cache, others)
         to_come = min(to_come + activations, max(0, in_cache + activations - grown))
         return self.limit_bytes - others - to_come - MARGIN_BYTES
+
+    def check(self, least_bytes: int, use: Use) -> None:
+        """Refuse a limit before anything is written or read.
+
+        least_bytes   of weights that have to be in memory together
+        raises        InputError that names the smallest limit
+        """
+        passing = self._predictor.cache.tokens_per_forward(use.num_tokens, None)
+        others = rss_bytes() + BUILDING_BYTES + self._predictor.workspace_bytes(passing, use.batch)
+        others += self._cache_bytes(use.capacity, use.batch) if use.capacity else 0
+        missing = others + MARGIN_BYTES + least_bytes - self.limit_bytes
+        if missing > 0:
+            raise InputError(self.too_small(missing))
+
+    def _cache_bytes(self, capacity: int, batch: int) -> int:
+        in_cache = self._predictor.cache.size_bytes(capacity, batch)
+        return in_cache if self._kv_ram is None else min(in_cache, self._kv_ram)
 
     def must_place(self, placed_bytes: int, free_bytes: int) -> bool:
         """Less than was placed by a part of the margin, or much more."""

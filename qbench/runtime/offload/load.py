@@ -15,11 +15,11 @@ from qbench.runtime.caches.step import Step
 from qbench.runtime.checkpoint import FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.model import Model
-from qbench.runtime.offload.budget import Budget
+from qbench.runtime.offload.budget import Budget, Use
 from qbench.runtime.offload.builder import FileTable, StreamedBuilder
 from qbench.runtime.offload.direct_file import DirectFile
 from qbench.runtime.offload.experts import ExpertStore
-from qbench.runtime.offload.placement import split_experts
+from qbench.runtime.offload.placement import least_bytes, split_experts
 from qbench.runtime.offload.region import Region
 from qbench.runtime.offload.stream_file import stream_file
 from qbench.runtime.offload.streamer import Streamer
@@ -37,11 +37,13 @@ def load_offloaded(
     """The source's model within `options.memory_bytes` of the process's memory; its logits are those of `load_model`.
 
     notice   called with a line before a file is written next to the model; None: stderr
-    raises   InputError for a machine without the kernels; a limit below one layer shows in the first forward pass
+    raises   InputError for a machine without the kernels, and for a limit below one layer; the first forward pass
+             refuses one that its own sizes make too small
     """
     config = ModelConfig.of(source)
     check_tensors(config, source.tensors)
-    units = streamable_units(source, config, impl)
+    units, budget = streamable_units(source, config, impl), Budget(source, options, impl)
+    budget.check(least_bytes(units), Use())
     file = stream_file(source, units, notice or _on_stderr)
     region = Region(units)
     streamer = Streamer(DirectFile(file.path), region, units, file.starts, file.crcs)
@@ -54,13 +56,21 @@ def load_offloaded(
     blocks = [builder.block(layer) for layer in range(config.num_layers)]
     norm = builder.norm(FINAL_NORM)
     caches.expand = [block.attention.expanded for block in blocks] if config.mla else []
-    weights = StreamedWeights(streamer, region, units, Budget(source, options, impl), store)
+    weights = StreamedWeights(streamer, region, units, budget, store)
     for layer, block in enumerate(blocks):
         block.before = partial(weights.enter, f"layer {layer}")
     model = OffloadedModel(config, embedding, blocks, norm, weights.head(head), caches, path)
     model.impls, model.weight_bytes, model.weights = builder.impls, builder.weight_bytes, weights
     weakref.finalize(model, streamer.close)
     return model
+
+
+def check_limit(source: Source, options: RunOptions, use: Use) -> None:
+    """Refuse a limit that is too small for this use, before a file is written or weights are read. raises InputError"""
+    if options.memory_bytes is not None:
+        impl = "auto"  # units and activations are the same for each compute that packs
+        units = streamable_units(source, ModelConfig.of(source), impl)
+        Budget(source, options, impl).check(least_bytes(units), use)
 
 
 def _expert_store(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qbench.runtime.offload.region import Region
+from qbench.runtime.offload.region import Region, held_size
 from qbench.runtime.offload.streamer import CHUNK_BYTES, READERS
 from qbench.runtime.offload.units import Unit
 
@@ -25,9 +25,9 @@ class Placement:
     expert_bytes: int = 0
 
 
-def least_bytes(units: Sequence[Unit], region: Region) -> int:
+def least_bytes(units: Sequence[Unit]) -> int:
     """Memory below which a forward pass cannot run: its largest unit, and its largest expert."""
-    return sum(max((region.held_bytes(unit.name) for unit in some), default=0) for some in split_experts(units))
+    return sum(max((held_size(unit) for unit in some), default=0) for some in split_experts(units))
 
 
 def split_experts(units: Sequence[Unit]) -> tuple[list[Unit], list[Unit]]:
@@ -46,7 +46,7 @@ def place(units: Sequence[Unit], region: Region, memory_bytes: int, num_chosen: 
     least, whole = sum(sorted(sizes)[-num_chosen:]), sum(region.held_bytes(unit.name) for unit in units) - sum(sizes)
     if not experts:
         return _place_always(always, region, memory_bytes)
-    least_always = least_bytes(always, region)
+    least_always = least_bytes(always)
     expert_bytes = min(sum(sizes), max(memory_bytes - whole, min(least, memory_bytes - least_always)))
     placed = _place_always(always, region, memory_bytes - expert_bytes)
     return Placement(placed.pinned, placed.streamed, placed.ring_bytes, expert_bytes)

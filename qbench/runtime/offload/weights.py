@@ -46,7 +46,7 @@ class StreamedWeights:
         self.placement: Placement | None = None
         self.placement_bytes = 0
         self.most_bytes: int | None = None
-        self._least_bytes = least_bytes(units, region)
+        self._least_bytes = least_bytes(units)
         self._names = {unit.name for unit in units}
         self._streamed: frozenset[str] = frozenset()
         self._entered: str | None = None

@@ -7,6 +7,7 @@ from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime.encoder_decoder import Conditioned, load_encoder_decoder
 from qbench.runtime.load import load_model
 from qbench.runtime.model import Model
+from qbench.runtime.offload import Use, check_limit
 from qbench.runtime.text.tokenizer import Tokenizer
 from quant.errors import InputError
 from quant.models.encoder_decoder import EncoderDecoderConfig, is_encoder_decoder
@@ -22,14 +23,18 @@ class Opening:
     shown: list[int]
 
 
-def open_text(source: Source, tokenizer: Tokenizer, prompt: str, options: RunOptions = DEFAULTS) -> Opening:
+def open_text(
+    source: Source, tokenizer: Tokenizer, prompt: str, options: RunOptions = DEFAULTS, num_new: int = 0
+) -> Opening:
     """The model, loaded, and the prompt in the form that it reads.
 
+    num_new  tokens that will follow
     options  of the decoder; an encoder-decoder has a cache of its own kind, of policy full
     raises   InputError for an empty prompt if there is no BOS token to begin with
     """
     if not is_encoder_decoder(source.config):
         tokens = tokenizer.encode(prompt, add_bos=None if prompt else True)
+        check_limit(source, options, Use(len(tokens), capacity=len(tokens) + num_new))
         decoder = load_model(source, options)
         assert isinstance(decoder, Model)  # on the CPU
         return Opening(decoder, tokens, tokens)

@@ -31,3 +31,13 @@ def test_a_size_needs_no_model() -> None:
 def test_a_share_is_above_zero(text: str) -> None:
     result = CliRunner().invoke(command, ["no such file", "--memory", text])
     assert result.exit_code == 2 and f"memory '{text}': expected" in result.output
+
+
+@pytest.mark.parametrize(
+    "words", ["generate MODEL --prompt Once -n 4", "bench MODEL -p 8 -n 4 -r 1", "eval MODEL --windows 1"]
+)
+def test_a_limit_that_is_too_small_leaves_no_file(words: str, qbench, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("QBENCH_CACHE", str(tmp_path))
+    outcome = qbench(*words.replace("MODEL", "ref:llama").split(), "--memory", "100MiB")
+    outcome.fails_with("--memory 100MiB is too little for one layer", "the smallest that works here is")
+    assert not list(tmp_path.iterdir())

@@ -38,7 +38,7 @@ def sizes(model) -> tuple[int, int]:
     weights = model.weights
     always, experts = ([weights.region.held_bytes(unit.name) for unit in some] for some in split_experts(weights.units))
     least = max(always) + max(experts, default=0)
-    assert least == least_bytes(weights.units, weights.region)
+    assert least == least_bytes(weights.units)
     return least, sum(always) + sum(experts)
 
 

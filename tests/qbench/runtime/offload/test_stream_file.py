@@ -4,6 +4,8 @@ import pytest
 import torch
 from support.artifact import write_artifact
 
+from qbench.run_options import RunOptions
+from qbench.runtime.offload import Use, check_limit
 from qbench.runtime.offload import stream_file as files
 from qbench.runtime.offload.stream_file import stream_path
 from qbench.runtime.offload.units import PAGE
@@ -66,3 +68,12 @@ def test_something_else_of_that_name_is_left_alone(source, offloaded):
     with pytest.raises(InputError, match="exists and is something else"):
         offloaded(source, 1 << 40)
     assert stream_path(source).read_text() == "mine"
+
+
+@pytest.mark.parametrize("use", [Use(num_tokens=10_000), Use(batch=4000), Use(capacity=1 << 20)])
+def test_a_limit_that_its_use_makes_too_small(source, use, monkeypatch):
+    monkeypatch.setattr("qbench.runtime.offload.budget.rss_bytes", lambda: 1 << 30)
+    options = RunOptions(memory_bytes=(1 << 30) + (64 << 20))  # enough for one token
+    check_limit(source, options, Use())
+    with pytest.raises(InputError, match="is too little for one layer of this model next to its cache"):
+        check_limit(source, options, use)

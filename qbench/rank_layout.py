@@ -14,6 +14,8 @@ farewells: list[Callable[[str], None]] = []
 SUM = "sum"
 GATHER = "gather"
 CUTS = (SUM, GATHER)
+ALL_TO_ALL = "all-to-all"
+DISPATCHES = (SUM, ALL_TO_ALL)
 
 AUTO = "auto"  # shm if all ranks are on one host
 GLOO = "gloo"
@@ -33,9 +35,11 @@ class RankLayout(JsonData):
     cut   of the output and down projections. "sum": by input features; partial sums are added in float32 in the order
           of the ranks. "gather": by output rows; all values are those of one rank, bit for bit
     micro_batches  most parts of a forward pass that stages compute at the same time
+    dispatch  of tokens to experts. "sum": every lane has all tokens, and the lanes add their sums. "all-to-all": a lane
+          has some sequences, and sends each token to the lanes that hold its experts
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("micro_batches",)
+    json_omits: ClassVar[tuple[str, ...]] = ("micro_batches", "dispatch")
 
     tp: int = 1
     pp: int = 1
@@ -43,6 +47,7 @@ class RankLayout(JsonData):
     ep: int = 1
     sp: int = 1
     micro_batches: int = 1
+    dispatch: str = SUM
 
     def __post_init__(self) -> None:
         sizes = {"tp": self.tp, "ep": self.ep, "sp": self.sp, "pp": self.pp}
@@ -59,6 +64,13 @@ class RankLayout(JsonData):
             )
         if self.cut not in CUTS:
             raise InputError(f"cut {self.cut!r} is unknown; known: {', '.join(CUTS)}")
+        if self.dispatch not in DISPATCHES:
+            raise InputError(f"dispatch {self.dispatch!r} is unknown; known: {', '.join(DISPATCHES)}")
+        if self.dispatch == ALL_TO_ALL and (self.ep == 1 or self.pp > 1):
+            raise InputError(
+                f"dispatch {ALL_TO_ALL} is for lanes of experts alone, got {self.lanes} {self.num_lanes}, pp {self.pp};"
+                " give --ep 2 or more and no stages, or leave it out"
+            )
 
     @property
     def num_ranks(self) -> int:
@@ -85,7 +97,8 @@ class RankLayout(JsonData):
     def __str__(self) -> str:
         cut = f", cut {self.cut}" if self.tp > 1 else ""
         parts = f", micro-batches {self.micro_batches}" if self.micro_batches > 1 else ""
-        return f"{self.lanes} {self.num_lanes}, pp {self.pp}{cut}{parts}"
+        dispatch = f", {self.dispatch}" if self.dispatch != SUM else ""
+        return f"{self.lanes} {self.num_lanes}, pp {self.pp}{cut}{parts}{dispatch}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class RunOptions(JsonData):
     kv_disk    bytes of that disk; None: 10 GiB
     memory_bytes  limit of the process's memory; weights that do not fit are read from a file; None: no limit
     expert_placement  experts that stay within it, one of qbench.expert_placement.PLACEMENTS
-    tp, pp, cut, ep, sp, micro_batches  division of the model among ranks, as `RankLayout`; None: as it has them
+    tp, pp, cut, ep, sp, micro_batches, dispatch  division of the model among ranks; None: as `RankLayout` has them
     """
 
     # Other checkouts, which the gate times, lack these.
@@ -51,6 +51,7 @@ class RunOptions(JsonData):
         "ep",
         "sp",
         "micro_batches",
+        "dispatch",
     )
 
     recipe: str | None = None
@@ -73,6 +74,7 @@ class RunOptions(JsonData):
     ep: int | None = None
     sp: int | None = None
     micro_batches: int | None = None
+    dispatch: str | None = None
 
     def __post_init__(self) -> None:
         check_compute(self.compute)
@@ -104,7 +106,8 @@ class RunOptions(JsonData):
     @property
     def layout(self) -> RankLayout:
         lanes = {"tp": self.tp or 1, "ep": self.ep or 1, "sp": self.sp or 1}
-        return RankLayout(**lanes, pp=self.pp or 1, cut=self.cut or SUM, micro_batches=self.micro_batches or 1)
+        parts, dispatch = self.micro_batches or 1, self.dispatch or SUM
+        return RankLayout(**lanes, pp=self.pp or 1, cut=self.cut or SUM, micro_batches=parts, dispatch=dispatch)
 
     @property
     def cache_spec(self) -> CacheSpec:

@@ -58,8 +58,8 @@ def command(
     --ep or --sp, A is one model, and its logits on several ranks are compared with those on one.
     """
     numeric = {"compute": how["compute"] or FAST, "threads": how["threads"], "kv_format": kv, "prefill": prefill}
-    parts = how.pop("micro_batches")
-    options = RunOptions(**numeric, tp=tp, pp=stages, cut=cut, ep=ep, sp=sp, micro_batches=parts)
+    more = {name: how.pop(name) for name in ("micro_batches", "dispatch")}
+    options = RunOptions(**numeric, tp=tp, pp=stages, cut=cut, ep=ep, sp=sp, **more)
     if options.layout.num_ranks > 1:
         given = ("reference", "protocols", "tasks", "limit")
         if len(words) > 1 or baseline or long or noise_floor or any(how[name] for name in given):

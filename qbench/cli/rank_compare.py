@@ -17,7 +17,8 @@ from qbench.run_options import RunOptions
 if TYPE_CHECKING:
     from qbench.compare.several_ranks import RankDistance
 
-CASE_KEYS = ("model", "recipe", "tp", "pp", "cut", "ep", "sp", "micro_batches", "kv_format", "prefill", "compute")
+DIVISION = ("tp", "pp", "cut", "ep", "sp", "micro_batches", "dispatch")
+CASE_KEYS = ("model", "recipe", *DIVISION, "kv_format", "prefill", "compute")
 SETTINGS = ("threads", "text", "windows")
 HEADINGS = ("recipe", "verdict", "max logit delta", "mean KLD", "max KLD", "same top", "floor: mean KLD", "tokens")
 

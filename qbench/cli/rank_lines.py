@@ -34,6 +34,11 @@ def readable(row: "RankSpeed") -> dict[str, str | None]:
         "ttft, tpot": f"{milliseconds(figures.ttft_ms)}, {milliseconds(figures.tpot_ms)}",
         **{f"{phase} traffic": traffic(row, phase) for phase in row.exchanges},
         **{f"{phase} bubble": bubble(row, phase) for phase in row.exchanges if row.exchanges[phase].bubble is not None},
+        **{
+            f"{phase} experts": experts(row, phase)
+            for phase in row.exchanges
+            if row.exchanges[phase].experts is not None
+        },
         "weights": " + ".join(map(readable_bytes, row.weight_bytes)),
         "kv cache": " + ".join(map(readable_bytes, row.kv_bytes)),
         "peak_rss": " + ".join(map(readable_bytes, row.peak_rss_bytes)),
@@ -50,6 +55,13 @@ def traffic(row: "RankSpeed", phase: str) -> str:
         f"{readable_bytes(counted[0])} per token, {counted[1]:g} messages per pass (formula: {told}), "
         f"{100 * found.share:.0f} % of the time"
     )
+
+
+def experts(row: "RankSpeed", phase: str) -> str:
+    """ "90 + 70 pairs of token and expert (the largest: 1.12 times the mean)" """
+    load = present(row.exchanges[phase].experts)
+    pairs = " + ".join(map(str, load.pairs))
+    return f"{pairs} pairs of token and expert (the largest: {load.skew:.2f} times the mean)"
 
 
 def bubble(row: "RankSpeed", phase: str) -> str:

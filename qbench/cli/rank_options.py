@@ -12,13 +12,13 @@ from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import available_cores
-from qbench.rank_layout import AUTO, CUTS, LINKS, RankLayout, check_world, find_world
+from qbench.rank_layout import ALL_TO_ALL, AUTO, CUTS, DISPATCHES, LINKS, RankLayout, check_world, find_world
 from qbench.run_options import RunOptions
 from quant.errors import InputError
 from quant.present import present
 
 OPTIONS = ("--tp", "--pp", "--stages", "--ep", "--sp", "--cluster")
-RANK_FIELDS = ("tp", "stages", "cut", "ep", "sp", "micro_batches")
+RANK_FIELDS = ("tp", "stages", "cut", "ep", "sp", "micro_batches", "dispatch")
 TIMEOUT = "--rank-timeout"
 TIMEOUT_S = 120.0
 LINK = "--link"
@@ -44,6 +44,10 @@ def _options(command: Callable, *stages: str) -> Callable:
     ep = count_option("--ep", help="Number of lanes, each with some routed experts; torchrun starts the ranks")
     sp = count_option("--sp", help="Number of lanes, each with the KV cache of some tokens; torchrun starts the ranks")
     parts = count_option("--micro-batches", help="Number of parts of each forward pass that stages compute in turns")
+    text = (
+        "Way of tokens to experts of --ep. sum: all lanes have all tokens; all-to-all: lanes send them  [default: sum]"
+    )
+    dispatch = click.option("--dispatch", type=click.Choice(DISPATCHES), help=text)
     text = "Longest wait for another rank, in seconds; the run then ends with its name"
     wait = click.option(
         TIMEOUT,
@@ -70,7 +74,7 @@ def _options(command: Callable, *stages: str) -> Callable:
         callback=_keep,
         help="How values travel between ranks. shm: memory that they share; gloo: sockets; auto: shm on one host",
     )
-    return tp(pp(cut(ep(sp(parts(ray(link(wait(command)))))))))
+    return tp(pp(cut(ep(dispatch(sp(parts(ray(link(wait(command))))))))))
 
 
 def _keep(ctx: click.Context, option: click.Parameter, value: float | str | None) -> None:
@@ -141,7 +145,8 @@ def check_engine_ranks(options: RunOptions, refused: Mapping[str, bool]) -> None
     """
     if options.layout.num_ranks == 1:
         return
-    for option, is_given in {f"--sp {options.sp}": (options.sp or 1) > 1, **refused}.items():
+    own = {f"--sp {options.sp}": (options.sp or 1) > 1, f"--dispatch {ALL_TO_ALL}": options.dispatch == ALL_TO_ALL}
+    for option, is_given in {**own, **refused}.items():
         if is_given:
             raise InputError(f"{option} does not combine with an engine on {options.layout} yet; leave it out")
 

@@ -74,7 +74,7 @@ def measure_distances(
 def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int | None) -> RankDistance:
     subject = open_subject(spec, options)
     several = subject.options
-    alone = replace(several, tp=None, pp=None, cut=None, ep=None, sp=None, micro_batches=None)
+    alone = replace(several, tp=None, pp=None, cut=None, ep=None, sp=None, micro_batches=None, dispatch=None)
     about = (spec, options.recipe, options.kv_format, options.prefill, options.layout, options.compute)
     try:
         parts = load_model(subject.source, several)

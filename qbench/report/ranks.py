@@ -19,7 +19,7 @@ def ranks_cells(records: list[Record]) -> Cells:
     heading += ["floor: mean KLD", "tokens", "bytes per token", "link"]
     cells = []
     for case, found in rows_of(records, RanksCase, RanksMetrics):
-        layout = RankLayout(case.tp, case.pp, case.cut, case.ep, case.sp, case.micro_batches)
+        layout = RankLayout(case.tp, case.pp, case.cut, case.ep, case.sp, case.micro_batches, case.dispatch)
         about = [
             case.model,
             setup_name(case.recipe, case.kv_format, case.prefill),

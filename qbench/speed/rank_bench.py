@@ -10,7 +10,7 @@ import torch
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.memory import peak_rss_bytes
 from qbench.measure.metrics import Facts
-from qbench.measure.records.kept_ranks import Bubble, Exchange
+from qbench.measure.records.kept_ranks import Bubble, Exchange, ExpertLoad
 from qbench.measure.speed_figures import SpeedFigures
 from qbench.progress import Progress
 from qbench.rank_layout import RankLayout
@@ -115,7 +115,15 @@ def exchange_of(model: RankModel, seconds: float) -> Exchange:
         expected_messages_per_pass=sum(messages for _, messages in expected) / num_passes,
         share=ranks.traffic.seconds / seconds,
     )
+    if ranks.layout.ep > 1:
+        found = replace(found, experts=expert_load(of_ranks, ranks.layout))
     return _with_bubble(found, ranks.layout, of_ranks)
+
+
+def expert_load(of_ranks: Sequence[Traffic], layout: RankLayout) -> ExpertLoad:
+    """The pairs of each lane, over all its stages, and how unequal they are"""
+    pairs = [sum(each.num_pairs for each in of_ranks[lane :: layout.ep]) for lane in range(layout.ep)]
+    return ExpertLoad(pairs, max(pairs) * layout.ep / sum(pairs))
 
 
 def _with_bubble(found: Exchange, layout: RankLayout, of_ranks: Sequence[Traffic]) -> Exchange:

@@ -6,6 +6,7 @@ from typing import ClassVar
 from qbench.cache_spec import DENSE
 from qbench.measure.quality_figures import AttentionDelta
 from qbench.measure.records.kept_kinds import ModelRow, SizedRow
+from qbench.rank_layout import SUM
 from quant.json_data import JsonRow
 
 
@@ -13,7 +14,7 @@ from quant.json_data import JsonRow
 class RanksCase(ModelRow):
     """A model on several ranks, as `RankLayout` divides it, and the text that it was compared on with one rank."""
 
-    json_omits: ClassVar[tuple[str, ...]] = ("micro_batches",)
+    json_omits: ClassVar[tuple[str, ...]] = ("micro_batches", "dispatch")
 
     tp: int = 1
     pp: int = 1
@@ -21,6 +22,7 @@ class RanksCase(ModelRow):
     ep: int = 1
     sp: int = 1
     micro_batches: int = 1
+    dispatch: str = SUM
     prefill: str = DENSE
     compute: str | None = None
     threads: int | None = None
@@ -43,6 +45,18 @@ class Bubble(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertLoad(JsonRow):
+    """The work of routed experts of each lane.
+
+    pairs   of a token and an expert of the lane, over all layers
+    skew    the largest over the mean; 1 if the lanes have the same work
+    """
+
+    pairs: list[int]
+    skew: float
+
+
+@dataclass(frozen=True, slots=True)
 class CountedTraffic(JsonRow):
     """Traffic of one phase, of all ranks together.
 
@@ -62,12 +76,14 @@ class Exchange(CountedTraffic):
 
     share    of the phase that rank 0 spends on sending, receiving and waiting, 0 to 1
     bubble   None: without stages, or with lanes
+    experts  None: without lanes of experts
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("bubble",)
+    json_omits: ClassVar[tuple[str, ...]] = ("bubble", "experts")
 
     share: float = 0.0
     bubble: Bubble | None = None
+    experts: ExpertLoad | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ GIVEN = {
     "prefill",
     "attention_choice",
     "micro_batches",
+    "dispatch",
 }  # keys that a case has only where something is, so that rows without them keep their identity
 
 

@@ -99,7 +99,10 @@ class ExpertFeedForward:
 
     def routes(self, rows: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """(expert, its tokens [n] int64 ascending, the weight of its output [n]) for every expert that has tokens."""
-        chosen, weights = self.choose(rows)  # [M, k]
+        return self.by_expert(*self.choose(rows))
+
+    def by_expert(self, chosen: Tensor, weights: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """The same of experts [M, k] that are chosen, and their weights [M, k]"""
         by_expert = chosen.flatten().argsort(stable=True)  # places in [M * k], those of one expert together
         tokens, weights = by_expert // chosen.shape[1], weights.flatten()[by_expert]
         counts = chosen.flatten().bincount(minlength=self.config.num_experts).tolist()

@@ -1,12 +1,15 @@
 """RankBuilder: layers from the parts of a model that one rank holds."""
 
+from dataclasses import replace
+
 from torch import Tensor
 
-from qbench.rank_layout import GATHER
+from qbench.rank_layout import ALL_TO_ALL, GATHER
 from qbench.runtime.checkpoint import HEAD
 from qbench.runtime.layers.blocks import BlockBuilder
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.moe import ExpertFeedForward, ExpertParts
+from qbench.runtime.parallel.dispatched_experts import DispatchedExperts
 from qbench.runtime.parallel.experts import LaneExperts
 from qbench.runtime.parallel.linears import GatheredLinears, HeadLinears, LaneLinears, SummedLinears
 from qbench.runtime.parallel.ranks import Ranks
@@ -48,8 +51,12 @@ class RankBuilder(BlockBuilder):
     def routed(self, parts: ExpertParts) -> ExpertFeedForward:
         if self.shard.layout.ep == 1:
             return super().routed(parts)
-        self.exchanges = self.exchanges.and_tokens([self.config.hidden_size])
-        return LaneExperts(parts, self.shard.experts.start, self.ranks)
+        width, first = self.config.hidden_size, self.shard.experts.start
+        if self.shard.layout.dispatch == ALL_TO_ALL:
+            self.exchanges = replace(self.exchanges, of_away=(width + 2 * parts.config.num_experts_per_token, width))
+            return DispatchedExperts(parts, first, self.ranks)
+        self.exchanges = self.exchanges.and_tokens([width])
+        return LaneExperts(parts, first, self.ranks)
 
     def own_experts(self, moe: MoeConfig) -> range:
         return self.shard.experts

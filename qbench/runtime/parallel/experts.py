@@ -1,6 +1,6 @@
 """The routed experts of a lane under --ep: all lanes route all tokens, and each computes those of its own experts."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -33,16 +33,19 @@ class LaneExperts(ExpertFeedForward):
 
     def _one_by_one(self, rows: Tensor) -> Tensor:
         y = torch.zeros_like(rows)
-        for expert, tokens, weights in self._own_routes(rows):
-            y.index_add_(0, tokens, self._nets[expert - self.first](rows[tokens]) * weights[:, None])
+        self._add_own(y, rows, self.routes(rows))
         self.ranks.add(y.numpy())
         if self._shared_net is not None:
             y += self._shared_net(rows)
         return y
 
-    def _own_routes(self, rows: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+    def _add_own(self, y: Tensor, rows: Tensor, routes: Iterable[tuple[int, Tensor, Tensor]]) -> None:
+        """Add the results of this lane's experts to y. routes: as `ExpertFeedForward.routes`"""
         own = range(self.first, self.first + len(self._nets))
-        return (route for route in self.routes(rows) if route[0] in own)
+        for expert, tokens, weights in routes:
+            if expert in own:
+                y.index_add_(0, tokens, self._nets[expert - self.first](rows[tokens]) * weights[:, None])
+                self.ranks.traffic.num_pairs += len(tokens)
 
 
 def _as_one_call(net: FeedForward) -> Callable[[Tensor], Tensor]:

@@ -3,19 +3,21 @@
 Parts are groups of sequences. A batch of one sequence is cut into parts of its new tokens instead, in order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from qbench.rank_layout import ALL_TO_ALL
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.step import Step
 from qbench.runtime.caches.view import ALL_TOKENS
 from qbench.runtime.parallel.given_pages import GivenPages, padded
 from qbench.runtime.parallel.make_shard import borders
+from quant.errors import InputError
 from quant.models import ModelConfig
 
 
@@ -36,9 +38,42 @@ def parts_of(step: Step, cache: Cache, config: ModelConfig, count: int) -> Itera
     if not isinstance(cache, KVCache) or not _is_divisible(step, cache):
         yield Part(step, cache, True)
     elif cache.batch > 1:
-        yield from _by_sequences(step, cache, config, min(count, cache.batch))
+        yield from _of_rows(step, cache, config, borders(cache.batch, 1, min(count, cache.batch)))
     else:
         yield from _by_tokens(step, cache, min(count, step.tokens.shape[1]))
+
+
+def rows_of_lanes(step: Step, cache: Cache, num_lanes: int) -> list[slice]:
+    """Sequences of a batch that each lane attends to; those of a cache stay on the same lane.
+
+    All are on lane 0 if the cache has one sequence, or keeps or reads other tokens than a pass brings.
+    raises   InputError for a batch with padding on the left
+    """
+    if cache.batch == 1 or not isinstance(cache, KVCache) or not _has_rows(cache):
+        return [slice(0, cache.batch), *[slice(0, 0)] * (num_lanes - 1)]
+    if not _is_divisible(step, cache):
+        raise InputError(f"dispatch {ALL_TO_ALL} takes batches without padding on the left; leave the padding out")
+    return borders(cache.batch, 1, num_lanes)
+
+
+def part_of_rows(step: Step, cache: Cache, config: ModelConfig, rows: slice) -> Part:
+    """The pass over some sequences of a batch"""
+    if rows == slice(0, cache.batch):
+        return Part(step, cache, True)
+    assert isinstance(cache, KVCache)
+    return next(_of_rows(step, cache, config, [rows]))
+
+
+def num_wanted(step: Step, rows: Sequence[slice], last_only: bool) -> list[int]:
+    """Tokens of each part of a batch whose logits are asked for"""
+    sizes = [its.stop - its.start for its in rows]
+    if max(sizes) == sum(sizes):  # all sequences, maybe some tokens of each
+        total = step.wanted(torch.empty(*step.tokens.shape, 1), last_only).numel()
+        return [total if size else 0 for size in sizes]
+    if last_only:
+        return sizes
+    counts = np.full(sum(sizes), step.tokens.shape[1]) if step.counts is None else step.counts
+    return [int(counts[its].sum()) for its in rows]
 
 
 def joined(outputs: list[Tensor], step: Step, is_by_tokens: bool, last_only: bool) -> Tensor:
@@ -51,18 +86,22 @@ def joined(outputs: list[Tensor], step: Step, is_by_tokens: bool, last_only: boo
 
 
 def _is_divisible(step: Step, cache: KVCache) -> bool:
-    is_plain = len(cache.groups) == 1 and cache.view is ALL_TOKENS and cache.places.dropped is None
     is_new = step.added is None and step.num_asked is None and step.asked is None and not cache.is_padded
-    return is_plain and is_new and (cache.batch > 1 or (step.counts is None and step.tokens.shape[1] > 1))
+    return _has_rows(cache) and is_new and (cache.batch > 1 or (step.counts is None and step.tokens.shape[1] > 1))
 
 
-def _by_sequences(step: Step, cache: KVCache, config: ModelConfig, count: int) -> Iterator[Part]:
+def _has_rows(cache: KVCache) -> bool:
+    """Whether a cache over some of the sequences has all that a layer reads"""
+    return len(cache.groups) == 1 and cache.view is ALL_TOKENS and cache.places.dropped is None
+
+
+def _of_rows(step: Step, cache: KVCache, config: ModelConfig, parts: Sequence[slice]) -> Iterator[Part]:
     places = cache.places
     for index in range(len(places.memories)):
         places.reserve(index, step.end)
     tokens = step.tokens if step.counts is None else torch.from_numpy(padded(step.tokens[0].numpy(), step.counts))
     mode = None if cache.latents is None else cache.latents.mode
-    for rows in borders(cache.batch, 1, count):
+    for rows in parts:
         part = KVCache(config, GivenPages(places, places.block_table[rows]), mode=mode)
         part.seq_lens = cache.seq_lens[rows]
         counts = None if step.counts is None else step.counts[rows]

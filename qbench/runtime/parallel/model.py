@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from qbench.cache_spec import CacheSpec
+from qbench.rank_layout import ALL_TO_ALL
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.context_part import ContextPart
 from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.caches.step import Step
 from qbench.runtime.model import Model
+from qbench.runtime.parallel.dispatched_experts import DispatchedExperts
 from qbench.runtime.parallel.leading import FOLLOWING, Leading
-from qbench.runtime.parallel.micro_batches import joined, parts_of
+from qbench.runtime.parallel.micro_batches import joined, num_wanted, part_of_rows, parts_of, rows_of_lanes
 from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.shard import Shard
 from qbench.runtime.parallel.traffic import Exchanges
@@ -119,6 +121,8 @@ class RankModel(Model):
         """Outputs of the model's last layer for the wanted tokens"""
         if self.ranks.layout.micro_batches > 1:
             return self._pipelined(step, cache, last_only)
+        if self.ranks.layout.dispatch == ALL_TO_ALL:
+            return self._of_lanes(step, cache, last_only)
         self.ranks.traffic.num_parts += 1
         x = self._entering(step)
         return self._leaving(self._run_part(x, step, cache, last_only), step, last_only)
@@ -153,6 +157,26 @@ class RankModel(Model):
         wanted = joined(outputs, step, is_by_tokens, last_only)
         ranks.send(wanted, [layout.rank(stage, ranks.lane) for stage in range(layout.pp - 1)])
         return wanted
+
+    def _of_lanes(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
+        """As `_wanted`: each lane runs the layers for its sequences, and its experts for the tokens of all lanes."""
+        ranks, width = self.ranks, self.config.hidden_size
+        rows = rows_of_lanes(step, cache, ranks.layout.num_lanes)
+        own = rows[ranks.lane]
+        ranks.traffic.num_parts += 1
+        if own.stop > own.start:
+            part = part_of_rows(step, cache, self.config, own)
+            x = self._run_part(self._embedded(part.step), part.step, part.cache, last_only).reshape(-1, width)
+        else:
+            x = torch.empty(0, width)
+            for block in self.blocks:
+                if isinstance(block.feed_forward, DispatchedExperts):
+                    block.feed_forward.serve(width)
+        ranks.traffic.num_shown += len(x)
+        ranks.traffic.num_shows += len(x) > 0
+        parts = ranks.trade([x] * len(rows), num_wanted(step, rows, last_only))
+        shape = step.wanted(torch.empty(*step.tokens.shape, 0), last_only).shape
+        return torch.cat(parts).view(*shape[:-1], width)
 
     def _entering(self, step: Step) -> Tensor:
         """[B, T, K] before this rank's first layer"""

@@ -74,6 +74,24 @@ class Ranks:
         if sends or receipts:
             self._exchange(sends, receipts)
 
+    def trade(self, sent: Sequence[Tensor], num_received: Sequence[int]) -> list[Tensor]:
+        """A tensor of its own to each lane of this stage; nothing travels for one without rows.
+
+        sent          for each lane, float32 [n, K]
+        num_received  rows that come from each lane
+        returns       [n, K] of each lane
+        """
+        lanes, width = self.lanes(), sent[0].shape[1]
+        parts = [
+            x if rank == self.rank else torch.empty(count, width)
+            for rank, x, count in zip(lanes, sent, num_received, strict=True)
+        ]
+        self._exchange(
+            [(rank, x.contiguous()) for rank, x in zip(lanes, sent, strict=True) if rank != self.rank and len(x)],
+            [(rank, part) for rank, part in zip(lanes, parts, strict=True) if rank != self.rank and len(part)],
+        )
+        return parts
+
     def receive(self, shape: Sequence[int], rank: int) -> Tensor:
         x = torch.empty(*shape)
         self._exchange([], [(rank, x)])

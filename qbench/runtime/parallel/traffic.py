@@ -23,6 +23,11 @@ class Traffic(JsonData):
     num_wanted  tokens whose logits were asked for
     num_apart   tokens that lanes computed apart from each other, without an exchange; not among `num_tokens`
     num_shown   tokens among those whose hidden state this rank sent to the other lanes, in `num_shows` messages to each
+    num_pairs   of a token and a routed expert that this rank computed
+    num_counts  exchanges of the number of tokens that lanes send to each other
+    num_away    tokens of this rank that it sent to a lane with their experts, once per lane and layer
+    num_guests  tokens of other lanes that this rank computed, once per layer
+    num_bundles messages with tokens or their results
     """
 
     num_bytes: int = 0
@@ -37,6 +42,11 @@ class Traffic(JsonData):
     num_apart: int = 0
     num_shown: int = 0
     num_shows: int = 0
+    num_pairs: int = 0
+    num_counts: int = 0
+    num_away: int = 0
+    num_guests: int = 0
+    num_bundles: int = 0
 
     def restart(self) -> None:
         """Count from 0."""
@@ -54,10 +64,12 @@ class Exchanges(JsonData):
 
     of_tokens  that every token takes part in
     of_wanted  that tokens whose logits are asked for take part in
+    of_away    of a token that travels to a lane with its experts, and of the result that comes back
     """
 
     of_tokens: tuple[int, ...] = ()
     of_wanted: tuple[int, ...] = ()
+    of_away: tuple[int, int] = (0, 0)
 
     def and_tokens(self, values: Sequence[int]) -> Self:
         return replace(self, of_tokens=(*self.of_tokens, *values))
@@ -77,13 +89,17 @@ def expected_traffic(
 
     Each lane sends its values of an exchange to all others. Every stage but the last sends the hidden state of
     each token to the next one, a message per micro-batch; the last sends that of each wanted token to all others.
+    Under dispatch "all-to-all", the routers of this rank and of the other lanes give the number of tokens that travel.
 
     exchanges  of the rank's stage
     """
     others = layout.num_lanes - 1
     values = others * (sum(exchanges.of_tokens) * work.num_tokens + sum(exchanges.of_wanted) * work.num_wanted)
     values += others * hidden_size * work.num_shown
-    messages = others * ((len(exchanges.of_tokens) + len(exchanges.of_wanted)) * work.num_passes + work.num_shows)
+    to_experts, back = exchanges.of_away
+    values += others * work.num_counts + to_experts * work.num_away + back * work.num_guests
+    messages = others * work.num_counts + work.num_bundles
+    messages += others * ((len(exchanges.of_tokens) + len(exchanges.of_wanted)) * work.num_passes + work.num_shows)
     later = layout.pp - 1
     if layout.stage(rank) < later:
         values += hidden_size * work.num_tokens

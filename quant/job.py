@@ -12,6 +12,7 @@ from quant.kv import get_kv_format
 from quant.methods import Method, Rtn
 from quant.models import EMBEDDING, HEAD
 from quant.recipes import Recipe, TensorChoice
+from quant.rotation import RotatedSource
 from quant.source import Source, TensorInfo
 
 FLOATS = ("f32", "f16", "bf16")
@@ -42,7 +43,7 @@ class Output:
 class QuantizationJob:
     """One model and one recipe, decided. Everything after `make_job` reads this and decides nothing again.
 
-    source  the model as it is
+    source  the model that is rounded: as it is, or rotated if the recipe says so
     recipe  fitted to the container
     choices  canonical name -> TensorChoice, in the order of source.tensors
     output  None: the model serves this process alone and is not written
@@ -57,6 +58,11 @@ class QuantizationJob:
     def container(self) -> str:
         """The kind of artifact that the formats are chosen for: "gguf" or "hf"."""
         return self.recipe.container
+
+    @property
+    def original(self) -> Source:
+        """The model as the user named it."""
+        return self.source.source if isinstance(self.source, RotatedSource) else self.source
 
     @property
     def needs_calibration(self) -> bool:
@@ -97,6 +103,7 @@ class QuantizationJob:
                 "method": recipe.method,
                 "options": dict(recipe.options),
                 "kv": recipe.kv,
+                **({"rotated": True} if recipe.rotated else {}),
                 "formats": {name: row.format for name, row in self.choices.items()},
                 "methods": {name: [method.name, asdict(method)] for name, method in methods.items()},
             },
@@ -116,11 +123,12 @@ class QuantizationJob:
 
     def rounded_again(self) -> list[str]:
         """Tensors that are quantized already and get another quantized format: the losses of both roundings add up."""
-        stored = {name: self.source.tensors[name].format for name in self.choices}
+        stored = {name: info.format for name, info in self.original.tensors.items() if info.format not in FLOATS}
+        turned = self.original is not self.source
         return [
             name
             for name, row in self.choices.items()
-            if stored[name] not in FLOATS and row.format not in (*FLOATS, stored[name])
+            if name in stored and row.format not in FLOATS and (turned or row.format != stored[name])
         ]
 
     def warnings(self) -> Iterator[str]:
@@ -128,7 +136,7 @@ class QuantizationJob:
         for (wanted, instead), count in self.fallbacks().items():
             yield f"rows that are not a multiple of a block of {wanted}: {count} x {instead} instead"
         if names := self.rounded_again():
-            was = self.source.tensors[names[0]].format
+            was = self.original.tensors[names[0]].format
             yield (
                 f"{self.source.spec} is quantized already ({len(names)} tensors, {names[0]} in {was}); this rounds "
                 "what was rounded; to get the quality of a recipe, quantize the original"
@@ -145,8 +153,9 @@ def make_job(source: Source, recipe: Recipe, output: Output | None = None) -> Qu
     """The job of quantizing `source` by `recipe`: for `output`, or for this process alone.
 
     raises   InputError if the container of `output` cannot hold the recipe's formats, if a method cannot round to its
-             tensor's format, and as `Recipe.choose`
+             tensor's format, if a rotation would change the model, and as `Recipe.choose`
     """
+    source = RotatedSource(source) if recipe.rotated else source
     if output is not None:
         recipe = recipe.in_container(output.container)
     job = QuantizationJob(source, recipe, recipe.choose(source), output)

@@ -134,6 +134,10 @@ def choose_basis(job: QuantizationJob, options: CalibrationOptions) -> Basis:
     """raises InputError for options that exclude each other, and for text or files that cannot be read"""
     if options.stats is not None:
         check_place(options.stats)
+    if job.recipe.rotated and options.imatrix is not None:
+        raise InputError(
+            f"recipe {job.recipe.name} rotates the inputs that {options.imatrix} is of; calibrate it on text"
+        )
     if options.imatrix is None:
         tokens = calibration_tokens(job.source, options)
         described = tokens.describe(

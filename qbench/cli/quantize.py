@@ -156,7 +156,7 @@ def refuse_own_files(job: "QuantizationJob") -> None:
     """raises InputError if writing the output would replace the model itself, or one of its shards"""
     from quant.artifacts.output import own_files, replaced_files
 
-    own = own_files(job.source)
+    own = own_files(job.original)
     for path in replaced_files(job.output) if job.output else ():
         if any(path.samefile(file) for file in own):
             raise InputError(f"{path} is the model itself, which would be lost; write to another name")

@@ -26,7 +26,7 @@ def make_artifact_job(
     """
     output = None if out is None else choose_output(source, out, recipe, max_shard_bytes)
     job = make_job(source, recipe, output)
-    view = SourceView(source)
+    view = SourceView(job.source)
     view.tensors = job.foreseen_tensors()
     if job.container == "gguf":
         gguf_writer.check_gguf(F32Vectors(view), max_shard_bytes)

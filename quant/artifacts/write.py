@@ -30,7 +30,7 @@ def write_artifact(model: QuantizedSource, progress: Progress | None = None) -> 
     job = model.job
     if job.output is None:
         raise ValueError(f"the job of {job.source.spec} by {job.recipe.name} has no output; see make_artifact_job")
-    return _write(model, job.output, _Origin(job.source, job.recipe, model.stage), progress)
+    return _write(model, job.output, _Origin(job.original, job.recipe, model.stage), progress)
 
 
 def copy_artifact(

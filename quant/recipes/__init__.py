@@ -11,24 +11,28 @@ from quant.recipes.presets import RECIPES
 from quant.recipes.recipe import Recipe, TensorChoice
 from quant.recipes.yaml_recipe import read_recipe
 
+ROTATED = "rot-"
+
 __all__ = ["RECIPES", "Recipe", "TensorChoice", "get_recipe"]
 
 
 def get_recipe(spec: str | Path) -> Recipe:
-    """The recipe of a name `WEIGHTS[+KV]` or of a .yaml / .yml file.
+    """The recipe of a name `[rot-]WEIGHTS[+KV]` or of a .yaml / .yml file.
 
     raises   InputError for an unknown name (lists the known, suggests the nearest) or KV suffix
     """
     spec = str(spec)
     if spec.endswith((".yaml", ".yml")):
         return read_recipe(Path(spec))
-    weights, plus, kv = spec.partition("+")
+    name, plus, kv = spec.partition("+")
+    weights = name.removeprefix(ROTATED)
     recipe = RECIPES.get(weights) or with_group_size(weights)
     if recipe is None:
         raise InputError(
             f"unknown recipe {weights!r}{_nearest(weights)}; known are {', '.join(RECIPES)} or a .yaml file; "
-            f"groups (g128) may also be of {', '.join(SIZES)}"
+            f"groups (g128) may also be of {', '.join(SIZES)}; {ROTATED} before a name rotates the model first"
         )
+    recipe = replace(recipe, name=name, rotated=weights != name)
     if not plus:
         return recipe
     if kv not in KV_FORMATS:

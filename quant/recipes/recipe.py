@@ -49,6 +49,7 @@ class Recipe:
     method      name in quant.methods; options are that method's own
     packing     how an hf directory names and lays out its quantized parts: a row of containers.PACKINGS
     kv          KV format, a name in quant.kv; None: the runtime's own
+    rotated     whether the model is rotated before the method sees it
     must_match  fnmatch patterns that each have to match a matrix of the model
     source      the YAML document that the recipe was read from; None for a named one
     raises      InputError if the container cannot hold a format of the policy, or the method refuses an option
@@ -61,6 +62,7 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
     packing: str = "compressed-tensors"
     kv: str | None = None
+    rotated: bool = False
     must_match: tuple[str, ...] = ()
     source: Mapping[str, Any] | None = None
 

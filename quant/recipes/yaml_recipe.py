@@ -13,6 +13,7 @@ method: gptq
 options: {act_order: true}
 packing: gptq
 kv: kv-fp8
+rotate: true
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ from quant.recipes.presets import RECIPES
 from quant.recipes.recipe import Recipe
 from quant.yaml_file import check_keys, read_yaml
 
-RECIPE_KEYS = ("name", "base", "container", "method", "options", "packing", "kv", "default", "rules")
+RECIPE_KEYS = ("name", "base", "container", "method", "options", "packing", "kv", "rotate", "default", "rules")
 RULE_KEYS = ("match", "format", "method", "options")
 
 
@@ -71,6 +72,9 @@ def _base(data: Mapping[str, Any]) -> Recipe:
             raise InputError(f"{key} must be a name, got {value!r}")
     if "kv" in own:
         get_kv_format(own["kv"])
+    own["rotated"] = data.get("rotate", False)
+    if not isinstance(own["rotated"], bool):
+        raise InputError(f"rotate must be true or false, got {own['rotated']!r}")
     if "options" in data:
         own["options"] = _options("options", data["options"])
     if "base" in data:

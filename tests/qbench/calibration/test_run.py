@@ -112,6 +112,9 @@ def test_an_importance_matrix_instead_of_text(tmp_path, capsys, name):
     assert quantize("ref:llama", "gptq-q4_0", tmp_path / "b.gguf", "--imatrix", path) == 2
     assert "the statistics lack what its method needs (hessian)" in capsys.readouterr().err
     assert quantize("ref:llama", "imatrix-q4_0", tmp_path / "b.gguf", "--imatrix", path, "--stats", "x") == 2
+    capsys.readouterr()
+    assert quantize("ref:llama", "rot-imatrix-q4_0", tmp_path / "b.gguf", "--imatrix", path) == 2
+    assert "rotates the inputs that" in capsys.readouterr().err
     assert not (tmp_path / "b.gguf").exists()
 
 

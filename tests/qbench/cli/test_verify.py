@@ -41,6 +41,7 @@ def make(qbench, small_model, token_ids, tmp_path):
         ("gptq-w4g128-act", "made"),
         ("smoothquant-w8a8-o3+kv-fp8-cal", "made"),
         ("imatrix-q4_0", "made.gguf"),
+        ("rot-gptq-q4_0", "made.gguf"),
     ],
 )
 def test_what_was_made_is_made_again(qbench, make, recipe, out):

@@ -16,6 +16,7 @@ from qbench.sources import open_source
 from quant.formats import get_format
 from quant.methods import Method, make_method
 from quant.methods.llm_int8 import outlier_features
+from quant.rotation import RotatedSource
 
 OUTLIERS = "ref:llama-outliers"
 
@@ -34,9 +35,10 @@ def exact_logits() -> torch.Tensor:
 
 
 @cache
-def mean_kld(spec: str, method: str, format_name: str) -> float:
+def mean_kld(spec: str, method: str, format_name: str, *, rotated: bool = False) -> float:
     """Mean KLD of the model with its linears quantized; the rest in float32."""
-    made = calibrated(open_source(spec), tokens_of("calibration"), make_method(method, {}), lambda name: format_name)
+    source = RotatedSource(open_source(spec)) if rotated else open_source(spec)
+    made = calibrated(source, tokens_of("calibration"), make_method(method, {}), lambda name: format_name)
     logits = load_model(made)(tokens_of("heldout"))[0]
     return float(divergence(logits, exact_logits(), tokens_of("heldout")[0]).kld.mean())
 
@@ -87,6 +89,15 @@ def test_outliers_break_plain_int8(format_name, factor):
 @pytest.mark.parametrize("method, format_name", [("smoothquant", "w8a8"), ("llm-int8", "llm-int8")])
 def test_methods_for_outliers_are_as_good_as_plain_without_them(method, format_name):
     assert mean_kld(OUTLIERS, method, format_name) < 2 * plain_without_outliers()
+
+
+def test_a_rotation_cures_what_smoothquant_cures():
+    assert mean_kld(OUTLIERS, "rtn", "w8a8", rotated=True) < 2 * plain_without_outliers()
+
+
+def test_a_rotation_cures_weights_of_four_bits_too():
+    """GPTQ alone does not: columns of outliers share their groups with ordinary ones."""
+    assert mean_kld(OUTLIERS, "gptq", "w4g128", rotated=True) < 0.05 * mean_kld(OUTLIERS, "gptq", "w4g128")
 
 
 def test_what_bitsandbytes_loses_is_the_outlier_weights_digits():

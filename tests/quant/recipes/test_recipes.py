@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from support.shape_source import LlamaShape, ShapeSource
 
@@ -71,6 +73,13 @@ def test_other_group_sizes_are_recipes_too(name, fmt):
     recipe = get_recipe(name)
     assert formats(recipe, source)["model.layers.0.mlp.down_proj.weight"] == get_format(fmt).name
     assert recipe.name == name
+
+
+@pytest.mark.parametrize("name", ["rot-rtn-w8a8", "rot-gptq-w4g32+kv-int8", "rot-q4_k_m"])
+def test_a_rotation_before_any_recipe(name):
+    recipe, plain = get_recipe(name), get_recipe(name.removeprefix("rot-"))
+    assert recipe.rotated and not plain.rotated and recipe.name == name
+    assert replace(recipe, rotated=False, name=plain.name) == plain
 
 
 @pytest.mark.parametrize(

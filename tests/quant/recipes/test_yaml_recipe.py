@@ -38,6 +38,11 @@ def test_first_match_wins(recipe_of):
     assert got["lm_head.weight"] == ("q4_k", "default")
 
 
+def test_rotate(recipe_of):
+    assert recipe_of("{base: q4_0, rotate: true}").rotated
+    assert not recipe_of("{base: q4_0}").rotated
+
+
 def test_integer_default_is_for_decoder_linears(recipe_of):
     choices = recipe_of("{container: hf, default: w4g128, rules: [{match: lm_head.weight, format: w8}]}").choose(SMALL)
     assert choices["model.embed_tokens.weight"].format == "bf16"
@@ -61,7 +66,7 @@ def test_integer_embedding_is_an_error(recipe_of):
     [
         pytest.param(
             "{container: gguf, default: q4_k, rule: []}",
-            "unknown keys rule; valid are name, base, container, method, options, packing, kv, default, rules",
+            "unknown keys rule; valid are name, base, container, method, options, packing, kv, rotate, default, rules",
             id="unknown key",
         ),
         pytest.param(
@@ -70,6 +75,7 @@ def test_integer_embedding_is_an_error(recipe_of):
             id="unknown rule key",
         ),
         pytest.param("{container: gguf}", "lacks default", id="no default"),
+        pytest.param("{base: q4_0, rotate: 1}", "rotate must be true or false, got 1", id="rotate"),
         pytest.param(
             "{container: gguf, default: q4_k, rules: [{match: a}]}", "rule 1 says nothing of 'a'", id="nothing said"
         ),

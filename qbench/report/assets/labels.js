@@ -2,8 +2,9 @@
 
 // points: [{x, y, text}] in pixels; lines: lists of [{x, y}] that are joined; others: [{x, y}] without a name;
 // box: {width, height} of the plot area.
-// Returns [{dx, dy}], from each point to the centre of its name; null for a name that would cover another one, where
-// names may be left out. The first points are placed first then, else the most crowded: they have the fewest places.
+// Returns [{dx, dy}], from each point to the centre of its name. If names may be left out, the first points are placed
+// first, and it is null for a name that would cover another one or the numbers of an axis. Otherwise the most crowded
+// points are placed first: they have the fewest places.
 function placeLabels(points, lines, others, box, measure, mayLeaveOut) {
   const markers = [...points, ...others].map((p) => square(p, 7));
   const steps = lines.flatMap(along).map((p) => square(p, 2));
@@ -26,7 +27,7 @@ function placeLabels(points, lines, others, box, measure, mayLeaveOut) {
       if (!best || cost < best.cost) best = { ...candidate, cost, area };
     }
     const covers = sum(placed, (other) => overlap(best.area, other)) + sum(markers, (m) => overlap(best.area, m));
-    if (mayLeaveOut && covers > LEAST_COVER) {
+    if (mayLeaveOut && Math.max(covers, outside(best.area, box)) > LEAST_COVER) {
       offsets[i] = null;
       continue;
     }

@@ -33,17 +33,22 @@ function axis(title, extra) {
   };
 }
 
-// Every power of ten; within one or two, digits between as well.
-function logTicks(points) {
-  const [low, high] = padded(
-    points.map((p) => p.height),
-    0.12,
-  );
-  if (high - low < 1.5) {
+// Every power of ten; within less than three of them, digits between as well.
+function logTicks([low, high]) {
+  if (high - low < 2.5) {
     const ticks = ticks125(10 ** low, 10 ** high, shortNumber, false);
     return ticks.tickvals.length > 1 ? ticks : { dtick: "D1" };
   }
   return { dtick: 1, minor: { dtick: "D2", showgrid: false, ticks: "outside", ticklen: 2, tickcolor: colour("rule") } };
+}
+
+// The points and, if they are drawn, their whiskers. A whisker that nears 0 ends a power of ten below its point.
+function heightsOf(points, isLog) {
+  return points.flatMap((p) => {
+    const ends = points.length <= MOST_BARS ? p.yRange || [] : [];
+    const heights = isLog ? ends.map((end) => Math.log10(Math.max(end, p.y / 10))) : ends;
+    return [p.height, ...heights];
+  });
 }
 
 // Room around the points for their names: a share of the span on each side.
@@ -187,7 +192,9 @@ async function drawScatter(element, table, groups, quality, cost, front) {
   element.points = points;
   const better = quality.sign > 0 ? "down" : "up";
   element.previousSibling.lastChild.textContent = `One dot per recipe, whiskers as in the table; better is ${better} and
-  to the ${cost.sign > 0 ? "left" : "right"}`; const axes = {
+  to the ${cost.sign > 0 ? "left" : "right"}`;
+  const heights = padded(heightsOf(points, isLog), 0.12);
+  const axes = {
     xaxis: axis(cost.title, {
       range: padded(
         points.flatMap((p) => [p.x, ...(p.xRange || [])]),
@@ -197,11 +204,8 @@ async function drawScatter(element, table, groups, quality, cost, front) {
       separatethousands: true,
     }),
     yaxis: axis(quality.title, {
-      range: padded(
-        points.map((p) => p.height),
-        0.12,
-      ),
-      ...(isLog ? { type: "log", exponentformat: "power", ...logTicks(points) } : {}),
+      range: heights,
+      ...(isLog ? { type: "log", exponentformat: "power", ...logTicks(heights) } : {}),
     }),
   };
   await drawPlot(element, table, traces(table, points, groups), axes);
@@ -233,27 +237,40 @@ async function drawPlot(element, table, traces, axes) {
   });
 }
 
-// Names of all points if they are few, otherwise of the best as far as there is room.
+// The first point of each name in each group.
+function onePerName(points) {
+  const first = new Map();
+  for (const p of points) {
+    const key = `${p.group.symbol} ${p.name}`;
+    if (!first.has(key)) first.set(key, p);
+  }
+  return [...first.values()];
+}
+
+// Names of all points if they are few, otherwise of the best as far as there is room, each name once.
 async function writeNames(element, points, groups) {
   const few = points.length <= ALL_NAMED,
     best = points.filter((p) => p.onFront || p.baseline);
-  const named = few
-    ? points
-    : [...best.sort((a, b) => b.onFront - a.onFront), ...points.filter((p) => !best.includes(p))].slice(0, MOST_NAMES);
+  const others = points.filter((p) => !p.onFront && !p.baseline);
+  const named = few ? points : onePerName([...best.sort((a, b) => b.onFront - a.onFront), ...others]).slice(0, MOST_NAMES);
   const { xaxis, yaxis } = element._fullLayout;
-  const place = (p, x = p.x) => ({ x: xaxis.l2p(x), y: yaxis.l2p(p.height), text: p.name });
+  const place = (p, x = p.x, height = p.height) => ({ x: xaxis.l2p(x), y: yaxis.l2p(height), text: p.name });
   const lines = groups.map((group) =>
     points
       .filter((p) => p.group === group && p.onFront)
       .sort((a, b) => a.x - b.x)
       .map((p) => place(p)),
   );
-  const ranges = named.map((p) => (p.xRange || []).map((x) => place(p, x)));
-  const others = points.filter((p) => !named.includes(p)).map((p) => place(p));
+  const hasBars = points.length <= MOST_BARS;
+  const ranges = named.flatMap((p) => [
+    (p.xRange || []).map((x) => place(p, x)),
+    hasBars ? heightsOf([p], yaxis.type === "log").slice(1).map((height) => place(p, p.x, height)) : [],
+  ]);
+  const nameless = points.filter((p) => !named.includes(p)).map((p) => place(p));
   const offsets = placeLabels(
     named.map((p) => place(p)),
     [...lines, ...ranges],
-    others,
+    nameless,
     { width: xaxis._length, height: yaxis._length },
     textWidth,
     !few,

@@ -1,5 +1,7 @@
 """The page in headless Chromium: a reader's views, clicks and links."""
 
+import re
+
 import pytest
 from support.browser import WatchedPage
 from support.measured_records import measured_record, measured_sweep
@@ -15,6 +17,10 @@ OVERLAPS = """plot => {
   const boxes = [...plot.querySelectorAll(".annotation-text")].map((node) => node.getBoundingClientRect());
   return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) =>
     a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)).length; }"""
+OUTSIDE = """([plot, selector]) => {
+  const area = plot.querySelector(".draglayer rect").getBoundingClientRect();
+  return [...plot.querySelectorAll(selector)].map((node) => node.getBoundingClientRect()).map((box) =>
+    Math.max(area.left - box.left, box.right - area.right, area.top - box.top, box.bottom - area.bottom)); }"""
 PLACE = "(({tagName, type, dataset}) => [tagName, type || '', dataset.key || ''].join())(document.activeElement)"
 GROUND = "getComputedStyle(document.body).backgroundColor"
 SLOW = pytest.mark.exhaustive("a page of its own takes seconds; the main views are in every run")
@@ -283,9 +289,36 @@ def test_a_dark_page_is_printed_light_and_without_its_controls(desk):
     page.emulate_media(color_scheme="light")  # others read this window
 
 
+def outside(plot, selector: str) -> list[float]:
+    """How many pixels each of these elements reaches out of the plot area; negative inside."""
+    return plot.evaluate(f"plot => ({OUTSIDE})([plot, {selector!r}])")
+
+
 @SLOW
-def test_a_log_axis_within_a_decade_names_numbers(opened):
-    window = opened(sweep_records()[:2])
-    labels = drawn(window.page).locator(".plot").first.locator(".ytick text").all_text_contents()
-    values = [float(label) for label in labels]
+@pytest.mark.parametrize("klds", [(9.1e-6, 4.8e-5), (3.7e-6, 6.7e-5), (3.7e-6, 5e-4)], ids=str)
+def test_a_log_axis_of_two_rows_names_numbers_and_has_room_for_whiskers(opened, klds):
+    records = [
+        make_record(recipe, kld={"mean": kld}, kld_interval=[0.5 * kld, 2 * kld])
+        for recipe, kld in zip(("bf16", "q8_0"), klds, strict=True)
+    ]
+    plot = drawn(opened(records).page).locator(".plot").first
+    labels = plot.locator(".ytick text").all_text_contents()
+    values = [float(re.sub("^10(?=−)", "1e", label.replace("\u200b", "")).replace("−", "-")) for label in labels]
     assert len(values) > 1 and values == sorted(set(values))
+    whiskers = outside(plot, ".yerror")
+    assert len(whiskers) == 2 and max(whiskers) <= 0
+
+
+@SLOW
+def test_of_many_rows_each_name_is_written_once_and_none_over_the_numbers_of_an_axis(opened):
+    records = [
+        make_record(recipe, size_bytes=int(SWEEP[recipe][0] * 6e5 * 1.01**i), kld={"mean": SWEEP[recipe][2] * 1.1**i})
+        | {"key": f"{recipe}-{i}", "time": f"2026-01-01T00:00:{i:02}+00:00"}
+        for i in range(20)
+        for recipe in SWEEP
+    ]
+    plot = drawn(opened(records).page).locator(".plot").first
+    assert plot.locator(".points path").count() == len(records)
+    names_written = plot.locator(".annotation-text").all_text_contents()
+    assert names_written and len(names_written) == len(set(names_written))
+    assert max(outside(plot, ".annotation-text")) <= 4

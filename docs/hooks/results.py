@@ -47,10 +47,13 @@ def _with_pictures(content: str, name: str, pictures: Sequence[Picture]) -> str:
 
 
 def _page(path: Path) -> str:
-    """The README with its links: those to other pages of results stay links, all others become plain text."""
+    """The README with its links: those to other pages of the site stay links, all others become plain text."""
 
     def link(match: re.Match[str]) -> str:
-        other = re.fullmatch(r"(?:\.\./)?(?:results/)?([\w-]+)/README\.md", match[2])
-        return f"[{match[1]}]({other[1]}.md)" if other else f"{match[1]} (`{match[2]}`)"
+        if other := re.fullmatch(r"(?:\.\./)?(?:results/)?([\w-]+)/README\.md", match[2]):
+            return f"[{match[1]}]({other[1]}.md)"
+        if page := re.fullmatch(r"\.\./\.\./docs/(.+\.md(?:#.*)?)", match[2]):
+            return f"[{match[1]}](../{page[1]})"
+        return f"{match[1]} (`{match[2]}`)"
 
     return LINK.sub(link, path.read_text(encoding="utf-8"))

@@ -84,12 +84,13 @@ def test_no_page_is_listed_twice():
     assert len(listed) == len(set(listed))
 
 
-def test_links_between_pages_of_results_stay_links(tmp_path):
-    for name, text in {"a": "# A\n[b](../b/README.md) [code](../../qbench/x.py)\n", "b": "# B\n"}.items():
+def test_links_between_pages_of_the_site_stay_links(tmp_path):
+    links = "[b](../b/README.md) [page](../../docs/serve.md#limits) [code](../../qbench/x.py)"
+    for name, text in {"a": f"# A\n{links}\n", "b": "# B\n"}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "README.md").write_text(text)
     pages = result_pages(tmp_path)
-    assert pages["results/a.md"] == WIDE + "# A\n[b](b.md) code (`../../qbench/x.py`)\n"
+    assert pages["results/a.md"] == WIDE + "# A\n[b](b.md) [page](../serve.md#limits) code (`../../qbench/x.py`)\n"
     assert "- [A](a.md)\n- [B](b.md)" in pages["results/index.md"]
 
 

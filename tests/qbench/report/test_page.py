@@ -12,6 +12,7 @@ from qbench.report.columns import columns_of
 from qbench.report.page import render_page
 from qbench.report.table import build_tables
 
+MINUS = "\u2212"
 DASH = "\u2009\u2013\u2009"  # between two ends, thin spaces around it
 OVERLAPS = """plot => {
   const boxes = [...plot.querySelectorAll(".annotation-text")].map((node) => node.getBoundingClientRect());
@@ -303,7 +304,7 @@ def test_a_log_axis_of_two_rows_names_numbers_and_has_room_for_whiskers(opened, 
     ]
     plot = drawn(opened(records).page).locator(".plot").first
     labels = plot.locator(".ytick text").all_text_contents()
-    values = [float(re.sub("^10(?=−)", "1e", label.replace("\u200b", "")).replace("−", "-")) for label in labels]
+    values = [float(re.sub("^10(?=-)", "1e", label.replace("\u200b", "").replace(MINUS, "-"))) for label in labels]
     assert len(values) > 1 and values == sorted(set(values))
     whiskers = outside(plot, ".yerror")
     assert len(whiskers) == 2 and max(whiskers) <= 0

@@ -13,7 +13,6 @@ def progress_bar(work: str) -> Iterator[Update]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
-        MofNCompleteColumn,
         Progress,
         TextColumn,
         TimeElapsedColumn,
@@ -23,16 +22,16 @@ def progress_bar(work: str) -> Iterator[Update]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[count]}"),  # empty until the total is known
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
     is_seen = console.is_terminal or console.is_jupyter
     with Progress(*columns, console=console, transient=True, disable=not is_seen) as bar:
-        task = bar.add_task(work, total=None)
+        task = bar.add_task(work, total=None, count="")
 
         def update(done: int, total: int, label: str = work) -> None:
-            bar.update(task, completed=done, total=total, description=label)
+            bar.update(task, completed=done, total=total, description=label, count=f"{done:>{len(str(total))}}/{total}")
 
         yield update

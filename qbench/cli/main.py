@@ -13,6 +13,7 @@ from qbench.cli.rank_options import check_launch, is_silent, leave, say_late
 from qbench.cli.renamed import check_variables, new_option
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.forced import CPU, ISA, SWITCHES
+from qbench.nearest import nearest
 from qbench.rank_layout import farewells
 from qbench.version import __version__
 from quant.errors import InputError
@@ -69,7 +70,8 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]):
         if args and args[0] not in COMMANDS:
-            raise click.UsageError(f"no command {args[0]!r}; commands are {', '.join(COMMANDS)}")
+            hint = "; `qbench --help` has a line about each" if args[0] == "help" else nearest(args[0], COMMANDS)
+            raise click.UsageError(f"no command {args[0]!r}{hint}; commands are {', '.join(COMMANDS)}")
         return super().resolve_command(ctx, args)
 
 
@@ -123,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except click.NoSuchOption as error:
         return _fail(new_option(error) or error.format_message(), 2)
     except click.ClickException as error:
-        return _fail(error.format_message(), 2)
+        return _fail(plain_types(error.format_message()), 2)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130)
     except BrokenPipeError:
@@ -135,6 +137,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail("out of memory; choose a smaller model, recipe or context", 2)
     except Exception as error:
         return _fail(f"internal error, {type(error).__name__}: {error} (QBENCH_DEBUG=1 shows where)", 70)
+
+
+def plain_types(message: str) -> str:
+    """Click's message about a value, with the word for the value in place of the name of its range type."""
+    return message.replace("valid integer range.", "valid integer.").replace("valid float range.", "valid number.")
 
 
 def check_switches() -> None:

@@ -53,11 +53,11 @@ def command(
         raise click.UsageError("give --recipe NAME, or --target SIZE to search for the best mix")
     source, recipe = open_source(model), get_recipe(recipe_name)
     recipe = recipe.with_options(effort="best") if best else recipe
-    if output is None and not dry_run:
-        output = default_output(source, recipe)
-        click.echo(f"no -o: writing to {output}", err=True)
-    job = make_artifact_job(source, recipe, output, max_shard_size)
+    named = output or (None if dry_run else default_output(source, recipe))
+    job = make_artifact_job(source, recipe, named, max_shard_size)
     refuse_own_files(job)
+    if named != output:
+        click.echo(f"no -o: writing to {named}", err=True)
     how = WriteOptions(calibration, threads, resume)
     if dry_run:
         print_formats(job, as_json)

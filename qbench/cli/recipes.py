@@ -3,6 +3,7 @@
 import click
 
 from qbench.cli.output import aligned, json_option, print_json
+from qbench.nearest import nearest
 
 HEADINGS = ("recipe", "bits/weight", "method", "calibration", "container", "loaded by")
 
@@ -24,7 +25,10 @@ def command(bits: str | None, container: str | None, calibration: bool | None, a
     rows = list_recipes()
     containers = sorted({row.container for row in rows})
     if container is not None and container not in containers:
-        raise click.UsageError(f"unknown container {container!r}; expected one of {', '.join(containers)}")
+        known = ", ".join(containers)
+        raise click.UsageError(
+            f"unknown container {container!r}; expected one of {known}{nearest(container, containers)}"
+        )
     found = [
         row
         for row in rows
@@ -59,4 +63,5 @@ def bits_range(text: str) -> tuple[float, float]:
         first = float(low)
         return (first, float(high)) if dash else (first, first + 1 - 1e-9)
     except ValueError as error:
-        raise click.BadParameter(f"got {text!r}, expected a number or LOW-HIGH, as in 3.5-4.5") from error
+        message = f"got {text!r}, expected a number or LOW-HIGH, as in 3.5-4.5"
+        raise click.BadParameter(message, param_hint="'--bits'") from error

@@ -7,7 +7,7 @@ from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_general import file_name
 from quant.artifacts.gguf_shard_set import replaceable_shards
 from quant.artifacts.gguf_shards import SHARD_NAME, shards_named
-from quant.artifacts.manifest import MANIFEST
+from quant.artifacts.manifest import MANIFEST, current_manifest
 from quant.atomic import check_target
 from quant.errors import InputError
 from quant.formats import get_format
@@ -90,9 +90,15 @@ def container_of(source: Source, out: Path, recipe: Recipe | None) -> str:
 
 
 def default_output(source: Source, recipe: Recipe) -> Path:
-    """The path that a model gets by default: GGUF's convention, or NAME-RECIPE for a directory."""
+    """The path that a model gets by default: GGUF's convention, or NAME-RECIPE for a directory.
+
+    raises   InputError for a GGUF file of that name that has no manifest: it may have been downloaded
+    """
     if recipe.container == "gguf":
-        return Path(file_name(source, recipe))
+        path = Path(file_name(source, recipe))
+        if path.exists() and not current_manifest(path).is_file():
+            raise InputError(f"{path} exists, and no manifest says that qbench wrote it; give -o to replace it")
+        return path
     return Path(f"{Path(source.spec.split(':')[-1]).name.removesuffix('.gguf')}-{recipe.name}")
 
 

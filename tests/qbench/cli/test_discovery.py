@@ -1,13 +1,18 @@
 """Commands that show the options there are: recipes, kernels, version, completion."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
-from quant.recipes import RECIPES
+from qbench.progress_bar import progress_bar
+from qbench.sources import open_source
+from quant.artifacts.output import default_output
+from quant.recipes import RECIPES, get_recipe
 
 
 def recipes(qbench, *argv) -> list[dict]:
@@ -36,9 +41,44 @@ def test_filters(qbench, argv, holds):
     assert 0 < len(kept) < len(RECIPES)
 
 
-@pytest.mark.parametrize("argv", [("--bits", "few"), ("--container", "zip"), ("--bits", "20")], ids=str)
-def test_filters_that_cannot_be_meant(qbench, argv):
-    assert qbench("recipes", *argv).status == 2
+@pytest.mark.parametrize(
+    ("argv", "part"),
+    [
+        (("--bits", "few"), "'--bits': got 'few'"),
+        (("--container", "guf"), "did you mean 'gguf'?"),
+        (("--bits", "20"), ""),
+    ],
+    ids=str,
+)
+def test_filters_that_cannot_be_meant(qbench, argv, part):
+    outcome = qbench("recipes", *argv)
+    assert outcome.status == 2 and part in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "part"),
+    [
+        (("bnech",), "no command 'bnech'; did you mean 'bench'?"),
+        (("help",), "`qbench --help`"),
+        (("bench", "ref:llama", "-p", "x"), "'x' is not a valid integer."),
+        (("recommend", "ref:llama", "--tps", "x"), "'x' is not a valid number."),
+    ],
+    ids=lambda value: "_".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_slip_of_the_finger_gets_a_hint(qbench, argv, part):
+    outcome = qbench(*argv)
+    assert outcome.status == 2 and part in outcome.err and len(outcome.err.splitlines()) == 1
+
+
+def test_a_bar_counts_only_when_it_knows_how_much_there_is(monkeypatch):
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # rich then takes stderr for a terminal
+    monkeypatch.setattr(sys, "stderr", seen := io.StringIO())
+    with progress_bar("read") as update:
+        time.sleep(0.15)
+        assert "/?" not in seen.getvalue()
+        update(3, 12, "read")
+        time.sleep(0.15)
+    assert "read" in seen.getvalue() and " 3/12" in seen.getvalue()
 
 
 def test_info_is_a_screen_and_all_is_a_list(qbench):
@@ -71,3 +111,19 @@ def test_quantize_names_its_output(qbench, tmp_path, monkeypatch):
     outcome = qbench("quantize", "ref:llama", "--recipe", "q4_0")
     (path,) = tmp_path.glob("*.gguf")
     assert outcome.status == 0 and f"no -o: writing to {path.name}" in outcome.err
+
+
+@pytest.mark.parametrize("recipe", ["q4_0", "gptq-w4g128"])
+def test_quantize_without_a_name_replaces_only_what_it_wrote(qbench, tmp_path, monkeypatch, recipe):
+    """A file that was downloaded may have the conventional name."""
+    monkeypatch.chdir(tmp_path)
+    path = default_output(open_source("ref:llama"), get_recipe(recipe))
+    if path.suffix == ".gguf":
+        path.write_bytes(b"GGUF of somebody else")
+    else:
+        path.mkdir()
+        (path / "notes").write_text("of somebody else")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    outcome = qbench("quantize", "ref:llama", "--recipe", recipe)
+    assert outcome.status == 2 and path.name in outcome.err and len(outcome.err.splitlines()) == 1
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before

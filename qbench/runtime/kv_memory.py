@@ -16,8 +16,9 @@ from qbench.runtime.caches.model_policy import policy_for, window_rules
 from qbench.runtime.caches.owned_pages import window_pages
 from qbench.runtime.caches.residual_storage import residual_store_bytes
 from qbench.runtime.caches.sink_view import check_sinks, turns_with_text
+from qbench.runtime.caches.slot_side import held_bytes
 from qbench.runtime.caches.storages import check_format_suits
-from qbench.runtime.caches.window_pages import window_slots
+from qbench.runtime.caches.window_pages import sink_slots, window_slots
 from qbench.runtime.workspace import FLOAT_BYTES
 from quant.kv import KVFormat, KVScheme
 from quant.models import ModelConfig
@@ -48,7 +49,11 @@ class CacheMemory:
         self, config: ModelConfig, scheme: KVScheme | None, impl: str = "auto", spec: CacheSpec = DEFAULT_CACHE
     ) -> None:
         self.spec, policy = spec, spec.make_policy()
-        self.policy = None if policy.position_only else policy_for(policy, config, scheme)
+        groups = scheme.format if scheme is not None and scheme.format.token_group > 1 else None
+        by_slots = not policy.position_only or (groups is not None and isinstance(policy, Window))
+        self.policy = policy_for(policy, config, scheme) if by_slots else None
+        # SlotGroups, which keep the tokens of a policy in such a format, grow by single tokens.
+        self._groups = groups if self.policy is not None or isinstance(policy, Sinks) else None
         self.sinks = policy.sinks if isinstance(policy, Sinks) else 0
         self.config, self.format = config, None if scheme is None else scheme.format
         self.rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
@@ -65,7 +70,7 @@ class CacheMemory:
         check_format_suits(config, scheme, spec.layout)
         self.keeps_latents = has_modes(spec) and chosen_latents(config, scheme)[1] is not None
         in_torch = is_in_torch(impl) or spec.layout == NONE or self.keeps_latents
-        in_torch |= self.sinks > 0 and turns_with_text(config)
+        in_torch |= self._groups is not None or (self.sinks > 0 and turns_with_text(config))
         self.in_stores = not in_torch and has_store(config, scheme)
         if (self.window is not None or self.policy is not None or spec.layout == PAGED) and not self.keeps_latents:
             self.bytes_per_token = _heads_bytes(config, scheme, in_stores=self.in_stores)
@@ -108,6 +113,20 @@ class CacheMemory:
         config, num_layers = self.config, sum(not rule.window for rule in self.rules)
         return num_layers * policy.index_bytes(context, config.num_kv_heads, config.head_dim)
 
+    def _groups_bytes(self, fmt: KVFormat, context: int, steps: int) -> float:
+        """Bytes of one sequence whose tokens a policy keeps."""
+        config = self.config
+        sizes = (config.num_kv_heads, (config.head_dim, config.value_dim))
+        if self.policy is None:  # sinks
+            chunk = self.tokens_per_forward(context, None)
+            held = sink_slots(context - steps, steps, chunk, present(self.window), self.sinks)
+            return config.num_layers * held_bytes(fmt, held, *sizes)
+        found, policies = 0.0, policies_of_layers(config, self.policy)
+        for layer, policy in enumerate(policies):
+            num_tokens = sum(policy.slots_after(context - steps, steps, layer, len(policies)))
+            found += held_bytes(fmt, min(num_tokens, context), *sizes, unlike=policy.per_head_lengths)
+        return found
+
     def tokens_per_forward(self, context: int, prefill: int | None) -> int:
         """Most tokens of a sequence per forward pass, if a prompt is given in parts of `prefill` tokens; None: all at
         once.
@@ -122,6 +141,8 @@ class CacheMemory:
         if isinstance(self.policy, RetrievalPolicy):
             kept = held_tokens(context) * self.bytes_per_token
             return round(batch * (kept + self._index_bytes(self.policy, context)))
+        if self._groups is not None:
+            return round(batch * self._groups_bytes(self._groups, context, steps))
         if self.policy is not None:
             policies = policies_of_layers(self.config, self.policy)
             slots = sizes_after(policies, context - steps, steps, self.config.num_kv_heads)

@@ -247,7 +247,7 @@ class CacheMaker:
 
     def _storage(self, layer: int, batch: int, policy: CachePolicy) -> KVStorage:
         config, scheme = self.config, self.scheme
-        how = {"in_kernels": not is_in_torch(self._impl), "attention": attend_by(self._impl)}
+        how = {"in_kernels": not is_in_torch(self._impl), "attention": attend_by(self._impl), "evicts": True}
         if policy.per_head_lengths and not config.attention_rule(layer).window:
             heads = [of_head(config, scheme, g) for g in range(config.num_kv_heads)]
             sizes = (layer, 1, BLOCK_TOKENS)
@@ -256,6 +256,10 @@ class CacheMaker:
 
     def _window(self, batch: int, capacity: int, window: int | None, mode: str | None) -> Cache:
         rules = window_rules(self.config, window)
+        if self.scheme is not None and self.scheme.format.token_group > 1:  # pages drop tokens one by one
+            cache = self._of_policy(batch, Window(window), mode)
+            cache.rules = rules
+            return cache
         longest = max(rule.window for rule in rules)
         near = [layer for layer, rule in enumerate(rules) if rule.window]
         far = [layer for layer, rule in enumerate(rules) if not rule.window]
@@ -288,7 +292,7 @@ class CacheMaker:
         config = self.config
         check_sinks(config, policy)
         impl = REFERENCE if turns_with_text(config) else self._impl
-        how = {"in_kernels": not is_in_torch(impl), "attention": attend_by(impl)}
+        how = {"in_kernels": not is_in_torch(impl), "attention": attend_by(impl), "evicts": True}
         sizes = (batch, BLOCK_TOKENS)
         storages = [make_storage(config, self.scheme, layer, *sizes, **how) for layer in range(config.num_layers)]
         if uncached:

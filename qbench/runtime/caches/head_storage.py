@@ -98,6 +98,11 @@ class HeadStorage(KVStorage):
         blocks = zip(*(each for row in weights for each in row), strict=True)  # B * G tensors for some queries
         return (spread(block, held) for block in blocks)
 
+    def finish(self, past: Past) -> None:
+        for _, b in self._sequences(past):
+            for head, length in zip(self.heads[b], self._held[b].sum(1).tolist(), strict=True):
+                head.finish(_of_length(length))
+
     def compact(self, past: Past, keep: Tensor) -> None:
         for row, b in self._sequences(past):
             stays = keep[row][0] >= 0  # [G, n]

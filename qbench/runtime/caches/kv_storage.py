@@ -213,6 +213,9 @@ class KVStorage(PageMemory):
         keys, values = self.read(past)
         return attention_at(q, keys, values, rule, new.positions, new.held)
 
+    def finish(self, past: Past) -> None:
+        """A forward pass of these sequences is over, and so are the evictions after it."""
+
     @abstractmethod
     def compact(self, past: Past, keep: Tensor) -> None:
         """Move the slots `keep` [B, G, n], ascending, to the front."""

@@ -1,9 +1,12 @@
 """Policies that a model can have: checked before any weight is read."""
 
+from bisect import bisect_right
 from dataclasses import replace
 from typing import TypeVar
 
 from qbench.policies import CachePolicy
+from qbench.policies.budget import Budget, Unit
+from qbench.policies.budgeted import BudgetedPolicy
 from qbench.policies.positions import Sinks, Window
 from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.attention.mla_modes import get_mode
@@ -11,9 +14,10 @@ from qbench.runtime.caches.evictor import check_policy_suits
 from qbench.runtime.caches.kernel_storage import STORES
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.sink_view import check_sinks, turns_with_text
+from qbench.runtime.caches.slot_side import held_bytes
 from qbench.runtime.caches.storages import codecs_of
 from quant.errors import InputError
-from quant.kv import KVScheme
+from quant.kv import KVFormat, KVScheme
 from quant.models import AttentionRule, ModelConfig
 from quant.present import present
 
@@ -68,19 +72,32 @@ def policy_for(policy: SomePolicy, config: ModelConfig, scheme: KVScheme | None,
             raise InputError(f"policy {policy.name} reads queries, which mode {mode!r} does not form; choose another")
         return policy.for_model(config.num_layers, config.num_layers * rows.row_bytes(present(config.mla)))
     codecs = codecs_of(scheme)
-    if any(codec.token_group > 1 for codec in codecs):
-        raise InputError(
-            f"{present(scheme).format.name} encodes several tokens together, of which a policy may take only some; "
-            "choose a format that encodes each token by itself"
-        )
     if scheme is not None and policy.per_head and STORES.get(scheme.format.name, ("", ""))[1] == "per_tensor":
         raise InputError(
             f"{scheme.format.name} has one scale for all heads of a token, but policy {policy.name} may keep it in "
             "only some of them; choose a format with a scale per head, as kv-fp8"
         )
     widths = zip(codecs, (config.head_dim, config.value_dim), strict=True)
-    token_bytes = sum(codec.bytes_per_token(config.num_kv_heads, width) for codec, width in widths)
-    return policy.for_model(config.num_layers, config.num_layers * token_bytes)
+    token_bytes = config.num_layers * sum(codec.bytes_per_token(config.num_kv_heads, width) for codec, width in widths)
+    if scheme is not None and scheme.format.token_group > 1 and isinstance(policy, BudgetedPolicy):
+        token_bytes = _mean_bytes_per_token(config, scheme.format, policy.budget, token_bytes)
+    return policy.for_model(config.num_layers, token_bytes)
+
+
+def _mean_bytes_per_token(config: ModelConfig, fmt: KVFormat, budget: Budget, encoded: float) -> float:
+    """Bytes per token of as many tokens as the budget has room for, if some of them are floats.
+
+    encoded  bytes of a token that is encoded
+    """
+    if budget.unit is not Unit.BYTES:
+        return encoded
+    widths = (config.head_dim, config.value_dim)
+
+    def all_layers(num_tokens: int) -> float:
+        return config.num_layers * held_bytes(fmt, num_tokens, config.num_kv_heads, widths)
+
+    num_tokens = bisect_right(range(int(budget.amount // encoded) + 1), budget.amount, key=all_layers) - 1
+    return budget.amount / num_tokens if num_tokens else all_layers(1)
 
 
 def window_rules(config: ModelConfig, window: int | None) -> list[AttentionRule]:

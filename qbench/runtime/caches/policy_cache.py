@@ -89,6 +89,7 @@ class PolicyCache(EvictingSequences, KVCache):
         storage.append(k, v, past, holes)
         out, weights = storage.attend(q, past, self.rules[layer], policy.observes)
         self.evictor.settle(layers, b, weights, unrotated if policy.reads_queries else None)
+        storage.finish(past)
         return out
 
     # ---- in calls of cpu_kernels

@@ -92,7 +92,9 @@ class SinkView(View):
             return torch.cat(parts, dim=2)
         near = storage.rope_append(q, k, v, self._near[self._rope_of[layer]], past)
         far = Far(self.num_sinks, rotate(q, *self._far[self._rope_of[layer]]))
-        return storage.attend(near, past, rule, far=far)[0]
+        out = storage.attend(near, past, rule, far=far)[0]
+        storage.finish(past)
+        return out
 
     def _turned_attention(self, layer: int, storage: KVStorage, rule: AttentionRule, past: Past, q: Tensor) -> Tensor:
         """Over keys that are not rotated yet: q [B, H, T, D] as projected -> as q"""

@@ -15,6 +15,7 @@ from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.latent_storage import LatentStorage
 from qbench.runtime.caches.residual_storage import ResidualStorage
+from qbench.runtime.caches.slot_groups import SlotGroups
 from qbench.runtime.caches.torch_storage import TorchStorage
 from quant.errors import InputError
 from quant.kv import KVScheme
@@ -63,12 +64,14 @@ def make_storage(
     *,
     in_kernels: bool,
     shared: bool = True,
+    evicts: bool = False,
     attention: CausalAttention = causal_attention,
 ) -> KVStorage:
     """Every head's keys and values.
 
     in_kernels   in a store of cpu_kernels if these hold the format; others attend in torch, by `attention`
     shared       as for `make_memories`
+    evicts       whether a policy takes tokens out of the only page of a sequence
     raises       InputError for a format that encodes several tokens together, if pages are shared
     """
     in_kernels = in_kernels and has_store(config, scheme)
@@ -76,6 +79,9 @@ def make_storage(
     scales = (None, None) if scheme is None else layer_scales(scheme, layer)
     check_heads(config, scheme)
     if scheme is not None and scheme.format.token_group > 1:
+        per_token = scheme.format.bytes_per_token(config.num_kv_heads, *widths)
+        if evicts:
+            return SlotGroups(scheme.format, scales, num_pages, page_size, per_token, attention)
         if shared:
             raise InputError(
                 f"{scheme.format.name} encodes several tokens together, which no pages hold: results would depend on "
@@ -83,7 +89,6 @@ def make_storage(
             )
         if in_kernels:
             return ResidualStorage(config, scheme, layer, num_pages, page_size)
-        per_token = scheme.format.bytes_per_token(config.num_kv_heads, *widths)
         return GroupedStorage(scheme.format, scales, num_pages, page_size, per_token, attention)
     if in_kernels:
         return KernelStorage(config, scheme, layer, num_pages, page_size)

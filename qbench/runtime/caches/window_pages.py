@@ -101,3 +101,13 @@ class WindowPages(OwnPages[KVStorage]):
 def window_slots(window: int, num_sinks: int = 0) -> int:
     """Slots that a long text takes while it grows token by token."""
     return num_sinks + window + BLOCK_TOKENS - 1
+
+
+def sink_slots(num_prompt: int, steps: int, chunk: int, window: int, num_sinks: int) -> int:
+    """Slots in use after a prompt in chunks and `steps` tokens that came one at a time."""
+    seen_later = num_sinks + window - 1
+    slots = 0
+    for new in [*[chunk] * (num_prompt // chunk), num_prompt % chunk]:
+        slots += new
+        slots = seen_later if slots - seen_later >= BLOCK_TOKENS else slots
+    return slots + steps if slots + steps < seen_later else seen_later + (slots + steps - seen_later) % BLOCK_TOKENS

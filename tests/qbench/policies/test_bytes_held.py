@@ -80,6 +80,38 @@ def test_in_other_formats(name: str, impl: str, kv: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "name, kv",
+    [
+        ("h2o", "kv-kivi-2"),
+        *(
+            pytest.param(name, kv, marks=OTHERS)
+            for name in sorted(RUN.keys() - {"full", "quest", "infllm", *BY_HEAD})
+            for kv in ("kv-kivi-2", "kv-kivi-4", "kv-int4-kc")
+            if (name, kv) != ("h2o", "kv-kivi-2")
+        ),
+    ],
+)
+def test_in_formats_of_groups(name: str, kv: str) -> None:
+    """The budget is above a residual and a group, so that some of its tokens are encoded."""
+    policy = RUN[name].replace(str(BUDGET), "190").replace(str(BUDGET - 4), "186")
+    assert [held - predicted for held, predicted in held_and_predicted(source(kv=kv), policy)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("name", [pytest.param("fastgen", marks=OTHERS), "adakv"])
+def test_heads_of_groups_hold_no_more_than_predicted(name: str) -> None:
+    policy = RUN[name].replace(str(BUDGET), "190")
+    assert all(held <= predicted for held, predicted in held_and_predicted(source(kv="kv-kivi-4"), policy))
+
+
+def test_a_budget_in_bytes_counts_the_floats_of_a_format_of_groups() -> None:
+    config = MemoryPredictor(source()).config
+    fmt = KV_FORMATS["kv-kivi-4"]
+    budget = int(config.num_layers * fmt.size_bytes(200, config.num_kv_heads, config.head_dim))
+    held, _ = held_and_predicted(source(kv="kv-kivi-4"), f"snapkv:budget={budget}B")[0]
+    assert held == BATCH * budget
+
+
+@pytest.mark.parametrize(
     "architecture, sizes, name",
     [
         ("gemma2", {"sliding_window": 40}, "pyramidkv"),

@@ -218,9 +218,8 @@ def test_tokens_that_fit_take_no_more_than_the_room():
         assert room < cache.size_bytes(fitting + 1, 1)
 
 
-@pytest.mark.parametrize("spec", ["paged", "window:200", "sinks:4+200", "snapkv:budget=200"])
-def test_what_moves_or_evicts_single_tokens_is_refused(spec):
+def test_pages_that_sequences_share_are_refused():
     entry = {CONFIG_KEY: KVScheme(KV_FORMATS["kv-kivi-4"]).config_entry()}
     model = load_model(ArraySource(CONFIG | entry, random_weights(CONFIG)))
     with pytest.raises(InputError, match="kv-kivi-4 encodes several tokens together"):
-        model.new_cache(spec=spec_of(spec))
+        model.new_cache(spec=spec_of("paged"))

@@ -190,12 +190,12 @@ CHOICE = (ROWS, 4, 2, 1, 1, 5)  # 2 of the pages 1 to 4, those before and those 
 HUGE = 2**62
 
 
-def choose_pages(choice=CHOICE, tokens=1, sequences=1, ends=None, kv_format="f32", **options):
+def choose_pages(choice=CHOICE, tokens=1, sequences=1, ends=None, kv_format="f32", table=None, **options):
     """One layer over a sequence of 7 pages"""
     layer, net, weight = Layer(1), Net(0), np.ones(HIDDEN, np.float32)
     whole = DecoderLayer(*layer.groups, *net.groups, weight, weight, EPS, HEAD_DIM)
     store = KVStore(kv_format, 8 * sequences, 32, NUM_KV_HEADS, HEAD_DIM)
-    table = np.arange(8 * sequences, dtype=np.int32).reshape(sequences, 8)
+    table = np.arange(8 * sequences, dtype=np.int32).reshape(sequences, 8) if table is None else table
     x, rope = np.ones((sequences * tokens, HIDDEN), np.float32), rotation(0, tokens)
     ends = np.full(sequences, 200) if ends is None else ends
     return run_layers([whole], [store], x, *rope, table, [ends], SCALE, choices=[choice], **options)
@@ -210,14 +210,42 @@ def test_smoothed_scores_choose():
     rows = np.full((1, 4, NUM_KV_HEADS * HEAD_DIM), 0.0, np.float16)
     rows[0, 3, 0] = 1
     seen, scores = [], np.empty((1, 4), np.float32)
-    on_choice = lambda layer, best: seen.append(best.tolist())  # noqa: E731
     for share, before in [(0.0, [[]]), (0.75, [[8.0, 100.0, -8.0]])]:
         smoothing = (share, np.array(before, np.float32), after := np.empty((1, 4), np.float32))
-        choose_pages((rows.view(np.uint16), 4, 1, 1, 1, 5), smoothing=[smoothing], on_choice=on_choice)
+        choose_pages(
+            (rows.view(np.uint16), 4, 1, 1, 1, 5), smoothing=[smoothing], chosen=[best := np.empty((1, 1), int)]
+        )
+        seen.append(best.tolist())
         scores = after if not share else scores
     assert scores[0, :3].tolist() == [0, 0, 0] and scores[0, 3] != 0
     assert after.tolist() == [[6, 75, -6, scores[0, 3]]]
     assert seen == [[[3 if scores[0, 3] > 0 else 0]], [[1]]]
+
+
+def test_only_missing_pages_are_brought():
+    """Rows of zeros: of equal blocks the first ones are chosen, whose pages are 1 and 2 of the table."""
+    asked, table = [], np.arange(8, dtype=np.int32)[None]
+
+    def bring(layer, best):
+        asked.append((layer, best.tolist()))
+        table[0, :] = range(8)
+
+    expected = choose_pages(table=table, on_choice=bring)
+    assert not asked
+    table[0, 3] = -1  # not chosen
+    assert_close(choose_pages(table=table, on_choice=bring), expected)
+    assert not asked
+    table[0, 2] = -1
+    assert_close(choose_pages(table=table, on_choice=bring), expected)
+    assert asked == [(0, [[0, 1]])]
+
+
+@pytest.mark.parametrize(
+    "chosen, error", [(np.empty((1, 3), int), ValueError), (np.empty((1, 2)), TypeError), (1, TypeError)]
+)
+def test_bad_chosen(chosen, error):
+    with pytest.raises(error, match="chosen: "):
+        choose_pages(chosen=[chosen])
 
 
 @pytest.mark.parametrize(

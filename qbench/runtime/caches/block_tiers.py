@@ -84,12 +84,11 @@ class BlockTiers:
         self._begin(ids)
 
     def bring(self, layer: int, blocks: np.ndarray) -> None:
-        """Have these blocks in memory, until others are asked for.
+        """Have these blocks in memory, until others are asked for; the owner counts them in the tally.
 
         raises   InputError if there are fewer pages that are not pinned
         """
         ids = layer * self.num_blocks + blocks
-        self.tally.num_asked += len(ids)
         away = ids[self._page[ids] == EVICTED]
         if len(away):
             self._wait(self._num_jobs)

@@ -15,7 +15,8 @@ from qbench.runtime.tiers.aligned import padded
 from qbench.runtime.tiers.spill_file import SpillFile
 from quant.errors import InputError
 
-DECAY = 0.1  # per step, as in the authors' settings
+DECAY = 0.1  # per choice of the layer, as in the authors' settings
+LOG_DECAY = log(DECAY)
 LEAST_MASS = 1e-30  # has a logarithm
 
 
@@ -35,8 +36,8 @@ class ChosenPlaces(Places[KVStorage]):
         self.tally = tiers.tally
         self._tables = [tiers.table[layer : layer + 1] for layer in range(num_layers)]
         self.block_table = self._tables[0]
+        self._has_decayed = np.zeros((num_layers, 1), dtype=bool)  # since the last credit
         self._num_reserved = [0] * num_layers  # pages up to the last one that `reserve` was asked for
-        self._step = 0
 
     @property
     def size_bytes(self) -> int:
@@ -74,15 +75,21 @@ class ChosenPlaces(Places[KVStorage]):
         self.tiers.unpin(layer, blocks)
 
     def bring(self, layer: int, pages: np.ndarray) -> None:
+        self._decay(layer)  # so that blocks that were not chosen again make room for these
         self.tiers.bring(layer, pages)
 
-    def credit(self, layer: int, pages: np.ndarray, received: np.ndarray) -> None:
-        # Logarithms of the sums as of step 0, which would overflow soon.
-        rank, now = self.tiers.rank[layer], np.log(np.maximum(received, LEAST_MASS)) - self._step * log(DECAY)
-        rank[pages] = np.logaddexp(rank[pages], now)
+    def credit(self, layers: int | np.ndarray, pages: np.ndarray, received: np.ndarray) -> None:
+        self._decay(layers)
+        self._has_decayed[layers] = False
+        self.tiers.tally.num_asked += pages.size
+        rank = self.tiers.rank  # logarithms of the sums
+        rank[layers, pages] = np.logaddexp(rank[layers, pages], np.log(np.maximum(received, LEAST_MASS)))
+
+    def _decay(self, layers: int | np.ndarray) -> None:
+        self.tiers.rank[layers] += np.where(self._has_decayed[layers], 0, LOG_DECAY)
+        self._has_decayed[layers] = True
 
     def advance(self, seq_lens: np.ndarray) -> None:
-        self._step += 1
         self.tiers.tally.advance(int(seq_lens[0]))
 
     def truncate(self, before: np.ndarray, seq_lens: np.ndarray) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from qbench.policies.infllm import InfLLM
-from qbench.policies.retrieval import BlockState
+from qbench.policies.retrieval import BlockState, ChoiceSizes
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.kernel_view import KernelView, LayerView, SinkAngles
@@ -42,6 +42,9 @@ class DistantCache(RetrievalCache):
         self._rotations, self._scale = Rotations(config), config.rope.rotation_scale
         self._far = present(self._rotations(policy.local - 1, policy.local)[0])  # cos, sin [1, R]
         self._mark: _Mark | None = None
+        size = self.places.page_size
+        self._first_page, self._pages_of_block = policy.init // size, np.arange(policy.block // size)
+        self._all_layers = np.arange(len(self.memories))[:, None]
 
     @property
     def size_bytes(self) -> int:
@@ -65,45 +68,52 @@ class DistantCache(RetrievalCache):
 
         return replace(super().kernel_view(num_tokens), mass=list(mass.numpy()), settle=settle)
 
+    def _sizes(self) -> list[ChoiceSizes | None]:
+        """The same in all layers"""
+        sizes = self.policy.sizes(0, self.seq_len + 1, self.indices[0][0].num_blocks, self.places.page_size)
+        return [sizes] * len(self.memories)
+
     def _one_step_view(self) -> KernelView:
         """The view of a decode step in which the only sequence chooses."""
-        end, of_layers = self.seq_len + 1, self._sizes()
-        sizes = present(of_layers[0])  # the same in all layers
+        end, num_layers, of_layers = self.seq_len + 1, len(self.memories), self._sizes()
+        sizes = present(of_layers[0])
         read = sizes.num_read(end)
-        mass = torch.empty(len(self.memories), 1, self.mass[0][0].shape[0], read)
+        mass = np.empty((num_layers, 1, self.mass[0][0].shape[0], read), dtype=np.float32)
+        chosen = np.empty((num_layers, 1, sizes.count), dtype=np.int64)
         near = present(self._rotations(end - 1, end)[0])
         angles = [(cos.numpy(), sin.numpy()) for cos, sin in (near, self._far)]
-        in_tiers, chosen = self.places.tally is not None, {}
+        in_tiers, share = self.places.tally is not None, self.policy.smooth
 
         def bring(layer: int, best: np.ndarray) -> None:
-            chosen[layer] = self._block_pages(best[0])
-            self.places.bring(layer, chosen[layer])
+            self.places.bring(layer, self._block_pages(best[0]))
 
         def settle() -> None:
-            for layer in range(len(self.memories)):
-                self._count(layer, np.array([read]), None)
-                if in_tiers:
-                    self._credit(layer, chosen[layer], mass[layer, 0])
-                self._settle(layer, 0, end, mass[layer, 0])
+            self._num_read, self._num_queries = self._num_read + num_layers * read, self._num_queries + num_layers
+            if in_tiers:
+                self._credit(self._all_layers, self._block_pages(chosen[:, 0]), mass[:, 0])
+            for layer, its in enumerate(mass):
+                self._settle(layer, 0, end, torch.from_numpy(its[0]))
 
-        sinks, view = SinkAngles(sizes.num_far, *angles), self._choosing_view(1, of_layers)
-        share = self.policy.smooth
-        smoothing = [its[0].smoothing(share) for its in self.indices] if share else None
-        view = replace(view, on_choice=bring if in_tiers else None, smoothing=smoothing)
-        return replace(view, mass=list(mass.numpy()), sinks=sinks, settle=settle)
+        return replace(
+            self._choosing_view(1, of_layers),
+            on_choice=bring if in_tiers else None,
+            chosen=list(chosen) if in_tiers else None,
+            smoothing=[its[0].smoothing(share) for its in self.indices] if share else None,
+            mass=list(mass),
+            sinks=SinkAngles(sizes.num_far, *angles),
+            settle=settle,
+        )
 
     def _block_pages(self, blocks: np.ndarray) -> np.ndarray:
-        """Pages of a sequence that hold distant blocks [n]"""
-        size, policy = self.places.page_size, self.policy
-        pages = policy.block // size
-        firsts = blocks * pages + policy.init // size
-        return firsts if pages == 1 else np.add.outer(firsts, np.arange(pages)).ravel()
+        """Pages of a sequence that hold distant blocks [..., n]"""
+        firsts = blocks * len(self._pages_of_block) + self._first_page
+        return (firsts[..., None] + self._pages_of_block).reshape(*blocks.shape[:-1], -1)
 
-    def _credit(self, layer: int, pages: np.ndarray, mass: Tensor) -> None:
-        """Note the attention that distant pages received; mass [G, S] of the tokens that were read."""
+    def _credit(self, layers: int | np.ndarray, pages: np.ndarray, mass: np.ndarray) -> None:
+        """Note the attention that distant pages received; mass [..., G, S] of the tokens that were read."""
         size, init = self.places.page_size, self.policy.init
-        received = mass.numpy()[:, init : init + len(pages) * size].sum(0)  # NumPy: small arrays, in every layer
-        self.places.credit(layer, pages, received.reshape(-1, size).sum(1))
+        far = mass[..., init : init + pages.shape[-1] * size]
+        self.places.credit(layers, pages, far.reshape(*far.shape[:-1], -1, size).sum((-3, -1)))
 
     def layer_view(self, layer: int, num_tokens: int) -> LayerView:
         if self.rules[layer].window:
@@ -165,7 +175,7 @@ class DistantCache(RetrievalCache):
             assert isinstance(received, Tensor)
             mass[:, :, : end - first_local] += received[:, :, num_far:]
             if self.places.tally is not None:
-                self._credit(layer, pages, received[0])
+                self._credit(layer, pages, received[0].numpy())
             outs.append(out)
             self._count(layer, seen.ends, None)
         return torch.cat(outs, 2), mass

@@ -44,7 +44,8 @@ class KernelView:
     settle       to be called when all layers have run
     sinks        angles that replace those of the tokens' positions; None: there are no sinks
     choices      per layer the summaries by which the only new token chooses blocks, as `run_layers` takes them
-    on_choice    called with the layer and its chosen blocks [A, n] before they are read; None: they are in memory
+    on_choice    called with the layer and its chosen blocks [A, n] if pages of them are not in the block table
+    chosen       per layer the blocks that were chosen [A, n] int64, which the call fills; None: it need not
     smoothing    per layer the share and the scores of the last choice, as `run_layers` takes them; None: no smoothing
     """
 
@@ -57,6 +58,7 @@ class KernelView:
     sinks: SinkAngles | None = None
     choices: list[tuple[Any, ...] | None] | None = None
     on_choice: Callable[[int, np.ndarray], None] | None = None
+    chosen: list[np.ndarray] | None = None
     smoothing: list[tuple[Any, ...] | None] | None = None
 
 

@@ -34,6 +34,13 @@ void smooth(const Smoothing& smoothing, int64_t heads, int64_t num_rows, float* 
     std::copy_n(scores, heads * num_rows, smoothing.after);
 }
 
+bool has_pages(const BlockChoice& choice, const int32_t* table, const std::vector<int64_t>& best) {
+    return std::all_of(best.begin(), best.end(), [&](int64_t block) {
+        const int32_t* const pages = table + choice.init_pages + block * choice.block_pages;
+        return std::all_of(pages, pages + choice.block_pages, [](int32_t page) { return page >= 0; });
+    });
+}
+
 // Throws unless `count` entries of a block table name pages that there are.
 void require_pages(const int32_t* table, int64_t count, int64_t num_pages) {
     for (int64_t i = 0; i < count; i++)
@@ -57,7 +64,8 @@ attention::Sequences chosen_pages(const BlockChoice& choice, const attention::Se
     smooth(choice.smoothing, choices, limit, scores.data());
     blocks::best(scores.data(), 1, choices, limit, &limit, &count, count, best.data());
 
-    if (choice.on_choice) choice.on_choice(best.data());
+    if (choice.on_choice && !has_pages(choice, sequences.table, best)) choice.on_choice(best.data());
+    if (choice.chosen) std::copy(best.begin(), best.end(), choice.chosen);
 
     const int64_t used = attention::ceil_div(sequences.ends[0], sequences.page_size);
     const int64_t pages = choice.num_far_pages() + used - choice.first_page;

@@ -25,8 +25,10 @@ struct BlockChoice {
     int64_t count;
     int64_t init_pages, block_pages, first_page;
     const Impl<blocks::Kernels>* impl;
-    // Called with the best blocks [heads of rows, count] before the table is read, to bring their pages; may be empty.
+    // Called with the best blocks [heads of rows, count] if pages of them are not in the table, to bring them; may be
+    // empty.
     std::function<void(const int64_t*)> on_choice;
+    int64_t* chosen = nullptr;  // [heads of rows, count], which gets the best blocks, or null
     Smoothing smoothing;
 
     // Tokens that are read, of `end` in all.

@@ -186,6 +186,15 @@ Smoothing smoothing_of(nb::handle given, const blocks::Rows& rows) {
             num_before, static_cast<float*>(after.data())};
 }
 
+// [A, count] int64 of `given`; null for None.
+int64_t* chosen_of(nb::handle given, const BlockChoice& choice) {
+    attention::Output chosen;
+    if (given.is_none()) return nullptr;
+    if (!nb::try_cast(given, chosen)) throw nb::type_error("chosen: expected an array for each layer");
+    require_shape(chosen, "chosen", nb::dtype<int64_t>(), "int64", choice.rows.heads, choice.count);
+    return static_cast<int64_t*>(chosen.data());
+}
+
 // Window and sinks that leave out the blocks among which a sequence chooses; of arguments that are checked later.
 std::pair<int64_t, int64_t> seen_of(nb::handle given, const Array& ends, int64_t page_size) {
     GivenChoice choice;
@@ -240,8 +249,8 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
                int64_t window, bool last_only, const std::optional<Array>& cu_seqlens, nb::handle slots,
                nb::handle mass, int64_t mass_queries, int64_t sinks, const std::optional<Array>& sink_cos,
                const std::optional<Array>& sink_sin, const std::optional<nb::callable>& before_layer,
-               nb::handle choices, const std::optional<nb::callable>& on_choice, nb::handle smoothing,
-               const std::optional<nb::callable>& add_ranks) {
+               nb::handle choices, const std::optional<nb::callable>& on_choice, nb::handle chosen,
+               nb::handle smoothing, const std::optional<nb::callable>& add_ranks) {
     const timeline::Scope calls(timeline::Part::calls);
     if (layers.empty() || layers.size() != stores.size())
         throw std::invalid_argument("layers, stores: got " + std::to_string(layers.size()) + " and " +
@@ -252,7 +261,7 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
     const PerLayer all_tables(tables, "block_table", layers.size(), is_array(tables)),
         all_ends(ends, "ends", layers.size(), is_vector(ends));
     const PerLayer all_slots(slots, "slots", layers.size(), false), all_mass(mass, "mass", layers.size(), false),
-        all_choices(choices, "choices", layers.size(), false),
+        all_choices(choices, "choices", layers.size(), false), all_chosen(chosen, "chosen", layers.size(), false),
         all_smoothing(smoothing, "smoothing", layers.size(), false);
     const Array first_ends = all_ends.required(0);
     const Source source(x, layers[0]->row_size(), std::nullopt, 0);
@@ -285,6 +294,7 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
             layer.choice = choice_of(choice, *layer.store, layer.sequences, count, window);
             layer.choice->smoothing = smoothing_of(all_smoothing[i], layer.choice->rows);
             layer.choice->on_choice = with_lock(on_choice, i, *layer.choice);
+            layer.choice->chosen = chosen_of(all_chosen[i], *layer.choice);
             end = layer.choice->end_of(read.ends[0], read.page_size);
             read.ends = &end;
         }
@@ -328,8 +338,8 @@ void bind_layers(nb::module_& m) {
         "softmax_scale"_a, "window"_a = 0, "last_only"_a = false, "cu_seqlens"_a = nb::none(),
         "slots"_a.none() = nb::none(), "mass"_a.none() = nb::none(), "mass_queries"_a = 0, "sinks"_a = 0,
         "sink_cos"_a = nb::none(), "sink_sin"_a = nb::none(), "before_layer"_a = nb::none(),
-        "choices"_a.none() = nb::none(), "on_choice"_a = nb::none(), "smoothing"_a.none() = nb::none(),
-        "add_ranks"_a = nb::none(),
+        "choices"_a.none() = nb::none(), "on_choice"_a = nb::none(), "chosen"_a.none() = nb::none(),
+        "smoothing"_a.none() = nb::none(), "add_ranks"_a = nb::none(),
         "x through every DecoderLayer, each with its KVStore; all stores are of one page size.\n\n"
         "x        [B * T, K] float32, each row contiguous; the other arguments as for attention_step\n"
         "block_table    int32 [B, pages] for all layers, or a list of one for each\n"
@@ -340,8 +350,10 @@ void bind_layers(nb::module_& m) {
         "choices  a list of a tuple or None for each layer, for one new token of one sequence, that reads only some "
         "blocks:\n         rows uint16 [A, room, C] as score_blocks takes them, num_rows, count, init_pages, "
         "block_pages, first_page\n"
-        "on_choice      called with the number of a layer that chooses and its best blocks int64 [A, count], valid "
-        "during\n         the call, which brings their pages into the block table of the layer\n"
+        "on_choice      called with the number of a layer and its best blocks int64 [A, count], valid during the "
+        "call, if\n         pages of them are not in the block table of the layer, to bring them there\n"
+        "chosen         a list of an int64 [A, count] or None for each layer that chooses, which gets its best "
+        "blocks\n"
         "smoothing      a list of a tuple or None for each layer that chooses: share, before float32 [A, n] and after "
         "float32\n         [A, num_rows]; after = (1 - share) * score + share * before of the first n blocks, by which "
         "they are chosen\n"

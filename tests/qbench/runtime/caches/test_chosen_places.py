@@ -99,9 +99,9 @@ def test_blocks_with_little_attention_make_room_first(tmp_path):
     places.reserve(0, 4 * 16)
     places.release(0, 0, 4)
     places.credit(0, np.array([0, 1, 2, 3]), np.array([5.0, 0.1, 3.0, 0.4]))
-    places.advance(np.array([64]))
+    places.bring(0, np.array([1]))
     places.credit(0, np.array([1]), np.array([0.25]))
-    # A step later the attention of the first step counts a tenth: 0.5, 0.26, 0.3 and 0.04.
+    # A choice later the attention of the first one counts a tenth: 0.5, 0.26, 0.3 and 0.04.
     places.hold(0, 4, 5)
     assert np.flatnonzero(tiers.table[0, :4] < 0).tolist() == [3]
     places.hold(0, 5, 6)

@@ -16,6 +16,7 @@ class BlockIndex(BlockScores):
     """One row per choice and complete block.
 
     num_blocks  rows of each choice that count
+    bits        [A, room, C] uint16, as cpu_kernels take them
     last        scores that `smoothed` returned last, if any
     in_kernels  whether cpu_kernels scan them, if they can
     """
@@ -23,7 +24,7 @@ class BlockIndex(BlockScores):
     def __init__(self, num_choices: int, size: int, *, in_kernels: bool) -> None:
         self.num_blocks, self.num_choices, self.size = 0, num_choices, size
         self.last: Tensor | None = None
-        self._rows = torch.zeros(num_choices, 0, size, dtype=torch.float16)
+        self._hold(torch.zeros(num_choices, 0, size, dtype=torch.float16))
         can = in_kernels and has_cpu_kernels() and size % LANES == 0
         self._kernels = importlib.import_module("cpu_kernels.blocks") if can else None
 
@@ -41,11 +42,6 @@ class BlockIndex(BlockScores):
         return self._kernels is not None
 
     @property
-    def bits(self) -> np.ndarray:
-        """[A, room, C] uint16, as cpu_kernels take them"""
-        return self._rows.view(torch.uint16).numpy()
-
-    @property
     def rows(self) -> Tensor:
         """[A, num_blocks, C] float16"""
         return self._rows[:, : self.num_blocks]
@@ -56,9 +52,12 @@ class BlockIndex(BlockScores):
         if end > room:
             grown = self._rows.new_zeros(self.num_choices, max(end, 2 * room), rows.shape[2])
             grown[:, : self.num_blocks] = self.rows
-            self._rows = grown
+            self._hold(grown)
         self._rows[:, self.num_blocks : end] = rows
         self.num_blocks = end
+
+    def _hold(self, rows: Tensor) -> None:
+        self._rows, self.bits = rows, rows.view(torch.uint16).numpy()
 
     def truncate(self, num_blocks: int) -> None:
         self.num_blocks = min(self.num_blocks, num_blocks)

@@ -135,33 +135,34 @@ class BlockTiers:
     def _moves(self, spilled: np.ndarray, spilled_pages: np.ndarray, loaded: np.ndarray) -> "Moves":
         if len(spilled) and spilled.max() >= self.spill.num_slots:
             raise InputError(f"the KV cache's disk has room for {self.spill.num_slots} blocks; raise --kv-disk")
-        self._changed[spilled], self._on_disk[spilled] = False, True
-        self.num_spilled += len(spilled)
+        if len(spilled):
+            self._changed[spilled], self._on_disk[spilled] = False, True
+            self.num_spilled += len(spilled)
         self.tally.num_loaded += len(loaded)
         return Moves(spilled, spilled_pages, loaded, self._page[loaded])
 
     def _make_room(self, count: int, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pages for `count` blocks; blocks that have to be written to the disk before, and their pages."""
-        free = np.flatnonzero(self._owner < 0)[:count]
+        free = (self._owner < 0).nonzero()[0][:count]
         if len(free) == count:
             return free, NO_BLOCKS, NO_BLOCKS
-        candidates = self._victims(kept)
-        if len(free) + len(candidates) < count:
+        pages = self._victims(kept)
+        if len(free) + len(pages) < count:
             raise InputError(f"all {self.storage.num_pages} blocks of the KV cache's memory are in use; raise --kv-ram")
-        order = self._rank[candidates].argsort(kind="stable")[: count - len(free)]
-        victims = candidates[order]
-        pages = self._page[victims]
+        order = self._rank[self._owner[pages]].argsort(kind="stable")[: count - len(free)]
+        pages = pages[order]
+        victims = self._owner[pages]
         self._page[victims] = EVICTED
         must = self._changed[victims] | ~self._on_disk[victims]
         return np.concatenate((free, pages)), victims[must], pages[must]
 
     def _victims(self, kept: np.ndarray) -> np.ndarray:
-        """Blocks in memory that may make room"""
-        self._pins[kept] += 1
-        owners = self._owner[self._owner >= 0]
-        victims = owners[self._pins[owners] == 0]
-        self._pins[kept] -= 1
-        return victims
+        """Pages of blocks that may make room: of those in memory all that are neither pinned nor kept"""
+        can = self._pins[self._owner] == 0
+        can[self._owner < 0] = False
+        there = self._page[kept]
+        can[there[there >= 0]] = False
+        return can.nonzero()[0]
 
     def _num_free(self, kept: np.ndarray) -> int:
         return int((self._owner < 0).sum()) + len(self._victims(kept))
@@ -179,24 +180,22 @@ class BlockTiers:
             job.result()
 
     def _move(self, moves: "Moves") -> None:
-        for first, which in self._runs(moves.spilled, moves.spilled_pages):
-            self.storage.dump_pages(which, self.spill.buffer(len(which)))
-            self.spill.write_run(first, len(which))
-        for some in self._batches(self._runs(moves.loaded, moves.pages)):
-            data = self.spill.read_runs([(first, len(which)) for first, which in some])
-            self.storage.fill_pages(np.concatenate([which for _, which in some]), data)
+        if len(moves.spilled):
+            for first, which in self._runs(moves.spilled, moves.spilled_pages):
+                self.storage.dump_pages(which, self.spill.buffer(len(which)))
+                self.spill.write_run(first, len(which))
+        if len(moves.loaded) > 1:
+            order = moves.loaded.argsort()
+            self._load(moves.loaded[order], moves.pages[order])
+        else:
+            self._load(moves.loaded, moves.pages)
 
-    def _batches(self, runs: list[tuple[int, np.ndarray]]) -> list[list[tuple[int, np.ndarray]]]:
-        """Runs that are read at once: as many as the file's buffer holds"""
-        batches: list[list[tuple[int, np.ndarray]]] = []
-        room = 0
-        for run in runs:
-            if len(run[1]) > room:
-                batches.append([])
-                room = self.spill.run_slots
-            batches[-1].append(run)
-            room -= len(run[1])
-        return batches
+    def _load(self, slots: np.ndarray, pages: np.ndarray) -> None:
+        """Slots, ascending, to these pages; as many at once as the file's buffer holds"""
+        most = self.spill.run_slots
+        for first in range(0, len(slots), most):
+            some = slice(first, first + most)
+            self.storage.fill_pages(pages[some], self.spill.read_slots(slots[some].tolist()))
 
     def _runs(self, slots: np.ndarray, pages: np.ndarray) -> list[tuple[int, np.ndarray]]:
         """First slot and pages of each run of neighbours, no longer than the file's buffer"""

@@ -37,6 +37,7 @@ class ChosenPlaces(Places[KVStorage]):
         self._tables = [tiers.table[layer : layer + 1] for layer in range(num_layers)]
         self.block_table = self._tables[0]
         self._has_decayed = np.zeros((num_layers, 1), dtype=bool)  # since the last credit
+        self._rows = np.arange(num_layers)[:, None]
         self._num_reserved = [0] * num_layers  # pages up to the last one that `reserve` was asked for
 
     @property
@@ -78,16 +79,20 @@ class ChosenPlaces(Places[KVStorage]):
         self._decay(layer)  # so that blocks that were not chosen again make room for these
         self.tiers.bring(layer, pages)
 
-    def credit(self, layers: int | np.ndarray, pages: np.ndarray, received: np.ndarray) -> None:
-        self._decay(layers)
-        self._has_decayed[layers] = False
+    def credit(self, layer: int | None, pages: np.ndarray, received: np.ndarray) -> None:
+        self._decay(layer)
+        which = slice(None) if layer is None else layer
+        self._has_decayed[which] = False
         self.tiers.tally.num_asked += pages.size
-        rank = self.tiers.rank  # logarithms of the sums
-        rank[layers, pages] = np.logaddexp(rank[layers, pages], np.log(np.maximum(received, LEAST_MASS)))
+        rank = self.tiers.rank[which]  # logarithms of the sums
+        place = pages if layer is not None else (self._rows, pages)
+        rank[place] = np.logaddexp(rank[place], np.log(np.maximum(received, LEAST_MASS)))
 
-    def _decay(self, layers: int | np.ndarray) -> None:
-        self.tiers.rank[layers] += np.where(self._has_decayed[layers], 0, LOG_DECAY)
-        self._has_decayed[layers] = True
+    def _decay(self, layer: int | None) -> None:
+        """Once from one credit to the next"""
+        which = slice(None) if layer is None else layer
+        self.tiers.rank[which] += np.where(self._has_decayed[which], 0, LOG_DECAY)
+        self._has_decayed[which] = True
 
     def advance(self, seq_lens: np.ndarray) -> None:
         self.tiers.tally.advance(int(seq_lens[0]))

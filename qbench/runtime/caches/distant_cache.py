@@ -13,6 +13,7 @@ from qbench.policies.retrieval import BlockState, ChoiceSizes
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.kernel_view import KernelView, LayerView, SinkAngles
+from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.kv_storage import Far
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.places import Places
@@ -44,7 +45,9 @@ class DistantCache(RetrievalCache):
         self._mark: _Mark | None = None
         size = self.places.page_size
         self._first_page, self._pages_of_block = policy.init // size, np.arange(policy.block // size)
-        self._all_layers = np.arange(len(self.memories))[:, None]
+        self._recent: np.ndarray | None = (
+            None  # mass of the only sequence in all layers [L, G, n], if it is of one step
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -90,12 +93,20 @@ class DistantCache(RetrievalCache):
         def settle() -> None:
             self._num_read, self._num_queries = self._num_read + num_layers * read, self._num_queries + num_layers
             if in_tiers:
-                self._credit(self._all_layers, self._block_pages(chosen[:, 0]), mass[:, 0])
-            for layer, its in enumerate(mass):
-                self._settle(layer, 0, end, torch.from_numpy(its[0]))
+                self._credit(None, self._block_pages(chosen[:, 0]), mass[:, 0])
+            if self._recent is None or self.policy.num_distant(end) > self.indices[0][0].num_blocks:
+                for layer, its in enumerate(mass):
+                    self._settle(layer, 0, end, torch.from_numpy(its[0]))
+                self._recent = np.stack([its[0].numpy() for its in self.mass])
+            else:  # all layers at once
+                recent = mass[:, 0, :, sizes.num_far :].copy()
+                recent[..., : self._recent.shape[2]] += self._recent
+                self._recent = recent
+            self.mass = [[torch.from_numpy(its)] for its in self._recent]
 
         return replace(
-            self._choosing_view(1, of_layers),
+            KVCache.kernel_view(self, 1),
+            choices=self._choices(of_layers),
             on_choice=bring if in_tiers else None,
             chosen=list(chosen) if in_tiers else None,
             smoothing=[its[0].smoothing(share) for its in self.indices] if share else None,
@@ -109,11 +120,11 @@ class DistantCache(RetrievalCache):
         firsts = blocks * len(self._pages_of_block) + self._first_page
         return (firsts[..., None] + self._pages_of_block).reshape(*blocks.shape[:-1], -1)
 
-    def _credit(self, layers: int | np.ndarray, pages: np.ndarray, mass: np.ndarray) -> None:
-        """Note the attention that distant pages received; mass [..., G, S] of the tokens that were read."""
+    def _credit(self, layer: int | None, pages: np.ndarray, mass: np.ndarray) -> None:
+        """As `Places.credit`, for distant pages; mass [..., G, S] of the tokens that were read."""
         size, init = self.places.page_size, self.policy.init
         far = mass[..., init : init + pages.shape[-1] * size]
-        self.places.credit(layers, pages, far.reshape(*far.shape[:-1], -1, size).sum((-3, -1)))
+        self.places.credit(layer, pages, far.reshape(*far.shape[:-1], -1, size).sum((-3, -1)))
 
     def layer_view(self, layer: int, num_tokens: int) -> LayerView:
         if self.rules[layer].window:
@@ -209,7 +220,7 @@ class DistantCache(RetrievalCache):
             index.append(policy.summarize(keys.unflatten(1, (-1, policy.block)), received))
             total = total[:, last - first :].clone()
             self.places.release(layer, first_block // self.places.page_size, last // self.places.page_size)
-        self.mass[layer][b] = total
+        self.mass[layer][b], self._recent = total, None
 
     def _unrotate(self, layer: int, b: int, start: int, end: int) -> Tensor:
         """Keys of the tokens of whole pages, stored again as at the beginning of the text: [G, n, D]"""
@@ -259,7 +270,7 @@ class DistantCache(RetrievalCache):
         super().truncate(seq_len)
 
     def _back(self, b: int, kept: int) -> None:
-        policy, num_distant = self.policy, self.policy.num_distant(kept)
+        policy, num_distant, self._recent = self.policy, self.policy.num_distant(kept), None
         first = policy.first_local(num_distant)
         for layer, its in enumerate(self.indices):
             index, mass = its[b], self.mass[layer][b]
@@ -297,6 +308,7 @@ class _Mark:
             for page, data in zip(pages.tolist(), saved, strict=True):
                 cache.memories[layer].load_page(page, data)
         self.moved.clear()
+        cache._recent = None
         for layer, its in enumerate(cache.indices):
             for b, index in enumerate(its):
                 index.truncate(cache.policy.num_distant(int(self.seq_lens[b])) if not cache.rules[layer].window else 0)

@@ -68,8 +68,8 @@ class Places(ABC, Generic[Memory]):
     def bring(self, layer: int, pages: np.ndarray) -> None:
         """Have these pages [n] of each sequence in memory until others are brought."""
 
-    def credit(self, layers: int | np.ndarray, pages: np.ndarray, received: np.ndarray) -> None:
-        """Note the attention that chosen pages [..., n] of one layer, or of layers [L, 1], received: [..., n]"""
+    def credit(self, layer: int | None, pages: np.ndarray, received: np.ndarray) -> None:
+        """Note the attention that chosen pages [n] of a layer received: [n]; None: pages [L, n] of all layers"""
 
     @property
     @abstractmethod

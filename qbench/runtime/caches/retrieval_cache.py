@@ -71,14 +71,12 @@ class RetrievalCache(KVCache):
         size = self.places.page_size
         return [self.policy.sizes(layer, end, index.num_blocks, size) for layer, index in enumerate(indices)]
 
-    def _choosing_view(self, num_tokens: int, sizes: list[ChoiceSizes | None]) -> KernelView:
-        """For `kernel_view` of a decode step with these `_sizes`; nothing is settled yet"""
-        view = super().kernel_view(num_tokens)
-        choices = [
+    def _choices(self, sizes: list[ChoiceSizes | None]) -> list[tuple[Any, ...] | None]:
+        """For the `kernel_view` of a decode step with these `_sizes`"""
+        return [
             None if of_layer is None else (its[0].bits, its[0].num_blocks, *of_layer.arguments)
             for of_layer, its in zip(sizes, self.indices, strict=True)
         ]
-        return replace(view, choices=choices)
 
     def kernel_view(self, num_tokens: int) -> KernelView:
         if not self._reads_all(num_tokens):
@@ -89,7 +87,7 @@ class RetrievalCache(KVCache):
                     self._summarize(layer, ends)
                     self._count(layer, ends if of_layer is None else np.array([of_layer.num_read(int(ends[0]))]), None)
 
-            return replace(self._choosing_view(num_tokens, sizes), settle=settle_choices)
+            return replace(super().kernel_view(num_tokens), choices=self._choices(sizes), settle=settle_choices)
         view, ends = super().kernel_view(num_tokens), self._new_lens(num_tokens)
 
         def settle() -> None:

@@ -11,6 +11,7 @@ import os
 import platform
 import weakref
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -28,6 +29,7 @@ IOCB = np.dtype(
 EVENT = np.dtype([("data", "u8"), ("request", "u8"), ("result", "i8"), ("result2", "i8")])
 assert IOCB.itemsize == 64 and EVENT.itemsize == 32
 PREAD = 0  # IOCB_CMD_PREAD
+SYSCALL = ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 6, use_errno=True)
 
 
 class ManyReads:
@@ -41,6 +43,7 @@ class ManyReads:
     def __init__(self, descriptor: int, buffer: np.ndarray) -> None:
         self._descriptor, self._buffer = descriptor, buffer
         self._libc = ctypes.CDLL(None, use_errno=True)
+        self._syscall = SYSCALL(("syscall", self._libc))  # knows the types of its arguments
         self._calls = CALLS.get(platform.machine()) if is_direct(descriptor) else None
         self._context = self._set_up()
         self.in_flight = MOST_IN_FLIGHT if self._context else 1
@@ -49,40 +52,44 @@ class ManyReads:
         first, size = self._requests.ctypes.data, IOCB.itemsize
         self._pointers = np.arange(first, first + MOST_IN_FLIGHT * size, size, dtype=np.uint64)
         self._events = np.zeros(MOST_IN_FLIGHT, dtype=EVENT)
+        arrays = (buffer, self._pointers, self._events)
+        self._first, self._first_pointer, self._first_event = (array.ctypes.data for array in arrays)
 
     def read(self, starts: Sequence[int], sizes: Sequence[int]) -> None:
         """Fill the buffer from its start with these parts of the file, one behind the other.
 
         raises   OSError
         """
-        ends = np.cumsum(sizes)
+        places = [0, *accumulate(sizes)]
         for first in range(0, len(starts), self.in_flight):
             some = slice(first, first + self.in_flight)
-            self._read(starts[some], sizes[some], ends[some] - sizes[some])
+            self._read(starts[some], sizes[some], places[some])
 
-    def _read(self, starts: Sequence[int], sizes: Sequence[int], places: np.ndarray) -> None:
+    def _read(self, starts: Sequence[int], sizes: Sequence[int], places: list[int]) -> None:
         if len(starts) == 1:
-            place = int(places[0])
+            place = places[0]
             if read_at(self._descriptor, self._buffer[place : place + sizes[0]].data, starts[0]) != sizes[0]:
                 raise OSError(errno.EIO, f"the file ends before byte {starts[0] + sizes[0]}")
             return
         count = len(starts)
         requests = self._requests[:count]
-        requests["buffer"], requests["size"], requests["offset"] = self._buffer.ctypes.data + places, sizes, starts
+        requests["buffer"] = [self._first + place for place in places[:count]]
+        requests["size"], requests["offset"] = sizes, starts
         submitted = done = 0
         try:
             while submitted < count:  # a queue that is full takes some
-                pointers = self._pointers[submitted:count]
-                submitted += self._call(3, self._context, len(pointers), pointers.ctypes.data)
+                first = self._first_pointer + submitted * self._pointers.itemsize
+                submitted += self._call(3, self._context, count - submitted, first, 0, 0)
         finally:
             while done < submitted:  # the system writes to the buffer until then
-                events = self._events[done:submitted]
-                done += self._call(2, self._context, len(events), len(events), events.ctypes.data, 0)
+                first, left = self._first_event + done * EVENT.itemsize, submitted - done
+                done += self._call(2, self._context, left, left, first, 0)
         results = self._events["result"][:count]
+        if (total := int(results.sum())) == sum(sizes):
+            return
         if results.min() < 0:
             raise OSError(-int(results.min()), os.strerror(-int(results.min())))
-        if results.sum() != sum(sizes):
-            raise OSError(errno.EIO, f"read {results.sum()} bytes of {sum(sizes)}")
+        raise OSError(errno.EIO, f"read {total} bytes of {sum(sizes)}")
 
     def _set_up(self) -> int:
         """A context of the system; 0 if it has no such calls."""
@@ -93,9 +100,10 @@ class ManyReads:
         return context.value
 
     def _call(self, which: int, *arguments: int) -> int:
+        """As SYSCALL takes them"""
         assert self._calls is not None
         while True:
-            done = self._libc.syscall(self._calls[which], *map(ctypes.c_long, arguments))
+            done = self._syscall(self._calls[which], *arguments)
             if done >= 0:
                 return done
             if (number := ctypes.get_errno()) not in (errno.EINTR, errno.EAGAIN):

@@ -73,17 +73,24 @@ class SpillFile:
 
     def read_run(self, first: int, count: int) -> np.ndarray:
         """`buffer` with the bytes of this slot and those after it, which the next call overwrites"""
-        return self.read_runs([(first, count)])
+        return self.read_slots(range(first, first + count))
 
-    def read_runs(self, runs: Sequence[tuple[int, int]]) -> np.ndarray:
-        """`buffer` with the slots of all runs, which the next call overwrites.
+    def read_slots(self, slots: Sequence[int]) -> np.ndarray:
+        """`buffer` with these slots, which the next call overwrites; neighbours are one read.
 
-        runs     first slot and number of slots of each, together no more than run_slots
+        slots    ascending, no more than run_slots
         raises   OSError
         """
-        counts = [count for _, count in runs]
-        self._reads.read([first * self._stride for first, _ in runs], [count * self._stride for count in counts])
-        return self.buffer(sum(counts))
+        starts, sizes, end = [], [], -1
+        for slot in slots:
+            if slot == end:
+                sizes[-1] += self._stride
+            else:
+                starts.append(slot * self._stride)
+                sizes.append(self._stride)
+            end = slot + 1
+        self._reads.read(starts, sizes)
+        return self.buffer(len(slots))
 
     def close(self) -> None:
         os.close(self._descriptor)

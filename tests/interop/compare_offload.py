@@ -4,6 +4,7 @@ Each turn is a fresh process in a group of the kernel's memory controller (cgrou
 
 llama.cpp    the GGUF file, mapped
 accelerate   the folder of safetensors in bfloat16, by accelerate's disk offload of transformers' model
+all          both in turn; MODEL is a folder, in which files of the same random weights are made first
 """
 
 import argparse
@@ -15,6 +16,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from plan_offload import qbench
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.memory_limit import Limited, run_within
@@ -86,6 +88,7 @@ print(json.dumps(taken[1:]))
 """
 
 PEERS = {"llama.cpp": LLAMA_CPP, "accelerate": ACCELERATE}
+TARGETS = {"llama.cpp": 1, "accelerate": 5}  # times as fast, at least
 
 
 def forget(model: Path) -> None:
@@ -109,31 +112,49 @@ def run(code: str, arguments: list[str], limit_bytes: int) -> tuple[float, Limit
     return median(json.loads(done.stdout.splitlines()[-1])), done
 
 
+def made(folder: Path, shape: str) -> dict[str, str]:
+    """The files of each program: weights of this shape in bfloat16."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {"llama.cpp": f"{shape}-bf16.gguf", "accelerate": f"{shape}-bf16"}
+    for name in names.values():
+        if not (folder / name).exists():
+            qbench(folder, "quantize", f"rand:{shape}", "--recipe", "bf16", "-o", name)
+    return {peer: str(folder / name) for peer, name in names.items()}
+
+
+def compare(peer: str, model: str, asked: argparse.Namespace) -> None:
+    """Prints the seconds of each turn on stderr, and one object on stdout."""
+    limit = parse_bytes(asked.memory)
+    own, theirs, peaks = [], [], []
+    for number in range(asked.rounds + 1):
+        with tempfile.TemporaryDirectory(dir=Path(model).parent) as folder:
+            arguments = [model, str(int(limit * SHARE)), str(asked.steps), str(asked.batch), folder]
+            seconds, within = run(QBENCH, arguments, limit)
+            if number == 0:
+                continue  # it wrote the file of streamed weights
+            peer_seconds, peer_within = run(PEERS[peer], arguments, limit)
+        own.append(seconds)
+        theirs.append(peer_seconds)
+        peaks.append((within.peak_bytes, peer_within.peak_bytes))
+        print(f"qbench {seconds:.3f} s per step, {peer} {peer_seconds:.3f} s", file=sys.stderr)
+    ratio = median(peer_s / own_s for own_s, peer_s in zip(own, theirs, strict=True))
+    found = {"qbench_s": own, "peer": peer, "peer_s": theirs, "times_as_fast": ratio, "target": TARGETS[peer]}
+    print(json.dumps(found | {"limit_bytes": limit, "peak_bytes": peaks}), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("peer", choices=PEERS)
+    parser.add_argument("peer", choices=[*PEERS, "all"])
     parser.add_argument("model")
     parser.add_argument("--memory", required=True, help="limit of each process, e.g. 2GiB")
+    parser.add_argument("--shape", default="llama-1.1b", help="of the weights that `all` makes, as in rand:SHAPE")
     parser.add_argument("--steps", type=int, default=5, help="decode steps per turn")
     parser.add_argument("--rounds", type=int, default=2, help="turns of each program")
     parser.add_argument("--batch", type=int, default=1, help="sequences; llama.cpp runs one")
     asked = parser.parse_args()
-    limit = parse_bytes(asked.memory)
-    own, peer, peaks = [], [], []
-    for number in range(asked.rounds + 1):
-        with tempfile.TemporaryDirectory(dir=Path(asked.model).parent) as folder:
-            arguments = [asked.model, str(int(limit * SHARE)), str(asked.steps), str(asked.batch), folder]
-            ours, within = run(QBENCH, arguments, limit)
-            if number == 0:
-                continue  # it wrote the file of streamed weights
-            theirs, peer_within = run(PEERS[asked.peer], arguments, limit)
-        own.append(ours)
-        peer.append(theirs)
-        peaks.append((within.peak_bytes, peer_within.peak_bytes))
-        print(f"qbench {ours:.3f} s per step, {asked.peer} {theirs:.3f} s", file=sys.stderr)
-    ratios = [theirs / ours for ours, theirs in zip(own, peer, strict=True)]
-    found = {"qbench_s": own, "peer": asked.peer, "peer_s": peer, "times_as_fast": median(ratios)}
-    print(json.dumps(found | {"limit_bytes": limit, "peak_bytes": peaks}))
+    is_all = asked.peer == "all"
+    for peer, model in (made(Path(asked.model), asked.shape) if is_all else {asked.peer: asked.model}).items():
+        compare(peer, model, asked)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 
 from qbench.measure.records.kept_searches import SearchCost
 
-SURVEY, SOLVE, CHECK, WRITE = "survey", "program", "check", "write"  # those of candidates have the candidates' names
+SURVEY, SOLVE, CHECK, SPEED, WRITE = (
+    "survey",
+    "program",
+    "check",
+    "speed",
+    "write",
+)  # those of candidates have the candidates' names
 
 
 @dataclass

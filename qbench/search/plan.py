@@ -1,16 +1,22 @@
 """A search before any work: budget, windows of both texts, output, and every refusal."""
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
+from qbench.phrases import count
+from qbench.progress import Progress
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.protocols.scoring import Scoring
-from qbench.search.cost import CHECK, SOLVE, SURVEY, WRITE
+from qbench.search.cost import CHECK, SOLVE, SPEED, SURVEY, WRITE
 from qbench.search.document import is_searched
 from qbench.search.overlap import check_overlap
 from qbench.search.sites import Site, fixed_bytes, sites_of
+from qbench.search.solve import Option, fastest, largest
+from qbench.search.step_time import Formats, StepTimes, measure_step_times
 from qbench.search.target import WINDOWS, Target
 from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_general import general_metadata
@@ -22,12 +28,16 @@ from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
 from quant.job import make_job
 from quant.models import ModelConfig
+from quant.present import present
 from quant.recipes import RECIPES
 from quant.sizes import num_weights
 from quant.source import Source, SourceView
 
 ANY_RECIPE = "q8_0"  # every GGUF recipe gives a file of the same tensors
+PLAIN = "rtn"
 KEYS_OF_A_RECIPE = 4096  # bytes; names of a recipe and of its calibration text
+
+Rows = list[list[Option]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,7 @@ class SearchOptions:
 class SearchPlan:
     """budget_bytes   of all tensors
     fixed_bytes    of those that no search changes
+    times          of a decode step; None unless the target has a speed
     """
 
     source: Source
@@ -66,6 +77,35 @@ class SearchPlan:
     fixed_bytes: int
     tokens: CalibrationTokens
     scorings: list[Scoring]
+    times: StepTimes | None = None
+
+    def rows(self, loss: Callable[[Site, str, str], float], methods: Callable[[Site, str], Iterable[str]]) -> Rows:
+        """The options of each site. loss: of a site, format and method"""
+        return [
+            [
+                Option(fmt, method, size_bytes, loss(site, fmt, method), self._more_seconds(site, fmt))
+                for fmt, size_bytes in site.formats.items()
+                for method in methods(site, fmt)
+            ]
+            for site in self.sites
+        ]
+
+    def _more_seconds(self, site: Site, fmt: str) -> float:
+        return 0.0 if self.times is None else self.times.more[site.gguf_name][fmt]
+
+    def step_seconds(self, formats: Formats) -> float | None:
+        """Predicted time of a decode step; None unless the target has a speed. formats: of each site"""
+        return None if self.times is None else self.times.step(formats)
+
+    def is_fast(self, formats: Formats) -> bool:
+        """Whether a mix of these formats keeps the speed of the target."""
+        seconds = self.step_seconds(formats)
+        return seconds is None or seconds <= self.options.target.step_seconds
+
+    @property
+    def more_seconds(self) -> float:
+        """The most that the steps of a mix may take more than those of the middle model."""
+        return math.inf if self.times is None else self.options.target.step_seconds - self.times.middle
 
     @property
     def bits(self) -> float:
@@ -73,7 +113,7 @@ class SearchPlan:
         return 8 * self.budget_bytes / num_weights(self.source.tensors)
 
 
-def plan_search(source: Source, options: SearchOptions) -> SearchPlan:
+def plan_search(source: Source, options: SearchOptions, progress: Progress | None = None) -> SearchPlan:
     """raises InputError for a target that no mix reaches, options that do not fit a search, and texts that overlap"""
     _check_options(options)
     check_target(options.output, is_gguf)
@@ -86,17 +126,36 @@ def plan_search(source: Source, options: SearchOptions) -> SearchPlan:
     fixed, head = fixed_bytes(source, sites), file_head_bytes(source)
     budget = options.target.budget_bytes(num_weights(source.tensors), head)
     _check_reach(source, sites, fixed, head, options.target)
+    if budget is None:
+        budget = fixed + sum(max(site.formats.values()) for site in sites)
     tokens = calibration_tokens(source, options.calibration)
     scorings = prepare(source, read_text(options.text, source.spec), options.windows)
     check_overlap(tokens.tokens, [window.tokens for scoring in scorings for window in scoring.windows])
-    return SearchPlan(source, options, sites, budget, fixed, tokens, scorings)
+    plan = SearchPlan(source, options, sites, budget, fixed, tokens, scorings)
+    return plan if options.target.tok_s is None else _timed(plan, options.target.tok_s, progress)
+
+
+def _timed(plan: SearchPlan, tok_s: float, progress: Progress | None) -> SearchPlan:
+    """The plan with the times of steps, and the bytes of the largest mix that is fast enough.
+
+    raises   InputError if no mix within the size is
+    """
+    timed = replace(plan, times=measure_step_times(plan.source, plan.sites, plan.options.threads, progress=progress))
+    rows, budget = timed.rows(lambda *_: 0.0, lambda *_: [PLAIN]), plan.budget_bytes - plan.fixed_bytes
+    least = present(timed.times).middle + fastest(rows, budget)
+    if least > 1 / tok_s:
+        raise InputError(
+            f"target {plan.options.target.text}: the fastest mix of {plan.source.spec} within it decodes "
+            f"{1 / least:.1f} tokens per second here, with {count(plan.options.threads, 'thread')}"
+        )
+    return replace(timed, budget_bytes=plan.fixed_bytes + largest(rows, budget, timed.more_seconds))
 
 
 def _check_options(options: SearchOptions) -> None:
     by = options.calibration
     if options.output.suffix != ".gguf":
         raise InputError(f"--target searches GGUF formats; got output {options.output}, expected a name like best.gguf")
-    if options.output.stem in {*RECIPES, SURVEY, SOLVE, CHECK, WRITE}:
+    if options.output.stem in {*RECIPES, SURVEY, SOLVE, CHECK, SPEED, WRITE}:
         raise InputError(
             f"the mix gets the name of its file, and {options.output.stem} names something else in a search; "
             f"got output {options.output}, expected a name like best.gguf"
@@ -117,7 +176,8 @@ def file_head_bytes(source: Source) -> int:
 def _check_reach(source: Source, sites: list[Site], fixed: int, head: int, target: Target) -> None:
     smallest = fixed + sum(min(site.formats.values()) for site in sites)
     largest = fixed + sum(max(site.formats.values()) for site in sites)
-    if not smallest <= target.budget_bytes(num_weights(source.tensors), head) <= largest:
+    budget = target.budget_bytes(num_weights(source.tensors), head)
+    if budget is not None and not smallest <= budget <= largest:
         ends = " and ".join(_described(size, head, source) for size in (smallest, largest))
         raise InputError(f"target {target.text}: mixes of {source.spec} take between {ends}")
 

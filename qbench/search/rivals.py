@@ -1,10 +1,11 @@
 """Fixed recipes that a mix has to beat: those of at most the same bytes, the best by prediction of each kind."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from qbench.search.document import uniform_document
 from qbench.search.sites import FORMATS, Site
+from qbench.search.step_time import Formats
 from qbench.search.survey import Survey
 from quant.errors import InputError
 from quant.job import make_job
@@ -27,24 +28,36 @@ class Rival:
 
     document   that the recipe is read from
     loss       predicted KLD, nats
+    formats    of each site
     """
 
     recipe: Recipe
     document: Mapping
     size_bytes: int
     loss: float
+    formats: Formats
 
 
 def choose_rivals(
-    source: Source, sites: Sequence[Site], survey: Survey, budget_bytes: int, ablation: bool = False
+    source: Source,
+    sites: Sequence[Site],
+    survey: Survey,
+    budget_bytes: int,
+    ablation: bool = False,
+    is_fast: Callable[[Formats], bool] = lambda formats: True,
 ) -> list[Rival]:
-    """The best fixed recipe of each method, if any fits. ablation: of each step on the way to a searched mix"""
+    """The best fixed recipe of each method, if any fits.
+
+    ablation  of each step on the way to a searched mix
+    is_fast   whether a recipe of these formats is fast enough
+    """
     kinds = [_named(method) for method in ((PLAIN_METHOD, *METHODS) if ablation else METHODS)]
     if ablation:
         kinds.insert(0, [uniform_document(source, fmt) for fmt in FORMATS])
     found = []
     for documents in kinds:
-        fitting = [rival for document in documents if (rival := _rival(document, source, sites, survey, budget_bytes))]
+        near = [rival for document in documents if (rival := _rival(document, source, sites, survey, budget_bytes))]
+        fitting = [rival for rival in near if is_fast(rival.formats)]
         if fitting:
             found.append(min(fitting, key=lambda rival: rival.loss))
     return list({rival.recipe.name: rival for rival in found}.values())
@@ -71,12 +84,12 @@ def _rival(document: Mapping, source: Source, sites: Sequence[Site], survey: Sur
     size_bytes = sum(info.size_bytes for info in job.foreseen_tensors().values())
     if size_bytes > budget_bytes:
         return None
-    loss = 0.0
+    loss, formats = 0.0, {site.gguf_name: job.choices[site.names[0]].format for site in sites}
     for site in sites:
-        fmt = job.choices[site.names[0]].format
+        fmt = formats[site.gguf_name]
         methods = survey.methods(site, fmt) if fmt in site.formats else []
         if not methods:
             return None
         method = recipe.method if recipe.method in methods else "rtn"
         loss += survey.loss(site, fmt, method)
-    return Rival(recipe, document, size_bytes, loss)
+    return Rival(recipe, document, size_bytes, loss, formats)

@@ -9,14 +9,15 @@ from typing import ClassVar
 
 from qbench.calibration.arithmetic import choose_arithmetic
 from qbench.calibration.run import quantized_model
-from qbench.measure.records.kept_searches import SearchCase, SearchedFile, SearchMetrics
+from qbench.measure.records.kept_searches import SearchCase, SearchedFile, SearchMetrics, SearchSpeed
 from qbench.progress import Progress
-from qbench.search.cost import CHECK, SOLVE, SURVEY, WRITE, Phases
+from qbench.search.cost import CHECK, SOLVE, SPEED, SURVEY, WRITE, Phases
 from qbench.search.document import METHOD, is_searched, mix_document, to_yaml
 from qbench.search.errors import METHODS
 from qbench.search.plan import SearchPlan
 from qbench.search.rivals import Rival, choose_rivals, near_rivals
 from qbench.search.solve import Option, solve
+from qbench.search.step_time import Formats, measure_step
 from qbench.search.survey import Survey, SurveyPlan, survey
 from qbench.search.validate import Check, check
 from quant.artifacts import make_artifact_job, write_artifact
@@ -24,6 +25,7 @@ from quant.atomic import atomic_file
 from quant.json_data import JsonData
 from quant.recipes.yaml_recipe import recipe_from
 from quant.sizes import num_weights
+from quant.source import Source
 
 KIND = "search"
 
@@ -42,11 +44,16 @@ class SearchResult(JsonData):
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A recipe document, and the predicted KLD of its file in nats. method: that most of its tensors are rounded by"""
+    """A recipe document, and the predicted KLD of its file in nats.
+
+    formats  of each site
+    method   that most of its tensors are rounded by
+    """
 
     document: Mapping
     size_bytes: int
     predicted: float
+    formats: Formats
     method: str = METHOD
 
 
@@ -74,16 +81,8 @@ def _survey(plan: SearchPlan, folder: Path, progress: Progress | None) -> Survey
 
 
 def _solve(plan: SearchPlan, found: Survey, methods: Sequence[str] = METHODS) -> list[Option]:
-    rows = [
-        [
-            Option(fmt, method, size_bytes, found.loss(site, fmt, method))
-            for fmt, size_bytes in site.formats.items()
-            for method in found.methods(site, fmt)
-            if method in methods
-        ]
-        for site in plan.sites
-    ]
-    return solve(rows, plan.budget_bytes - plan.fixed_bytes)
+    rows = plan.rows(found.loss, lambda site, fmt: [each for each in found.methods(site, fmt) if each in methods])
+    return solve(rows, plan.budget_bytes - plan.fixed_bytes, plan.more_seconds)
 
 
 def _candidates(plan: SearchPlan, found: Survey, chosen: Sequence[Option]) -> dict[str, _Candidate]:
@@ -91,7 +90,7 @@ def _candidates(plan: SearchPlan, found: Survey, chosen: Sequence[Option]) -> di
     name = plan.options.output.stem
     mix = _mix(plan, name, chosen)
     options = plan.options
-    rivals = choose_rivals(plan.source, plan.sites, found, plan.budget_bytes, options.ablation)
+    rivals = choose_rivals(plan.source, plan.sites, found, plan.budget_bytes, options.ablation, plan.is_fast)
     if not options.exhaustive:
         rivals = near_rivals(rivals)
     candidates = {name: mix} | {rival.recipe.name: _fixed(rival) for rival in rivals}
@@ -103,11 +102,12 @@ def _candidates(plan: SearchPlan, found: Survey, chosen: Sequence[Option]) -> di
 def _mix(plan: SearchPlan, name: str, chosen: Sequence[Option]) -> _Candidate:
     size_bytes = plan.fixed_bytes + sum(option.size_bytes for option in chosen)
     document = mix_document(name, plan.source, plan.sites, chosen)
-    return _Candidate(document, size_bytes, sum(option.loss for option in chosen))
+    formats = {site.gguf_name: option.format for site, option in zip(plan.sites, chosen, strict=True)}
+    return _Candidate(document, size_bytes, sum(option.loss for option in chosen), formats)
 
 
 def _fixed(rival: Rival) -> _Candidate:
-    return _Candidate(rival.document, rival.size_bytes, rival.loss, rival.recipe.method)
+    return _Candidate(rival.document, rival.size_bytes, rival.loss, rival.formats, rival.recipe.method)
 
 
 def _race(
@@ -137,12 +137,25 @@ def _race(
         _write_recipe(plan, candidates[chosen], reason)
         with phases.phase(WRITE):
             path = write_artifact(made[chosen], progress)
+        with phases.phase(SPEED):
+            speed = _speed(plan, candidates[chosen].formats, made[chosen])
     gptq_runs = [name for name, candidate in candidates.items() if candidate.method == METHOD]
     gptq_run = next((name for name in gptq_runs if "base" in candidates[name].document), mix)
     metrics = SearchMetrics(
-        chosen, reason, num_weights(plan.source.tensors), candidates=tuple(measured), cost=phases.cost(gptq_run)
+        chosen,
+        reason,
+        num_weights(plan.source.tensors),
+        candidates=tuple(measured),
+        cost=phases.cost(gptq_run),
+        speed=speed,
     )
     return SearchResult(str(path), str(options.recipe_path), search_case(plan), metrics)
+
+
+def _speed(plan: SearchPlan, formats: Formats, file: Source) -> SearchSpeed | None:
+    """Predicted and measured speed of the file that is written, if the target has a speed."""
+    seconds = plan.step_seconds(formats)
+    return None if seconds is None else SearchSpeed(1 / seconds, 1 / measure_step(file, plan.options.threads))
 
 
 def search_case(plan: SearchPlan) -> SearchCase:
@@ -163,7 +176,7 @@ def choose(measured: Sequence[SearchedFile], mix: str) -> tuple[str, str]:
     """Name of the candidate to write, and why."""
     rivals = [each for each in measured if each.name != mix]
     if not rivals:
-        return mix, "no fixed recipe is as small"
+        return mix, "no fixed recipe is within the target"
     best = min(rivals, key=lambda each: each.kld.value)
     if best.is_beaten:
         return mix, f"lower KLD than {best.name}, the best fixed recipe of at most the target's bytes"

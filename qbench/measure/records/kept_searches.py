@@ -70,6 +70,14 @@ class SearchCost(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
+class SearchSpeed(JsonRow):
+    """Tokens per second that one sequence decodes at, of the file that was written."""
+
+    predicted_tok_s: float
+    tok_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class SearchMetrics(JsonRow):
     """The mix and its rivals.
 
@@ -77,6 +85,7 @@ class SearchMetrics(JsonRow):
     chosen       name of the recipe that was written
     reason       why it was
     num_weights  of the model
+    speed        None unless the target has one
     """
 
     chosen: str = ""
@@ -85,4 +94,5 @@ class SearchMetrics(JsonRow):
     mix: Mapping[str, str] | None = None
     candidates: tuple[SearchedFile, ...] = ()
     cost: SearchCost | None = None
+    speed: SearchSpeed | None = None
     busy_before: float | None = None

@@ -49,6 +49,7 @@ def test_the_file_keeps_the_target_and_its_recipe_makes_it_again(qbench, tmp_pat
     [
         (("--target", "1bpw"), ["1bpw", "take between 2.644bpw", "and 16.010bpw"]),
         (("--target", "1GiB"), ["1GiB", "take between"]),
+        (("--target", "4bpw,5bpw"), ["4bpw,5bpw", "two sizes"]),
         (("--target", "small"), ["'small'", "expected bits per weight or bytes"]),
         (("--target", "4bpw", "--recipe", "q4_k"), ["--recipe", "drop one"]),
         (("--target", "4bpw", "--resume"), ["--resume", "drop one"]),

@@ -30,4 +30,4 @@ def test_text_too_short_for_a_p_value_decides_nothing():
 
 
 def test_without_rivals():
-    assert choose([MIX], "mix") == ("mix", "no fixed recipe is as small")
+    assert choose([MIX], "mix") == ("mix", "no fixed recipe is within the target")

@@ -1,14 +1,24 @@
 """Sizes that are known before any work."""
 
+import math
+from dataclasses import replace
+
 import pytest
 
+from qbench.calibration.options import CalibrationOptions
+from qbench.search import plan as plan_module
 from qbench.search.plan import KEYS_OF_A_RECIPE, SearchOptions, file_head_bytes, plan_search
+from qbench.search.search import _solve
+from qbench.search.step_time import StepTimes
 from qbench.search.target import parse_target
 from qbench.sources import open_source
 from quant.artifacts import make_artifact_job, write_artifact
 from quant.errors import InputError
 from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
+from quant.sizes import num_weights
+
+FEW = CalibrationOptions(samples=2, seq_len=64)
 
 
 @pytest.mark.parametrize("model", ["ref:llama", "ref:mla-moe"])
@@ -23,15 +33,77 @@ def test_head_of_the_file(tmp_path, model):
 
 def test_a_budget_in_bytes_is_that_of_the_file(tmp_path):
     source = open_source("ref:llama")
-    plan = plan_search(source, SearchOptions(parse_target("2MB"), tmp_path / "m.gguf"))
+    plan = plan_search(source, SearchOptions(parse_target("2MB"), tmp_path / "m.gguf", FEW, windows=1))
     assert plan.budget_bytes == 2_000_000 - file_head_bytes(source)
 
 
 def test_the_ends_can_be_reached(tmp_path):
     source, output = open_source("ref:llama"), tmp_path / "m.gguf"
     with pytest.raises(InputError) as error:
-        plan_search(source, SearchOptions(parse_target("1B"), output))
+        plan_search(source, SearchOptions(parse_target("1B"), output, FEW, windows=1))
     words = str(error.value).split()
     smallest = words[words.index("of", words.index("(a")) + 1]
-    plan = plan_search(source, SearchOptions(parse_target(f"{smallest}B"), output))
+    plan = plan_search(source, SearchOptions(parse_target(f"{smallest}B"), output, FEW, windows=1))
     assert plan.budget_bytes == plan.fixed_bytes + sum(min(site.formats.values()) for site in plan.sites)
+
+
+class Known:
+    """A survey in which fewer bytes lose more."""
+
+    def methods(self, site, fmt):
+        return ["rtn"]
+
+    def loss(self, site, fmt, method):
+        return 1 / site.formats[fmt]
+
+
+def step_times(source, sites, threads, progress):
+    """A step of 1 s for the smallest mix, and 1 s more per MB of other formats."""
+    more = {
+        site.gguf_name: {fmt: (size - min(site.formats.values())) / 1e6 for fmt, size in site.formats.items()}
+        for site in sites
+    }
+    return StepTimes(1.0, more)
+
+
+@pytest.fixture(scope="module")
+def untimed(tmp_path_factory):
+    output = tmp_path_factory.mktemp("plan") / "m.gguf"
+    return plan_search(open_source("ref:llama"), SearchOptions(parse_target("16bpw"), output, FEW, windows=1))
+
+
+@pytest.fixture
+def timed(monkeypatch, untimed):
+    """Tokens per second, and bits per weight -> a plan"""
+    monkeypatch.setattr(plan_module, "measure_step_times", step_times)
+
+    def plan(tok_s, bits=16.0):
+        target = parse_target(f"{bits}bpw,{tok_s}tok/s")
+        budget = target.budget_bytes(num_weights(untimed.source.tensors), 0)
+        options = replace(untimed.options, target=target)
+        return plan_module._timed(replace(untimed, options=options, budget_bytes=budget), tok_s, None)
+
+    return plan
+
+
+def test_a_mix_keeps_the_speed(timed):
+    plan = timed(0.8)  # 1.25 s, so 0.25 MB more than the smallest mix
+    smallest = plan.fixed_bytes + sum(min(site.formats.values()) for site in plan.sites)
+    assert smallest + 240_000 < plan.budget_bytes <= smallest + 250_000
+    chosen = _solve(plan, Known())
+    formats = {site.gguf_name: option.format for site, option in zip(plan.sites, chosen, strict=True)}
+    assert plan.is_fast(formats) and 1.24 < plan.step_seconds(formats) <= 1.25
+    assert not plan.is_fast({site.gguf_name: max(site.formats, key=site.formats.get) for site in plan.sites})
+
+
+def test_a_size_and_a_speed(timed):
+    assert timed(0.8, bits=2.7).bits <= 2.7 < timed(0.8).bits
+
+
+def test_a_speed_that_no_mix_reaches(timed):
+    with pytest.raises(InputError, match=r"the fastest mix of ref:llama within it decodes 1.0 tokens per second here"):
+        timed(2.0, bits=5.0)
+
+
+def test_a_plan_without_a_speed_measures_nothing(untimed):
+    assert untimed.times is None and untimed.more_seconds == math.inf and untimed.is_fast({})

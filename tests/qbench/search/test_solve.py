@@ -5,13 +5,16 @@ from itertools import product
 import numpy as np
 import pytest
 
-from qbench.search.solve import Option, solve
+from qbench.search.solve import Option, fastest, largest, solve
 
 
 def random_sites(seed):
     rng = np.random.default_rng(seed)
     return [
-        [Option(f"f{i}", "rtn", int(size), float(rng.exponential() / size)) for i, size in enumerate(sizes)]
+        [
+            Option(f"f{i}", "rtn", int(size), float(rng.exponential() / size), float(rng.normal()))
+            for i, size in enumerate(sizes)
+        ]
         for sizes in rng.integers(1, 1000, (6, 4))
     ]
 
@@ -27,6 +30,24 @@ def test_as_good_as_the_best_of_all_combinations(seed):
     assert [option in options for option, options in zip(found, sites, strict=True)] == [True] * len(sites)
     assert sum(option.size_bytes for option in found) <= budget
     assert sum(option.loss for option in found) <= best * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_within_a_time_too(seed):
+    sites = random_sites(seed)
+    budget = sum(max(option.size_bytes for option in options) for options in sites) // 2
+    fitting = [mix for mix in product(*sites) if sum(option.size_bytes for option in mix) <= budget]
+    times = sorted(sum(option.seconds for option in mix) for mix in fitting)
+    assert fastest(sites, budget) == pytest.approx(times[0], rel=1e-4)
+    limit = (times[len(times) // 100] + times[len(times) // 100 + 1]) / 2  # one mix of a hundred is so fast
+    fast = [mix for mix in fitting if sum(option.seconds for option in mix) <= limit]
+    found = solve(sites, budget, limit)
+    assert sum(option.seconds for option in found) <= limit
+    assert sum(option.loss for option in found) <= min(sum(option.loss for option in mix) for mix in fast) * (1 + 1e-4)
+    most = max(sum(option.size_bytes for option in mix) for mix in fast)
+    assert most * (1 - 1e-3) <= largest(sites, budget, limit) <= most
+    with pytest.raises(ValueError, match="no mix takes"):
+        solve(sites, budget, times[0] - 0.1)
 
 
 def test_no_mix_is_small_enough():

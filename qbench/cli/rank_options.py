@@ -23,6 +23,7 @@ TIMEOUT = "--rank-timeout"
 TIMEOUT_S = 120.0
 LINK = "--link"
 RAY = "--ray"
+RESTARTS = "--restarts"
 RANK_0_FIRST_S = 5.0  # Python takes about a second to reach the check of the options, and more on a busy machine
 
 
@@ -65,6 +66,15 @@ def _options(command: Callable, *stages: str) -> Callable:
         callback=_keep,
         help="Start the ranks in a Ray cluster instead of by torchrun: HOST:PORT of its head, auto, or local.",
     )
+    restarts = click.option(
+        RESTARTS,
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        expose_value=False,
+        callback=_keep,
+        help="With --ray: number of times that all ranks start again after one of them was lost.",
+    )
     link = click.option(
         LINK,
         type=click.Choice(LINKS),
@@ -74,29 +84,34 @@ def _options(command: Callable, *stages: str) -> Callable:
         callback=_keep,
         help="How values travel between ranks. shm: memory that they share; gloo: sockets; auto: shm on one host",
     )
-    return tp(pp(cut(ep(dispatch(sp(parts(ray(link(wait(command))))))))))
+    return tp(pp(cut(ep(dispatch(sp(parts(ray(restarts(link(wait(command)))))))))))
 
 
 def _keep(ctx: click.Context, option: click.Parameter, value: float | str | None) -> None:
     ctx.meta[option.opts[0]] = value
 
 
-def join(model: str, options: RunOptions) -> RunOptions:
+def join(model: str, options: RunOptions, layout: RankLayout | None = None) -> RunOptions:
     """Join the ranks, if the options ask for several, and check that all have the same code, model and command line.
 
+    layout   None: the one of the options
     returns  the options, with this rank's share of its host's cores if they name no number of threads
     raises   InputError on every rank for a difference; an error of one rank reaches rank 0
     """
-    if options.layout.num_ranks == 1:
-        return options
     asked = click.get_current_context().meta
-    if asked.get(RAY) is not None:
+    if asked[RESTARTS] and asked[RAY] is None:
+        raise InputError(f"{RESTARTS} is for ranks of {RAY}; torchrun has --max-restarts")
+    layout = options.layout if layout is None else layout
+    if layout.num_ranks == 1:
+        return options
+    if asked[RAY] is not None:
         if find_world() is not None:
             raise InputError(f"{RAY} starts the ranks by itself; leave out torchrun")
         from qbench.cli.ray_ranks import run_ranks_under_ray
 
-        raise click.exceptions.Exit(run_ranks_under_ray(asked[RAY], options.layout.num_ranks, options.threads or 1))
-    return _joined(model, options, options.layout, asked[TIMEOUT], asked[LINK])
+        about = (asked[RAY], layout.num_ranks, options.threads or 1, asked[RESTARTS])
+        raise click.exceptions.Exit(run_ranks_under_ray(*about))
+    return _joined(model, options, layout, asked[TIMEOUT], asked[LINK])
 
 
 def join_world(model: str, options: RunOptions) -> RunOptions:

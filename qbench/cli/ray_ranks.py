@@ -4,19 +4,30 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
-from functools import partial
+from tempfile import TemporaryFile
 from typing import Any
 
-from qbench.measure.child import die_with_parent
 from qbench.measure.host.machine import available_cores
 from qbench.sweep.ray.ray_cluster import connected
 from quant.errors import InputError
 
-OPTION = "--ray"
+OPTIONS = ("--ray", "--restarts")  # the starter's own
 PLACED_S = 60.0  # for the cluster to reserve a bundle per rank
+ENDING_S = 10.0  # for the other ranks to end by themselves after one has failed
+CANCEL_S = 10.0  # for Ray to end a worker
+# The rank is a process of its own that ends with the worker. It asks for that by itself: code between fork and exec
+# could wait for a lock that another thread of the worker has.
+RANK = """
+import sys
+from qbench.measure.child import die_with_parent
+die_with_parent(int(sys.argv.pop(1)))
+from qbench.cli.main import main
+sys.exit(main())
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,35 +35,48 @@ class RankEnd:
     """Exit status of a rank's process, negative if a signal ended it, and its output"""
 
     status: int
-    out: str
-    err: str
+    out: str = ""
+    err: str = ""
+
+    @property
+    def is_lost(self) -> bool:
+        return self.status < 0
 
 
-def run_ranks_under_ray(address: str, num_ranks: int, threads: int) -> int:
+LOST = RankEnd(-9)  # its worker or its node is gone
+
+
+def run_ranks_under_ray(address: str, num_ranks: int, threads: int, restarts: int = 0) -> int:
     """The exit status of the command line of this process on so many ranks; the output is that of rank 0.
 
-    threads  CPUs of each bundle
-    raises   InputError for a command that Ray does not start, no Ray, no cluster, and one without room
+    threads   CPUs of each bundle
+    restarts  number of times that all ranks start again after one was lost
+    raises    InputError for a command that Ray does not start, no Ray, no cluster, and one without room
     """
-    argv = without_option(sys.argv[1:])
+    argv = without_options(sys.argv[1:])
     if argv[0] == "serve":
-        raise InputError(f"{OPTION} prints when the ranks have ended, so it cannot start a server; use torchrun")
+        raise InputError(f"{OPTIONS[0]} prints when the ranks have ended, so it cannot start a server; use torchrun")
     with ExitStack() as held:
         held.enter_context(redirect_stdout(sys.stderr))  # Ray's daemons print
         ray = connected(address, max(available_cores(), num_ranks * threads))
         held.callback(ray.shutdown)
         bundles = placed(ray, num_ranks, threads)
         ends = start(ray, bundles, argv)
+        for left in reversed(range(restarts)):
+            if not any(end.is_lost for end in ends):
+                break
+            sys.stderr.write(f"{line_of(ends)}\nqbench: all ranks start again, {left} restarts are left\n")
+            ends = start(ray, bundles, argv)
     return shown(ends)
 
 
-def without_option(argv: Sequence[str]) -> list[str]:
-    """The command line of a rank: without --ray and its value."""
+def without_options(argv: Sequence[str]) -> list[str]:
+    """The command line of a rank: without the options of the starter, and their values."""
     kept, rest = [], iter(argv)
     for word in rest:
-        if word == OPTION:
+        if word in OPTIONS:
             next(rest, None)
-        elif not word.startswith(f"{OPTION}="):
+        elif word.partition("=")[0] not in OPTIONS:
             kept.append(word)
     return kept
 
@@ -70,7 +94,7 @@ def placed(ray: Any, num_ranks: int, threads: int) -> list[Any]:
 
 
 def start(ray: Any, bundles: Sequence[Any], argv: Sequence[str]) -> list[RankEnd]:
-    """Run the command line on all ranks, and wait for their ends. raises InputError for a node that is lost"""
+    """Run the command line on all ranks, and wait for their ends. raises InputError if they cannot start"""
 
     def on(rank: int, function: Callable, *arguments: Any) -> Any:
         task = ray.remote(function).options(max_retries=0, num_cpus=1, scheduling_strategy=bundles[rank])
@@ -79,14 +103,45 @@ def start(ray: Any, bundles: Sequence[Any], argv: Sequence[str]) -> list[RankEnd
     try:
         hosts = ray.get([on(rank, host_of_task) for rank in range(len(bundles))])
         common = {"WORLD_SIZE": len(bundles), "MASTER_ADDR": hosts[0], "MASTER_PORT": ray.get(on(0, free_port))}
-        ends = []
+        running = []
         for rank, host in enumerate(hosts):
             own = {"RANK": rank, "LOCAL_WORLD_SIZE": hosts.count(host)}
             env = {name: str(value) for name, value in (common | own).items()}
-            ends.append(on(rank, run_rank, list(argv), env, os.getcwd()))
-        return ray.get(ends)
+            running.append(on(rank, run_rank, list(argv), env, os.getcwd()))
     except ray.exceptions.RayError as error:
-        raise InputError(f"{OPTION}: a node or worker of the ranks is lost: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{OPTIONS[0]}: no rank starts: {str(error).splitlines()[0]}") from error
+    return ends_of(ray, running)
+
+
+def ends_of(ray: Any, running: Sequence[Any]) -> list[RankEnd]:
+    """The end of every rank: a rank that does not end by itself after another one has failed is killed.
+
+    running  Ray's reference to each rank
+    """
+    ends: dict[Any, RankEnd] = {}
+    deadline: float | None = None
+    are_killed = False
+    while left := [each for each in running if each not in ends]:
+        wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        ready = ray.wait(left, num_returns=1, timeout=wait_s)[0]
+        for each in ready:
+            ends[each] = end_of(ray, each)
+            if ends[each].status and deadline is None:
+                deadline = time.monotonic() + ENDING_S
+        if not ready and are_killed:
+            ends |= dict.fromkeys(left, LOST)
+        elif not ready:
+            for each in left:
+                ray.cancel(each, force=True)  # the rank's process ends with the worker
+            deadline, are_killed = time.monotonic() + CANCEL_S, True
+    return [ends[each] for each in running]
+
+
+def end_of(ray: Any, ended: Any) -> RankEnd:
+    try:
+        return ray.get(ended)
+    except ray.exceptions.RayError:
+        return LOST
 
 
 def host_of_task() -> str:
@@ -103,21 +158,31 @@ def free_port() -> int:
 
 
 def run_rank(argv: list[str], env: dict[str, str], folder: str) -> RankEnd:
-    """One rank as a process of its own, as torchrun would start it; it ends with the worker that runs this."""
-    done = subprocess.run(
-        [sys.executable, "-m", "qbench", *argv],
-        env=os.environ | env,
-        cwd=folder if os.path.isdir(folder) else None,
-        capture_output=True,
-        text=True,
-        preexec_fn=partial(die_with_parent, os.getpid()),
-    )
-    return RankEnd(done.returncode, done.stdout, done.stderr)
+    """One rank as a process of its own, as torchrun would start it; it ends with the worker that runs this.
+
+    Its output goes to files: a pipe would stay open as long as any process has it that the rank has started.
+    """
+    command = [sys.executable, "-c", RANK, str(os.getpid()), *argv]
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        where = folder if os.path.isdir(folder) else None
+        done = subprocess.run(command, env=os.environ | env, cwd=where, stdout=out, stderr=err)
+        out.seek(0)
+        err.seek(0)
+        return RankEnd(done.returncode, out.read(), err.read())
 
 
 def shown(ends: Sequence[RankEnd]) -> int:
     """Print the output of rank 0, or the error of the first rank that failed; the exit status."""
     sys.stdout.write(ends[0].out)
+    sys.stderr.write(ends[0].err)
     failed = [end for end in ends if end.status]
-    sys.stderr.write(ends[0].err or (failed[0].err if failed else ""))
-    return max((2 if end.status < 0 else end.status for end in failed), default=0)
+    if failed and not ends[0].err.strip():
+        sys.stderr.write(f"{line_of(ends)}\n")
+    return max((2 if end.is_lost else end.status for end in failed), default=0)
+
+
+def line_of(ends: Sequence[RankEnd]) -> str:
+    """One line on the rank that failed: the words of other ranks about it, else its number."""
+    said = [end.err.strip() for end in ends if end.status and end.err.strip()]
+    lost = [str(rank) for rank, end in enumerate(ends) if end.is_lost]
+    return said[0].splitlines()[-1] if said else f"qbench: rank {', '.join(lost)} was killed; the run is over"

@@ -1,34 +1,94 @@
 """Ranks in a placement group of Ray."""
 
 import json
+import os
+import secrets
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from qbench.cli import ray_ranks
 from qbench.cli.main import main
-from qbench.cli.ray_ranks import RankEnd, shown, without_option
+from qbench.cli.ray_ranks import LOST, RankEnd, ends_of, shown, without_options
 
 GENERATE = ("generate", "ref:llama", "--prompt", "The", "-n", "8", "--json")
 SLOW = pytest.mark.exhaustive("starts Ray")
 
 
+MARK = "QBENCH_TEST_RUN"  # in the environment of all processes of a run, Ray's daemons included
+ENDED_S = 20.0
+
+
 def under_ray(*argv: str) -> subprocess.Popen:
     pytest.importorskip("ray", reason="ray is not installed")
     command = [sys.executable, "-m", "qbench", *argv, "--ray", "local"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    env = os.environ | {MARK: secrets.token_hex(8)}
+    driver = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    driver.mark = env[MARK]
+    return driver
+
+
+def marked(mark: str, rank: int | None = None) -> list[int]:
+    """Processes of a run that have not ended, or those of one of its ranks."""
+    wanted = [f"{MARK}={mark}", *([] if rank is None else [f"RANK={rank}"])]
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environ = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:  # of another user, or it has ended
+            continue
+        if all(each in environ for each in wanted):
+            found.append(int(folder.name))
+    return found
+
+
+def wait_until(holds, wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
+    while not holds():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)
+
+
+def all_end(driver: subprocess.Popen) -> None:
+    """Every process of the run is gone; the others are killed, so that a failure leaves nothing behind."""
+    try:
+        wait_until(lambda: not marked(driver.mark), ENDED_S)
+    finally:
+        end_all(driver)
+
+
+def end_all(driver: subprocess.Popen) -> None:
+    for pid in marked(driver.mark):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    driver.communicate()
+
+
+def run(*argv: str) -> tuple[int, str, str]:
+    driver = under_ray(*argv)
+    try:
+        out, err = driver.communicate(timeout=240)
+    finally:
+        driver.kill()
+        all_end(driver)
+    return driver.returncode, out, err
 
 
 @SLOW
 def test_two_stages_generate_the_text_of_one_rank(capsys):
-    out, err = under_ray(*GENERATE, "--pp", "2", "--threads", "1").communicate(timeout=240)
-    assert main([*GENERATE, "--threads", "1"]) == 0
+    status, out, err = run(*GENERATE, "--pp", "2", "--threads", "1")
+    assert status == 0 and main([*GENERATE, "--threads", "1"]) == 0
     assert json.loads(out)["tokens"] == json.loads(capsys.readouterr().out)["tokens"], err
 
 
 def test_ranks_get_the_command_line_without_the_address():
-    assert without_option(["eval", "m", "--ray", "auto", "--tp", "2"]) == ["eval", "m", "--tp", "2"]
-    assert without_option(["eval", "--ray=h:1", "m"]) == ["eval", "m"]
+    assert without_options(["eval", "m", "--ray", "auto", "--tp", "2"]) == ["eval", "m", "--tp", "2"]
+    assert without_options(["eval", "--ray=h:1", "--restarts", "2", "m", "--restarts=1"]) == ["eval", "m"]
 
 
 def test_the_error_is_that_of_a_rank_which_failed(capsys):
@@ -36,6 +96,137 @@ def test_the_error_is_that_of_a_rank_which_failed(capsys):
     assert shown([RankEnd(2, "", "qbench: rank 1 ended"), RankEnd(-9, "", "")]) == 2
     printed = capsys.readouterr()
     assert printed.out == "answers" and printed.err == "qbench: rank 1 ended"
+    assert shown([RankEnd(0), LOST]) == 2
+    assert capsys.readouterr().err == "qbench: rank 1 was killed; the run is over\n"
+
+
+class FakeRay:
+    """ends: reference -> seconds after the start and the end of a rank; a rank without them ends when it is killed"""
+
+    class exceptions:
+        class RayError(Exception):
+            pass
+
+    def __init__(self, ends: dict[str, tuple[float, RankEnd]], obeys: bool = True) -> None:
+        self.ends, self.obeys, self.start = ends, obeys, time.monotonic()
+        self.killed: list[str] = []
+
+    def has_ended(self, each: str) -> bool:
+        since = time.monotonic() - self.start
+        return (each in self.ends and since >= self.ends[each][0]) or (self.obeys and each in self.killed)
+
+    def wait(self, left, num_returns, timeout):
+        deadline = time.monotonic() + (5 if timeout is None else timeout)
+        while True:
+            ready = [each for each in left if self.has_ended(each)]
+            if ready or time.monotonic() >= deadline:
+                return ready[:num_returns], left
+            time.sleep(0.005)
+
+    def get(self, each):
+        if each in self.killed:
+            raise self.exceptions.RayError
+        return self.ends[each][1]
+
+    def cancel(self, each, force):
+        assert force
+        self.killed.append(each)
+
+
+FAILED = RankEnd(2, "", "qbench: rank 1 on here did not answer")
+
+
+@pytest.mark.parametrize(
+    ("ends", "obeys", "expected", "killed"),
+    [
+        ({"0": (0, RankEnd(0)), "1": (0.3, RankEnd(0))}, True, [RankEnd(0), RankEnd(0)], []),
+        ({"0": (0, FAILED), "1": (0.05, FAILED)}, True, [FAILED, FAILED], []),
+        ({"0": (0, FAILED)}, True, [FAILED, LOST], ["1"]),
+        ({"1": (0, FAILED)}, True, [LOST, FAILED], ["0"]),
+        ({"0": (0, FAILED)}, False, [FAILED, LOST], ["1"]),
+    ],
+    ids=["both end well", "both end by themselves", "1 hangs", "0 hangs", "1 cannot be killed"],
+)
+def test_ranks_that_do_not_end_after_a_failure_are_killed(ends, obeys, expected, killed, monkeypatch):
+    monkeypatch.setattr(ray_ranks, "ENDING_S", 0.15)
+    monkeypatch.setattr(ray_ranks, "CANCEL_S", 0.1)
+    ray = FakeRay(ends, obeys)
+    assert ends_of(ray, ["0", "1"]) == expected and ray.killed == killed
+
+
+ENGINE = ("engine", "ref:llama", "--requests", "4", "--prompt", "8,40", "--new", "200,400", "--batch", "4")
+ENGINE = (*ENGINE, "--rounds", "1", "--compute", "exact", "--tp", "2", "--cut", "gather", "--threads", "1", "--json")
+
+
+def signalled(rank: int, number: int, *argv: str) -> tuple[int, str, str]:
+    """The end of a run whose rank gets a signal while it works; every process ends."""
+    driver = under_ray(*argv)
+    try:
+        wait_until(lambda: any(map(works, marked(driver.mark, rank))), 120)
+        (pid,) = [pid for pid in marked(driver.mark, rank) if works(pid)]
+        os.kill(pid, number)
+        out, err = driver.communicate(timeout=120)
+    finally:
+        driver.kill()
+        all_end(driver)
+    return driver.returncode, out, err
+
+
+def works(pid: int) -> bool:
+    """Whether a rank has mapped the memory of its link, so that it loads or runs the model."""
+    try:
+        return "qbench-ranks" in Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return False
+
+
+@SLOW
+def test_a_rank_that_hangs_ends_the_run_in_one_line_and_every_process():
+    status, out, err = signalled(1, signal.SIGSTOP, *ENGINE, "--rank-timeout", "3")
+    assert (status, out) == (2, "")
+    line = err.splitlines()[-1]
+    assert line.startswith("qbench: rank 1 on ") and " did not answer for 3 s, " in line
+
+
+@SLOW
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_ranks_start_again_and_answer_all_requests(number):
+    """Static batches run after the engine, and have the same text."""
+    status, out, err = signalled(1, number, *ENGINE, "--rank-timeout", "3", "--restarts", "1")
+    assert status == 0, err
+    row = json.loads(out)
+    assert row["contenders"]["static batches"]["same_text"] == 1
+    assert "qbench: rank 1 on " in err and "all ranks start again" in err
+
+
+@SLOW
+def test_a_driver_that_is_killed_leaves_no_rank():
+    """Two agents of Ray end by themselves after about a minute; the test does not wait for them."""
+    driver = under_ray(*ENGINE)
+    try:
+        wait_until(lambda: any(map(works, marked(driver.mark, 1))), 120)
+    finally:
+        driver.kill()
+        try:
+            wait_until(lambda: not marked(driver.mark, 0) and not marked(driver.mark, 1), ENDED_S)
+        finally:
+            end_all(driver)
+
+
+@SLOW
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("eval", "ref:llama", "--windows", "1", "--pp", "2"),
+        ("bench", "ref:llama", "--tp", "2", "-p", "16", "-n", "4", "-r", "1"),
+        ("compare", "ref:llama", "--pp", "2", "--windows", "1"),
+        (*ENGINE[:-3], "--json"),
+    ],
+    ids=lambda argv: argv[0],
+)
+def test_other_commands_run_to_an_end(argv):
+    status, out, err = run(*argv, "--threads", "1")
+    assert status == 0 and out, err
 
 
 @pytest.mark.parametrize(
@@ -44,6 +235,8 @@ def test_the_error_is_that_of_a_rank_which_failed(capsys):
         (("generate", "ref:llama", "--prompt", "x", "--ray", "local"), "none of --tp, --pp, --ep and --sp"),
         (("generate", "ref:llama", "--prompt", "x", "--pp", "2", "--ray", "nowhere"), "expected HOST:PORT"),
         (("serve", "ref:llama", "--pp", "2", "--ray", "local"), "cannot start a server"),
+        (("generate", "ref:llama", "--restarts", "1"), "--restarts is for ranks of --ray"),
+        (("generate", "ref:llama", "--pp", "2", "--restarts", "-1", "--ray", "local"), "-1 is not in the range"),
     ],
 )
 def test_mistakes_are_one_line(argv, word, capsys, monkeypatch):

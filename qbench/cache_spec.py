@@ -33,7 +33,8 @@ class CacheSpec:
     policy         tokens that the cache keeps, as `qbench.policies.parse_policy` reads it
     prefill_chunk  tokens of a sequence that pass at once, at most; None: as many as the cache takes
     prefill        blocks of the attention matrix that a prefill computes, as `qbench.prefill.parse_pattern` reads it
-    kv_ram         bytes of memory for keys and values, which spill to a disk beyond it; None: all stay in memory
+    kv_ram         bytes of memory for keys and values, which spill to a disk beyond it; a float is a share of those of
+                   the whole cache; None: all stay in memory
     kv_disk        bytes of that disk
     raises         InputError for an unknown name, and for values that do not go together
     """
@@ -42,7 +43,7 @@ class CacheSpec:
     policy: str = FULL
     prefill_chunk: int | None = None
     prefill: str = DENSE
-    kv_ram: int | None = None
+    kv_ram: int | float | None = None
     kv_disk: int | None = None
 
     def __post_init__(self) -> None:
@@ -82,6 +83,11 @@ class CacheSpec:
         chunk = "" if self.prefill_chunk is None else f", {self.prefill_chunk} tokens at once"
         pattern = "" if self.prefill == DENSE else f", prefill {self.prefill}"
         return (self.layout if self.policy == FULL else self.policy) + chunk + pattern
+
+    def ram_bytes(self, whole_bytes: int) -> int:
+        """Memory of the keys and values of a cache that takes so much without a disk."""
+        ram = whole_bytes if self.kv_ram is None else self.kv_ram
+        return min(whole_bytes, round(ram * whole_bytes) if isinstance(ram, float) else ram)
 
     def for_quality(self) -> "CacheSpec":
         """The spec with a prefill chunk if the policy evicts between forward passes.

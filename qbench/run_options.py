@@ -29,7 +29,8 @@ class RunOptions(JsonData):
     prefill_chunk  tokens of a prompt that pass at once, at most; None: as many as the cache takes
     attention  the code that computes attention, one of qbench.attention_choice; None: the best that the model can have
     prefill    blocks of the attention matrix that a prefill computes, as qbench.prefill names it
-    kv_ram     bytes of memory for keys and values, which spill to a disk beyond it; None: all stay in memory
+    kv_ram     bytes of memory for keys and values, which spill to a disk beyond it; a float is a share of those of the
+               whole cache; None: all stay in memory
     kv_disk    bytes of that disk; None: 10 GiB
     memory_bytes  limit of the process's memory; weights that do not fit are read from a file; None: no limit
     expert_placement  experts that stay within it, one of qbench.expert_placement.PLACEMENTS
@@ -64,7 +65,7 @@ class RunOptions(JsonData):
     prefill_chunk: int | None = None
     attention: str | None = None
     prefill: str = DENSE
-    kv_ram: int | None = None
+    kv_ram: int | float | None = None
     kv_disk: int | None = None
     memory_bytes: int | None = None
     expert_placement: str = DYNAMIC_EXPERTS

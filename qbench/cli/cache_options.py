@@ -19,7 +19,7 @@ from qbench.cache_spec import (
     check_policy,
 )
 from qbench.cli.count_option import count_option
-from qbench.cli.memory_size import MEMORY_SIZE
+from qbench.cli.memory_size import MEMORY_SIZE, SIZE_OR_SHARE
 from quant.errors import InputError
 
 if TYPE_CHECKING:
@@ -112,8 +112,11 @@ def kv_store_options(command: Callable) -> Callable:
 
 def kv_tier_options(command: Callable) -> Callable:
     """--kv-ram and --kv-disk of one long sequence."""
-    text = "Memory of the KV cache; the rest goes to a file in the folder of temporary files  [default: all in memory]"
-    ram = click.option("--kv-ram", type=MEMORY_SIZE, help=text)
+    text = (
+        "Memory of the KV cache, e.g. 2GiB, or 25% of it; the rest goes to a file in the folder of temporary "
+        "files  [default: all in memory]"
+    )
+    ram = click.option("--kv-ram", type=SIZE_OR_SHARE, help=text)
     disk = click.option("--kv-disk", type=MEMORY_SIZE, help="Largest size of the file of --kv-ram  [default: 10GiB]")
     return ram(disk(command))
 

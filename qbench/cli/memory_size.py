@@ -15,8 +15,8 @@ class MemorySize(click.ParamType):
 
     name = "size"
 
-    def convert(self, value, param, ctx) -> int:
-        if isinstance(value, int):
+    def convert(self, value, param, ctx) -> int | float:
+        if isinstance(value, (int, float)):
             return value
         try:
             return parse_bytes(value)
@@ -24,23 +24,31 @@ class MemorySize(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class LimitSize(MemorySize):
+class SizeOrShare(MemorySize):
+    """Bytes; a share such as 25% is a float."""
+
+    def convert(self, value, param, ctx) -> int | float:
+        try:
+            share = None if isinstance(value, (int, float)) else parse_share(value)
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+        return super().convert(value, param, ctx) if share is None else share
+
+
+class LimitSize(SizeOrShare):
     """Bytes, or a share of the bytes of MODEL's weights; MODEL has to be eager, so that it is known by then."""
 
     def convert(self, value, param, ctx) -> int:
-        try:
-            share = None if isinstance(value, int) else parse_share(value)
-        except InputError as error:
-            self.fail(str(error), param, ctx)
-        if share is None:
-            return super().convert(value, param, ctx)
+        size = super().convert(value, param, ctx)
+        if isinstance(size, int):
+            return size
         from qbench.sources import open_source
 
         model = ctx.params.get("model") or ctx.params["models"][0]
-        return int(share * sum(tensor.size_bytes for tensor in open_source(model).tensors.values()))
+        return int(size * sum(tensor.size_bytes for tensor in open_source(model).tensors.values()))
 
 
-MEMORY_SIZE = MemorySize()
+MEMORY_SIZE, SIZE_OR_SHARE = MemorySize(), SizeOrShare()
 
 
 def limit_option(command: Callable) -> Callable:

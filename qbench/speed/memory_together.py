@@ -39,7 +39,6 @@ def _cache_and_workspace(source: Source, model: Any, options: RunOptions, case: 
     else:
         found = device_parts_of_case(model.cached_by(options.cache_spec), source, case)
         kept, workspace = found["kv_bytes"], found["workspace_bytes"]
-    if options.kv_ram is not None:
-        kept = min(kept, options.kv_ram)
+    kept = options.cache_spec.ram_bytes(kept)
     # A cache that evicts also keeps a copy of the tokens to which each repetition goes back.
     return (kept if options.policy == FULL else 2 * kept), workspace

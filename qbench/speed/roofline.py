@@ -32,7 +32,9 @@ class Shape:
     @classmethod
     def of(cls, model: Any) -> "Shape":
         """That of a loaded model."""
-        cache, config = model.new_cache(batch=1, capacity=1), model.config
+        spec, config = model.cache_spec, model.config
+        in_memory = {} if spec.kv_ram is None else {"spec": replace(spec, kv_ram=None, kv_disk=None)}
+        cache = model.new_cache(batch=1, capacity=1, **in_memory)
         shape = cls(
             num_layers=config.num_layers,
             num_heads=config.num_heads,

@@ -41,7 +41,6 @@ from qbench.runtime.prefill_tally import PrefillTally
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
-from quant.present import present
 
 # Tokens that a window cache takes at once: enough to fill the tiles of any product many times over, and little memory
 # compared with a usual window of 4096.
@@ -146,27 +145,33 @@ class CacheMaker:
         return cache
 
     def _tiered(self, batch: int, capacity: int, spec: CacheSpec) -> KVCache:
-        config, limits = self.config, (present(spec.kv_ram), spec.kv_disk or DISK_BYTES)
+        config, capacity = self.config, min(capacity, self.config.max_positions)
         self._check_tiers(batch)
-        capacity = min(capacity, config.max_positions)
         page_bytes = self._one_storage(1, TIER_TOKENS).page_bytes
+        limits = self._limits(spec, -(-capacity // TIER_TOKENS) * page_bytes)
         storage = self._one_storage(num_tier_pages(page_bytes, config.num_layers, capacity, *limits), TIER_TOKENS)
         cache = KVCache(config, tiered_places(storage, config.num_layers, capacity, limits[1]))
         cache.max_held = capacity
         return cache
 
     def _distant_in_tiers(self, batch: int, capacity: int, policy: InfLLM, spec: CacheSpec) -> DistantCache:
-        config, limits = self.config, (present(spec.kv_ram), spec.kv_disk or DISK_BYTES)
+        config = self.config
         self._check_tiers(batch)
         if any(config.attention_rule(layer).window for layer in range(config.num_layers)):
             raise InputError(f"{config.architecture.name} has layers with a window, which --kv-ram does not hold yet")
         capacity, size = min(capacity, config.max_positions), page_size_of(policy)
         chunk = min(CHUNK_TOKENS, spec.prefill_chunk or CHUNK_TOKENS)
-        sizes = ChosenSizes(policy, config.num_layers, capacity, chunk, self._one_storage(1, size).page_bytes)
+        page_bytes = self._one_storage(1, size).page_bytes
+        sizes = ChosenSizes(policy, config.num_layers, capacity, chunk, page_bytes)
+        limits = self._limits(spec, -(-capacity // size) * page_bytes)
         storage = self._one_storage(sizes.num_pages(*limits), size)
         cache = DistantCache(config, chosen_places(storage, config.num_layers, capacity, limits[1]), policy)
         cache.max_held = capacity
         return cache
+
+    def _limits(self, spec: CacheSpec, layer_bytes: int) -> tuple[int, int]:
+        """Bytes of memory and of the disk; layer_bytes: of one layer of the whole sequence"""
+        return spec.ram_bytes(self.config.num_layers * layer_bytes), spec.kv_disk or DISK_BYTES
 
     def _check_tiers(self, batch: int) -> None:
         """raises InputError for a batch, a model or a KV format that --kv-ram does not hold"""

@@ -41,8 +41,8 @@ class Budget:
 
     def __init__(self, source: Source, options: RunOptions, impl: str) -> None:
         self.limit_bytes = present(options.memory_bytes)
-        self._kv_ram = options.kv_ram
-        self._predictor = MemoryPredictor(source, impl=impl, spec=options.cache_spec, attention=options.attention)
+        self._spec = options.cache_spec
+        self._predictor = MemoryPredictor(source, impl=impl, spec=self._spec, attention=options.attention)
         self._capacity: WeakKeyDictionary[Cache, int] = WeakKeyDictionary()
         self._others: WeakKeyDictionary[Cache, int] = WeakKeyDictionary()
 
@@ -79,8 +79,7 @@ class Budget:
             raise InputError(self.too_small(missing))
 
     def _cache_bytes(self, capacity: int, batch: int) -> int:
-        in_cache = self._predictor.cache.size_bytes(capacity, batch)
-        return in_cache if self._kv_ram is None else min(in_cache, self._kv_ram)
+        return self._spec.ram_bytes(self._predictor.cache.size_bytes(capacity, batch))
 
     def must_place(self, placed_bytes: int, free_bytes: int) -> bool:
         """Less than was placed by a part of the margin, or much more."""

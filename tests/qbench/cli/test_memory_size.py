@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from qbench.cli.memory_size import limit_option
+from qbench.cli.memory_size import SIZE_OR_SHARE, limit_option
 from qbench.sources import open_source
 
 MODEL = "rand:tiny"
@@ -25,6 +25,12 @@ def test_a_share_is_that_of_the_weights(arguments: tuple[str, ...]) -> None:
 
 def test_a_size_needs_no_model() -> None:
     assert CliRunner().invoke(command, ["no such file", "--memory", "2GiB"]).output == f"{2 << 30}\n"
+
+
+@pytest.mark.parametrize(("text", "expected"), [("25%", 0.25), ("100%", 1.0), ("2MiB", 2 << 20), ("1B", 1)])
+def test_a_share_without_a_model_is_a_float(text: str, expected: float) -> None:
+    found = SIZE_OR_SHARE.convert(text, None, None)
+    assert found == expected and isinstance(found, type(expected))
 
 
 @pytest.mark.parametrize("text", ["0%", "-5%", "x%", "inf%", "nan%"])

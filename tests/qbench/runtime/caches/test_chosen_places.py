@@ -1,5 +1,7 @@
 """InfLLM with its blocks on a disk: the same logits, and only chosen blocks that are not in memory are read."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -106,6 +108,22 @@ def test_blocks_with_little_attention_make_room_first(tmp_path):
     assert np.flatnonzero(tiers.table[0, :4] < 0).tolist() == [3]
     places.hold(0, 5, 6)
     assert np.flatnonzero(tiers.table[0, :4] < 0).tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("policy", ["full", POLICY])
+def test_a_share_is_that_of_the_whole_cache(policy):
+    model = load()
+    whole = model.new_cache(1, 800, spec=CacheSpec(policy=policy, kv_ram=1 << 40)).places.size_bytes
+    spec = CacheSpec(policy=policy, kv_ram=0.5)
+    assert model.new_cache(1, 800, spec=spec).places.size_bytes == pytest.approx(whole / 2, rel=0.05)
+    assert model.new_cache(1, 800, spec=replace(spec, kv_ram=3.0)).places.size_bytes == whole
+    assert [replace(spec, kv_ram=ram).ram_bytes(1000) for ram in (None, 0.25, 1, 300, 5000)] == [
+        1000,
+        250,
+        1,
+        300,
+        1000,
+    ]
 
 
 def test_limits_name_the_smallest_that_suffice():

@@ -12,7 +12,7 @@ from qbench.runtime.caches.growth import policies_of_layers, sizes_after
 from qbench.runtime.caches.kernel_storage import has_store
 from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, held_tokens
 from qbench.runtime.caches.latent_choice import chosen_latents
-from qbench.runtime.caches.model_policy import policy_for, window_rules
+from qbench.runtime.caches.model_policy import policy_for, scheme_under, window_rules
 from qbench.runtime.caches.owned_pages import window_pages
 from qbench.runtime.caches.residual_storage import residual_store_bytes
 from qbench.runtime.caches.sink_view import check_sinks, turns_with_text
@@ -69,6 +69,8 @@ class CacheMemory:
             self.tokens_at_once = max_chunk_tokens_of(config, policy)
         check_format_suits(config, scheme, spec.layout)
         self.keeps_latents = has_modes(spec) and chosen_latents(config, scheme)[1] is not None
+        if self.policy is not None and not self.keeps_latents:
+            scheme = scheme_under(self.policy, scheme)
         in_torch = is_in_torch(impl) or spec.layout == NONE or self.keeps_latents
         in_torch |= self._groups is not None or (self.sinks > 0 and turns_with_text(config))
         self.in_stores = not in_torch and has_store(config, scheme)

@@ -29,11 +29,13 @@ class Fp8(Codec):
 
     per         "tensor": one scale for all heads, "head": one for each
     calibrated  the scale is given, as compressed-tensors' k_scale and v_scale; otherwise each token has its own
+    spread      whether each head stores the scale that all share, so that heads may keep different tokens
     """
 
     dtype_name: str  # "float8_e4m3fn" or "float8_e5m2"
     per: str
     calibrated: bool = False
+    spread: bool = False
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -46,7 +48,9 @@ class Fp8(Codec):
     def encode(self, x: Tensor, scale: Tensor | None = None) -> Parts:
         factor = self._given(scale) if self.calibrated else self.scale_of(x)
         codes = (x / factor).clamp(-self.largest, self.largest).to(self.dtype)
-        return {"codes": codes} if self.calibrated else {"codes": codes, "scale": factor}
+        if self.calibrated:
+            return {"codes": codes}
+        return {"codes": codes, "scale": factor.expand(*x.shape[:3], 1) if self.spread else factor}
 
     def decode(self, parts: Parts, scale: Tensor | None = None) -> Tensor:
         return parts["codes"].float() * (self._given(scale) if self.calibrated else parts["scale"])
@@ -57,7 +61,7 @@ class Fp8(Codec):
         return (amax / self.largest).clamp(min=SMALLEST_SCALE)
 
     def bytes_per_token(self, num_heads: int, head_dim: int) -> float:
-        num_scales = 0 if self.calibrated else (1 if self.per == "tensor" else num_heads)
+        num_scales = 0 if self.calibrated else (1 if self.per == "tensor" and not self.spread else num_heads)
         return num_heads * head_dim + SCALE_BYTES * num_scales
 
     def check(self, head_dim: int) -> None:

@@ -23,7 +23,7 @@ from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, KVStorage
 from qbench.runtime.caches.latent_choice import chosen_latents, uncached_latents
 from qbench.runtime.caches.latent_format import Latents
-from qbench.runtime.caches.model_policy import check_policy, policy_for, window_rules
+from qbench.runtime.caches.model_policy import check_policy, policy_for, scheme_under, window_rules
 from qbench.runtime.caches.no_cache import NoCache
 from qbench.runtime.caches.owned_pages import GrowingSequence, WindowSequence, window_pages
 from qbench.runtime.caches.pages import PagePool
@@ -251,7 +251,7 @@ class CacheMaker:
         return cache
 
     def _storage(self, layer: int, batch: int, policy: CachePolicy) -> KVStorage:
-        config, scheme = self.config, self.scheme
+        config, scheme = self.config, scheme_under(policy, self.scheme)
         how = {"in_kernels": not is_in_torch(self._impl), "attention": attend_by(self._impl), "evicts": True}
         if policy.per_head_lengths and not config.attention_rule(layer).window:
             heads = [of_head(config, scheme, g) for g in range(config.num_kv_heads)]

@@ -18,6 +18,7 @@ from qbench.runtime.caches.slot_side import held_bytes
 from qbench.runtime.caches.storages import codecs_of
 from quant.errors import InputError
 from quant.kv import KVFormat, KVScheme
+from quant.kv.fp8 import Fp8
 from quant.models import AttentionRule, ModelConfig
 from quant.present import present
 
@@ -71,17 +72,27 @@ def policy_for(policy: SomePolicy, config: ModelConfig, scheme: KVScheme | None,
         if policy.reads_queries and mode is not None and get_mode(mode).materialises:
             raise InputError(f"policy {policy.name} reads queries, which mode {mode!r} does not form; choose another")
         return policy.for_model(config.num_layers, config.num_layers * rows.row_bytes(present(config.mla)))
+    scheme = scheme_under(policy, scheme)
     codecs = codecs_of(scheme)
-    if scheme is not None and policy.per_head and STORES.get(scheme.format.name, ("", ""))[1] == "per_tensor":
-        raise InputError(
-            f"{scheme.format.name} has one scale for all heads of a token, but policy {policy.name} may keep it in "
-            "only some of them; choose a format with a scale per head, as kv-fp8"
-        )
     widths = zip(codecs, (config.head_dim, config.value_dim), strict=True)
     token_bytes = config.num_layers * sum(codec.bytes_per_token(config.num_kv_heads, width) for codec, width in widths)
     if scheme is not None and scheme.format.token_group > 1 and isinstance(policy, BudgetedPolicy):
         token_bytes = _mean_bytes_per_token(config, scheme.format, policy.budget, token_bytes)
     return policy.for_model(config.num_layers, token_bytes)
+
+
+def scheme_under(policy: CachePolicy, scheme: KVScheme | None) -> KVScheme | None:
+    """The KV format as heads that may keep different tokens have it: each stores the scale that all share.
+
+    If heads have lengths of their own, a head finds its scale alone, as under kv-fp8.
+    """
+    same_in_heads = policy.position_only or not policy.per_head
+    if scheme is None or same_in_heads or STORES.get(scheme.format.name, ("", ""))[1] != "per_tensor":
+        return scheme
+    keys, values = (replace(codec, spread=True) for codec in codecs_of(scheme) if isinstance(codec, Fp8))
+    return replace(
+        scheme, format=replace(scheme.format, name=f"{scheme.format.name} per head", keys=keys, values=values)
+    )
 
 
 def _mean_bytes_per_token(config: ModelConfig, fmt: KVFormat, budget: Budget, encoded: float) -> float:

@@ -12,7 +12,7 @@ from qbench.runtime.caches.growth import policies_of_layers
 from qbench.runtime.caches.head_pages import HeadPages, HeadSequence
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.layered_sequence import LayeredSequence, layer_groups
-from qbench.runtime.caches.model_policy import check_engine_policy, policy_for, window_rules
+from qbench.runtime.caches.model_policy import check_engine_policy, policy_for, scheme_under, window_rules
 from qbench.runtime.caches.owned_pages import WindowSequence, window_pages
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.caches.pattern_view import PatternView
@@ -171,6 +171,8 @@ def page_pool(maker: CacheMaker, num_pages: int, page_size: int) -> PagePool:
     """
     config, scheme, impl = maker.config, maker.scheme, maker.impl
     policy = maker.spec.make_policy()
+    if config.mla is None:
+        scheme = scheme_under(policy, scheme)
     per_row, by_head = pages_per_row(policy, config), policy.per_head_lengths and config.mla is None
     if per_row > 1 and scheme is not None and scheme.k_scale is not None:
         sharing = "heads" if by_head else "layers"

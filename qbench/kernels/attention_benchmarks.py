@@ -24,6 +24,9 @@ GGML_KV = {"f16": "f16", "int8": "q8_0", "int4": "q4_0"}
 # q over the key that it is made of: that key's score is 4 * |k|**2 / sqrt(D), about 32, and others' deviate by 4, which
 # among 4096 sum to less than e**17: its weight is then 1 for all that is compared.
 SHARPNESS = 4.0
+ATTENTION, MASS = "attention_", "mass_"  # before the format, in the names of ops
+MASS_FORMATS = tuple(name for name in SCALES if name not in RESIDUAL_FORMATS)
+ALONE, OBSERVED = "without-mass", 64  # queries: the window of snapkv
 PANEL_TOKENS = 16  # keys are packed so many side by side, and a page holds whole panels
 CHECKED_QUERIES = 16
 SEED = 32
@@ -63,7 +66,8 @@ class OurAttention:
     A prefill over a format with a residual appends the tokens, too, as a query sees other tokens encoded than the next.
     """
 
-    def __init__(self, name: str, inputs: Attention, copies: int) -> None:
+    def __init__(self, name: str, inputs: Attention, copies: int, observed: int | None = None) -> None:
+        """observed   number of the last queries whose weights are summed for each key; None: weights are not wanted"""
         self.q, self.k, self.v = inputs.q[None], inputs.k[None], inputs.v[None]
         self.softmax_scale, self.appends = inputs.softmax_scale, name in RESIDUAL_FORMATS and inputs.q.shape[1] > 1
         self.table, self.ends = np.zeros((1, 1), np.int32), np.array([inputs.k.shape[1]])
@@ -72,6 +76,8 @@ class OurAttention:
             store.append(self.k, self.v, self.table, self.ends)
         self.out, self.turned = np.full_like(self.q, np.nan), np.empty_like(self.q)
         self.how = cpu_kernels.chosen_isa("attention")
+        self.mass = None if observed is None else np.full((1, *inputs.k.shape[:2]), np.nan, np.float32)
+        self.weighed = {} if observed is None else {"mass": self.mass, "mass_queries": observed}
 
     def run(self) -> None:
         for store in self.stores:
@@ -79,20 +85,28 @@ class OurAttention:
                 given = (self.q, self.k, self.v, None, None, self.table, self.ends)
                 store.append_attend(*given, self.turned, self.out, self.softmax_scale)
             else:
-                store.attend(self.q, self.table, self.ends, self.out, self.softmax_scale)
+                store.attend(self.q, self.table, self.ends, self.out, self.softmax_scale, **self.weighed)
 
     def output(self) -> np.ndarray:
         return self.out[0]
 
 
-def attention_benchmarks(name: str, tokens: tuple[int, ...], threads: int) -> Iterator[Benchmark]:
-    """Decode of one token at DEPTH, and prefill of as many tokens as hide the reading of keys and values."""
+def attention_benchmarks(
+    name: str, tokens: tuple[int, ...], threads: int, *, with_mass: bool = False
+) -> Iterator[Benchmark]:
+    """Decode of one token at DEPTH, and prefill of as many tokens as hide the reading of keys and values.
+
+    with_mass   whether to sum the weights that each key receives, and to compare this with attention alone: the cost of
+                a policy that reads them. In decode they are those of the token, in prefill of the last OBSERVED ones
+    """
     for shape in SHAPES:
         for num_queries in (count for count in tokens if count == 1 or count >= COMPUTE_BOUND_TOKENS):
-            yield of_queries(name, shape, num_queries, threads)
+            yield of_queries(name, shape, num_queries, threads, with_mass=with_mass)
 
 
-def of_queries(name: str, shape: tuple[int, int, int], num_queries: int, threads: int) -> Benchmark:
+def of_queries(
+    name: str, shape: tuple[int, int, int], num_queries: int, threads: int, *, with_mass: bool = False
+) -> Benchmark:
     num_heads, num_kv_heads, head_dim = shape
     num_tokens = DEPTH if num_queries == 1 else num_queries
     inputs = Attention(shape, num_queries, num_tokens, ROUNDINGS.get(name, ROUNDING))
@@ -100,16 +114,24 @@ def of_queries(name: str, shape: tuple[int, int, int], num_queries: int, threads
     copies = ceil(COLD_BYTES / stored) if num_queries == 1 else 1
     pairs = num_tokens if num_queries == 1 else num_queries * (num_queries + 1) // 2
     return Benchmark(
-        op=f"attention_{name}",
+        op=f"{MASS if with_mass else ATTENTION}{name}",
         shape=f"{num_heads}/{num_kv_heads}x{head_dim}@{num_tokens - num_queries + (num_queries == 1)}",
         tokens=num_queries,
-        contenders=contenders(name, inputs, copies, threads),
+        contenders=mass_contenders(name, inputs, copies) if with_mass else contenders(name, inputs, copies, threads),
         calls=copies,
         moved_bytes=stored + 2 * inputs.q.nbytes,
         operations=4 * num_heads * head_dim * pairs,
         arithmetic=multiplies_in(name),
         check=inputs.check,
     )
+
+
+def mass_contenders(name: str, inputs: Attention, copies: int) -> dict[str, Callable[[], Contender]]:
+    observed = min(OBSERVED, inputs.q.shape[1])
+    return {
+        OURS: lambda: OurAttention(name, inputs, copies, observed),
+        ALONE: lambda: OurAttention(name, inputs, copies),
+    }
 
 
 def contenders(name: str, inputs: Attention, copies: int, threads: int) -> dict[str, Callable[[], Contender]]:

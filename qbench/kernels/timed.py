@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 import cpu_kernels
-from qbench.kernels.attention_benchmarks import SCALES, attention_benchmarks
+from qbench.kernels.attention_benchmarks import ATTENTION, MASS, MASS_FORMATS, SCALES, attention_benchmarks
 from qbench.kernels.benchmark import Benchmark
 from qbench.kernels.codec_benchmarks import codec_benchmarks, timed_codecs
 from qbench.kernels.gptq_benchmarks import STEPS, gptq_benchmark
@@ -15,7 +15,7 @@ from qbench.kernels.llm_int8_benchmarks import llm_int8_benchmarks
 from qbench.kernels.moe_benchmarks import moe_benchmarks
 from quant.formats import IntGroupFormat, get_format
 
-EXPERTS, ATTENTION = "moe_", "attention_"  # before the format, in the names of ops
+EXPERTS = "moe_"  # before the format, in the names of ops
 GROUPED = ("w4g128", "w4g128-asym", "w3g128", "w2g64", "w8")  # the integers of the named recipes
 ORDERED = "w4g128" + ACT_ORDER
 
@@ -29,7 +29,8 @@ def timed_formats() -> list[str]:
 def timed_ops() -> list[str]:
     """Names of the ops that `benchmarks` may give."""
     of_formats = [prefix + name for name in timed_formats() for prefix in (OP_PREFIX, EXPERTS)]
-    return [*of_formats, OP_PREFIX + ORDERED, LLM_INT8, *(ATTENTION + name for name in SCALES), *timed_codecs(), *STEPS]
+    attention = [*(ATTENTION + name for name in SCALES), *(MASS + name for name in MASS_FORMATS)]
+    return [*of_formats, OP_PREFIX + ORDERED, LLM_INT8, *attention, *timed_codecs(), *STEPS]
 
 
 def benchmarks(
@@ -65,6 +66,8 @@ def _of_ops(
     for name in SCALES:
         if is_asked(ATTENTION + name):
             yield from attention_benchmarks(name, tokens, threads)
+        if name in MASS_FORMATS and is_asked(MASS + name):
+            yield from attention_benchmarks(name, tokens, threads, with_mass=True)
     for op in timed_codecs():
         if is_asked(op):
             yield from codec_benchmarks(op, threads)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qbench.kernels import attention_benchmarks as module
-from qbench.kernels.attention_benchmarks import SCALES, attention_benchmarks
+from qbench.kernels.attention_benchmarks import ALONE, OBSERVED, SCALES, attention_benchmarks
 from qbench.kernels.benchmark import OURS
 
 PEERS = {"f16": "llama.cpp", "int8": "llama.cpp", "int4": "llama.cpp"}
@@ -32,6 +32,19 @@ def test_everybody_is_right_and_the_check_sees_what_is_not(small, name):
             assert not benchmark.check(np.roll(out, 1, axis=0)).is_right  # of other heads
     assert prefill.operations == 4 * 6 * 64 * 64 * 65 / 2
     assert decode.operations == 4 * 6 * 64 * 192
+
+
+@pytest.mark.parametrize("name", ["f16", "int8"])
+def test_weights_are_those_of_the_last_queries(small, name):
+    """Each query of a prefill gives its weight to its own key, and a decoded one to the middle of the text."""
+    decode, prefill = attention_benchmarks(name, (1, 80), 1, with_mass=True)
+    for benchmark, expected in ((decode, np.arange(192) == 96), (prefill, np.arange(80) >= 80 - OBSERVED)):
+        weighing, alone = (benchmark.contenders[who]() for who in (OURS, ALONE))
+        for contender in (weighing, alone):
+            contender.run()
+        assert np.array_equal(weighing.output(), alone.output())
+        heads_per_kv = 3
+        assert np.abs(weighing.mass[0] - heads_per_kv * expected).max() < heads_per_kv * 2**-6  # weights of almost 1
 
 
 def test_a_number_of_tokens_that_fills_no_page(small):

@@ -166,7 +166,7 @@ def make_job(source: Source, recipe: Recipe, output: Output | None = None) -> Qu
 def _check_methods(job: QuantizationJob) -> None:
     for name, row in job.choices.items():
         method = job.method_of(name)
-        if method.needs and job.method_name(name) == method.name:
+        if job.method_name(name) == method.name:
             try:
                 method.check_format(get_format(row.format), job.source.tensors[name].shape[-1])
             except InputError as error:

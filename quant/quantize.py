@@ -86,8 +86,9 @@ def round_tensor(job: QuantizationJob, name: str) -> QTensor:
         return stored
     method = without_statistics(job.method_of(name))
     parts: dict[str, np.ndarray] = {}
+    num_rows = chunk_rows(wanted.name, stored.shape, CHUNK_WEIGHTS) if method.rows_stand_alone else stored.shape[0]
     try:
-        for rows, chunk in _row_chunks(stored, chunk_rows(wanted.name, stored.shape, CHUNK_WEIGHTS)):
+        for rows, chunk in _row_chunks(stored, num_rows):
             weight = dequantize(chunk)
             wanted.check_range(weight)
             made = method.quantize_layer(Layer({name: weight}, {name: wanted.name}), {})[name]

@@ -8,6 +8,7 @@ from quant.errors import InputError
 from quant.methods.awq import Awq
 from quant.methods.base import Layer, Method
 from quant.methods.gptq import Gptq
+from quant.methods.hqq import Hqq
 from quant.methods.imatrix import Imatrix
 from quant.methods.llm_int8 import LlmInt8
 from quant.methods.rtn import Rtn
@@ -17,7 +18,7 @@ from quant.methods.static import Static
 __all__ = ["METHODS", "Layer", "Method", "Rtn", "make_method"]
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (Rtn, Static, Imatrix, SmoothQuant, Awq, LlmInt8, Gptq)
+    method.name: method for method in (Rtn, Static, Imatrix, SmoothQuant, Awq, LlmInt8, Gptq, Hqq)
 }
 
 

@@ -44,6 +44,7 @@ class Method(ABC):
     weighs_tied_tables   whether a table that embeds tokens and is the head, too, is rounded by the head's inputs;
             else without statistics
     stands_alone   whether a weight's rounding depends on no other weight of the layer
+    rows_stand_alone   whether a row's rounding depends on no other row of its weight
     """
 
     name: ClassVar[str]
@@ -51,6 +52,7 @@ class Method(ABC):
     needs: ClassVar[frozenset[str]] = frozenset()
     weighs_tied_tables: ClassVar[bool] = True
     stands_alone: ClassVar[bool] = True
+    rows_stand_alone: ClassVar[bool] = True
 
     @abstractmethod
     def quantize_layer(self, layer: Layer, stats: Mapping[str, InputStats]) -> dict[str, QTensor]:

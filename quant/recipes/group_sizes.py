@@ -21,6 +21,8 @@ def with_group_size(name: str) -> Recipe | None:
         found = NAME.fullmatch(known)
         if found is None or (found["before"], found["after"]) != (wanted["before"], wanted["after"]):
             continue
+        if "group_size" in recipe.options:
+            return replace(recipe, name=name, options={**recipe.options, "group_size": int(wanted["size"])})
         assert isinstance(recipe.policy, Linears), f"{known}: a preset of groups"
         group = get_format(recipe.policy.format)
         assert isinstance(group, IntGroupFormat), f"{known}: a preset of groups"

@@ -44,6 +44,9 @@ ROWS = (
     ("gptq-w4g128-act", "hf", "gptq", Linears("w4g128"), {"act_order": True}, "gptq"),
     ("gptq-w3g128", "hf", "gptq", Linears("w3g128"), {}, "gptq"),
     ("gptq-w2g64", "hf", "gptq", Linears("w2g64"), {}, "gptq"),
+    # GGUF's blocks of 32 hold a minimum in float16, a zero point with its fraction; those of one group have the same.
+    ("hqq-w4g64", "gguf", "hqq", Linears("q4_1"), {"group_size": 64}),
+    ("hqq-w4g128", "gguf", "hqq", Linears("q4_1"), {"group_size": 128}),
     ("gptq-nvfp4a16", "hf", "gptq", Linears("nvfp4a16")),
     ("gptq-mxfp4a16", "hf", "gptq", Linears("mxfp4a16")),
     ("awq-w4g128", "hf", "awq", Linears("w4g128-asym")),

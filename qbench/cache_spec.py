@@ -64,10 +64,12 @@ class CacheSpec:
             self._check_goes_with_tiers()
 
     def _check_goes_with_tiers(self) -> None:
-        suits = self.policy == FULL or self.make_policy().in_tiers
+        policy = None if self.policy == FULL else self.make_policy()
+        suits = policy is None or policy.in_tiers
         if not suits or (self.layout, self.prefill) != (DYNAMIC, DENSE):
+            why = f": {policy.not_in_tiers}" if policy is not None and policy.not_in_tiers else ""
             raise InputError(
-                f"--kv-ram goes with cache {DYNAMIC}, policy {FULL} or infllm, and prefill {DENSE}; got {self}"
+                f"--kv-ram goes with cache {DYNAMIC}, policy {FULL} or infllm, and prefill {DENSE}; got {self}{why}"
             )
 
     def _check_goes_with_pattern(self) -> None:

@@ -138,6 +138,7 @@ class CachePolicy(Named, ABC):
     per_head           whether heads of one layer may keep different tokens
     per_head_lengths   whether they may keep different numbers of tokens
     in_tiers           whether tokens that queries do not read may be on a disk
+    not_in_tiers       why they may not, if there is more to say than that the policy keeps few tokens
     """
 
     position_only: ClassVar[bool] = False
@@ -149,6 +150,7 @@ class CachePolicy(Named, ABC):
     per_head: ClassVar[bool] = True
     per_head_lengths: ClassVar[bool] = False
     in_tiers: ClassVar[bool] = False
+    not_in_tiers: ClassVar[str] = ""
 
     @property
     def observes(self) -> Observe | None:

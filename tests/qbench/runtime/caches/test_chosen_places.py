@@ -139,6 +139,6 @@ def test_limits_name_the_smallest_that_suffice():
 
 
 def test_other_policies_are_refused():
-    with pytest.raises(InputError, match="--kv-ram goes with"):
+    with pytest.raises(InputError, match="got quest:budget=512: its first layers read every page"):
         CacheSpec(policy="quest:budget=512", kv_ram=1 << 20)
     assert page_size_of(CacheSpec(policy=POLICY).make_policy()) == 16

@@ -1,6 +1,6 @@
 """`LentCaches`: sequences of an instance's pool, of which some have tokens on other instances."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -56,7 +56,7 @@ class LentCaches(PooledCaches):
 class LentView(View):
     """Each instance attends to the tokens that it holds, and the debtor merges the results by lse.
 
-    source  Lin et al. 2024 (Infinite-LLM), arXiv:2401.02669, section 4: DistAttention
+    source  Lin et al. 2024 (Infinite-LLM), arXiv:2401.02669: DistAttention
     """
 
     def __init__(self, sequences: Sequence[LentSequence], desk: Desk) -> None:
@@ -67,8 +67,8 @@ class LentView(View):
         return False
 
     def attend(self, layer: int, storage: KVStorage, rule: AttentionRule, past: Past, new: QKV) -> Tensor:
-        queries, outs = new.append(storage, past), []
-        for sequence, (one, q) in zip(self._sequences, past.sequences(queries), strict=True):
+        outs = []
+        for sequence, (one, q) in zip(self._sequences, _stored(storage, past, new), strict=True):
             if sequence.debts:
                 outs.append(self._merged(sequence, layer, storage, rule, one, q))
             else:
@@ -83,3 +83,18 @@ class LentView(View):
         num_held, num_queries = past.num_slots, q.shape[2]
         slots = Slots(num_held - num_queries, num_held, num_queries)
         return merge(*parts, storage.attend_part(q, past, rule, slots)).out
+
+
+def _stored(storage: KVStorage, past: Past, new: QKV) -> Iterator[tuple[Past, Tensor]]:
+    """Each sequence as a batch of its own, its new tokens stored, and its queries [1, H, t, D] rotated.
+
+    Sequences of equal lengths have unequal numbers of slots if they owe unequal numbers of pages, so one call for all
+    of them would store tokens in wrong slots.
+    """
+    if past.cu_seqlens is not None:
+        yield from past.sequences(new.append(storage, past))
+        return
+    for b in range(len(past.ends)):
+        one = Past(past.block_table[b : b + 1], past.ends[b : b + 1])
+        q, k, v = (x[b : b + 1] for x in (new.q, new.k, new.v))
+        yield one, QKV(q, k, v, new.rope).append(storage, one)

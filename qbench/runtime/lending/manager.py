@@ -46,9 +46,11 @@ def plan_loans(statuses: Sequence[Status]) -> list[Loan]:
 
     An instance that lacks pages does not lend in the same round.
 
-    source     Lin et al. 2024 (Infinite-LLM), arXiv:2401.02669, the greedy policy of its global manager
-    deviation  The paper moves blocks as long as a model of throughput predicts a gain. Here pages move only if a
-               request cannot go on without them, so that a request that fits stays on one rank.
+    source     of the idea: Lin et al. 2024 (Infinite-LLM), arXiv:2401.02669: a global manager, and a greedy schedule by
+               a model of throughput
+    deviation  The order of debtors and creditors is our own rule; nobody has compared it with the paper's algorithm.
+               There is no model of throughput: pages move only if a request cannot go on without them, so that a
+               request that fits stays on one rank.
     """
     spare = {rank: status.spare for rank, status in enumerate(statuses) if not status.missing}
     debtors = [rank for rank, status in enumerate(statuses) if status.missing]

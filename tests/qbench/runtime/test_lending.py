@@ -84,6 +84,15 @@ def test_a_request_that_outgrows_its_rank_has_the_text_of_one_rank(impl):
     assert borrowed == lent >= 4
 
 
+@pytest.mark.parametrize("impl", ["reference", "auto"])
+def test_sequences_of_equal_lengths_that_owe_unequal_numbers_of_pages(impl):
+    """Both requests of rank 0 get chunks of 16 tokens in the same passes, and the longer one borrows first."""
+    weights, of_ranks = source(), [[request(110, 1), request(70, 2)], [request(9, 3)]]
+    found = on_ranks(weights, of_ranks, impl)
+    assert [each for each, _, _ in found] == [alone(weights, requests, impl) for requests in of_ranks]
+    assert found[0][1] >= 4
+
+
 def test_a_debtor_waits_until_others_have_room():
     """Both ranks together have 16 pages, and the requests take 12 and 8 of them."""
     weights, of_ranks = source(), [[request(LONG, 1)], [request(50, 2, 60), request(9, 3)]]

@@ -5,9 +5,11 @@ import click
 from qbench.cache_spec import DENSE, FULL
 from qbench.cli.cache_options import check_store
 from qbench.cli.count_option import count_option
+from qbench.cli.engine_instances import check_instances, print_lending
 from qbench.cli.engine_options import engine_options
 from qbench.cli.int_list import IntList
 from qbench.cli.keep_path import KeepPath
+from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import (
     aligned,
     cpu_time_option,
@@ -39,6 +41,8 @@ LENGTHS = {"type": IntList(1), "show_default": True}
 @click.option(
     "--vs", type=click.Choice(["llama.cpp"]), help="Also run the same GGUF file through this program, with kv-f16."
 )
+@count_option("--instances", help="Number of engines, each on a rank of its own; they lend pages to each other.")
+@click.option("--kv-memory", type=MEMORY_SIZE, help="With --instances: memory of the KV cache of each  [default: 1GiB]")
 @cpu_time_option
 @click.option("--keep", type=KeepPath(), help="Append the row as a record to this file or folder.")
 @json_option
@@ -69,6 +73,13 @@ def command(
     workload = Workload(requests, prompt, new, document, seed)
     store = check_store(kv_store, kv_store_size, (options.policy, options.prefill) == (FULL, DENSE))
     check_engine_ranks(options, {"--kv-store": store is not None, "--vs llama.cpp": how["vs"] is not None})
+    instances, kv_memory = how.pop("instances"), how.pop("kv_memory")
+    if instances is not None:
+        refused = {"--kv-store": store is not None, "--vs": how["vs"] is not None, "--keep": keep is not None}
+        check_instances(options, refused | {"--cpu-time": cpu_time, "--document": document > 0})
+        return print_lending(model, workload, options, ThroughputOptions(**how), instances, kv_memory, as_json)
+    if kv_memory is not None:
+        raise click.UsageError("--kv-memory is for --instances; the engine alone has room for its whole batch")
     options = join(model, options)
     if follows(model, options):
         return

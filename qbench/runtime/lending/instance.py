@@ -41,14 +41,22 @@ class Instance:
 
     def submit(self, request: Request) -> int:
         """As `Engine.submit`. raises NeverFits for a request that the pools of all ranks cannot hold together"""
+        self.check_room(len(request.tokens) + request.max_new_tokens)
+        return self.engine.submit(request)
+
+    def check_room(self, num_tokens: int) -> None:
+        """raises NeverFits for a request of so many tokens that the pools of all ranks cannot hold together"""
         pool = self.engine.pool
-        num_tokens = len(request.tokens) + request.max_new_tokens
         num_pages = pool.num_pages * self.ranks.layout.num_ranks
         if num_tokens > num_pages * pool.page_size:
             raise NeverFits(
                 f"{num_tokens} tokens, but all instances together have {num_pages} pages of {pool.page_size}"
             )
-        return self.engine.submit(request)
+
+    @property
+    def num_still_lent(self) -> int:
+        """Pages that hold tokens of other instances now"""
+        return sum(map(len, self.desk.lent.values()))
 
     def round(self) -> list[Event] | None:
         """A step of this rank's engine, and the answers to the steps of its debtors; None if no rank has work left.

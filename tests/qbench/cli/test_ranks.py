@@ -90,6 +90,30 @@ def test_the_engine_of_two_lanes_has_the_text_of_static_batches():
     assert second.out == second.err == ""
 
 
+LENDING = ("engine", "ref:llama", "--instances", "2", "--requests", "2", "--prompt", "20,150", "--new", "8,12")
+LENDING = (*LENDING, "--batch", "2", "--chunk", "64", "--kv-memory", "320KiB", "--compute", "exact")
+
+
+def test_instances_lend_pages_and_get_them_back():
+    """A request of 160 tokens does not fit into a pool, but into two."""
+    command = (*LENDING, "--seed", "3", "--json")
+    first, second = run_ranks(command, command)
+    assert (first.status, second.status, second.out) == (0, 0, ""), first.err
+    row = json.loads(first.out)
+    instances = row["instances"]
+    assert [each["requests"] for each in instances] == [1, 1]
+    assert sum(each["borrowed"] for each in instances) == sum(each["lent"] for each in instances) > 0
+    assert all(each["returned"] == each["lent"] and each["same_text"] == 1 for each in instances)
+
+
+def test_a_request_that_no_instances_can_hold_is_one_line():
+    command = (*LENDING, "--prompt", "300,300")
+    first, second = run_ranks(command, command)
+    assert (first.status, second.status) == (2, 2)
+    (line,) = first.err.splitlines()
+    assert line.startswith("qbench: 3") and "but all instances together have " in line
+
+
 def test_a_server_of_two_lanes_answers_as_one_rank_and_ends_if_the_other_dies(capsys):
     command = ("serve", "ref:llama", "--port", "0", "--tp", "2", "--cut", "gather", "--rank-timeout", "3")
     ranks = start_ranks([command] * 2)
@@ -153,6 +177,11 @@ def test_a_server_of_two_lanes_that_is_asked_to_end_ends_well():
         (("serve", "ref:llama", "--tp", "2", "--preempt", "swap"), "--preempt swap does not combine with an engine"),
         (("engine", "ref:llama", "--tp", "2", "--vs", "llama.cpp"), "--vs llama.cpp does not combine with an engine"),
         (("engine", "ref:llama", "--tp", "2", "--kv-store", "here"), "--kv-store does not combine with an engine"),
+        (("engine", "ref:llama", "--tp", "2", "--instances", "2"), "the division tp 2, pp 1, cut sum does not combine"),
+        (("engine", "ref:llama", "--instances", "2", "--policy", "window:64"), "--policy window:64 does not combine"),
+        (("engine", "ref:llama", "--instances", "2"), "needs 2 ranks, got one process"),
+        (("engine", "ref:llama", "--instances", "1"), "one instance has nobody to lend to"),
+        (("engine", "ref:llama", "--kv-memory", "1MiB"), "--kv-memory is for --instances"),
     ],
 )
 def test_engines_that_several_ranks_cannot_have(command, message, capsys):

@@ -76,7 +76,7 @@ def measure_lending(
     )
     instance = Instance(model, limits, ranks)
     for job in jobs:  # the same error on every rank
-        instance.check_room(len(job.tokens) + job.num_new)
+        instance.check_fits(len(job.tokens) + job.num_new)
     own = jobs[ranks.rank :: ranks.layout.num_ranks]
     number = {instance.submit(Request(job.tokens, max_new_tokens=job.num_new, stop_ids=())): job for job in own}
     ranks.meeting.tell("start", "")

@@ -41,10 +41,10 @@ class Instance:
 
     def submit(self, request: Request) -> int:
         """As `Engine.submit`. raises NeverFits for a request that the pools of all ranks cannot hold together"""
-        self.check_room(len(request.tokens) + request.max_new_tokens)
+        self.check_fits(len(request.tokens) + request.max_new_tokens)
         return self.engine.submit(request)
 
-    def check_room(self, num_tokens: int) -> None:
+    def check_fits(self, num_tokens: int) -> None:
         """raises NeverFits for a request of so many tokens that the pools of all ranks cannot hold together"""
         pool = self.engine.pool
         num_pages = pool.num_pages * self.ranks.layout.num_ranks

@@ -4,9 +4,8 @@ Rows     the queries of a sequence times the heads of a group, which read the sa
 Split    one program a (block of rows, key-value head, sequence and part of its tokens). A block of rows is 16 to 64
          in decode and 128 in prefill, where a sequence is one part; the last blocks see the most tokens and go first.
 Program  walks the tokens that any of its rows may see in steps of BLOCK_N, with an online softmax in units of log 2.
-8 bit    codes are exact in 16 bits, so no scale meets them: the keys' goes with the softmax's, the values' comes last.
-         The kernel holds the next tile's codes in registers, for Triton fetches ahead only operands that are multiplied
-         unchanged.
+8 bit    codes are exact in float16, so no scale meets them: the keys' goes with the softmax's, the values' comes last.
+         Triton fetches them ahead; with one stage the kernel holds the next tile's codes in registers.
 Mass     decode stores the scores of the rows that are observed, if asked; key_mass_triton.py says for whom and why.
 Edges    tokens that no row may see are not read, and neither are their pages' numbers.
 """
@@ -14,8 +13,8 @@ Edges    tokens that no row may see are not read, and neither are their pages' n
 import triton
 import triton.language as tl
 
+from gpu_kernels.attention.codes_triton import half_codes, half_rows
 from gpu_kernels.attention.parts_triton import LOG2_E, finish, softmax_step
-from gpu_kernels.fp8_triton import widen
 
 
 @triton.jit
@@ -53,7 +52,7 @@ def _step(
     b_s = tl.dot(b_q, tl.trans(b_k))  # [BLOCK_R, BLOCK_N]
     if KEY_REST:
         b_s = tl.dot(b_q_rest, tl.trans(b_k_rest), b_s)
-    b_s = tl.where(b_visible, b_s * scale, -float("inf"))
+    b_s = tl.where(b_visible, b_s * scale[:, None], -float("inf"))
     if scores_ptr is not None:
         m_s = m_scores[:, None] & (o_n < score_end)[None, :]
         tl.store(scores_ptr + o_scores[:, None] + o_n[None, :], b_s, mask=m_s)
@@ -111,6 +110,8 @@ def flash_kernel(
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    AHEAD: tl.constexpr,  # of codes: the kernel holds the next tile in registers; else Triton fetches ahead
+    COMPILED: tl.constexpr,
 ):
     i_block = tl.num_programs(0) - 1 - tl.program_id(0)
     i_kv = tl.program_id(1)
@@ -154,15 +155,17 @@ def flash_kernel(
     end = tl.minimum(start + part, end)
     o_end = tl.minimum(o_end, end)
 
-    dtype: tl.constexpr = query_ptr.dtype.element_ty
     p_q = query_ptr + (first_query + i_query) * stride_qt + i_head * stride_qh
     b_q = _load_tile(p_q, m_row, KEY_SIZE, BLOCK_D)  # [BLOCK_R, BLOCK_D]
     b_q_rest = b_q
     if KEY_REST:
         b_q_rest = _load_tile(p_q + BLOCK_D, m_row, KEY_REST, KEY_REST)  # [BLOCK_R, KEY_REST]
-    scale = softmax_scale
+    scale = tl.full((BLOCK_R,), 1.0, tl.float32) * softmax_scale
     if key_scale_ptr is not None:
-        scale = softmax_scale * tl.load(key_scale_ptr + i_kv * stride_scale)
+        scale *= tl.load(key_scale_ptr + i_kv * stride_scale)
+    if FORMAT != "":
+        b_q, b_unit = half_rows(b_q)
+        scale *= b_unit
 
     o_scores, m_scores, score_end = o_row.to(tl.int64), m_row, end
     if scores_ptr is not None:
@@ -181,7 +184,7 @@ def flash_kernel(
     b_acc = tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32)
     key_ptr += i_kv.to(tl.int64) * stride_kh
     value_ptr += i_kv.to(tl.int64) * stride_vh
-    if FORMAT == "":
+    if not AHEAD:
         for i_n in range(start, end, BLOCK_N):
             o_n = i_n + tl.arange(0, BLOCK_N)
             b_page = _pages(p_table, first_key, o_n, end, stride_tp, PAGE_SIZE)
@@ -192,6 +195,7 @@ def flash_kernel(
             if KEY_REST:
                 b_k_rest = _load_tile(p_k + BLOCK_D, o_n < end, KEY_REST, KEY_REST)  # [BLOCK_N, KEY_REST]
             b_v = _load_tile(p_v, o_n < end, VALUE_SIZE, BLOCK_D)  # [BLOCK_N, BLOCK_D]
+            b_k, b_v = half_codes(b_k, FORMAT, COMPILED), half_codes(b_v, FORMAT, COMPILED)
             b_visible = (o_n[None, :] < o_end[:, None]) & (o_n[None, :] >= o_begin[:, None])
             b_acc, b_max, b_sum = _step(
                 b_q, b_q_rest, b_k, b_k_rest, b_v, b_visible, scale, b_acc, b_max, b_sum,
@@ -213,7 +217,7 @@ def flash_kernel(
             b_next_k = _load_tile(p_k, o_next < end, KEY_SIZE, BLOCK_D)
             b_next_v = _load_tile(p_v, o_next < end, VALUE_SIZE, BLOCK_D)
             b_page = _pages(p_table, first_key, o_next + BLOCK_N, end, stride_tp, PAGE_SIZE)
-            b_wide_k, b_wide_v = widen(b_k, FORMAT, dtype), widen(b_v, FORMAT, dtype)
+            b_wide_k, b_wide_v = half_codes(b_k, FORMAT, COMPILED), half_codes(b_v, FORMAT, COMPILED)
             b_visible = (o_n[None, :] < o_end[:, None]) & (o_n[None, :] >= o_begin[:, None])
             b_acc, b_max, b_sum = _step(
                 b_q, b_q, b_wide_k, b_wide_k, b_wide_v, b_visible, scale, b_acc, b_max, b_sum,

@@ -24,7 +24,7 @@ def paged_decode_triton(
 
 def row_of(operands: Operands, arch: int) -> tuple[str, list[Config]]:
     """(name, candidates)"""
-    return row(arch, operands.cache.is_codes, operands.query.shape[-1], operands.num_rows)
+    return row(arch, operands.cache.keys.dtype, operands.query.shape[-1], operands.num_rows)
 
 
 def launches(

@@ -24,7 +24,7 @@ CONFIGS: dict[tuple[int, str], Rows] = {
     (80, "block lists"): [(None, [Config(128, 32, 8, 2, 1)])],
     (90, "16 bit"): [(None, [Config(128, 64, 8, 5, 1), Config(64, 64, 4, 3, 2)])],
     (90, "16 bit, wide"): [(None, [Config(128, 32, 8, 3, 1)])],
-    (90, "8 bit"): [(None, [Config(128, 64, 8, 1, 1)])],
+    (90, "8 bit"): [(None, [Config(128, 64, 8, 5, 1), Config(128, 128, 8, 5, 1), Config(128, 64, 8, 1, 1)])],
     (90, "8 bit, wide"): [(None, [Config(64, 32, 8, 1, 1)])],
     (90, "dense, 192 and 128"): [(None, [Config(128, 64, 8, 3, 1), Config(128, 128, 8, 2, 1)])],
     (90, "block lists"): [(None, [Config(128, 64, 8, 3, 1), Config(64, 64, 4, 3, 2)])],

@@ -1,6 +1,7 @@
 """Tables of tile shapes of the attention kernels: the lookup of an architecture that has no row."""
 
 import pytest
+import torch
 
 from gpu_kernels.attention import key_mass_configs, mla_decode_configs, paged_decode_configs, prefill_configs
 
@@ -8,7 +9,7 @@ LOOKUPS = {
     "prefill": lambda: prefill_configs.row("paged_prefill", 86, "16 bit"),
     "mla_decode": lambda: mla_decode_configs.row(86, False, 16),
     "key_mass": lambda: key_mass_configs.row(86, False, 128, 4),
-    "paged_decode": lambda: paged_decode_configs.row(86, False, 128, 4),
+    "paged_decode": lambda: paged_decode_configs.row(86, torch.float16, 128, 4),
 }
 
 

@@ -191,7 +191,7 @@ def test_who_does_not_ask_does_not_pay():
 def row_of_decode():
     from gpu_kernels.attention.paged_decode_configs import row
 
-    return row(90, False, 64, 4)[1][0]
+    return row(90, torch.float16, 64, 4)[1][0]
 
 
 # -- refusals

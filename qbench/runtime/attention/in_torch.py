@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from qbench.attention_choice import KERNEL, SDPA, TEXTBOOK
+from qbench.compute import EXACT
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.textbook_attention import textbook_attention
 from quant.errors import InputError
-from quant.models import ModelConfig
+from quant.models import AttentionRule, ModelConfig
 from quant.models.encoder_decoder import is_encoder_decoder
 from quant.source import Source
 
@@ -27,8 +29,21 @@ def is_in_torch(impl: str) -> bool:
 
 
 def attend_by(impl: str) -> CausalAttention:
-    """The function of an `impl`; the one of REFERENCE if stores of cpu_kernels attend themselves."""
-    return ATTEND.get(impl, causal_attention)
+    """The function of an `impl`; the one of REFERENCE if stores of cpu_kernels attend themselves.
+
+    EXACT takes one token after the other: torch's sums differ in the last digits with the number of queries and of
+    keys that they do not see, and a linear that rounds its input to int8 makes another code of that.
+    """
+    return attention_by_token if impl == EXACT else ATTEND.get(impl, causal_attention)
+
+
+def attention_by_token(q: Tensor, k: Tensor, v: Tensor, rule: AttentionRule) -> Tensor:
+    """`causal_attention` of each query alone, over the keys that it may see: no bit depends on the other queries."""
+    num_queries, num_keys = q.shape[2], k.shape[2]
+    ends = range(num_keys - num_queries + 1, num_keys + 1)
+    queries = q.split(1, dim=2)
+    outs = [causal_attention(one, k[:, :, :end], v[:, :, :end], rule) for one, end in zip(queries, ends, strict=True)]
+    return torch.cat(outs, dim=2)
 
 
 def impl_of(attention: str | None, impl: str) -> str:

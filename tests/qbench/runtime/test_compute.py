@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from support.architectures import random_weights, small_config
+from support.architectures import KINDS, random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 
@@ -11,6 +11,7 @@ from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
+from quant.models import ModelConfig
 
 TOKENS = torch.from_numpy(np.random.default_rng(0).integers(0, 160, (1, 131)))
 # Parts of one token, of few, and of as many as take another path by default: from 8 for f16, from 64 for K-quants.
@@ -42,6 +43,28 @@ def test_exact_tokens_do_not_see_how_many_they_are(kind, format_name):
     assert_close(model(TOKENS, model.new_cache(capacity=131)), expected)
     whole = model(TOKENS.repeat(3, 1), model.new_cache(batch=3, capacity=131))
     assert_close(whole, expected.expand(3, -1, -1))
+
+
+# Two in every run: soft caps of scores, and heads that the kernels do not read, both in torch.
+FAMILIES = [
+    pytest.param(kind, marks=[] if kind in ("gemma2", "qwen3") else pytest.mark.exhaustive("two passes of each family"))
+    for kind in KINDS
+    if ModelConfig.from_hf(small_config(kind)).mla is None
+]
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_exact_holds_for_every_family_and_width_of_head(kind):
+    """Inputs that are rounded to int8 make a code of a last digit, which random weights then spread."""
+    config = small_config(kind)
+    weights = random_weights(config)
+    formats = {name: "q8_0" for name, weight in weights.items() if weight.ndim == 2 and weight.shape[1] % 32 == 0}
+    model = load_model(ArraySource(config, weights, formats), RunOptions(compute="exact"))
+    tokens = TOKENS % 128
+    whole, cache = model(tokens, model.new_cache(capacity=131)), model.new_cache(capacity=131)
+    assert_close(torch.cat([model(part, cache) for part in tokens.split(PARTS, dim=1)], dim=1), whole)
+    assert_close(model(tokens.repeat(3, 1), model.new_cache(batch=3, capacity=131)), whole.expand(3, -1, -1))
 
 
 @needs_kernels

@@ -13,6 +13,7 @@ from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.offload_plan import GOALS, check_goal, print_offload
 from qbench.cli.output import aligned, json_option, print_json, print_pairs, readable_bytes
 from qbench.measure.records.kept_row import keep_row
+from quant.errors import InputError
 
 
 @click.command("plan")
@@ -78,6 +79,20 @@ def command(
     if keep is not None:
         keep_row(keep, result, {"kind": "plan"}, CASE_KEYS)
     print_json(result) if as_json else print_plan(result)
+    if recipe is not None:
+        warn_of_refusal(model, recipe)
+
+
+def warn_of_refusal(model: str, recipe: str) -> None:
+    """Says why `quantize` would refuse to write the model by the recipe, for example for its tokenizer."""
+    from qbench.sources import open_source
+    from quant.artifacts import make_artifact_job
+    from quant.recipes import get_recipe
+
+    try:
+        make_artifact_job(open_source(model), get_recipe(recipe), None)
+    except InputError as error:
+        click.echo(f"warning: quantize would refuse this recipe: {error}", err=True)
 
 
 def print_plan(result: dict) -> None:

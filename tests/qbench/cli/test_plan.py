@@ -1,6 +1,8 @@
 import json
 
+import pytest
 from support.documents import read_records
+from tokenizers import Tokenizer, models
 
 from qbench.cli.main import COMMANDS
 
@@ -97,3 +99,26 @@ def test_mistakes_of_a_cluster_are_one_line(qbench, tmp_path):
         outcome = qbench(*argv)
         assert outcome.status == 2 and outcome.err.strip().count("\n") == 0 and not outcome.out, argv
         assert word in outcome.err, outcome.err
+
+
+@pytest.mark.parametrize("recipe", ["q4_0", "rtn-w8"])
+def test_a_tokenizer_that_gguf_cannot_hold_is_told(qbench, tmp_path, recipe):
+    folder = tmp_path / "model"
+    assert qbench("quantize", "ref:llama", "--recipe", "bf16", "-o", folder).status == 0
+    words = {word: number for number, word in enumerate(["[UNK]", *map(chr, range(97, 123))])}
+    Tokenizer(models.WordPiece(words, unk_token="[UNK]")).save(str(folder / "tokenizer.json"))
+    planned = qbench("plan", folder, "--recipe", recipe)
+    refused = qbench("quantize", folder, "--recipe", recipe, "-o", tmp_path / ("m.gguf" if recipe == "q4_0" else "m"))
+    assert planned.status == 0 and "weights" in planned.out
+    if recipe == "q4_0":
+        (line,) = refused.err.splitlines()
+        assert refused.status == 2 and "WordPiece" in line
+        assert planned.err == f"warning: quantize would refuse this recipe: {line.removeprefix('qbench: ')}\n"
+    else:
+        assert refused.status == 0 and planned.err == ""
+
+
+@pytest.mark.parametrize("model", ["shape:llama-2-7b", "rand:tiny", "ref:mla-moe"])
+def test_a_model_that_can_be_written_has_no_warning(qbench, model):
+    outcome = qbench("plan", model, "--recipe", "q8_0")
+    assert outcome.status == 0 and outcome.err == ""

@@ -38,6 +38,7 @@ def test_wheel_alone_measures_the_quickstart(tmp_path):
     table = call(qbench, "sweep", "quickstart", "-o", tmp_path / "run", cwd=tmp_path)
     assert "q4_k_m" in table and (tmp_path / "run" / "report.html").is_file()
     assert "ref_recall" in call(qbench, "eval", "ref:llama", "--tasks", "list", cwd=tmp_path)
+    assert "linear_q4_0" in call(qbench, "selftest", "--only", "linear_q4_0", "-v", cwd=tmp_path)
 
 
 @pytest.mark.exhaustive("the package is compiled")

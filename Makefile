@@ -9,6 +9,7 @@
 #   make test-interop  artifacts in other projects' code, and theirs here
 #   make fuzz          mutated files and requests, FUZZ_SECONDS of them; counts per target
 #   make asan          kernel tests with AddressSanitizer
+#   make test-clang    kernel tests with an extension that Clang built
 #   make fuzz-asan     model files that go through load and a forward pass, with AddressSanitizer; FUZZ_SECONDS of them
 #   make audit         known vulnerabilities of the versions in constraints.txt; needs a network
 #   make bench         benchmarks of the CPU kernels
@@ -33,7 +34,7 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 LOCK := $(if $(LOCKED),--constraint constraints.txt)
 NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
 
-.PHONY: demo audit fuzz fuzz-asan test test-all planted-faults test-pretended lint lint-types lint-style lint-cxx lint-prose lint-floors lint-records fix gate docs test-gpu test-interop asan setup bench clean
+.PHONY: demo audit fuzz fuzz-asan test test-all planted-faults test-pretended lint lint-types lint-style lint-cxx lint-prose lint-floors lint-records fix gate docs test-gpu test-interop asan test-clang setup bench clean
 
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
@@ -226,11 +227,20 @@ fuzz-asan: $(VENV)/.tested-with build/asan/.installed
 	    -m fuzz.run --keep --seconds $(FUZZ_SECONDS) --cases $(FUZZ_CASES) --first $(FUZZ_FIRST) \
 	    $(or $(FUZZ),gguf safetensors config quantized-config gptq-config)
 
-build/asan/.installed: $(VENV)/.created pyproject.toml $(NATIVE) $(shell find qbench quant cpu_kernels gpu_kernels -name '*.py')
-	rm -rf build/asan
-	$(PIP) --no-deps --target build/asan --config-settings=cmake.define.QBENCH_SANITIZE=ON \
-	    --config-settings=build-dir=build/asan-objects .
-	$(VENV)/bin/python -c 'import site; print(":".join(site.getsitepackages()))' > build/asan/.packages
+# Clang 14 or newer, or icpx; their code takes other registers and rounds alike.
+CLANG ?= clang++
+
+test-clang: $(VENV)/.tested-with build/clang/.installed
+	PYTHONPATH=$(CURDIR)/build/clang:$(CURDIR)/tests:$$(cat build/clang/.packages) $(VENV)/bin/python -S -P -m pytest --timeout 0 \
+	    --grid 1 tests/cpu_kernels tests/amx
+
+build/asan/.installed: DEFINE := QBENCH_SANITIZE=ON
+build/clang/.installed: DEFINE := CMAKE_CXX_COMPILER=$(CLANG)
+build/asan/.installed build/clang/.installed: build/%/.installed: $(VENV)/.created pyproject.toml $(NATIVE) \
+    $(shell find qbench quant cpu_kernels gpu_kernels -name '*.py')
+	rm -rf build/$*
+	$(PIP) --no-deps --target build/$* --config-settings=cmake.define.$(DEFINE) --config-settings=build-dir=build/$*-objects .
+	$(VENV)/bin/python -c 'import site; print(":".join(site.getsitepackages()))' > build/$*/.packages
 	touch $@
 
 # In an environment of its own, so that the audit's packages are not among those that it looks at.

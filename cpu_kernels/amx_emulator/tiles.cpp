@@ -176,8 +176,7 @@ void Tiles::multiply_int8(unsigned destination, unsigned a, unsigned b) {
 }
 
 // Even and odd k have a chain of fused multiply-adds each, which meet at the end.
-__attribute__((target("fma"), optimize("fp-contract=off"))) void Tiles::multiply_bf16(unsigned destination, unsigned a,
-                                                                                      unsigned b) {
+__attribute__((target("fma"))) void Tiles::multiply_bf16(unsigned destination, unsigned a, unsigned b) {
     const FlushSubnormals flush;
     for (int m = 0; m < rows_[destination]; m++) {
         float sums[row_bytes / 4], even[row_bytes / 4] = {}, odd[row_bytes / 4] = {};

@@ -3,12 +3,7 @@
 #include <limits>
 
 #include "attention/kernels.h"
-#include "simd/headers.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")
+#include "simd/open_avx512.h"
 
 namespace qk::attention::avx512 {
 
@@ -38,4 +33,4 @@ inline Int dot_words(Int sum, Int words, Int pair) {
 
 }  // namespace qk::attention::avx512
 
-#pragma GCC pop_options
+#include "simd/close.h"

@@ -3,12 +3,10 @@
 #include <limits>
 
 #include "attention/kernels.h"
-#include "simd/headers.h"
 // All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
+#include "simd/target.h"
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx512vbmi,avx2,fma,f16c")
+QK_OPEN_TARGET("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx512vbmi,avx2,fma,f16c")
 
 namespace qk::attention::avx512_bf16 {
 
@@ -26,4 +24,4 @@ constexpr Isa this_isa = Isa::avx512_bf16;
 
 }  // namespace qk::attention::avx512_bf16
 
-#pragma GCC pop_options
+QK_CLOSE_TARGET

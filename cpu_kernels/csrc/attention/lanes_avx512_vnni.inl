@@ -1,7 +1,7 @@
 // The lanes of AVX-512 with VNNI's products of words. Include it inside a namespace, and inside a region with the target
 // avx512vnni next to those of simd/float_avx512.inl.
-#if !defined(QK_SIMD_HEADERS) || !defined(_IMMINTRIN_H_INCLUDED)
-#error "attention/lanes_avx512_vnni.inl: include simd/headers.h and <immintrin.h> before the target region"
+#ifndef QK_INTRINSICS
+#error "attention/lanes_avx512_vnni.inl: include simd/target.h before the target region"
 #endif
 #include "simd/float_avx512.inl"
 #include "simd/int_avx512.inl"

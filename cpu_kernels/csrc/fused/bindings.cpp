@@ -41,7 +41,7 @@ template <class Step>
 nb::tuple run_rows(const Shape& shape, const std::optional<std::string>& isa, std::optional<nb::object>& out,
                    std::initializer_list<std::pair<const Array*, const char*>> reads, const Step& step) {
     const auto& impl = choose_steps(isa);
-    const auto [num_rows, row_size] = shape;
+    const int64_t num_rows = shape.num_rows, row_size = shape.row_size;  // Clang 14 captures no structured binding
     if (!out) out = empty_float32(num_rows, row_size);
     float* to = require_output(*out, "out", num_rows, row_size);
     for (const auto& [read, name] : reads) require_apart(to, num_rows, row_size, *read, name);

@@ -1,6 +1,6 @@
 // 16 rows per register. Include it inside a target region.
-#ifndef _IMMINTRIN_H_INCLUDED
-#error "linear_float/lanes_avx512.inl: include <immintrin.h> before this file"
+#ifndef QK_INTRINSICS
+#error "linear_float/lanes_avx512.inl: include simd/target.h before this file"
 #endif
 
 struct Lanes {

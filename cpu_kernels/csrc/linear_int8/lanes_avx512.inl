@@ -1,6 +1,6 @@
 // 16 rows per register, and the rounding of activations. Include it inside a target region.
-#ifndef _IMMINTRIN_H_INCLUDED
-#error "linear_int8/lanes_avx512.inl: include <immintrin.h> before this file"
+#ifndef QK_INTRINSICS
+#error "linear_int8/lanes_avx512.inl: include simd/target.h before this file"
 #endif
 #ifndef QK_LINEAR_INT8_KERNELS
 #error "linear_int8/lanes_avx512.inl: include linear_int8/kernels.inl before this file"

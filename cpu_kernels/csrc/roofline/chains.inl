@@ -1,5 +1,5 @@
 // Independent chains of one operation, which run side by side. Include it inside a namespace and a target region.
-#ifndef _IMMINTRIN_H_INCLUDED
+#ifndef QK_INTRINSICS
 #error "roofline/chains.inl: include simd/open_*.h before this file"
 #endif
 

@@ -1,2 +1,2 @@
 // Closes the region that a simd/open_*.h opened.
-#pragma GCC pop_options
+QK_CLOSE_TARGET

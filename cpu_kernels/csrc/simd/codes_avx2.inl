@@ -1,6 +1,6 @@
 // Rounding of activations to int8 in 8 lanes. Include it inside a namespace and a region with the target avx2.
-#ifndef _IMMINTRIN_H_INCLUDED
-#error "simd/codes_avx2.inl: include <immintrin.h> before the target region"
+#ifndef QK_INTRINSICS
+#error "simd/codes_avx2.inl: include simd/target.h before the target region"
 #endif
 
 // The float whose bits are the largest of 8 unsigned numbers.

@@ -1,7 +1,7 @@
 // float32 in the lanes of a register: 16 lanes. Include it inside a namespace, and inside a
 // region with the targets avx512f, bw, vl and dq. min and max return b if one of both is NaN; round takes ties to even.
-#if !defined(QK_SIMD_HEADERS) || !defined(_IMMINTRIN_H_INCLUDED)
-#error "simd/float_avx512.inl: include simd/headers.h and <immintrin.h> before the target region"
+#ifndef QK_INTRINSICS
+#error "simd/float_avx512.inl: include simd/target.h before the target region"
 #endif
 #define QK_SIMD_FLOAT
 

@@ -1,5 +1,5 @@
 // The headers that simd/*.inl use. Include this file before a target region opens, so that no header code is compiled
-// for the region's instruction set. Files for AVX2 and AVX-512 include <immintrin.h> after it.
+// for the region's instruction set. Files for AVX2 and AVX-512 include target.h instead.
 #pragma once
 
 #include <bit>

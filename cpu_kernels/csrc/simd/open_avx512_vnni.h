@@ -1,8 +1,5 @@
 // Opens the region of a file that is compiled for AVX-512 with VNNI; simd/close.h closes it.
 // Include it as open_avx2.h says.
-#include <immintrin.h>
+#include "simd/target.h"
 
-#include "simd/headers.h"
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")
+QK_OPEN_TARGET("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")

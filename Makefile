@@ -227,7 +227,7 @@ fuzz-asan: $(VENV)/.tested-with build/asan/.installed
 	    -m fuzz.run --keep --seconds $(FUZZ_SECONDS) --cases $(FUZZ_CASES) --first $(FUZZ_FIRST) \
 	    $(or $(FUZZ),gguf safetensors config quantized-config gptq-config)
 
-# Clang 14 or newer, or icpx; their code takes other registers and rounds alike.
+# Clang 14 or newer, or icpx; their code takes other registers and rounds the same.
 CLANG ?= clang++
 
 test-clang: $(VENV)/.tested-with build/clang/.installed

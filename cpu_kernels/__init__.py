@@ -1,9 +1,9 @@
 """C++ kernels for the CPU, chosen at run time by the features of this machine.
 
-QBENCH_ISA=scalar|avx2|avx512|avx512_vnni|avx512_bf16|amx: nothing above this instruction set is chosen, and a name
-that this machine cannot do is a RuntimeError. `isa=` of a call names one implementation exactly.
-QBENCH_CPU=scalar|avx2|avx512|avx512_vnni|avx512_bf16|amx: a pretended processor. Instruction sets above it count as
-absent for the whole process, also for `isa=`; a name that the machine does not reach changes nothing.
+QBENCH_ISA=scalar|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx: nothing above this instruction set is chosen,
+and a name that this machine cannot do is a RuntimeError. `isa=` of a call names one implementation exactly.
+QBENCH_CPU=scalar|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx: a pretended processor. Instruction sets above it
+count as absent for the whole process, also for `isa=`; a name that the machine does not reach changes nothing.
 QBENCH_LINEAR_PATH=direct|tile: which of the two ways PackedLinear multiplies, where the measured crossover
 (csrc/block_formats) is not wanted; `path=` of a call overrides it.
 QBENCH_F16_COMPUTE=float32: f16 weights are multiplied exactly for many tokens, too, instead of in bfloat16.

@@ -79,6 +79,9 @@ Found probe() {
     if (!(avx && fma && f16c && avx2 && saved(xcr0_avx))) return found;
     found.features |= bit(Isa::avx2);
 
+    const bool avx_vnni = has(leaf7_1.eax, 4);
+    if (avx_vnni) found.features |= bit(Isa::avx_vnni);
+
     const bool avx512f = has(leaf7.ebx, 16), avx512dq = has(leaf7.ebx, 17);
     const bool avx512bw = has(leaf7.ebx, 30), avx512vl = has(leaf7.ebx, 31);
     if (!(avx512f && avx512dq && avx512bw && avx512vl && saved(xcr0_avx512))) return found;

@@ -6,11 +6,12 @@
 
 namespace qk {
 
-// Ordered: a later one is the better choice of two. avx512_bf16 is BF16 and VBMI.
-enum class Isa : uint8_t { scalar, avx2, avx512, avx512_vnni, avx512_bf16, amx };
+// Ordered: a later one is the better choice of two. avx_vnni is AVX2 with vpdpbusd, avx512_bf16 is BF16 and VBMI.
+enum class Isa : uint8_t { scalar, avx2, avx_vnni, avx512, avx512_vnni, avx512_bf16, amx };
 
-inline constexpr int num_isas = 6;
-inline constexpr const char* isa_names[num_isas] = {"scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
+inline constexpr int num_isas = 7;
+inline constexpr const char* isa_names[num_isas] = {"scalar",      "avx2",        "avx_vnni", "avx512",
+                                                    "avx512_vnni", "avx512_bf16", "amx"};
 
 inline const char* name_of(Isa isa) { return isa_names[static_cast<int>(isa)]; }
 

@@ -37,7 +37,7 @@ RESIDUAL_FORMATS, RESIDUAL_LEVELS = {"kivi4": "kv-kivi-4", "kivi2": "kv-kivi-2"}
 FLOAT8 = ("e4m3", "e5m2")
 # Rounding of q in a kernel before it multiplies
 ROUND_QUERIES = {"fp32": lambda q, factor: q, "int16": round_queries_ref, "bf16": bf16_queries_ref}
-NOT_BF16 = frozenset({"scalar", "avx2", "avx512", "avx512_vnni", "amx"})  # read float8 as floats
+NOT_BF16 = frozenset({"scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "amx"})  # read float8 as floats
 RESIDUAL_SHAPES = ((3, 1, 1, 400), (6, 2, 7, 1100))  # whose queries see the same tokens encoded
 SHAPES = ((3, 1, 1, 1), (6, 2, 1, 1100), (6, 2, 67, 131))  # query heads, kv heads, queries, tokens
 HEAD_DIM, PAGE = 64, 32

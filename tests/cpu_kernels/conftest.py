@@ -9,7 +9,7 @@ import cpu_kernels
 from cpu_kernels.decode import decode_blocks
 from cpu_kernels.encode import encode_blocks
 
-ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")
+ISAS = ("scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx")
 RAN = "ran"  # property of a test: (op, instruction set); reports carry it from any process to the summary
 
 

@@ -8,13 +8,14 @@ from support.q8_0 import packed_q8_0, random_q8_0
 
 import cpu_kernels
 
-ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")
+ISAS = ("scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx")
 CPUINFO = Path("/proc/cpuinfo")
 
 # Linux's names of the CPUID bits of each instruction set; it lists a bit only if it also saves the state. VBMI comes
 # with the kernels of bfloat16 (isa.cpp).
 FLAGS = {
     "avx2": {"avx", "avx2", "fma", "f16c"},
+    "avx_vnni": {"avx_vnni"},
     "avx512": {"avx512f", "avx512dq", "avx512bw", "avx512vl"},
     "avx512_vnni": {"avx512_vnni"},
     "avx512_bf16": {"avx512_bf16", "avx512vbmi"},

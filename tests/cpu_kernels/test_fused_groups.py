@@ -28,7 +28,7 @@ def random(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
 
 
-@pytest.fixture(params=["scalar", "avx2", "avx512", "avx512_vnni"])
+@pytest.fixture(params=["scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni"])
 def level(request, monkeypatch) -> str:
     """Nothing above this instruction set."""
     if request.param not in cpu_kernels.features():

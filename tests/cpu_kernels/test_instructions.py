@@ -12,7 +12,7 @@ from support.attention import FLOAT8, FORMATS
 from cpu_kernels import _ext, features
 from cpu_kernels.attention import multiplies_in
 
-ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")
+ISAS = ("scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx")
 NAMESPACE = re.compile(rf"\bqk::(?:\w+::)*?({'|'.join(ISAS)})::")
 TILE = r"tdp\w+|tile\w+|ldtilecfg|sttilecfg"
 
@@ -21,6 +21,7 @@ TILE = r"tdp\w+|tile\w+|ldtilecfg|sttilecfg"
 FORBIDDEN = {
     "scalar": rf"v\w+|{TILE}",
     "avx2": rf"%zmm\d+|%k[1-7]|vpdp\w+|vdpbf16ps|{TILE}",
+    "avx_vnni": rf"%zmm\d+|%k[1-7]|vpdpw\w+|vdpbf16ps|{TILE}",
     "avx512": rf"vpdp\w+|vdpbf16ps|{TILE}",
     "avx512_vnni": rf"vdpbf16ps|{TILE}",
     "avx512_bf16": TILE,
@@ -30,6 +31,7 @@ FORBIDDEN = {
 # Functions that multiply, all of them, and the instruction that they are there for
 EXPECTED = [
     pytest.param("roofline::avx512_vnni::int8_chains", "vpdpbusd", id="peak-vnni"),
+    pytest.param("roofline::avx_vnni::int8_chains", "vpdpbusd", id="peak-avx-vnni"),
     pytest.param("run_rounds<qk::roofline::amx::int8_chains", "tdpbsud", id="peak-amx"),
     pytest.param("roofline::avx512_vnni::int16_chains", "vpdpwssd", id="peak-words"),
     pytest.param("roofline::avx512::int16_chains", "vpmaddwd", id="peak-words-512"),
@@ -38,8 +40,10 @@ EXPECTED = [
     pytest.param("roofline::avx512_bf16::bf16_chains", "vdpbf16ps", id="peak-bf16"),
     pytest.param("run_rounds<qk::roofline::amx::bf16_chains", "tdpbf16ps", id="peak-amx-bf16"),
     pytest.param(r"linear::avx512_vnni::.*?\bmultiply_(direct|spans|steps)<", "vpdpbusd", id="linear-vnni"),
+    pytest.param(r"linear::avx_vnni::.*?\bmultiply_(direct|spans|steps)<", "vpdpbusd", id="linear-avx-vnni"),
     pytest.param(r"linear::amx::.*?\bmultiply_tile\w*<", "tdpbssd", id="linear-amx"),
     pytest.param("linear_int8::avx512_vnni::multiply_tile<", "vpdpbusd", id="int8-vnni"),
+    pytest.param("linear_int8::avx_vnni::multiply_tile<", "vpdpbusd", id="int8-avx-vnni"),
     pytest.param("linear_int8::amx::multiply_tokens<", "tdpbsud", id="int8-amx"),
     pytest.param("linear_float::avx512_bf16::multiply_tile<", "vdpbf16ps", id="float-bf16"),
     pytest.param("linear_float::amx::multiply_tokens<", "tdpbf16ps", id="float-amx"),

@@ -10,8 +10,9 @@ import pytest
 
 import cpu_kernels
 from qbench import PRETENDED_LIBRARIES
+from qbench.measure.host.machine import machine
 
-ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")
+ISAS = ("scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx")
 
 SEEN = """
 import json, os, subprocess, sys
@@ -60,6 +61,7 @@ def run(*command: str, cpu: str | None = None) -> subprocess.CompletedProcess[st
     [
         "scalar",
         "avx2",
+        pytest.param("avx_vnni", marks=pytest.mark.exhaustive("two seconds; three are in every run")),
         "amx",
         pytest.param("avx512", marks=pytest.mark.exhaustive("two seconds; three are in every run")),
     ],
@@ -86,6 +88,20 @@ def test_a_masked_processor_is_another_machine_to_the_records():
     assert len(ids) == 2
 
 
+def test_avx_vnni_below_a_better_instruction_set_makes_no_other_machine(monkeypatch):
+    def machine_with(features: list[str]) -> str:
+        monkeypatch.setattr(cpu_kernels, "features", lambda: features)
+        machine.cache_clear()
+        return machine().id
+
+    low, high = ["scalar", "avx2"], ["avx512", "avx512_vnni"]
+    try:
+        assert machine_with([*low, "avx_vnni", *high]) == machine_with([*low, *high])
+        assert machine_with([*low, "avx_vnni"]) != machine_with(low)
+    finally:
+        machine.cache_clear()
+
+
 def test_a_call_cannot_name_what_is_masked():
     code = "import cpu_kernels, numpy; cpu_kernels.gram.add_gram(*numpy.zeros((2, 4, 4), 'f4'), isa='avx2')"
     done = run("-c", f"import cpu_kernels.gram; {code}", cpu="scalar")
@@ -95,7 +111,7 @@ def test_a_call_cannot_name_what_is_masked():
 @pytest.mark.parametrize(
     "cpu, arguments, message",
     [
-        ("sse9", ["models"], "qbench: QBENCH_CPU=sse9: unknown processor; known are scalar, avx2, avx512"),
+        ("sse9", ["models"], "qbench: QBENCH_CPU=sse9: unknown processor; known are scalar, avx2, avx_vnni, avx512"),
         ("avx2", ["selftest", "--emulate-amx"], "qbench: --emulate-amx: AMX kernels also need avx512, avx512_vnni"),
     ],
 )

@@ -165,6 +165,7 @@ std::span<const GroupFormat> group_formats();
     }
 QK_DECLARE_ISA(scalar, QK_SUMS(QK_DECLARE_TILE))
 QK_DECLARE_ISA(avx2, QK_WIDTHS(QK_DECLARE_WIDTH))
+QK_DECLARE_ISA(avx_vnni, QK_SUMS(QK_DECLARE_TILE))
 QK_DECLARE_ISA(avx512, QK_SUMS(QK_DECLARE_TILE))
 QK_DECLARE_ISA(avx512_vnni, QK_SUMS(QK_DECLARE_TILE))
 namespace amx {
@@ -175,6 +176,9 @@ namespace scalar {
 QK_REROUNDED_SUMS(QK_DECLARE_REROUND)
 }
 namespace avx2 {
+QK_REROUNDED_SUMS(QK_DECLARE_REROUND)
+}
+namespace avx_vnni {
 QK_REROUNDED_SUMS(QK_DECLARE_REROUND)
 }
 namespace avx512 {

@@ -25,6 +25,7 @@ static consteval Tile tile_of(Sums sums, int code_bits) {
     throw "a format has a width that is not among QK_WIDTHS";
 }
 }  // namespace avx2
+QK_TILE_OF(avx_vnni)
 QK_TILE_OF(avx512)
 QK_TILE_OF(avx512_vnni)
 QK_TILE_OF(amx)
@@ -38,6 +39,7 @@ QK_TILE_OF(amx)
      {nullptr, avx512_vnni::unpack_##name, amx::tile_of(__VA_ARGS__)}},                                           \
         {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), QK_KERNELS(avx512_vnni, name, __VA_ARGS__)}, \
         {Isa::avx512, bit(Isa::avx512), QK_KERNELS(avx512, name, __VA_ARGS__)},                                   \
+        {Isa::avx_vnni, bit(Isa::avx2) | bit(Isa::avx_vnni), QK_KERNELS(avx_vnni, name, __VA_ARGS__)},            \
         {Isa::avx2, bit(Isa::avx2), QK_KERNELS(avx2, name, __VA_ARGS__)},
 #else
 #define QK_X86_ROWS(name, ...)
@@ -54,12 +56,13 @@ QK_BLOCK_FORMATS(QK_BLOCK_TABLE)
 QK_GROUP_FORMATS(QK_GROUP_TABLE)
 
 #if QK_X86_KERNELS
-#define QK_X86_REROUND(sums)                                                                     \
-    {Isa::amx, bit(Isa::amx) | bit(Isa::avx512_vnni), {avx512::reround_##sums, amx::tile_span}}, \
-        {Isa::avx512_vnni,                                                                       \
-         bit(Isa::avx512) | bit(Isa::avx512_vnni),                                               \
-         {avx512::reround_##sums, avx512_vnni::tile_span}},                                      \
-        {Isa::avx512, bit(Isa::avx512), {avx512::reround_##sums, avx512::tile_span}},            \
+#define QK_X86_REROUND(sums)                                                                                   \
+    {Isa::amx, bit(Isa::amx) | bit(Isa::avx512_vnni), {avx512::reround_##sums, amx::tile_span}},               \
+        {Isa::avx512_vnni,                                                                                     \
+         bit(Isa::avx512) | bit(Isa::avx512_vnni),                                                             \
+         {avx512::reround_##sums, avx512_vnni::tile_span}},                                                    \
+        {Isa::avx512, bit(Isa::avx512), {avx512::reround_##sums, avx512::tile_span}},                          \
+        {Isa::avx_vnni, bit(Isa::avx2) | bit(Isa::avx_vnni), {avx_vnni::reround_##sums, avx_vnni::tile_span}}, \
         {Isa::avx2, bit(Isa::avx2), {avx2::reround_##sums, avx2::tile_span_8}},
 #else
 #define QK_X86_REROUND(sums)

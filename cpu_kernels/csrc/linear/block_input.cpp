@@ -8,7 +8,7 @@ namespace {
 RoundRow round_row_of(Isa isa) {
 #if QK_X86_KERNELS
     if (isa >= Isa::avx512) return avx512::round_row;
-    if (isa == Isa::avx2) return avx2::round_row;
+    if (isa >= Isa::avx2) return avx2::round_row;
 #endif
     (void)isa;
     return scalar::round_row;

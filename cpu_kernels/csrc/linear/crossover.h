@@ -44,11 +44,11 @@ inline int64_t least_tokens_amx(Sums sums) {
     return is_span(sums) ? 64 : 128;
 }
 
-// AVX2 multiplies these in one pass. A second pass would unpack every code again, and the tile path stores them once.
-inline constexpr int64_t most_direct_tokens_avx2 = direct_tokens;
+// 256-bit registers multiply these in one pass. A second one would unpack every code again; the tile path stores them.
+inline constexpr int64_t most_direct_tokens_256 = direct_tokens;
 
 inline int64_t most_direct_tokens(int64_t of_format, Isa isa) {
-    return isa == Isa::avx2 ? most_direct_tokens_avx2 : of_format;
+    return isa == Isa::avx2 || isa == Isa::avx_vnni ? most_direct_tokens_256 : of_format;
 }
 
 }  // namespace qk::linear

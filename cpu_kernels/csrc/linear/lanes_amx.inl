@@ -1,5 +1,5 @@
 // 16 rows side by side; the products are tile instructions. Included inside a namespace and a target region, after
-// <immintrin.h>.
+// simd/target.h.
 
 constexpr Isa this_isa = Isa::amx;
 

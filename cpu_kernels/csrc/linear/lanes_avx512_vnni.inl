@@ -1,4 +1,4 @@
-// 16 rows side by side, with vpdpbusd. Included inside a namespace and a target region, after <immintrin.h>.
+// 16 rows side by side, with vpdpbusd. Included inside a namespace and a target region, after simd/target.h.
 
 constexpr Isa this_isa = Isa::avx512_vnni;
 

@@ -27,7 +27,7 @@ std::span<const Impl<Kernels>> table(Kind kind) {
 RoundToBf16 round_to_bf16([[maybe_unused]] Isa isa) {
 #if QK_X86_KERNELS
     if (isa >= Isa::avx512) return avx512::round_to_bf16;
-    if (isa == Isa::avx2) return avx2::round_to_bf16;
+    if (isa >= Isa::avx2) return avx2::round_to_bf16;
 #endif
     return scalar::round_to_bf16;
 }

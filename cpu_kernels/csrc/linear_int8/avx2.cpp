@@ -10,20 +10,15 @@ namespace qk::linear_int8::avx2 {
 using namespace linear;
 #include "linear/dense_tile.inl"
 #include "linear_int8/kernels.inl"
+#include "linear_int8/lanes_256.inl"
 #include "simd/codes_avx2.inl"
 
 // vpmaddubsw would saturate at two products of 255 * 127, so both sides are widened to 16 bits, where vpmaddwd is
 // exact: k and k + 2 in `even`, k + 1 and k + 3 in `odd`.
-struct Dot {
+struct Dot : Lanes {
     struct Pair { __m256i even, odd; };
-    using Sum = __m256i;
     using Weights = Pair;
     using Word = Pair;
-    static constexpr int rows = 8;
-    static constexpr int vector_bytes = 32;
-
-    static void keep(Sum& sum) { asm("" : "+x"(sum)); }
-    static Sum broadcast(int32_t value) { return _mm256_set1_epi32(value); }
     static Weights weights(const std::byte* p) {
         const __m256i four = _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
         return {_mm256_and_si256(four, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(four, 8)};
@@ -38,15 +33,6 @@ struct Dot {
         const __m256i even = _mm256_madd_epi16(weights.even, word.even);
         return _mm256_add_epi32(_mm256_add_epi32(sum, even), _mm256_madd_epi16(weights.odd, word.odd));
     }
-    static void store(Sum sum, const float* weight_scale, Scales by, float* y, int64_t num_rows) {
-        const __m256 scale = _mm256_mul_ps(_mm256_loadu_ps(weight_scale), _mm256_set1_ps(by.weight_scale));
-        const __m256 value = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), scale);
-        const __m256 scaled = _mm256_mul_ps(value, _mm256_set1_ps(by.result));
-        float all[rows];
-        _mm256_storeu_ps(all, scaled);
-        std::copy_n(all, num_rows, y);
-    }
-
     // A panel is two registers wide: 6 sums, 4 registers of weights, 2 of activations, temporaries, of 16.
     static constexpr int shapes[] = {0, 0, 3};
 };

@@ -97,5 +97,8 @@ QK_DECLARE(avx512)
 QK_DECLARE(avx512_vnni)
 QK_DECLARE(amx)
 #undef QK_DECLARE
+namespace avx_vnni {  // codes are those of AVX2
+Isa multiply(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);
+}
 
 }  // namespace qk::linear_int8

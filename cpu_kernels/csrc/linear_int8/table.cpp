@@ -8,8 +8,11 @@ static constexpr Impl<Kernels> impls[] = {
 #if QK_X86_KERNELS
     {Isa::amx, bit(Isa::amx) | bit(Isa::avx512), QK_KERNELS(amx)},
     {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), QK_KERNELS(avx512_vnni)},
+    {Isa::avx512, bit(Isa::avx512), QK_KERNELS(avx512)},
+    {Isa::avx_vnni, bit(Isa::avx2) | bit(Isa::avx_vnni), {avx2::absmax, avx2::codes, avx_vnni::multiply}},
+    {Isa::avx2, bit(Isa::avx2), QK_KERNELS(avx2)},
 #endif
-    QK_IMPLS(QK_KERNELS),
+    {Isa::scalar, bit(Isa::scalar), QK_KERNELS(scalar)},
 };
 #undef QK_KERNELS
 

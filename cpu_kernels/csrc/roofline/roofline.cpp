@@ -19,6 +19,7 @@ constexpr Impl<PeakKernel> int8_impls[] = {
 #if QK_X86_KERNELS
     {Isa::amx, bit(Isa::amx), {amx::int8_chains}},
     {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), {avx512_vnni::int8_chains}},
+    {Isa::avx_vnni, bit(Isa::avx2) | bit(Isa::avx_vnni), {avx_vnni::int8_chains}},
     {Isa::avx2, bit(Isa::avx2), {avx2::int8_chains}},
 #endif
     {Isa::scalar, bit(Isa::scalar), {scalar::int8_chains}},

@@ -44,6 +44,7 @@ QK_DECLARE(scalar)
 QK_DECLARE(avx2)
 #undef QK_DECLARE
 namespace avx2 { int64_t int16_chains(int64_t repeats); }
+namespace avx_vnni { int64_t int8_chains(int64_t repeats); }
 namespace avx512 {
 int64_t int16_chains(int64_t repeats);
 uint64_t read(const uint8_t* data, int64_t size);

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from qbench.tasks.settings import TaskSettings
     from quant.source import Source
 
-ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")  # values of QBENCH_ISA
+ISAS = ("scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx")  # values of QBENCH_ISA
 AUTO = "auto"  # the best instruction set that the machine has
 
 

@@ -4,7 +4,7 @@
 namespace qk::linear::avx2 {
 namespace {
 #include "linear/lanes_avx2.inl"
-#include "linear/reround/lanes_avx2.inl"
+#include "linear/reround/lanes_256.inl"
 #include "linear/reround.inl"
 }  // namespace
 #include "linear/reround/sums.inl"

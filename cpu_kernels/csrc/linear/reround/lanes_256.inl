@@ -1,4 +1,4 @@
-// The lanes of reround.inl beyond lanes_avx2.inl, and included after it.
+// The lanes of reround.inl beyond lanes_256.inl, and included after it.
 
 // A row's number of 16 bits in both halves of its lane.
 struct Halves { __m256i v; };

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpu_kernels.attention.block_prefill import KEY_BLOCK, QUERY_BLOCK, Operands
 from gpu_kernels.attention.configs import Config
-from gpu_kernels.attention.flash_triton import _load_tile
+from gpu_kernels.attention.flash_triton import load_tile
 from gpu_kernels.attention.parts_triton import LOG2_E, finish, softmax_step
 from gpu_kernels.attention.prefill_configs import row
 from gpu_kernels.launch import Launch
@@ -101,7 +101,7 @@ def block_prefill_kernel(
     first, last = tl.load(p_list), tl.load(p_list + 1)
 
     p_q = query_ptr + o_row.to(tl.int64) * stride_qt + i_head * stride_qh
-    b_q = _load_tile(p_q, m_row, HEAD_SIZE, BLOCK_D)  # [BLOCK_R, BLOCK_D]
+    b_q = load_tile(p_q, m_row, HEAD_SIZE, BLOCK_D)  # [BLOCK_R, BLOCK_D]
     key_ptr += i_head // GROUP * stride_kh
     value_ptr += i_head // GROUP * stride_vh
     b_max = tl.full((BLOCK_R,), -float("inf"), dtype=tl.float32)
@@ -113,8 +113,8 @@ def block_prefill_kernel(
         i_tile = tl.load(indices_ptr + i_list) * STEPS + i_step - i_list * STEPS
         o_n = i_tile * BLOCK_N + tl.arange(0, BLOCK_N)
         m_n = o_n < num_tokens
-        b_k = _load_tile(key_ptr + o_n.to(tl.int64) * stride_kt, m_n, HEAD_SIZE, BLOCK_D)  # [BLOCK_N, BLOCK_D]
-        b_v = _load_tile(value_ptr + o_n.to(tl.int64) * stride_vt, m_n, HEAD_SIZE, BLOCK_D)  # [BLOCK_N, BLOCK_D]
+        b_k = load_tile(key_ptr + o_n.to(tl.int64) * stride_kt, m_n, HEAD_SIZE, BLOCK_D)  # [BLOCK_N, BLOCK_D]
+        b_v = load_tile(value_ptr + o_n.to(tl.int64) * stride_vt, m_n, HEAD_SIZE, BLOCK_D)  # [BLOCK_N, BLOCK_D]
         b_visible = m_n[None, :] & (o_n[None, :] <= o_row[:, None])
         b_s = tl.where(b_visible, tl.dot(b_q, tl.trans(b_k)) * softmax_scale, -float("inf"))  # [BLOCK_R, BLOCK_N]
         b_p, b_factor, b_max, b_sum = softmax_step(b_s, b_max, b_sum)

@@ -8,7 +8,10 @@ SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One program has block_r rows (a query of a head) and walks its tokens in steps of block_n."""
+    """One program has block_r rows (a query of a head) and walks its tokens in steps of block_n.
+
+    num_stages - 1 tiles are under way while one is multiplied.
+    """
 
     block_r: int
     block_n: int

@@ -112,11 +112,10 @@ def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> li
         "VALUE_SIZE": value_size,
         "PAGE_SIZE": cache.page_size if cache else 0,
         "FORMAT": CODES.get(work.keys.dtype, ""),
+        "COMPILED": isinstance(flash_kernel, triton.JITFunction),
         "BLOCK_R": config.block_r,
         "BLOCK_N": config.block_n,
         "BLOCK_D": block_d,
-        "AHEAD": work.keys.dtype in CODES and config.num_stages == 1,
-        "COMPILED": isinstance(flash_kernel, triton.JITFunction),
     }
     grid = (triton.cdiv(work.most_rows, config.block_r), work.num_kv_heads, sequences.count * num_splits)
     first = Launch(flash_kernel, grid, arguments, config.num_warps, config.num_stages)

@@ -4,21 +4,25 @@ Rows     the queries of a sequence times the heads of a group, which read the sa
 Split    one program a (block of rows, key-value head, sequence and part of its tokens). A block of rows is 16 to 64
          in decode and 128 in prefill, where a sequence is one part; the last blocks see the most tokens and go first.
 Program  walks the tokens that any of its rows may see in steps of BLOCK_N, with an online softmax in units of log 2.
-8 bit    codes are exact in float16, so no scale meets them: the keys' goes with the softmax's, the values' comes last.
-         Triton fetches them ahead; with one stage the kernel holds the next tile's codes in registers.
+8 bit    codes are exact in float16, in which they are multiplied, so no scale meets them: the keys' goes with the
+         softmax's, the values' comes last. Each row of queries is divided by a power of two near its largest, so that
+         float16 holds it too.
 Mass     decode stores the scores of the rows that are observed, if asked; key_mass_triton.py says for whom and why.
 Edges    tokens that no row may see are not read, and neither are their pages' numbers.
 """
 
+# Kernel bodies are Triton's language, whose stubs are wrong about literals that are passed as constexpr.
+# pyright: reportArgumentType=false
 import triton
 import triton.language as tl
 
 from gpu_kernels.attention.codes_triton import half_codes, half_rows
+from gpu_kernels.attention.pages_triton import tile_offsets, tile_page
 from gpu_kernels.attention.parts_triton import LOG2_E, finish, softmax_step
 
 
 @triton.jit
-def _load_tile(p_token, m_n, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+def load_tile(p_token, m_n, SIZE: tl.constexpr, BLOCK: tl.constexpr):
     """[BLOCK_N, BLOCK] of rows of SIZE numbers, zeros past them and where m_n is not set."""
     o_d = tl.arange(0, BLOCK)
     m = m_n[:, None] if SIZE == BLOCK else m_n[:, None] & (o_d < SIZE)[None, :]
@@ -26,21 +30,15 @@ def _load_tile(p_token, m_n, SIZE: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _pages(p_table, first_key, o_n, end, stride_tp, PAGE_SIZE: tl.constexpr):
-    """The page of each token [BLOCK_N]; of dense rows, the first row of the sequence."""
-    if PAGE_SIZE == 0:
-        return first_key + o_n.to(tl.int64) * 0
+def _rows(p_row, m_n, SIZE: tl.constexpr, BLOCK: tl.constexpr, IS_FULL: tl.constexpr):
+    """`load_tile` of tokens that are all there if IS_FULL: a mask costs instructions for each 16 bytes."""
+    o_d = tl.arange(0, BLOCK)
+    if not IS_FULL:
+        return load_tile(p_row, m_n, SIZE, BLOCK)
+    elif SIZE == BLOCK:
+        return tl.load(p_row[:, None] + o_d[None, :])
     else:
-        return tl.load(p_table + o_n // PAGE_SIZE * stride_tp, mask=o_n < end, other=0).to(tl.int64)
-
-
-@triton.jit
-def _offsets(b_page, o_n, stride_p, stride_t, PAGE_SIZE: tl.constexpr):
-    """Offset of each token's row [BLOCK_N]."""
-    if PAGE_SIZE == 0:
-        return (b_page + o_n) * stride_t
-    else:
-        return b_page * stride_p + o_n % PAGE_SIZE * stride_t
+        return tl.load(p_row[:, None] + o_d[None, :], mask=(o_d < SIZE)[None, :], other=0.0)
 
 
 @triton.jit
@@ -52,13 +50,42 @@ def _step(
     b_s = tl.dot(b_q, tl.trans(b_k))  # [BLOCK_R, BLOCK_N]
     if KEY_REST:
         b_s = tl.dot(b_q_rest, tl.trans(b_k_rest), b_s)
-    b_s = tl.where(b_visible, b_s * scale[:, None], -float("inf"))
+    b_s = tl.where(b_visible, b_s * scale, -float("inf"))
     if scores_ptr is not None:
         m_s = m_scores[:, None] & (o_n < score_end)[None, :]
         tl.store(scores_ptr + o_scores[:, None] + o_n[None, :], b_s, mask=m_s)
     b_p, b_factor, b_max, b_sum = softmax_step(b_s, b_max, b_sum)
     b_acc = tl.dot(b_p.to(b_v.dtype), b_v, b_acc * b_factor[:, None])
     return b_acc, b_max, b_sum
+
+
+@triton.jit
+def _walk(
+    first, last, page, p_table, key_ptr, value_ptr, b_q, b_q_rest, scale, b_acc, b_max, b_sum, scores_ptr, o_scores,
+    m_scores, score_end, o_begin, o_end, end, stride_tp, stride_kp, stride_kt, stride_vp, stride_vt,
+    KEY_SIZE: tl.constexpr, KEY_REST: tl.constexpr, VALUE_SIZE: tl.constexpr, PAGE_SIZE: tl.constexpr,
+    FORMAT: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, IS_FULL: tl.constexpr, COMPILED: tl.constexpr,
+):  # fmt: skip
+    """(acc, maximum, sum, page) after the tiles of [first, last), all of whose tokens are there if IS_FULL."""
+    for i_n in range(first, last, BLOCK_N):
+        o_n = i_n + tl.arange(0, BLOCK_N)
+        p_k = key_ptr + tile_offsets(page, i_n, stride_kp, stride_kt, PAGE_SIZE, BLOCK_N)
+        p_v = value_ptr + tile_offsets(page, i_n, stride_vp, stride_vt, PAGE_SIZE, BLOCK_N)
+        if PAGE_SIZE > 0:
+            page = tile_page(p_table, i_n + BLOCK_N, end, stride_tp, PAGE_SIZE, BLOCK_N)
+        b_k = _rows(p_k, o_n < end, KEY_SIZE, BLOCK_D, IS_FULL)  # [BLOCK_N, BLOCK_D]
+        b_k_rest = b_k
+        if KEY_REST:
+            b_k_rest = _rows(p_k + BLOCK_D, o_n < end, KEY_REST, KEY_REST, IS_FULL)  # [BLOCK_N, KEY_REST]
+        b_v = _rows(p_v, o_n < end, VALUE_SIZE, BLOCK_D, IS_FULL)  # [BLOCK_N, BLOCK_D]
+        if FORMAT != "":
+            b_k, b_v = half_codes(b_k, FORMAT, COMPILED), half_codes(b_v, FORMAT, COMPILED)
+        b_visible = (o_n[None, :] < o_end[:, None]) & (o_n[None, :] >= o_begin[:, None])
+        b_acc, b_max, b_sum = _step(
+            b_q, b_q_rest, b_k, b_k_rest, b_v, b_visible, scale, b_acc, b_max, b_sum,
+            scores_ptr, o_scores, m_scores, o_n, score_end, KEY_REST,
+        )  # fmt: skip
+    return b_acc, b_max, b_sum, page
 
 
 @triton.jit
@@ -106,12 +133,11 @@ def flash_kernel(
     VALUE_SIZE: tl.constexpr,
     PAGE_SIZE: tl.constexpr,  # 0: dense rows
     FORMAT: tl.constexpr,
+    COMPILED: tl.constexpr,
     # tile shape
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
-    AHEAD: tl.constexpr,  # of codes: the kernel holds the next tile in registers; else Triton fetches ahead
-    COMPILED: tl.constexpr,
 ):
     i_block = tl.num_programs(0) - 1 - tl.program_id(0)
     i_kv = tl.program_id(1)
@@ -156,16 +182,16 @@ def flash_kernel(
     o_end = tl.minimum(o_end, end)
 
     p_q = query_ptr + (first_query + i_query) * stride_qt + i_head * stride_qh
-    b_q = _load_tile(p_q, m_row, KEY_SIZE, BLOCK_D)  # [BLOCK_R, BLOCK_D]
+    b_q = load_tile(p_q, m_row, KEY_SIZE, BLOCK_D)  # [BLOCK_R, BLOCK_D]
     b_q_rest = b_q
     if KEY_REST:
-        b_q_rest = _load_tile(p_q + BLOCK_D, m_row, KEY_REST, KEY_REST)  # [BLOCK_R, KEY_REST]
-    scale = tl.full((BLOCK_R,), 1.0, tl.float32) * softmax_scale
+        b_q_rest = load_tile(p_q + BLOCK_D, m_row, KEY_REST, KEY_REST)  # [BLOCK_R, KEY_REST]
+    scale = softmax_scale
     if key_scale_ptr is not None:
-        scale *= tl.load(key_scale_ptr + i_kv * stride_scale)
+        scale = softmax_scale * tl.load(key_scale_ptr + i_kv * stride_scale)
     if FORMAT != "":
         b_q, b_unit = half_rows(b_q)
-        scale *= b_unit
+        scale = scale * b_unit[:, None]
 
     o_scores, m_scores, score_end = o_row.to(tl.int64), m_row, end
     if scores_ptr is not None:
@@ -184,46 +210,21 @@ def flash_kernel(
     b_acc = tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32)
     key_ptr += i_kv.to(tl.int64) * stride_kh
     value_ptr += i_kv.to(tl.int64) * stride_vh
-    if not AHEAD:
-        for i_n in range(start, end, BLOCK_N):
-            o_n = i_n + tl.arange(0, BLOCK_N)
-            b_page = _pages(p_table, first_key, o_n, end, stride_tp, PAGE_SIZE)
-            p_k = key_ptr + _offsets(b_page, o_n, stride_kp, stride_kt, PAGE_SIZE)
-            p_v = value_ptr + _offsets(b_page, o_n, stride_vp, stride_vt, PAGE_SIZE)
-            b_k = _load_tile(p_k, o_n < end, KEY_SIZE, BLOCK_D)  # [BLOCK_N, BLOCK_D]
-            b_k_rest = b_k
-            if KEY_REST:
-                b_k_rest = _load_tile(p_k + BLOCK_D, o_n < end, KEY_REST, KEY_REST)  # [BLOCK_N, KEY_REST]
-            b_v = _load_tile(p_v, o_n < end, VALUE_SIZE, BLOCK_D)  # [BLOCK_N, BLOCK_D]
-            b_k, b_v = half_codes(b_k, FORMAT, COMPILED), half_codes(b_v, FORMAT, COMPILED)
-            b_visible = (o_n[None, :] < o_end[:, None]) & (o_n[None, :] >= o_begin[:, None])
-            b_acc, b_max, b_sum = _step(
-                b_q, b_q_rest, b_k, b_k_rest, b_v, b_visible, scale, b_acc, b_max, b_sum,
-                scores_ptr, o_scores, m_scores, o_n, score_end, KEY_REST,
-            )  # fmt: skip
-    else:
-        o_n = start + tl.arange(0, BLOCK_N)
-        b_page = _pages(p_table, first_key, o_n, end, stride_tp, PAGE_SIZE)
-        p_k = key_ptr + _offsets(b_page, o_n, stride_kp, stride_kt, PAGE_SIZE)
-        p_v = value_ptr + _offsets(b_page, o_n, stride_vp, stride_vt, PAGE_SIZE)
-        b_k = _load_tile(p_k, o_n < end, KEY_SIZE, BLOCK_D)
-        b_v = _load_tile(p_v, o_n < end, VALUE_SIZE, BLOCK_D)
-        b_page = _pages(p_table, first_key, o_n + BLOCK_N, end, stride_tp, PAGE_SIZE)
-        for i_n in range(start, end, BLOCK_N):
-            o_n = i_n + tl.arange(0, BLOCK_N)
-            o_next = o_n + BLOCK_N
-            p_k = key_ptr + _offsets(b_page, o_next, stride_kp, stride_kt, PAGE_SIZE)
-            p_v = value_ptr + _offsets(b_page, o_next, stride_vp, stride_vt, PAGE_SIZE)
-            b_next_k = _load_tile(p_k, o_next < end, KEY_SIZE, BLOCK_D)
-            b_next_v = _load_tile(p_v, o_next < end, VALUE_SIZE, BLOCK_D)
-            b_page = _pages(p_table, first_key, o_next + BLOCK_N, end, stride_tp, PAGE_SIZE)
-            b_wide_k, b_wide_v = half_codes(b_k, FORMAT, COMPILED), half_codes(b_v, FORMAT, COMPILED)
-            b_visible = (o_n[None, :] < o_end[:, None]) & (o_n[None, :] >= o_begin[:, None])
-            b_acc, b_max, b_sum = _step(
-                b_q, b_q, b_wide_k, b_wide_k, b_wide_v, b_visible, scale, b_acc, b_max, b_sum,
-                scores_ptr, o_scores, m_scores, o_n, score_end, KEY_REST,
-            )  # fmt: skip
-            b_k, b_v = b_next_k, b_next_v
+    page = first_key
+    if PAGE_SIZE > 0:
+        page = tile_page(p_table, start, end, stride_tp, PAGE_SIZE, BLOCK_N)
+    full = start + tl.maximum(end - start, 0) // BLOCK_N * BLOCK_N
+    b_acc, b_max, b_sum, page = _walk(
+        start, full, page, p_table, key_ptr, value_ptr, b_q, b_q_rest, scale, b_acc, b_max, b_sum, scores_ptr, o_scores,
+        m_scores, score_end, o_begin, o_end, end, stride_tp, stride_kp, stride_kt, stride_vp, stride_vt,
+        KEY_SIZE, KEY_REST, VALUE_SIZE, PAGE_SIZE, FORMAT, BLOCK_N, BLOCK_D, True, COMPILED,
+    )  # fmt: skip
+    if full < end:
+        b_acc, b_max, b_sum, page = _walk(
+            full, end, page, p_table, key_ptr, value_ptr, b_q, b_q_rest, scale, b_acc, b_max, b_sum, scores_ptr,
+            o_scores, m_scores, score_end, o_begin, o_end, end, stride_tp, stride_kp, stride_kt, stride_vp, stride_vt,
+            KEY_SIZE, KEY_REST, VALUE_SIZE, PAGE_SIZE, FORMAT, BLOCK_N, BLOCK_D, False, COMPILED,
+        )  # fmt: skip
 
     b_inverse, b_lse = finish(b_max, b_sum)
     if value_scale_ptr is not None:

@@ -24,11 +24,12 @@ from torch import Tensor
 
 from gpu_kernels.attention.configs import Config
 from gpu_kernels.attention.flash_launches import Sequences, Work
-from gpu_kernels.attention.flash_triton import _load_tile, _offsets, _pages
+from gpu_kernels.attention.flash_triton import load_tile
 from gpu_kernels.attention.key_mass import Operands
 from gpu_kernels.attention.key_mass_configs import row
 from gpu_kernels.attention.paged import CODES, PagedCache
 from gpu_kernels.attention.paged_attention import PagedOperands
+from gpu_kernels.attention.pages_triton import tile_offsets, tile_page
 from gpu_kernels.attention.parts_triton import LOG2_E
 from gpu_kernels.chosen import chosen
 from gpu_kernels.fp8_triton import readable, widen
@@ -183,9 +184,9 @@ def key_mass_kernel(
     o_n = start + tl.arange(0, BLOCK_N)
     b_mass = tl.zeros((BLOCK_N,), dtype=tl.float32)
     if scores_ptr is None:
-        b_page = _pages(block_table_ptr + i_b * stride_tb, i_b, o_n, length, stride_tp, PAGE_SIZE)
-        p_k = key_ptr + i_kv * stride_kh + _offsets(b_page, o_n, stride_kp, stride_kt, PAGE_SIZE)
-        b_k = widen(_load_tile(p_k, o_n < length, KEY_SIZE, BLOCK_D), FORMAT, query_ptr.dtype.element_ty)
+        page = tile_page(block_table_ptr + i_b * stride_tb, start, length, stride_tp, PAGE_SIZE, BLOCK_N)
+        p_k = key_ptr + i_kv * stride_kh + tile_offsets(page, start, stride_kp, stride_kt, PAGE_SIZE, BLOCK_N)
+        b_k = widen(load_tile(p_k, o_n < length, KEY_SIZE, BLOCK_D), FORMAT, query_ptr.dtype.element_ty)
         scale = softmax_scale
         if key_scale_ptr is not None:
             scale = softmax_scale * tl.load(key_scale_ptr + i_kv * stride_scale)
@@ -203,7 +204,7 @@ def key_mass_kernel(
             b_visible &= o_n[None, :] > i_token - window
         if scores_ptr is None:
             p_q = query_ptr + (first_query + i_query) * stride_qt + i_head * stride_qh
-            b_q = _load_tile(p_q, m_row, KEY_SIZE, BLOCK_D)  # [BLOCK_R, BLOCK_D]
+            b_q = load_tile(p_q, m_row, KEY_SIZE, BLOCK_D)  # [BLOCK_R, BLOCK_D]
             b_s = tl.dot(b_q, tl.trans(b_k)) * scale  # [BLOCK_R, BLOCK_N]
         else:
             p_s = p_scores + o_row.to(tl.int64)[:, None] * num_slots + o_n[None, :]

@@ -6,7 +6,7 @@
 
 The queries are the last tokens of their sequence: query i of Q sees the first length - (Q - 1 - i) tokens. A query that
 sees no token gets zeros and lse = -inf. A NaN or inf within a sequence's length may reach each of its queries. In FP8,
-latents are codes times scales rounded to the query's type, in which they are multiplied.
+latents are codes times scales, in float32.
 
 source  DeepSeek-AI 2024, arXiv:2405.04434, section 2.1 and appendix C (absorption into the other projections)
 """
@@ -96,15 +96,15 @@ def mla_decode_ref(operands: Operands) -> Attended:
 
 
 def decode_tokens(tokens: Tensor, dtype: torch.dtype) -> Tensor:
-    """Tokens [T, 576] of a cache: numbers [T, 576], or FP8 [T, 656] uint8, whose products with their scales are
-    taken in float32 and rounded to dtype.
+    """Tokens [T, 576] of a cache: numbers [T, 576] as they are, or float32 of FP8 [T, 656] uint8. Rotated channels of
+    FP8 are rounded to dtype, in which they are multiplied.
     """
     if tokens.dtype != torch.uint8:
         return tokens
     codes, scale, rope = tokens.split([LATENT_SIZE, 16, 2 * ROPE_SIZE], dim=-1)
     latent = codes.contiguous().view(torch.float8_e4m3fn).float().unflatten(-1, (4, 128))
-    latent = (latent * scale.contiguous().view(torch.float32)[..., None]).to(dtype)
-    return torch.cat([latent.flatten(-2), rope.contiguous().view(torch.bfloat16).to(dtype)], dim=-1)
+    latent = latent * scale.contiguous().view(torch.float32)[..., None]
+    return torch.cat([latent.flatten(-2), rope.contiguous().view(torch.bfloat16).to(dtype).float()], dim=-1)
 
 
 def mla_decode(operands: Operands, impl: str | None = None) -> tuple[Tensor, Tensor]:

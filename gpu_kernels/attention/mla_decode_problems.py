@@ -146,7 +146,7 @@ def _dense_operands(length: int, operands: dict[str, Any]) -> dict[str, Any]:
     """Rows of one length, without pages, in the query's type."""
     query = operands["query"]
     tokens = dense(operands["cache"], operands["block_table"], length)
-    keys = decode_tokens(tokens.flatten(0, 1), query.dtype).view(*tokens.shape[:2], HEAD_SIZE)
+    keys = decode_tokens(tokens.flatten(0, 1), query.dtype).to(query.dtype).view(*tokens.shape[:2], HEAD_SIZE)
     return {"query": query, "keys": keys, "softmax_scale": operands["softmax_scale"]}
 
 

@@ -1,10 +1,11 @@
-"""MLA decode in Triton: the launches of mla_kernel_triton.py; the maths is in mla_decode.py."""
+"""MLA decode in Triton: the launches of mla_kernel_triton.py and mla_codes_triton.py; the maths is in mla_decode.py."""
 
 import torch
 import triton
 from torch import Tensor
 
 from gpu_kernels.attention.configs import Config
+from gpu_kernels.attention.mla_codes_triton import mla_decode_codes_kernel
 from gpu_kernels.attention.mla_decode import LATENT_SIZE, ROPE_SIZE, Operands
 from gpu_kernels.attention.mla_decode_configs import row
 from gpu_kernels.attention.mla_kernel_triton import mla_decode_kernel
@@ -58,19 +59,19 @@ def launches(operands: Operands, out: Tensor, lse: Tensor, config: Config, arch:
     }
     arguments |= _fp8_pointers(cache, arch) if operands.is_fp8 else _pointers(cache)
     grid = (row_blocks, splits, batch)
-    first = Launch(mla_decode_kernel, grid, arguments, config.num_warps, config.num_stages)
+    kernel = mla_decode_codes_kernel if operands.is_fp8 else mla_decode_kernel
+    first = Launch(kernel, grid, arguments, config.num_warps, config.num_stages)
     return [first] if splits == 1 else [first, combine_launch(part, part_lse, out, lse)]
 
 
 TUNED = Tuned("mla_decode", mla_decode_kernel, row_of, launches)
 
 
-def _pointers(cache: Tensor) -> dict[str, Tensor | int | None]:
-    tokens = {"cache_ptr": cache, "scales_ptr": None, "ropes_ptr": None}
-    return tokens | {"stride_cp": cache.stride(0), "stride_ct": cache.stride(1)}
+def _pointers(cache: Tensor) -> dict[str, Tensor | int]:
+    return {"cache_ptr": cache, "stride_cp": cache.stride(0), "stride_ct": cache.stride(1)}
 
 
-def _fp8_pointers(cache: Tensor, arch: int) -> dict[str, Tensor | int | None]:
+def _fp8_pointers(cache: Tensor, arch: int) -> dict[str, Tensor | int]:
     """The same bytes as codes, as scales and as rotated channels."""
     units = [stride // 16 for stride in cache.stride()[:2]]  # a byte each; checked in mla_decode to be multiples
     return {

@@ -57,7 +57,7 @@ def test_fp8_tokens_are_what_quant_writes():
     data = encode_latent(latent * torch.logspace(-3, 3, 7)[:, None], key)
     expected = torch.cat(decode_latent(data), dim=-1)
     assert torch.equal(decode_tokens(data, torch.float32), expected)
-    assert torch.equal(decode_tokens(data, torch.bfloat16), expected.bfloat16())
+    assert torch.equal(decode_tokens(data, torch.bfloat16), expected)  # the rotated channels are of it
 
 
 def test_kernel_reads_what_quant_writes(run):

@@ -37,7 +37,7 @@ def compile_tile(form, config):
     [*FIRST, *(pytest.param(*tile.values, id=tile.id, marks=OTHERS) for tile in TILES if tile not in FIRST)],
 )
 def test_tiles(form, config, tmp_path):
-    """Tensor cores; a 16-bit latent is fetched once, past the registers; nothing is spilled but at 64 rows of wgmma."""
+    """Tensor cores; a 16-bit latent is fetched once, past the registers; addresses alone are spilled."""
     compiled = compile_tile(form, config)
     ptx = compiled.asm["ptx"]
     is_wgmma = config.block_r >= 64  # a warpgroup's product has 64 rows
@@ -47,10 +47,10 @@ def test_tiles(form, config, tmp_path):
     if form == "8 bit":
         assert "cvt.rn.f16x2.e4m3x2" in ptx
     usage = resource_usage(compiled.asm["cubin"], tmp_path)
-    assert usage["STACK"] <= (256 if is_wgmma else 0), usage
+    assert usage["STACK"] <= (288 if is_wgmma else 64), usage
     assert compiled.metadata.shared * config.programs <= SHARED_BYTES[90]
     assert usage["REG"] * 32 * config.num_warps * config.programs <= 65536  # a multiprocessor's registers
 
     if form == "16 bit":  # the fetched tiles that mla_decode_configs.py counts have their shared memory
-        tiles = max(1, (config.num_stages - 1) // 2)
+        tiles = config.num_stages - 1
         assert compiled.metadata.shared >= (config.block_r + tiles * config.block_n) * 2 * 576

@@ -62,6 +62,10 @@ def test_narrow_strides_are_seen():
     assert not narrow_strides("%1 = arith.extsi %stride_qh : i32 to i64 loc(#loc1)\n")
 
 
+# Bytes per thread: over 4 warps MLA decode keeps some addresses in local memory, which its loop reads and never writes.
+SPILLED = {"mla_decode": 64}
+
+
 @pytest.mark.parametrize("arch, once", TARGETS)
 @ops
 def test_compiles(op, arch, once, tmp_path):
@@ -80,7 +84,7 @@ def test_compiles(op, arch, once, tmp_path):
         assert compiled.metadata.shared <= SHARED_BYTES[arch], signature  # past it a launch fails, not the compiler
         assert not narrow_strides(compiled.asm["ttir"]), signature
         usage = resource_usage(compiled.asm["cubin"], tmp_path)
-        assert signature not in timed or usage["STACK"] == usage["LOCAL"] == 0, f"{signature}: {usage}"
+        assert signature not in timed or usage["STACK"] + usage["LOCAL"] <= SPILLED.get(op, 0), f"{signature}: {usage}"
 
 
 @ops

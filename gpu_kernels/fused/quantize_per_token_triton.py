@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gpu_kernels.fused.row_codes_triton import divided, int8_codes
 from gpu_kernels.launch import Launch, architecture
 
 # 4096 features over 8 warps are 16 per thread: two 16-byte loads of bfloat16, one 16-byte store of codes.
@@ -40,6 +41,7 @@ def quantize_per_token_launch(x: Tensor, x_q: Tensor, x_scale: Tensor) -> Launch
         "stride_qk": x_q.stride(1),
         "stride_s": x_scale.stride(0),
         "BLOCK_K": min(MAX_BLOCK_K, triton.next_power_of_2(max(K, 1))),
+        "COMPILED": isinstance(quantize_per_token_kernel, triton.JITFunction),
     }
     return Launch(quantize_per_token_kernel, (M,), arguments, NUM_WARPS)
 
@@ -60,6 +62,7 @@ def quantize_per_token_kernel(
     stride_s,
     # tile shape
     BLOCK_K: tl.constexpr,
+    COMPILED: tl.constexpr,
 ):
     i_m = tl.program_id(0).to(tl.int64)
     o_k = tl.arange(0, BLOCK_K).to(tl.int64)
@@ -81,6 +84,5 @@ def quantize_per_token_kernel(
     for i_k in range(0, K, BLOCK_K):
         m_k = i_k + o_k < K
         b_x = tl.load(p_x + (i_k + o_k) * stride_xk, mask=m_k, other=0.0).to(tl.float32)  # [BLOCK_K]
-        # At 1.5 * 2**23 a float32 step is 1: adding it rounds to an integer, halves to even, and it comes off exactly.
-        b_q = tl.div_rn(b_x, scale) + 12582912.0 - 12582912.0
-        tl.store(p_q + (i_k + o_k) * stride_qk, tl.where(is_finite, b_q, 0.0).to(tl.int8), mask=m_k)
+        b_q = tl.where(is_finite, divided(b_x, scale, COMPILED), 0.0)
+        tl.store(p_q + (i_k + o_k) * stride_qk, int8_codes(b_q), mask=m_k)

@@ -17,6 +17,8 @@ from gpu_kernels.fused.rows import row_blocks
 from gpu_kernels.fused.silu_mul import Operands
 from gpu_kernels.launch import Launch, architecture, run_all
 
+# With codes a thread has more to do per feature: measured on an H200, 16 warps of 32 features are faster than 32 of 16.
+CODED_FEATURES = 32
 MAX_BLOCK_K = 4096  # 16 features a thread of 8 warps: two 16-byte loads from gate and from up are in flight
 
 
@@ -32,7 +34,7 @@ def silu_mul_triton(operands: Operands, y: Tensor, scale: Tensor | None) -> None
 def launches(operands: Operands, y: Tensor, scale: Tensor | None, arch: int) -> list[Launch]:
     gate, up, quantize = operands.gate, operands.up, operands.quantize
     M, K = gate.shape
-    rows, block_k, num_warps = row_blocks(K if quantize else min(K, MAX_BLOCK_K))
+    rows, block_k, num_warps = row_blocks(K, CODED_FEATURES) if quantize else row_blocks(min(K, MAX_BLOCK_K))
     arguments = {
         "gate_ptr": gate,
         "up_ptr": up,

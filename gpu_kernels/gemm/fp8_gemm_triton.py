@@ -10,11 +10,12 @@ from gpu_kernels.tuned import Tuned
 
 # Few tokens: the rate is the memory's, so narrow tiles, as many programs as N gives, or two per multiprocessor if that
 # is more, and deep pipelines: 8 stages of 32 rows are 32 KB on their way, where 23 are needed on each multiprocessor.
-# Many tokens: a tile's sum and its step's sum take 64 registers each over 256 threads; with 128 x 256 they spill.
+# Many tokens: a tile's sum and its step's sum take 64 registers per thread each; with 128 x 256 over 256 threads they
+# spill. Two programs of 64 x 128 on a multiprocessor multiply and add in turn.
 ROWS = [
     (16, [Config(16, 32, BLOCK, 1, 4, 8, 2), Config(16, 64, BLOCK, 1, 4, 6, 2)]),
     (64, [Config(64, 32, BLOCK, 8, 4, 6), Config(64, 64, BLOCK, 8, 4, 5)]),
-    (None, [Config(128, 128, BLOCK, 8, 8, 4), Config(64, 128, BLOCK, 8, 4, 4)]),
+    (None, [Config(64, 128, BLOCK, 8, 4, 4), Config(64, 128, BLOCK, 8, 8, 4), Config(128, 128, BLOCK, 8, 8, 4)]),
 ]
 # Floats made of the codes take registers too: half of a tile's columns, or fewer.
 ROWS_80 = [

@@ -11,14 +11,6 @@ from gpu_kernels.gemm.words_product_triton import words_product
 
 
 @triton.jit
-def of_expert(codes_ptr, scale_ptr, zero_point_ptr, i_expert, num_blocks, num_groups, N):
-    """The three pointers, at one expert's weights of N rows."""
-    if zero_point_ptr is not None:
-        zero_point_ptr += i_expert * num_groups * N
-    return codes_ptr + i_expert * num_blocks * N * 32, scale_ptr + i_expert * num_groups * N, zero_point_ptr
-
-
-@triton.jit
 def grouped_words_kernel(
     # pointers
     x_ptr,  # tokens; of down a row of hidden for each pair
@@ -61,9 +53,11 @@ def grouped_words_kernel(
     i_row = (b_pair // top).to(tl.int64) if IS_GATED else o_pair
     o_tile = tl.arange(0, BLOCK_N)
     o_row = tl.minimum(i_n * TILE_N + o_tile % TILE_N, N - 1) + o_tile // TILE_N * N  # with up's rows after gate's
-    p_codes, p_scale, p_zero = of_expert(
-        codes_ptr, scale_ptr, zero_point_ptr, i_expert, num_blocks, num_groups, num_rows
-    )
+    p_codes = codes_ptr + i_expert * num_blocks * num_rows * 32
+    p_scale = scale_ptr + i_expert * num_groups * num_rows
+    p_zero = zero_point_ptr  # not by a function: in Triton 3.6 a tuple with None cannot be returned
+    if zero_point_ptr is not None:
+        p_zero += i_expert * num_groups * num_rows
     b_acc = words_product(
         x_ptr + i_row[None, :] * stride_xm, p_codes, p_scale, p_zero, None, m_m, o_row, tl.zeros((), tl.int64),
         num_blocks, num_rows, K, num_groups, stride_xk, BLOCK_M, BLOCK_N, GROUP_PLANES, BITS, EVEN_K, COMPILED,

@@ -38,20 +38,22 @@ class Config:
         return f"{tile}-w{self.num_warps}-s{self.num_stages}"
 
 
+FEWEST = [Config(64, 8, 1, 6, 4, 4), Config(64, 8, 1, 4, 4, 5), Config(128, 8, 1, 6, 4, 4)]
 FEW = [
-    Config(128, 16, 1, 4, 4, 4),
     Config(64, 16, 1, 4, 4, 5),
-    Config(128, 16, 1, 8, 4, 3),
+    Config(64, 16, 1, 4, 4, 3),
+    Config(64, 16, 1, 6, 4, 4),
+    Config(128, 16, 1, 4, 4, 4),
     Config(256, 16, 1, 4, 8, 3),
 ]
-SOME = [Config(128, 32, 1, 2, 4, 4), Config(64, 64, 1, 2, 4, 4), Config(128, 64, 1, 2, 4, 4)]
+SOME = [Config(128, 64, 1, 2, 8, 3), Config(128, 64, 1, 2, 4, 4), Config(64, 64, 1, 2, 4, 4)]
 MANY = [Config(128, 128, 8, 0, 8, 3), Config(128, 64, 8, 0, 4, 4), Config(64, 128, 8, 0, 4, 3)]
 MANY_OF_GGUF = [Config(128, 64, 8, 0, 8, 3), Config(64, 64, 8, 0, 4, 4), Config(64, 128, 8, 0, 8, 3)]
 
 # By op and M.
 ROWS: dict[str, Rows[Config]] = {
-    "w4a16_gemm": [(16, FEW), (64, SOME), (None, MANY)],
-    "w8a16_gemm": [(16, FEW), (64, SOME), (None, MANY)],
+    "w4a16_gemm": [(8, FEWEST), (16, FEW), (64, SOME), (None, MANY)],
+    "w8a16_gemm": [(8, FEWEST), (16, FEW), (64, SOME), (None, MANY)],
     "gguf_gemm": [(16, FEW), (64, SOME), (None, MANY_OF_GGUF)],
 }
 # Without sm_90's products out of shared memory the tokens' fragments take registers too: 16 sums a thread are left.

@@ -13,7 +13,7 @@ import torch
 from gpu_kernels.decode import timed_step
 from gpu_kernels.launch import compute_capability
 from gpu_kernels.proof import compile_ahead, machine_peaks, record, timing
-from gpu_kernels.proof.check import wrong_results
+from gpu_kernels.proof.check_apart import wrong_apart
 from gpu_kernels.proof.contenders import OURS, contenders, operand_sets
 from gpu_kernels.proof.problems import Problem, all_ops, family, in_turn, problems_of, refusal
 
@@ -53,7 +53,7 @@ class Measurement:
         known = [problem for op in ops for problem in problems_of(op)]
         checked = [problem for problem in known if not refusal(problem, arch)]
         self.refused = [problem for problem in known if refusal(problem, arch)]
-        if wrong := wrong_results(checked, self.device, arch):
+        if wrong := wrong_apart(ops, self.device, arch):
             raise WrongResults("\n  ".join(["wrong, so nothing was timed:", *wrong]))
         self.tell(f"{len(checked)} problems right, timing, {self.elapsed():.0f} s")
         self.machine_peaks = machine_peaks.measure_machine_peaks(self.device)

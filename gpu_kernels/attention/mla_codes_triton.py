@@ -65,7 +65,7 @@ def _fetch(
 
 @triton.jit
 def _add_values(b_p, b_scale, b_codes, b_acc):
-    """acc [BLOCK_R, GROUP] and the weights b_p [BLOCK_R, BLOCK_N] times a group's scales times its codes."""
+    """acc [BLOCK_R, GROUP] and the weights b_p [BLOCK_R, BLOCK_N] times the scales and codes of one group."""
     return tl.dot((b_p * b_scale[None, :]).to(tl.float16), b_codes, b_acc)
 
 

@@ -38,7 +38,7 @@ CONFIGS: dict[tuple[int, str], Rows] = {
         (None, [Config(32, 32, 8, 1, 1)]),
     ],
 }
-# Not tuned for its tensor memory: Hopper's shapes, but for 64 rows by 64 tokens, which do not fit.
+# Not tuned for its tensor memory: Hopper's shapes, except 64 rows by 64 tokens, which do not fit.
 CONFIGS |= {(100, form): CONFIGS[90, form] for form in ("16 bit", "8 bit")}
 CONFIGS[100, "16 bit"] = [*CONFIGS[90, "16 bit"][:2], (None, [Config(64, 32, 8, 2, 1)])]
 

@@ -1,6 +1,6 @@
-"""Where the tokens of a tile lie, in Triton: on pages that a block table names, or in dense rows.
+"""The places of a tile's tokens, in Triton: on pages that a block table names, or in dense rows.
 
-A tile that is no larger than a page lies on one, and one number finds it; otherwise each token has its own. Kernels
+A tile of at most a page's tokens is on one page, and one number finds it; otherwise each token has its own. Kernels
 read it a tile ahead, so that no tile waits for it, and all of Triton's stages are tiles.
 """
 

@@ -17,7 +17,7 @@ from gpu_kernels.fused.rows import row_blocks
 from gpu_kernels.fused.silu_mul import Operands
 from gpu_kernels.launch import Launch, architecture, run_all
 
-# With codes a thread has more to do per feature: measured on an H200, 16 warps of 32 features are faster than 32 of 16.
+# With codes there is more to do per feature: measured on an H200, 16 warps of 32 features are faster than 32 of 16.
 CODED_FEATURES = 32
 MAX_BLOCK_K = 4096  # 16 features a thread of 8 warps: two 16-byte loads from gate and from up are in flight
 

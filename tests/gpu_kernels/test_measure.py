@@ -21,7 +21,7 @@ def pretend_gpu(monkeypatch):
     """A machine whose GPU is right and takes 10 us for everything, peers 30; the problems are never run."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(measurement, "compute_capability", lambda _: 90)
-    monkeypatch.setattr(measurement, "wrong_results", lambda *_: [])
+    monkeypatch.setattr(measurement, "wrong_apart", lambda *_: [])
     monkeypatch.setattr(measurement, "operand_sets", lambda *_: [])
     monkeypatch.setattr(compile_ahead, "compile_problems", lambda *_: None)
     monkeypatch.setattr(record, "provenance", lambda commit: ABOUT | {"commit": commit})
@@ -66,7 +66,7 @@ def test_unknown_op(capsys, tmp_path):
 
 
 def test_wrong_results_are_not_timed(pretend_gpu, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(measurement, "wrong_results", lambda *_: ["w8a8_gemm M=1"])
+    monkeypatch.setattr(measurement, "wrong_apart", lambda *_: ["w8a8_gemm M=1"])
     monkeypatch.setattr(machine_peaks, "measure_machine_peaks", lambda *_: pytest.fail("timed"))
     assert measure.main(["--out", str(tmp_path)]) == 1
     assert "wrong, so nothing was timed:\n  w8a8_gemm M=1" in capsys.readouterr().err

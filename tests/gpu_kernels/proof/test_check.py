@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gpu_kernels.launch import INTERPRETED_AS, Launch
-from gpu_kernels.proof import check
+from gpu_kernels.proof import check, check_apart
 from gpu_kernels.proof.bounds import within_rounding
 from gpu_kernels.proof.configured import Unconfigured
 from gpu_kernels.proof.problems import all_ops, problems_of
@@ -86,3 +86,17 @@ def test_within_rounding():
     special = torch.tensor([torch.nan, torch.inf, -torch.inf])
     assert within_rounding(special, special.double(), float32_roundings=0)
     assert not within_rounding(special.roll(1), special.double(), float32_roundings=0)
+
+
+def test_an_oracle_that_raises_is_one_line(monkeypatch):
+    def wrong_results(problems, device, arch):
+        raise RuntimeError("no memory\nmore")
+
+    monkeypatch.setattr(check_apart, "wrong_results", wrong_results)
+    assert check_apart._wrong_of("compact", "cpu", 90) == ["compact: its oracle raises RuntimeError: no memory"]
+
+
+def test_ops_are_checked_in_processes_of_their_own():
+    """Without the interpreter no CPU tensor can be given to a kernel, so each op's problems name the tensors."""
+    wrong = check_apart.wrong_apart(["compact", "mla_cache"], "cpu", INTERPRETED_AS)
+    assert {line.split()[0] for line in wrong} == {"compact", "mla_cache"}

@@ -15,6 +15,27 @@ def test_the_file_says_what_is_so():
     assert [op for op in all_ops() if f"| `{op}` |" not in text] == []
 
 
+def test_the_page_of_results_says_what_is_so():
+    """`python -m gpu_kernels.measured` writes it."""
+    text = (RESULTS / "README.md").read_text()
+    assert text == measured.written(text, measured.results_table(RESULTS))
+
+
+def test_a_problem_is_a_row_of_its_last_run(tmp_path):
+    row = {"op": "compact", "label": "B=1", "time": "later", "commit": "b" * 40, "share": 0.5, "bound": "bandwidth"}
+    rows = [
+        row | {"impl": "triton", "us": 1.0, "tops": 1.0, "time": "before", "commit": "a" * 40},
+        row | {"impl": "triton", "us": 20.0, "tops": 1.0},
+        row | {"impl": "triton 16x64", "us": 10.0, "tops": 1.0},
+        row | {"impl": "torch gather", "us": 30.0, "ours_times_as_fast": 1.5},
+        row | {"impl": "other", "absent": "it raised"},
+    ]
+    (tmp_path / "fused.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    last = measured.results_table(tmp_path).splitlines()[-1]
+    shown = "| `compact` | B=1 | 20.0 | 50% of bandwidth | `16x64` 10.0 us | torch gather 3.00 | bbbbbbbbbb |"
+    assert last == shown and len(measured.results_table(tmp_path).splitlines()) == 3
+
+
 def test_the_last_record_of_the_first_problem_counts(tmp_path):
     first, second = problems_of("silu_mul")[:2]
     row = {

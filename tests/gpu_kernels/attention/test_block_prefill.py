@@ -15,10 +15,11 @@ from gpu_kernels.attention.textbook import attend, visible_tokens
 from gpu_kernels.proof.draw import Draw
 
 
-def make(num_tokens: int = 300, rows: int = 4, share: float = 0.5) -> Operands:
+def make(num_tokens: int = 300, rows: int = 4, share: float = 0.5, device: str = "cpu") -> Operands:
     draw = Draw("cpu", seed=1)
     query, keys, values = (draw.normal(num_tokens, heads, 64, dtype=torch.float16) for heads in (4, 2, 2))
-    return Operands(query, keys, values, *random_lists(num_tokens, rows, share), 0.125)
+    tensors = (query, keys, values, *random_lists(num_tokens, rows, share))
+    return Operands(*(tensor.to(device) for tensor in tensors), 0.125)
 
 
 @pytest.mark.parametrize("rows", [1, 4])
@@ -33,26 +34,26 @@ def test_ref_is_the_oracle_of_the_cpu(rows):
 
 
 def test_all_blocks_are_dense(run):
-    operands = make(share=1.0)
+    operands = make(share=1.0, device=run.device)
     got = run(block_prefill, operands, impl="triton")
-    visible = visible_tokens(300, 300)
+    visible = visible_tokens(300, 300, device=run.device)
     expected = attend(operands.query, operands.keys, operands.values, visible, operands.softmax_scale)
     assert agrees(got, expected, head_size=64, num_tokens=300)
 
 
 def test_a_query_without_tokens_has_zeros(run):
-    operands = make(rows=1)
+    operands = make(rows=1, device=run.device)
     # No list for the first block, a block after the queries for the second one, and all for the third one.
     offsets, indices = torch.tensor([[0, 0, 1, 4]], dtype=torch.int32), torch.tensor([2, 0, 1, 2], dtype=torch.int32)
-    operands = dataclasses.replace(operands, offsets=offsets, indices=indices)
+    operands = dataclasses.replace(operands, offsets=offsets.to(run.device), indices=indices.to(run.device))
     out, lse = run(block_prefill, operands, impl="triton")
     assert not out[:256].any() and torch.isneginf(lse[:256]).all()
     assert agrees((out, lse), block_prefill_ref(operands), head_size=64, num_tokens=300)
 
 
 def test_views_of_wider_rows(run):
-    operands = make()
-    wide = torch.full((300, 2, 3, 64), torch.nan, dtype=torch.float16)
+    operands = make(device=run.device)
+    wide = torch.full((300, 2, 3, 64), torch.nan, dtype=torch.float16, device=run.device)
     wide[:, :, 1] = operands.keys
     got = run(block_prefill, dataclasses.replace(operands, keys=wide[:, :, 1]), impl="triton")
     assert agrees(got, block_prefill_ref(operands), head_size=64, num_tokens=300)

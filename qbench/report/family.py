@@ -11,15 +11,15 @@ FAMILIES = (
     (r".*\.ya?ml$", "own file"),
     (r"fp8-", "8-bit floats"),
     (r"(nv|mx)fp4a16", "4-bit floats"),
-    (r"(rtn|gptq|awq|smoothquant|llm-int8|imatrix)\b", None),  # the method's own name
+    (r"(rtn|gptq|awq|smoothquant|llm-int8|imatrix|hqq)\b", None),  # the method's own name
     ("|".join(BLOCK_FORMATS), "llama.cpp mix"),  # a mix is called by its main format, perhaps with a suffix
 )
 
 
 @cache
 def recipe_family(recipe: str) -> str:
-    """ "gptq-q4_k_m+kv-fp8" -> "gptq"; how keys and values are kept is no part of it."""
-    weights = recipe.partition("+")[0]
+    """ "gptq-q4_k_m+kv-fp8" -> "gptq"; how keys and values are kept is no part of it, nor a rotation before."""
+    weights = recipe.partition("+")[0].removeprefix("rot-")
     for pattern, family in FAMILIES:
         found = re.match(pattern, weights)
         if found:

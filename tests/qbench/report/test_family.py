@@ -3,7 +3,7 @@ import pytest
 from qbench.report.family import recipe_family
 from quant.recipes.presets import RECIPES
 
-METHODS = {"rtn", "gptq", "awq", "smoothquant", "llm-int8", "imatrix"}
+METHODS = {"rtn", "gptq", "awq", "smoothquant", "llm-int8", "imatrix", "hqq"}
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,8 @@ METHODS = {"rtn", "gptq", "awq", "smoothquant", "llm-int8", "imatrix"}
         ("mxfp4a16", "4-bit floats"),
         ("imatrix-iq4_xs", "imatrix"),
         ("recipes/gptq-w4.yaml", "own file"),
+        ("hqq-w4g64", "hqq"),
+        ("rot-gptq-w4g128", "gptq"),
         ("of-tomorrow", "other"),
     ],
 )

@@ -77,29 +77,29 @@ def _store_group(p_out, b_acc, b_inverse, m_row, FIRST: tl.constexpr, GROUP: tl.
 
 @triton.jit
 def mla_decode_codes_kernel(
-    # pointers
-    query_ptr,
+    # the cache, its strides in 16 bytes
     cache_ptr,  # codes as e4m3, or as uint8 where the GPU cannot convert e4m3
     scales_ptr,
     ropes_ptr,
+    stride_cp,
+    stride_ct,
     block_table_ptr,
+    stride_tb,
+    stride_tp,
     seq_lens_ptr,
-    out_ptr,
-    lse_ptr,
-    # sizes
-    num_queries,
-    num_heads,
-    num_splits,
-    softmax_scale,  # times log2(e)
-    # strides, in elements, but of the cache in 16 bytes; out and lse are dense
+    stride_l,
+    # the queries, strides in elements
+    query_ptr,
     stride_qb,
     stride_qq,
     stride_qh,
-    stride_cp,
-    stride_ct,
-    stride_tb,
-    stride_tp,
-    stride_l,
+    num_queries,
+    num_heads,
+    softmax_scale,  # times log2(e)
+    # the dense results
+    out_ptr,
+    lse_ptr,
+    num_splits,
     # tile shape
     PAGE_SIZE: tl.constexpr,
     BLOCK_R: tl.constexpr,

@@ -5,6 +5,7 @@ import subprocess
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import triton
 
@@ -17,8 +18,7 @@ MATRIX = ("HMMA", "IMMA", "QMMA", "HGMMA", "QGMMA", "IGMMA")
 CONVERSIONS = ("F2F", "F2FP", "F2I", "I2F", "I2FP", "F2IP", "I2IP")
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(NamedTuple):
     """name with its modifiers ("LDG.E.128"), and the rest of the line"""
 
     name: str

@@ -44,13 +44,13 @@ class LendingRow(JsonData):
     json_flat: ClassVar[tuple[str, ...]] = ("facts",)
 
     facts: Facts
+    seconds: float
+    tok_s: float
     workload: str
     seed: int
     batch: int
     chunk: int
     page_size: int
-    seconds: float
-    tok_s: float
     instances: list[InstanceFigures]
 
 
@@ -99,14 +99,14 @@ def measure_lending(
     new_tokens = sum(each.new_tokens for each in instances)
     return LendingRow(
         facts=subject.facts(model.impls),
+        seconds=seconds,
+        tok_s=new_tokens / seconds,
+        instances=instances,
         workload=workload.name,
         seed=workload.seed,
         batch=how.batch,
         chunk=how.chunk,
         page_size=limits.page_size,
-        seconds=seconds,
-        tok_s=new_tokens / seconds,
-        instances=instances,
     )
 
 

@@ -15,6 +15,14 @@ from quant.formats import dequantize
 
 needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 
+FORMATS = {
+    "one format": ("bf16", "bf16", "bf16"),
+    "packed alike": ("q4_0", "q4_0", "q8_0"),
+    "packed as another": ("mxfp4a16", "mxfp4a16", "mxfp4a16"),
+    "torch": ("f32", "bf16", "f32"),
+    "packed and not": ("q8_0", "w8a8", "q8_0"),
+}
+
 
 @pytest.mark.parametrize("format_name", WRITTEN)
 def test_concat_rows_is_concatenation(format_name):
@@ -24,17 +32,7 @@ def test_concat_rows_is_concatenation(format_name):
     assert_close(dequantize(joined), np.concatenate([dequantize(qtensor) for qtensor in qtensors]))
 
 
-@pytest.mark.parametrize(
-    "formats",
-    [
-        ("bf16", "bf16", "bf16"),
-        ("q4_0", "q4_0", "q8_0"),
-        ("mxfp4a16", "mxfp4a16", "mxfp4a16"),
-        ("f32", "bf16", "f32"),
-        ("q8_0", "w8a8", "q8_0"),
-    ],
-    ids=["one format", "packed alike", "packed as another", "torch", "packed and not"],
-)
+@pytest.mark.parametrize("formats", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 def test_fused_linears_equal_each_alone(formats, impl):
     qtensors = [random_qtensor(name, 16 + 8 * i, 64, seed=i) for i, name in enumerate(formats)]

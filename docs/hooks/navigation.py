@@ -24,6 +24,7 @@ SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "breakeven.md",
             "larger-than-memory.md",
             "many-devices.md",
+            "displaced-patches.md",
             "serve.md",
             "security-and-limits.md",
             "cpu-and-gpu-kernels.md",

@@ -66,6 +66,7 @@ def test_options(name):
 OTHER_OPTIONS = {"--kl-divergence", "--qbench-baseline", "--choose", "--help", "--version", "--again"}
 OTHER_OPTIONS |= {"--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--master-port", "--rdzv-endpoint"}
 OTHER_OPTIONS |= {"--no-build-isolation", "--editable", "--from", "--to", "--unshallow"}  # of others
+OTHER_OPTIONS |= {"--steps", "--pictures", "--train-steps"}  # of qbench.displaced
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = [*DOCS, *(ROOT / "results").glob("*/README.md"), *(ROOT / "suites").rglob("*.yaml")]
 

@@ -1,0 +1,1 @@
+"""Displaced patches: a small diffusion transformer on several ranks, with activations of the step before."""

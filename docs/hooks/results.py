@@ -10,6 +10,7 @@ from qbench.report.picture import COLOURS, Picture, draw, pictures_of
 LINK = re.compile(r"\[([^\]\n]*)\]\((?!https?:|#)([^)]*)\)")
 
 WIDE = "---\nhide: [toc]\n---\n\n"  # tables take the room of the list of headings
+GPU_KERNELS = "gpu"  # records of gpu_kernels.measure, in a form of their own
 INTRODUCTION = """# Results
 
 `qbench report` makes each page from one folder of records in `results/`. A page begins with its commands.
@@ -32,6 +33,8 @@ def result_pages(folder: Path) -> dict[str, str]:
 
 
 def _pictures(folder: Path) -> list[Picture]:
+    if folder.name == GPU_KERNELS:
+        return []
     return pictures_of(load_records([folder])) if any(folder.glob("*.jsonl")) else []
 
 

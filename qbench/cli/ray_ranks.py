@@ -44,6 +44,7 @@ class RankEnd:
 
 
 LOST = RankEnd(-9)  # its worker or its node is gone
+STOPPED = RankEnd(-15)  # the starter ended it, after another rank had failed
 
 
 def run_ranks_under_ray(address: str, num_ranks: int, threads: int, restarts: int = 0) -> int:
@@ -120,20 +121,21 @@ def ends_of(ray: Any, running: Sequence[Any]) -> list[RankEnd]:
     """
     ends: dict[Any, RankEnd] = {}
     deadline: float | None = None
-    are_killed = False
+    killed: list[Any] = []
     while left := [each for each in running if each not in ends]:
         wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
         ready = ray.wait(left, num_returns=1, timeout=wait_s)[0]
         for each in ready:
-            ends[each] = end_of(ray, each)
+            end = end_of(ray, each)
+            ends[each] = STOPPED if end is LOST and each in killed else end
             if ends[each].status and deadline is None:
                 deadline = time.monotonic() + ENDING_S
-        if not ready and are_killed:
-            ends |= dict.fromkeys(left, LOST)
+        if not ready and killed:
+            ends |= dict.fromkeys(left, STOPPED)
         elif not ready:
             for each in left:
                 ray.cancel(each, force=True)  # the rank's process ends with the worker
-            deadline, are_killed = time.monotonic() + CANCEL_S, True
+            deadline, killed = time.monotonic() + CANCEL_S, left
     return [ends[each] for each in running]
 
 
@@ -184,5 +186,7 @@ def shown(ends: Sequence[RankEnd]) -> int:
 def line_of(ends: Sequence[RankEnd]) -> str:
     """One line on the rank that failed: the words of other ranks about it, else its number."""
     said = [end.err.strip() for end in ends if end.status and end.err.strip()]
-    lost = [str(rank) for rank, end in enumerate(ends) if end.is_lost]
-    return said[0].splitlines()[-1] if said else f"qbench: rank {', '.join(lost)} was killed; the run is over"
+    if said:
+        return said[0].splitlines()[-1]
+    lost = [rank for rank, end in enumerate(ends) if end.is_lost and end is not STOPPED]
+    return f"qbench: rank {', '.join(map(str, lost))} was killed; the run is over"

@@ -6,6 +6,7 @@ import sys
 from itertools import groupby
 
 import click
+from click.core import ParameterSource
 
 from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import progress_bar
@@ -26,8 +27,10 @@ def command(ctx: click.Context, only: str, verbose: bool, emulate_amx: bool, as_
 
     Exit status 1 if one is wrong or has no oracle, or if no kernel ran.
     """
+    if not only and ctx.get_parameter_source("only") is not ParameterSource.DEFAULT:
+        raise InputError("--only: got an empty name, expected part of the name of an op")
     if emulate_amx:
-        ctx.exit(with_emulator(["--only", only, *["--verbose"] * verbose, *["--json"] * as_json]))
+        ctx.exit(with_emulator([*["--only", only] * bool(only), *["--verbose"] * verbose, *["--json"] * as_json]))
     from qbench.kernels.registry import kernels
     from qbench.kernels.selftest import selftest, summary
 

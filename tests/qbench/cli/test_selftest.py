@@ -36,6 +36,7 @@ def test_part_of_the_ops(qbench):
         and len(outcome.out.splitlines()) > 2
         and all(line.startswith("gptq") for line in outcome.out.splitlines()[:-1])
     )
+    qbench("selftest", "--only", "").fails_with("--only: got an empty name, expected part of the name of an op")
     qbench("selftest", "--only", "gemm").fails_with("no op has 'gemm'")
 
 

@@ -11,7 +11,8 @@ from qbench.measure.records.migrate import migrate
 from qbench.measure.records.record import Record, case_key
 
 RESULTS = Path(__file__).parents[4] / "results"
-FILES = sorted(RESULTS.rglob("*.jsonl"))
+# Rows of results/gpu have a form of their own: gpu_kernels.proof.record.
+FILES = sorted(path for path in RESULTS.rglob("*.jsonl") if path.parent.name != "gpu")
 
 
 OLD_WORDS = {"kv", "products", "ceilings", "ceilings_seconds", "cache_kind", "pass_tokens"}

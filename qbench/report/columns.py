@@ -310,7 +310,7 @@ def columns_of(table: Table, names: Sequence[str] | None = None) -> list[Column]
     for name in ("cache", "policy"):
         if len(set(table.columns[name])) > 1:
             usual |= {name, "kv_bytes_held"}
-    if len(set(table.columns["memory"])) > 1:
+    if not all(map(is_missing, table.columns["memory_limit_bytes"])):
         usual |= {"memory_limit_bytes", "streamed_bytes"}
     if not all(map(is_missing, table.columns["kv_ram"])):
         usual |= {"kv_ram", "kv_bytes_read", "kv_hit_share"}

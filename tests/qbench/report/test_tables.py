@@ -92,6 +92,15 @@ def test_what_was_not_measured_is_never_a_number(records):
     assert "n/a" in markdown_table(table)
 
 
+def test_a_memory_limit_is_shown_even_if_all_rows_have_the_same(records):
+    """A speed within 2 GiB must never be read as the speed of the whole model in memory."""
+    offload = {"memory_limit_bytes": 2 << 30, "streamed_bytes": 3_032_600_000}
+    (table,) = build_tables(load_records(records([make_record("q8_0", offload=offload)])))
+    assert {"limit MiB", "read MB/step"} <= {column.heading for column in columns_of(table)}
+    (free,) = build_tables(load_records(records([make_record("q8_0")])))
+    assert not {"limit MiB", "read MB/step"} & {column.heading for column in columns_of(free)}
+
+
 def test_report_files_are_all_there_and_no_others(records, tmp_path):
     folder = tmp_path / "new" / "folder"
     report = write_report(records(sweep_records()), folder)

@@ -1,6 +1,6 @@
 """The table of records of `qbench quantize --target --keep`: a searched mix next to the fixed recipes of its size."""
 
-from qbench.measure.records.kept_searches import SearchCase, SearchedFile, SearchMetrics
+from qbench.measure.records.kept_searches import PLAIN_MIX, SearchCase, SearchedFile, SearchMetrics
 from qbench.measure.records.record import Record
 from qbench.report.speeds import Cells
 from qbench.report.typed_rows import rows_of
@@ -9,7 +9,7 @@ from qbench.statistics.estimate import Estimate
 SEARCH_NOTE = (
     "KLD is the mean over held-out text in nats, from the unquantized model [95 % interval]. "
     "Mix / recipe is the paired ratio of KLD; `*` marks the file that was written. "
-    "Cost is the processor time of the whole search over that of one GPTQ run"
+    "Cost is the processor time of the whole search over that of one GPTQ run; an ablation shows no cost"
 )
 
 
@@ -25,7 +25,9 @@ def search_cells(records: list[Record]) -> Cells:
 
 
 def _file(each: SearchedFile, found: SearchMetrics) -> list[str]:
-    name = "mix" if each.ratio is None else each.name
+    name, mix = each.name, found.candidates[0].name
+    if name in (mix, mix + PLAIN_MIX):
+        name = "mix" + name.removeprefix(mix)
     bits = 8 * each.size_bytes / found.num_weights
     shares = each.predicted / each.kld.value if each.kld.value else None
     is_chosen = each.name == found.chosen

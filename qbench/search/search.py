@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from qbench.calibration.arithmetic import choose_arithmetic
 from qbench.calibration.run import quantized_model
-from qbench.measure.records.kept_searches import SearchCase, SearchedFile, SearchMetrics, SearchSpeed
+from qbench.measure.records.kept_searches import PLAIN_MIX, SearchCase, SearchedFile, SearchMetrics, SearchSpeed
 from qbench.progress import Progress
 from qbench.search.cost import CHECK, SOLVE, SPEED, SURVEY, WRITE, Phases
 from qbench.search.document import METHOD, is_searched, mix_document, to_yaml
@@ -95,7 +95,7 @@ def _candidates(plan: SearchPlan, found: Survey, chosen: Sequence[Option]) -> di
         rivals = near_rivals(rivals)
     candidates = {name: mix} | {rival.recipe.name: _fixed(rival) for rival in rivals}
     if options.ablation:
-        candidates[f"{name}-plain"] = _mix(plan, f"{name}-plain", _solve(plan, found, METHODS[:-1]))
+        candidates[name + PLAIN_MIX] = _mix(plan, name + PLAIN_MIX, _solve(plan, found, METHODS[:-1]))
     return candidates
 
 
@@ -146,7 +146,7 @@ def _race(
         reason,
         num_weights(plan.source.tensors),
         candidates=tuple(measured),
-        cost=phases.cost(gptq_run),
+        cost=None if options.ablation else phases.cost(gptq_run),  # its extra files are no part of a search
         speed=speed,
     )
     return SearchResult(str(path), str(options.recipe_path), search_case(plan), metrics)

@@ -9,6 +9,8 @@ from qbench.measure.records.kept_kinds import ModelRow
 from qbench.statistics.estimate import ALPHA, Estimate
 from quant.json_data import JsonRow
 
+PLAIN_MIX = "-plain"  # after the name of a mix: that of the mix without error feedback, in an ablation
+
 
 @dataclass(frozen=True, slots=True)
 class SearchCase(ModelRow):
@@ -85,6 +87,7 @@ class SearchMetrics(JsonRow):
     chosen       name of the recipe that was written
     reason       why it was
     num_weights  of the model
+    cost         None for an ablation, which makes more files than a search
     speed        None unless the target has one
     """
 

@@ -84,3 +84,13 @@ def test_text_that_was_calibrated_on(qbench, tmp_path):
     argv = ("--target", "4bpw", "--calibration", text, "--text", text, "-o", tmp_path / "best.gguf", *FEW)
     qbench("quantize", "ref:llama", *argv).fails_with("is in the calibration text too", "--text")
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+@pytest.mark.exhaustive("makes eight files")
+def test_an_ablation_makes_each_step_and_claims_no_cost(qbench, tmp_path):
+    argv = ("--target", "4bpw", "--ablation", "--json", "-o", tmp_path / "best.gguf", *FEW)
+    result = json.loads(qbench("quantize", "ref:llama", *argv).out)
+    names = [each["name"] for each in result["candidates"]]
+    assert names[0] == "best" and names[-1] == "best-plain" and names[1].startswith("uniform-")
+    assert {"imatrix", "gptq"} < {name.split("-")[0] for name in names}
+    assert result["cost"] is None

@@ -30,3 +30,13 @@ def test_a_row_per_candidate_with_the_cost_of_the_search(tmp_path):
 def test_a_search_without_rivals_or_cost(tmp_path):
     found = SearchMetrics("best", "no fixed recipe is as small", 2000, candidates=(MIX,))
     assert [row[2:3] + row[5:] for row in rows_of(tmp_path, found)] == [["mix *", "0.80", "", ""]]
+
+
+def test_an_ablation_names_its_mix_without_error_feedback(tmp_path):
+    plain = SearchedFile("best-plain", 1000, 0.001, Estimate(0.002), Estimate(0.25))
+    found = SearchMetrics("best", "lower KLD", 2000, candidates=(MIX, plain, LLAMA))
+    assert [(row[2], row[7]) for row in rows_of(tmp_path, found)] == [
+        ("mix *", ""),
+        ("mix-plain", ""),
+        ("imatrix-q4_k", ""),
+    ]

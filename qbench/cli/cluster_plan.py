@@ -122,9 +122,10 @@ def lines(planned: "ClusterPlan") -> list[str]:
         )
     for name, link in cluster.links.items():
         rates = present(link.rates)
-        found.append(
-            f"link {name} ({link.origin}): {rates.latency_s * 1e6:.1f} us, {readable_bytes(rates.bandwidth)}/s"
-        )
+        over = f" over {rates.over}" if rates.over else ""
+        called = f", {rates.call_s * 1e6:.1f} us more from Python" if rates.call_s else ""
+        latency = f"{rates.latency_s * 1e6:.1f} us"
+        found.append(f"link {name} ({link.origin}{over}): {latency}, {readable_bytes(rates.bandwidth)}/s{called}")
     has_runs = any(row.measured_s is not None for row in planned.layouts)
     headings = [*HEADINGS, *(("measured ms", "predicted / measured") if has_runs else ())]
     found += ["", *aligned(headings, [cells(row, has_runs) for row in planned.layouts[:SHOWN]])]

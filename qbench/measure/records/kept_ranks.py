@@ -127,12 +127,14 @@ class DeviceRates(JsonRow):
     bandwidth   bytes of weights, keys and values per second
     layer_s     seconds of a layer per forward pass in addition to its bytes and operations
     step_s      the same of a forward pass in addition to its layers
+    called_layer_s  as layer_s, of a layer whose products and attention are calls from Python; None: the same
     """
 
     operations: float
     bandwidth: float
     layer_s: float = 0.0
     step_s: float = 0.0
+    called_layer_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +143,16 @@ class LinkRates(JsonRow):
 
     latency_s   seconds of a message without bytes
     bandwidth   bytes per second
+    call_s      seconds more of a message that Python sends by itself, as under cut "gather" and between stages
+    over        the measured link, one of qbench.rank_layout.LINKS; None: not measured
     """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("over",)
 
     latency_s: float
     bandwidth: float
+    call_s: float = 0.0
+    over: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 Each part of a rank takes the longer of its bytes over the bandwidth and its operations over the rate. A lane sends its
 values of an exchange to the other lanes one after the other: each message takes the link's latency and its bytes over
-the bandwidth. Stages follow each other, and all ranks compute the head at once.
+the bandwidth. Layers and messages that Python calls one by one take longer than those of one call of cpu_kernels.
+Stages follow each other, and all ranks compute the head at once.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,10 @@ from dataclasses import dataclass
 
 from qbench.measure.records.kept_ranks import DeviceRates, LinkRates
 from qbench.plan.cluster.hosts import Cluster, Place
-from qbench.plan.cluster.work import Moved, RankWork, Tokens
+from qbench.plan.cluster.routed import traveling
+from qbench.plan.cluster.tokens import Tokens
+from qbench.plan.cluster.work import Moved, RankWork
+from qbench.rank_layout import ALL_TO_ALL
 from qbench.runtime.parallel.traffic import FLOAT_BYTES
 from quant.json_data import JsonData
 from quant.present import present
@@ -51,7 +55,8 @@ def _rates(cluster: Cluster, place: Place) -> DeviceRates:
 
 
 def _layers_s(work: RankWork, rates: DeviceRates, tokens: Tokens) -> float:
-    return seconds(work.layers(tokens), rates) + work.config.num_layers * rates.layer_s
+    layer_s = rates.layer_s if rates.called_layer_s is None or not work.is_called else rates.called_layer_s
+    return seconds(work.layers(tokens), rates) + work.config.num_layers * layer_s
 
 
 def _lanes_s(work: RankWork, cluster: Cluster, lanes: tuple[Place, ...], tokens: Tokens) -> float:
@@ -60,9 +65,12 @@ def _lanes_s(work: RankWork, cluster: Cluster, lanes: tuple[Place, ...], tokens:
     if name is None:
         return 0.0
     rates, others = present(cluster.links[name].rates), work.layout.num_lanes - 1
-    of_tokens = [message_s(rates, values * tokens.total) for values in work.exchanges.of_tokens]
-    of_wanted = [message_s(rates, values * tokens.batch) for values in work.exchanges.of_wanted]
-    return others * (sum(of_tokens) + sum(of_wanted))
+    sent = [values * tokens.total for values in work.exchanges.of_tokens]
+    sent += [values * tokens.batch for values in work.exchanges.of_wanted]
+    if work.layout.dispatch == ALL_TO_ALL:
+        sent += traveling(work.config, work.layout, work.exchanges, tokens)
+    called_s = rates.call_s * len(sent) if work.is_called or work.layout.dispatch == ALL_TO_ALL else 0.0
+    return others * sum(message_s(rates, values) for values in sent) + called_s
 
 
 def _stage_s(work: RankWork, cluster: Cluster, places: tuple[Place, ...], num_tokens: int) -> float:
@@ -70,7 +78,8 @@ def _stage_s(work: RankWork, cluster: Cluster, places: tuple[Place, ...], num_to
     lanes, first = work.layout.num_lanes, work.layout.stage(work.rank) * work.layout.num_lanes
     names = {cluster.link_name(places[rank], places[rank + lanes]) for rank in range(first, first + lanes)}
     values = work.config.hidden_size * num_tokens
-    return max(message_s(present(cluster.links[name].rates), values) for name in names)
+    links = [present(cluster.links[name].rates) for name in names]
+    return max(message_s(rates, values) + rates.call_s for rates in links)
 
 
 def message_s(rates: LinkRates, num_values: float) -> float:

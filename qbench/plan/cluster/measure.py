@@ -1,6 +1,7 @@
 """Rates of the ranks at hand, which all measure at the same time, and steps of layouts that were planned with them.
 
-Times are means: a rank that waits for another one waits through the delays of that one, too.
+Times are medians of means over a few steps or messages: a rank that waits for another one waits through the delays of
+that one, too. Messages take the link of the run, `Ranks.link`.
 """
 
 import json
@@ -10,17 +11,20 @@ from dataclasses import replace
 from statistics import mean, median
 
 import numpy as np
+import torch
 
 from qbench.measure.records.kept_ranks import DeviceRates, LinkRates
 from qbench.plan.cluster.hosts import MEASURED, Cluster, Rates
 from qbench.plan.cluster.plan import ClusterCase, ClusterPlan, LayoutPlan
-from qbench.plan.cluster.work import RankWork, Tokens, Whole
-from qbench.plan.offload.layer_times import counts_of, layer_by_layer
+from qbench.plan.cluster.tokens import Tokens
+from qbench.plan.cluster.work import RankWork, Whole
+from qbench.plan.offload.layer_times import counts_of
 from qbench.plan.offload.tiers import product_seconds
 from qbench.plan.random_rows import random_rows
 from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
+from qbench.runtime.layers.paths import PYTHON
 from qbench.runtime.offload.units import units_of
 from qbench.runtime.parallel import Ranks
 from qbench.sources.first_layers import FirstLayers
@@ -30,7 +34,7 @@ from quant.present import present
 from quant.source import Source
 
 SMALL, LARGE = 64, 1 << 18  # values of a message: one that its latency decides, one that its bandwidth decides
-MESSAGE_ROUNDS, STEP_ROUNDS = 60, 7
+MESSAGE_ROUNDS, MESSAGES, STEP_ROUNDS = 9, 8, 7
 BETWEEN = 192  # rows and columns: about 0.2 ms of one core
 TIMED_CONTEXT = 256  # tokens; the cost of more tokens follows from their bytes and operations
 STEPS = 8
@@ -48,12 +52,12 @@ def measure_rates(ranks: Ranks, source: Source, case: ClusterCase, threads: int)
     devices, links = zip(*told, strict=True)
     return (
         DeviceRates(**{name: median(getattr(each, name) for each in devices) for name in DEVICE_FIGURES}),
-        LinkRates(**{name: median(getattr(each, name) for each in links) for name in LINK_FIGURES}),
+        LinkRates(**{name: median(getattr(each, name) for each in links) for name in LINK_FIGURES}, over=link.over),
     )
 
 
-DEVICE_FIGURES = ("operations", "bandwidth", "layer_s", "step_s")
-LINK_FIGURES = ("latency_s", "bandwidth")
+DEVICE_FIGURES = ("operations", "bandwidth", "layer_s", "step_s", "called_layer_s")
+LINK_FIGURES = ("latency_s", "bandwidth", "call_s")
 
 
 def _meet(ranks: Ranks) -> None:
@@ -64,22 +68,28 @@ def measure_link(ranks: Ranks) -> LinkRates:
     """From exchanges between all ranks, which are lanes of one stage meanwhile."""
     num_ranks = ranks.meeting.num_ranks
     ranks.divide(RankLayout(tp=num_ranks))
-    small, large = (_exchange_s(ranks, count) / (num_ranks - 1) for count in (SMALL, LARGE))
+    small, large = (_exchange_s(ranks, count, ranks.add) / (num_ranks - 1) for count in (SMALL, LARGE))
+    called = _exchange_s(ranks, SMALL, lambda x: ranks.gather(torch.from_numpy(x))) / (num_ranks - 1)
     per_byte = max(large - small, large * 1e-3) / (4 * (LARGE - SMALL))
-    return LinkRates(latency_s=max(small - per_byte * 4 * SMALL, small * 1e-3), bandwidth=1 / per_byte)
+    latency_s = max(small - per_byte * 4 * SMALL, small * 1e-3)
+    return LinkRates(latency_s=latency_s, bandwidth=1 / per_byte, call_s=max(0.0, called - small), over=ranks.link.name)
 
 
-def _exchange_s(ranks: Ranks, num_values: int) -> float:
-    """A product before each exchange, as in a layer: ranks that compute do not arrive at the same moment."""
+def _exchange_s(ranks: Ranks, num_values: int, exchange: Callable[[np.ndarray], object]) -> float:
+    """A product before each exchange, as in a layer: ranks that compute do not arrive at the same moment.
+
+    The first round is left out: ranks leave a meeting milliseconds apart.
+    """
     x, taken = np.zeros(num_values, np.float32), []
     weight, product = np.ones((2, BETWEEN, BETWEEN), np.float32)
     _meet(ranks)
-    for _ in range(MESSAGE_ROUNDS):
+    for _ in range((1 + MESSAGE_ROUNDS) * MESSAGES):
         np.matmul(weight, weight, out=product)
         start = time.perf_counter()
-        ranks.add(x)
+        exchange(x)
         taken.append(time.perf_counter() - start)
-    return mean(taken)
+    rounds = [mean(taken[first : first + MESSAGES]) for first in range(MESSAGES, len(taken), MESSAGES)]
+    return median(rounds)
 
 
 def measure_device(source: Source, case: ClusterCase, threads: int, meet: Callable[[], None]) -> DeviceRates:
@@ -99,10 +109,11 @@ def measure_device(source: Source, case: ClusterCase, threads: int, meet: Callab
     few, many = counts_of(config, units)
     parts = [FirstLayers(source, count) for count in (few, many)]
     works = [RankWork(Whole.of(part), ALONE, 0) for part in parts]
-    timed = [TimedModel(layer_by_layer(part, RunOptions(threads=threads))) for part in parts]
+    timed = [TimedModel(load_model(part, RunOptions(threads=threads))) for part in parts]
+    called = TimedModel(load_model(parts[-1], RunOptions(threads=threads), path=PYTHON.name))
     prompt, step = Tokens(batch, context - STEPS, 0), Tokens(batch, 1, context - STEPS)
     meet()
-    decode_s = _seconds(timed, batch, context, STEPS)
+    *decode_s, of_called = _seconds([*timed, called], batch, context, STEPS)
     meet()
     prefill_s = _prefill_seconds(timed[-1:], prompt)
     operations = sum(each.operations for each in (works[-1].layers(prompt), works[-1].head(prompt))) / prefill_s[-1]
@@ -110,18 +121,22 @@ def measure_device(source: Source, case: ClusterCase, threads: int, meet: Callab
     rest = [seconds - products for seconds, products in zip(decode_s, known, strict=True)]
     layer_s = max(0.0, (rest[-1] - rest[0]) / (many - few)) if many > few else 0.0
     return DeviceRates(
-        operations=operations, bandwidth=bandwidth, layer_s=layer_s, step_s=max(0.0, rest[-1] - many * layer_s)
+        operations=operations,
+        bandwidth=bandwidth,
+        layer_s=layer_s,
+        step_s=max(0.0, rest[-1] - many * layer_s),
+        called_layer_s=layer_s + max(0.0, of_called - decode_s[-1]) / many,
     )
 
 
 def _seconds(timed: Sequence[TimedModel], batch: int, context: int, steps: int) -> list[float]:
-    """Means of a decode step of each model, in turns."""
+    """A decode step of each model, in turns."""
     tokens = random_rows(timed[0].vocab_size, batch, context)
     for model in timed:
         model.hold([row[: context - steps] for row in tokens], context)
     last = [row[context - steps :] for row in tokens]
     taken = [[model.seconds(last, 1) / steps for model in timed] for _ in range(STEP_ROUNDS)]
-    return [mean(column) for column in zip(*taken, strict=True)]
+    return [median(column) for column in zip(*taken, strict=True)]
 
 
 def _prefill_seconds(timed: Sequence[TimedModel], prompt: Tokens) -> list[float]:
@@ -129,7 +144,7 @@ def _prefill_seconds(timed: Sequence[TimedModel], prompt: Tokens) -> list[float]
     for model in timed:
         model.hold([[] for _ in tokens], prompt.count)
     taken = [[model.seconds(tokens, prompt.count) for model in timed] for _ in range(3)]
-    return [mean(column) for column in zip(*taken, strict=True)]
+    return [median(column) for column in zip(*taken, strict=True)]
 
 
 def check_layouts(ranks: Ranks, source: Source, options: RunOptions, planned: ClusterPlan) -> ClusterPlan:
@@ -152,6 +167,7 @@ def _checked(ranks: Ranks, source: Source, options: RunOptions, case: ClusterCas
     layout, context = row.layout, present(case.context)
     ranks.divide(layout)
     one = replace(options, tp=layout.tp, pp=layout.pp, cut=layout.cut, ep=layout.ep, sp=layout.sp)
+    one = replace(one, dispatch=layout.dispatch)
     model = load_model(source, one)
     steps = min(STEPS, context - 1)
     (found,) = _seconds([TimedModel(model)], case.batch, context, steps)

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 from qbench.plan.cluster.costs import PassTime, pass_time
 from qbench.plan.cluster.hosts import Cluster, Place
-from qbench.plan.cluster.work import RankWork, Tokens, Whole
+from qbench.plan.cluster.tokens import Tokens
+from qbench.plan.cluster.work import RankWork, Whole
 from qbench.plan.plan import PlanCase, planned_context, planned_source
-from qbench.rank_layout import CUTS, RankLayout
-from qbench.runtime.parallel.traffic import Traffic, expected_traffic
+from qbench.rank_layout import ALL_TO_ALL, CUTS, RankLayout
+from qbench.runtime.parallel.traffic import expected_traffic
 from qbench.sources import open_source
 from quant.errors import InputError
 from quant.json_data import JsonData
@@ -129,6 +130,8 @@ def candidates(config: ModelConfig, num_devices: int) -> Iterator[RankLayout]:
                 yield RankLayout(tp=lanes, pp=pp, cut=cut)
             if config.moe is not None:
                 yield RankLayout(ep=lanes, pp=pp)
+                if pp == 1:
+                    yield RankLayout(ep=lanes, dispatch=ALL_TO_ALL)
             yield RankLayout(sp=lanes, pp=pp)
 
 
@@ -147,9 +150,10 @@ def _planned(whole: Whole, case: ClusterCase, cluster: Cluster, layout: RankLayo
     decode, prefill = Tokens(case.batch, 1, context - 1), Tokens(case.batch, context, 0)
     steps = {places: pass_time(works, places, cluster, decode) for places in set(fitting)}
     prompts = [pass_time(works, places, cluster, prefill) for places in steps]
-    traffic = Traffic(num_passes=1, num_parts=1, num_tokens=case.batch, num_wanted=case.batch)
     sent = [
-        expected_traffic(layout, rank, traffic, exchanges=work.exchanges, hidden_size=config.hidden_size)
+        expected_traffic(
+            layout, rank, work.traffic(case.batch), exchanges=work.exchanges, hidden_size=config.hidden_size
+        )
         for rank, work in enumerate(ranks)
     ]
     return LayoutPlan(

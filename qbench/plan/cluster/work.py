@@ -1,9 +1,11 @@
 """RankWork: the bytes, operations and messages of one rank, from the config and the tensor table alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qbench.plan.cluster.parts import part_tensors
-from qbench.rank_layout import GATHER, RankLayout
+from qbench.plan.cluster.routed import most_own, routed_traffic
+from qbench.plan.cluster.tokens import Tokens
+from qbench.rank_layout import ALL_TO_ALL, GATHER, RankLayout
 from qbench.runtime.caches.share import Share
 from qbench.runtime.kv_memory import CacheMemory
 from qbench.runtime.layers.linear import choose_linear
@@ -11,27 +13,15 @@ from qbench.runtime.layers.paths import has_net_step
 from qbench.runtime.memory import MemoryPredictor
 from qbench.runtime.parallel.make_shard import make_shard
 from qbench.runtime.parallel.shard import COLUMNS, Shard
-from qbench.runtime.parallel.traffic import Exchanges
+from qbench.runtime.parallel.traffic import Exchanges, Traffic
 from qbench.runtime.weights_memory import held_bytes, is_linear
 from qbench.runtime.workspace import workspace_bytes
 from quant.formats import ActivationFormat, get_format
 from quant.formats.int8 import SUFFIX_OF_INPUTS
 from quant.kv import KVScheme
 from quant.models import EMBEDDING, HEAD, ModelConfig, split_name
+from quant.present import present
 from quant.source import Source, TensorInfo
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """One forward pass: `batch` sequences of `count` new tokens each, after `depth` that the cache holds."""
-
-    batch: int
-    count: int
-    depth: int
-
-    @property
-    def total(self) -> int:
-        return self.batch * self.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +85,18 @@ class RankWork:
         return self.weight_bytes + self.kv_bytes(context, batch) + workspace_bytes(self.config, chunk, batch)
 
     def layers(self, tokens: Tokens) -> Moved:
-        """All layers of this rank, attention included."""
+        """All layers of this rank, attention included; under dispatch "all-to-all", of the lane with most tokens."""
         share, moved, operations = self.whole.config.expert_share, 0.0, 0.0
+        own = most_own(self.layout, tokens)
         for name, info in self.tensors.items():
             _, layer, expert = split_name(name)
             if layer is None or not is_linear(name, info):
                 continue
             read = 1.0 if expert is None else 1 - (1 - share) ** tokens.total
             moved += read * info.size_bytes
-            operations += 2.0 * info.shape[0] * info.shape[1] * tokens.total * (1.0 if expert is None else share)
-        kept = tokens.batch * self._seen(tokens.depth + tokens.count) / self.layout.sp
+            passing = own.total if expert is None else tokens.total * share
+            operations += 2.0 * info.shape[0] * info.shape[1] * passing
+        kept = own.batch * self._seen(tokens.depth + tokens.count) / self.layout.sp
         pairs = kept * tokens.count if tokens.depth else kept * (tokens.count + 1) / 2
         config = self.config
         operations += 2.0 * config.num_layers * config.num_heads * (config.head_dim + config.value_dim) * pairs
@@ -114,6 +106,22 @@ class RankWork:
         """The logits of the last token of each sequence."""
         info = self.tensors.get(HEAD, self.tensors[EMBEDDING])
         return Moved(info.size_bytes, 2.0 * info.shape[0] * info.shape[1] * tokens.batch)
+
+    @property
+    def is_called(self) -> bool:
+        """Whether the division has Python call parts of layers that one rank runs in one call."""
+        return self.layout.sp > 1 or (self.layout.tp > 1 and (self.layout.cut == GATHER or self._shares_scales))
+
+    @property
+    def _shares_scales(self) -> bool:
+        formats = [get_format(info.format) for name, info in self.tensors.items() if is_linear(name, info)]
+        return any(isinstance(fmt, ActivationFormat) and fmt.has_input_scale for fmt in formats)
+
+    def traffic(self, batch: int) -> Traffic:
+        """Counts of a decode step of so many sequences"""
+        if self.layout.dispatch == ALL_TO_ALL:
+            return routed_traffic(self.whole.config, self.layout, self.layout.lane(self.rank), batch)
+        return Traffic(num_passes=1, num_parts=1, num_tokens=batch, num_wanted=batch)
 
     def _seen(self, num_tokens: int) -> float:
         """Tokens that a query sees, on average over the layers"""
@@ -127,6 +135,9 @@ def planned_exchanges(config: ModelConfig, tensors: dict[str, TensorInfo], shard
     config, tensors   of the rank
     """
     exchanges, layout = Exchanges(), shard.layout
+    if layout.dispatch == ALL_TO_ALL:
+        width, chosen = config.hidden_size, present(config.moe).num_experts_per_token
+        return replace(exchanges, of_away=(width + 2 * chosen, width))
     if layout.ep > 1:
         num_routed = sum(config.layer_kind(layer) == "moe" for layer in range(config.num_layers))
         return exchanges.and_tokens([config.hidden_size] * num_routed)

@@ -237,7 +237,8 @@ def test_a_plan_with_measured_rates_names_the_ratio_to_a_run(tmp_path):
     first, second = run_ranks(command, command)
     assert (first.status, second.status, second.out) == (0, 0, ""), first.err + second.err
     planned = json.loads(first.out)
-    assert planned["cluster"]["links"]["loopback"]["rates"]["latency_s"] > 0
+    rates = planned["cluster"]["links"]["loopback"]["rates"]
+    assert rates["latency_s"] > 0 and rates["over"] == "shm"
     for row in planned["layouts"]:
         if row["layout"]["tp"] * row["layout"]["pp"] * row["layout"]["sp"] == 2:
             assert row["ratio"] == row["decode"]["total_s"] / row["measured_s"]

@@ -1,12 +1,17 @@
 """The search over layouts, against costs that are computed by hand."""
 
+from dataclasses import replace
+from math import comb
+
 import pytest
 
 from qbench.measure.records.kept_ranks import DeviceRates, LinkRates
 from qbench.plan.cluster import Cluster, ClusterCase, plan_cluster
 from qbench.plan.cluster.hosts import Device, Link, Place
-from qbench.rank_layout import GATHER, RankLayout
+from qbench.rank_layout import ALL_TO_ALL, GATHER, RankLayout
+from qbench.sources import open_source
 from quant.errors import InputError
+from quant.models import ModelConfig
 
 GIBI = 1 << 30
 HIDDEN, FFN, NUM_LAYERS, VOCABULARY = 256, 512, 2, 512  # of rand:tiny
@@ -34,6 +39,38 @@ def test_a_step_is_its_bytes_and_its_messages():
     assert stages.decode.compute_s == pytest.approx(alone.decode.compute_s)
     assert stages.decode.exchange_s == pytest.approx(2 * (1e-3 + 4 * HIDDEN / 1e12))
     assert (halves.bytes_per_token, halves.messages_per_step) == (2 * sent, 2 * (2 * NUM_LAYERS + 1))
+
+
+def test_parts_that_python_calls_take_longer():
+    plain, slow = cluster(2, latency_s=1e-3), cluster(2, latency_s=1e-3)
+    slow.devices["core"] = replace(plain.devices["core"], rates=DeviceRates(1e30, 1e9, called_layer_s=0.5))
+    slow.links["wire"] = Link(rates=LinkRates(latency_s=1e-3, bandwidth=1e12, call_s=0.25))
+    (_, before), (_, after) = rows("latency", plain), rows("latency", slow)
+    for layout, layers, messages in (
+        (RankLayout(tp=2), 0, 0),
+        (RankLayout(tp=2, cut=GATHER), NUM_LAYERS, 4 * NUM_LAYERS + 1),
+        (RankLayout(sp=2), NUM_LAYERS, NUM_LAYERS),
+        (RankLayout(pp=2), 0, 2),
+    ):
+        one, other = before[str(layout)].decode, after[str(layout)].decode
+        assert other.compute_s - one.compute_s == pytest.approx(0.5 * layers)
+        assert other.exchange_s - one.exchange_s == pytest.approx(0.25 * messages)
+
+
+def test_all_to_all_divides_attention_and_sends_three_messages_per_layer():
+    source = open_source("rand:tiny-mla-moe")
+    config = ModelConfig.of(source)
+    moe, routed = config.moe, [config.layer_kind(layer) for layer in range(config.num_layers)].count("moe")
+    case, of = ClusterCase("latency", context=64, batch=6), cluster(2, latency_s=1e-3)
+    found = {str(row.layout): row for row in plan_cluster("rand:tiny-mla-moe", case, of, source).layouts}
+    row = found[str(RankLayout(ep=2, dispatch=ALL_TO_ALL))]
+    missed = comb(moe.num_experts // 2, moe.num_experts_per_token) / comb(moe.num_experts, moe.num_experts_per_token)
+    values = (
+        routed * (1 + 3 * (1 - missed) * (2 * config.hidden_size + 2 * moe.num_experts_per_token))
+        + 3 * config.hidden_size
+    )
+    assert row.decode.exchange_s == pytest.approx((3 * routed + 1) * 1e-3 + 4 * values / 1e12)
+    assert row.decode.compute_s < found[str(RankLayout(ep=2))].decode.compute_s
 
 
 def test_the_link_decides_between_lanes_and_one_device():

@@ -104,7 +104,9 @@ class OffloadedModel(Model):
         self, batch: int = 1, capacity: int = 256, *, spec: CacheSpec | None = None, mode: str | None = None
     ) -> Cache:
         cache = super().new_cache(batch, capacity, spec=spec, mode=mode)
-        self.weights.budget.expect(cache, capacity, self.weights.streamer.resident_bytes)
+        streamer = self.weights.streamer
+        with streamer.at_rest():
+            self.weights.budget.expect(cache, capacity, streamer.resident_bytes)
         return cache
 
     def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:

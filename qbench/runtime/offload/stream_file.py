@@ -23,6 +23,7 @@ import numpy as np
 from qbench.runtime.layers.linear import PackedLinear
 from qbench.runtime.offload.units import PAGE, Unit, round_up
 from quant.atomic import atomic_file
+from quant.calibration.memory import release_free_memory
 from quant.errors import InputError
 from quant.formats import get_format
 from quant.models import EMBEDDING
@@ -76,6 +77,7 @@ def stream_file(source: Source, units: Sequence[Unit], notice: Callable[[str], N
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path, replaces=_is_stream_file, needed_bytes=size) as temp, temp.open("w+b") as file:
             _write(file, source, units, identity)
+        release_free_memory()  # tens of MiB, which would count towards the limit until the process ends
         found = _read_table(path, identity)
     if found is None:
         raise InputError(f"{path}: it does not read back as written; remove it and check the disk")

@@ -4,7 +4,8 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from qbench.runtime.offload.direct_file import DirectFile
@@ -95,6 +96,14 @@ class Streamer:
             self._order, self._next, self._free = list(order), (0, 0), ring_bytes
             self._changed.notify_all()
 
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """No read is in flight while the block runs: the memory of the process and `resident_bytes` then agree."""
+        with self._changed:
+            self._stop_reading()
+            yield
+            self._changed.notify_all()
+
     def need(self, name: str) -> None:
         """Wait until the unit is there, which is read at once if it is not the next of the order.
 
@@ -146,11 +155,8 @@ class Streamer:
             for name in names
             for start in range(0, self._units[name].size_bytes, CHUNK_BYTES)
         ][: max(READERS, most_bytes // CHUNK_BYTES)]
-        with self._changed:  # nobody else reads meanwhile
-            self._stop_reading()
-            found = self._file.bandwidth(spans, READERS)
-            self._changed.notify_all()
-        return found
+        with self.at_rest():
+            return self._file.bandwidth(spans, READERS)
 
     def close(self) -> None:
         with self._changed:

@@ -57,15 +57,28 @@ class StreamedWeights:
     def begin(self, cache: Cache, step: Step) -> None:
         """Place the units again if there is less memory for weights than before, or much more."""
         self.leave()
-        free = self.budget.weight_bytes(cache, step, self.streamer.resident_bytes)
-        least = self._least_bytes
-        if free < least - (MARGIN_BYTES // 2 if self.placement else 0):
-            raise InputError(self.budget.too_small(least - free))
-        free = max(free if self.most_bytes is None else min(free, self.most_bytes), least)
-        if self.placement is None or self.budget.must_place(self.placement_bytes, free):
-            self._place(free)
+        free = self._free(cache, step)
+        if self._must_place(free):
+            with self.streamer.at_rest():  # reads in flight make the first look wrong by tens of MiB
+                free = self._free(cache, step)
+            if free < self._least_bytes - (MARGIN_BYTES // 2 if self.placement else 0):
+                raise InputError(self.budget.too_small(self._least_bytes - free))
+            if self._must_place(free):
+                self._place(self._given(free))
         if self.experts is not None:
             self.experts.begin(is_decode=step.tokens.numel() == cache.batch)
+
+    def _free(self, cache: Cache, step: Step) -> int:
+        return self.budget.weight_bytes(cache, step, self.streamer.resident_bytes)
+
+    def _given(self, free: int) -> int:
+        """Bytes for the weights if so many are free."""
+        return max(free if self.most_bytes is None else min(free, self.most_bytes), self._least_bytes)
+
+    def _must_place(self, free: int) -> bool:
+        """Also if less is free than weights need."""
+        given = min(free, self._given(free))
+        return self.placement is None or self.budget.must_place(self.placement_bytes, given)
 
     def _place(self, free: int) -> None:
         num_chosen = 1 if self.experts is None else self.experts.num_chosen

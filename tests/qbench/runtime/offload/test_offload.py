@@ -12,6 +12,7 @@ from support.artifact import write_artifact
 
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
+from qbench.runtime.offload.direct_file import DirectFile
 from qbench.runtime.offload.placement import least_bytes, split_experts
 from qbench.runtime.offload.stream_file import stream_path
 from qbench.sources import open_source
@@ -122,6 +123,29 @@ def test_memory_that_shrinks_and_grows_between_passes(offloaded):
         model.weights.budget.weight_bytes = lambda *_, size=weight_bytes: size
         assert_equal(all_logits(model), expected)
         assert model.weights.streamer.resident_bytes <= weight_bytes
+
+
+def test_a_look_at_memory_while_weights_are_read_moves_nothing(offloaded, monkeypatch):
+    """The process grows between the count of its weights and that of its memory, so the second look is at rest."""
+    source = open_source("ref:llama")
+    least, whole = sizes(offloaded(source, 0))
+    model, reading, looks = offloaded(source, 0), [], []
+    read_into = DirectFile.read_into
+
+    def read(file, memory, start):
+        reading.append(start)
+        read_into(file, memory, start)
+        reading.remove(start)
+
+    def weight_bytes(*_):
+        looks.append(len(reading))
+        return (least + whole) // 2 if len(looks) != 3 else least  # the first pass looks twice
+
+    monkeypatch.setattr(DirectFile, "read_into", read)
+    model.weights.budget.weight_bytes = weight_bytes
+    shares = [all_logits(model) and model.weights.shares for _ in range(2)]
+    assert shares[0] == shares[1] and shares[0].streamed_bytes > 0
+    assert looks[1] == looks[3] == 0
 
 
 def test_a_model_that_goes_closes_its_files_and_ends_its_threads(offloaded, tmp_path):

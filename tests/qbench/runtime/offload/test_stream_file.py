@@ -31,6 +31,15 @@ def test_it_is_written_once_and_said_so(source, offloaded, capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_memory_of_the_writing_is_given_back(source, offloaded, monkeypatch):
+    """Else it counts towards the limit in the run that writes the file, and in no other."""
+    released: list[bool] = []
+    monkeypatch.setattr(files, "release_free_memory", lambda: released.append(stream_path(source).exists()))
+    for _ in range(2):
+        offloaded(source, 1 << 40)
+    assert released == [True]
+
+
 def test_another_model_version_or_layout_is_written_again(source, offloaded, monkeypatch, capfd):
     offloaded(source, 1 << 40)
     for attribute, value in (("VERSION", 7), ("_layout_hash", lambda formats: "another")):

@@ -1,7 +1,7 @@
 """`qbench quantize --target SIZE`: the options of a search, and its printed result."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from qbench.search.target import WINDOWS, parse_target
 from quant.errors import InputError
 
 if TYPE_CHECKING:  # loaded when the command runs, not for its help
+    from qbench.search.kv_choice import KVWanted
     from qbench.search.search import SearchResult
 
 OPTIONS = (
@@ -27,6 +28,13 @@ OPTIONS = (
         help="Search for the best mix of GGUF formats within a size: 4.5bpw (bits per weight), 3.2GiB; "
         "at a speed of decoding on this machine: 25tok/s; or both: 4.5bpw,25tok/s.",
     ),
+    count_option("--ctx", help="With --target: number of tokens of a KV cache that counts in the size."),
+    click.option(
+        "--kv",
+        metavar="auto|FORMAT,...",
+        help="With --target and --ctx: KV formats to choose from  [default: auto, all that the model can take]",
+    ),
+    count_option("--batch", help="With --target and --ctx: number of sequences in the KV cache  [default: 1]"),
     click.option(
         "--text",
         type=click.Path(path_type=Path),
@@ -47,33 +55,55 @@ OPTIONS = (
 )
 
 
+OF_A_SEARCH = {
+    "text": "--text is the held-out text of a search",
+    "keep": "--keep keeps what a search measured",
+    "exhaustive": "--exhaustive is the longer check of a search",
+    "ablation": "--ablation checks the steps of a search",
+    "ctx": "--ctx is the size of a KV cache in a search",
+    "kv": "--kv chooses the KV format in a search",
+    "batch": "--batch is the number of sequences in a search",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The options of a search."""
 
     target: str
-    text: Path | None
-    windows: int
-    keep: str | None
-    exhaustive: bool
-    ablation: bool
+    text: Path | None = None
+    windows: int = WINDOWS
+    keep: str | None = None
+    exhaustive: bool = False
+    ablation: bool = False
+    ctx: int | None = None
+    kv: str | None = None
+    batch: int | None = None
+
+    @property
+    def cache(self) -> "KVWanted | None":
+        """The KV cache that counts in the size."""
+        from qbench.search.kv_choice import AUTO, KVWanted
+
+        return None if self.ctx is None else KVWanted(self.kv or AUTO, self.ctx, self.batch or 1)
+
+
+NAMES = tuple(field.name for field in fields(Wanted))
 
 
 def target_options(command: Callable) -> Callable:
     """Adds the options; the command gets them as `wanted`, a Wanted, or None without a target."""
 
     @wraps(command)
-    def wrapped(target, text, windows, keep, exhaustive, ablation, **values):
-        if target is None and text is not None:
-            raise click.UsageError("--text is the held-out text of a search; give --target too, or drop it")
-        if target is None and keep is not None:
-            raise click.UsageError("--keep keeps what a search measured; give --target too, or drop it")
-        if target is None and exhaustive:
-            raise click.UsageError("--exhaustive is the longer check of a search; give --target too, or drop it")
-        if target is None and ablation:
-            raise click.UsageError("--ablation checks the steps of a search; give --target too, or drop it")
-        wanted = None if target is None else Wanted(target, text, windows, keep, exhaustive or ablation, ablation)
-        return command(wanted=wanted, **values)
+    def wrapped(**values):
+        wanted = {name: values.pop(name) for name in NAMES}
+        for name, what in OF_A_SEARCH.items():
+            if wanted["target"] is None and wanted[name] not in (None, False):
+                raise click.UsageError(f"{what}; give --target too, or drop it")
+        for name in ("kv", "batch"):
+            if wanted["ctx"] is None and wanted[name] is not None:
+                raise click.UsageError(f"--{name} goes with a KV cache of --ctx tokens; give --ctx too, or drop it")
+        return command(wanted=None if wanted["target"] is None else Wanted(**wanted), **values)
 
     for option in reversed(OPTIONS):
         wrapped = option(wrapped)
@@ -105,8 +135,17 @@ def write_best(
         raise InputError("--target needs -o, the name of the GGUF file; its recipe is written next to it")
     target, threads = parse_target(wanted.target), threads or available_cores()
     set_threads(threads)
-    whole = {"exhaustive": wanted.exhaustive, "ablation": wanted.ablation}
-    options = SearchOptions(target, Path(output), calibration, wanted.text, wanted.windows, threads, **whole)
+    options = SearchOptions(
+        target,
+        Path(output),
+        calibration,
+        wanted.text,
+        wanted.windows,
+        threads,
+        exhaustive=wanted.exhaustive or wanted.ablation,
+        ablation=wanted.ablation,
+        kv=wanted.cache,
+    )
     with progress_bar(f"search {model} for {target.text}") as update:
         plan = plan_search(open_source(model), options, update)
         result = search(plan, update)
@@ -120,18 +159,23 @@ def write_best(
 
 def print_result(result: "SearchResult") -> None:
     """A row per candidate, then the choice with its reason."""
-    click.echo(f"{'recipe':<20} {'size':>10} {'predicted':>10} {'KLD':>10}  mix / recipe, 95 % interval")
+    width = max(20, *(len(each.label) for each in result.metrics.candidates))
+    click.echo(f"{'recipe':<{width}} {'size':>10} {'predicted':>10} {'KLD':>10}  mix / recipe, 95 % interval")
     for each in result.metrics.candidates:
         size, ratio = readable_bytes(each.size_bytes), each.ratio
         said = "" if ratio is None else f"{ratio.value:.3f}"
         if ratio is not None and ratio.interval is not None:
             said += f" ({ratio.low:.3f} to {ratio.high:.3f})"
-        click.echo(f"{each.name:<20} {size:>10} {each.predicted:>10.3e} {each.kld.value:>10.3e}  {said}".rstrip())
+        click.echo(f"{each.label:<{width}} {size:>10} {each.predicted:>10.3e} {each.kld.value:>10.3e}  {said}".rstrip())
     if (cost := result.metrics.cost) is not None and cost.ratio is not None:
         click.echo(
             f"the search took {cost.ratio:.1f} times the processor time of one GPTQ run ({cost.gptq_seconds:.0f} s)"
         )
     if (speed := result.metrics.speed) is not None:
         click.echo(f"decodes {speed.tok_s:.1f} tokens per second here, predicted {speed.predicted_tok_s:.1f}")
+    for each in result.metrics.candidates:
+        if each.name == result.metrics.chosen and each.kv_bytes is not None:
+            size, used = readable_bytes(each.kv_bytes), f"qbench generate {result.artifact} --kv {each.kv_format}"
+            click.echo(f"KV cache: {each.kv_format}, {size}; {used}")
     click.echo(f"{result.artifact}: {result.metrics.chosen}: {result.metrics.reason}")
     click.echo(f"{result.recipe_file}: the recipe; --recipe {result.recipe_file} makes the same file again")

@@ -20,13 +20,20 @@ def search_cells(records: list[Record]) -> Cells:
     for case, found in rows_of(records, SearchCase, SearchMetrics):
         for each in found.candidates:
             cost = found.cost.ratio if found.cost is not None and each.ratio is None else None
-            cells.append([case.model.rpartition("/")[2], case.target, *_file(each, found), _number(cost, 1)])
+            cells.append([case.model.rpartition("/")[2], _target(case), *_file(each, found), _number(cost, 1)])
     return heading, cells, [False, False, False, *[True] * 5]
 
 
+def _target(case: SearchCase) -> str:
+    if case.context is None:
+        return case.target
+    sequences = f"{case.batch} x " if case.batch != 1 else ""
+    return f"{case.target} with KV of {sequences}{case.context}"
+
+
 def _file(each: SearchedFile, found: SearchMetrics) -> list[str]:
-    name, mix = each.name, found.candidates[0].name
-    if name in (mix, mix + PLAIN_MIX):
+    name, mix = each.label, found.candidates[0].name
+    if each.name in (mix, mix + PLAIN_MIX):
         name = "mix" + name.removeprefix(mix)
     bits = 8 * each.size_bytes / found.num_weights
     shares = each.predicted / each.kld.value if each.kld.value else None

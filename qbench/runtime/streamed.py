@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.rotations import Rotation, Rotations
+from qbench.runtime.caches.latent_choice import uncached_latents
 from qbench.runtime.caches.no_cache import NoCache
 from qbench.runtime.extra_tokens import extra_tokens
 from qbench.runtime.layers.attention import Attention
@@ -21,6 +23,7 @@ from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.norm import Norm
 from quant.calibration.decoder import Observer, Step, SteppedLayer
 from quant.errors import InputError
+from quant.kv import KVScheme
 from quant.models import EMBEDDING, FINAL_NORM, AttentionRule, ModelConfig
 from quant.present import present
 from quant.qtensor import QTensor
@@ -55,9 +58,16 @@ class StreamedLayer:
     def __init__(self, config: ModelConfig, index: int, tensors: Mapping[str, QTensor], impl: str) -> None:
         self.config = config
         self._index, self._impl = index, impl
+        self._kv: KVScheme | None = None
         self._tap = Tap()
         self._block = _ObservedBuilder(config, tensors, impl, self._tap).block(index)
         self._rotations = Rotations(config)
+
+    def keeping(self, kv: KVScheme | None) -> "StreamedLayer":
+        """The same layer, whose queries read keys and values as this format gives them back. None: as computed"""
+        other = copy(self)
+        other._kv = kv
+        return other
 
     @torch.no_grad()
     def __call__(self, x: Tensor, observer: Observer | None = None) -> Tensor:
@@ -145,7 +155,8 @@ class StreamedLayer:
                 f"{x.shape[1]} tokens, but the model's context holds {self.config.max_positions}; shorten the windows"
             )
         positions = torch.arange(x.shape[1])
-        cache = NoCache(self.config, attention=partial(self._attention, observer))
+        attention, latents = partial(self._attention, observer), uncached_latents(self.config, self._kv)
+        cache = NoCache(self.config, len(x), self._kv, attention, latents)
         return self._rotations(0, x.shape[1]), positions, cache
 
     def _attention(self, observer: Observer | None, q: Tensor, k: Tensor, v: Tensor, rule: AttentionRule) -> Tensor:

@@ -18,7 +18,7 @@ METHOD = "gptq"  # the recipe's own; sites that another method suits better say 
 
 
 def mix_document(name: str, source: Source, sites: Sequence[Site], chosen: Sequence[Option]) -> dict[str, Any]:
-    """One rule per site, over the commonest format."""
+    """One rule per site, over the commonest format. chosen: for the sites"""
     default = Counter(option.format for option in chosen).most_common(1)[0][0]
     names = list(source.tensors)
     rules: list[dict[str, str]] = []

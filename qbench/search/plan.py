@@ -1,7 +1,7 @@
 """A search before any work: budget, windows of both texts, output, and every refusal."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,9 +13,12 @@ from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.protocols.scoring import Scoring
 from qbench.search.cost import CHECK, SOLVE, SPEED, SURVEY, WRITE
 from qbench.search.document import is_searched
+from qbench.search.kv_choice import METHOD as KV_METHOD
+from qbench.search.kv_choice import KVWanted, kv_sizes
 from qbench.search.overlap import check_overlap
 from qbench.search.sites import Site, fixed_bytes, sites_of
-from qbench.search.solve import Option, fastest, largest
+from qbench.search.solve import Option, fastest
+from qbench.search.solve import largest as largest_within
 from qbench.search.step_time import Formats, StepTimes, measure_step_times
 from qbench.search.target import WINDOWS, Target
 from quant.artifacts.f32_vectors import F32Vectors
@@ -47,6 +50,7 @@ class SearchOptions:
     windows  of the held-out text that are scored, at most
     exhaustive  make every rival and score all windows, however clear the outcome is
     ablation  make also the steps on the way to the mix: uniform formats, plain mixes, a mix without error feedback
+    kv        cache whose bytes count in the budget, and the formats it may get; None: weights alone count
     """
 
     target: Target
@@ -57,6 +61,7 @@ class SearchOptions:
     threads: int = 1
     exhaustive: bool = False
     ablation: bool = False
+    kv: KVWanted | None = None
 
     @property
     def recipe_path(self) -> Path:
@@ -65,8 +70,9 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """budget_bytes   of all tensors
-    fixed_bytes    of those that no search changes
+    """budget_bytes   of all tensors, and of the KV cache if it counts
+    fixed_bytes    of the tensors that no search changes
+    kv             KV format -> bytes of the cache; {}: it does not count
     times          of a decode step; None unless the target has a speed
     """
 
@@ -78,10 +84,20 @@ class SearchPlan:
     tokens: CalibrationTokens
     scorings: list[Scoring]
     times: StepTimes | None = None
+    kv: Mapping[str, int] = field(default_factory=dict)
 
-    def rows(self, loss: Callable[[Site, str, str], float], methods: Callable[[Site, str], Iterable[str]]) -> Rows:
-        """The options of each site. loss: of a site, format and method"""
-        return [
+    def rows(
+        self,
+        loss: Callable[[Site, str, str], float],
+        methods: Callable[[Site, str], Iterable[str]],
+        kv_loss: Mapping[str, float],
+    ) -> Rows:
+        """The options of each site, and at the end those of the KV cache if it counts.
+
+        loss     of a site, format and method
+        kv_loss  of a KV format; 0 for others
+        """
+        rows = [
             [
                 Option(fmt, method, size_bytes, loss(site, fmt, method), self._more_seconds(site, fmt))
                 for fmt, size_bytes in site.formats.items()
@@ -89,6 +105,8 @@ class SearchPlan:
             ]
             for site in self.sites
         ]
+        kv = [Option(name, KV_METHOD, size_bytes, kv_loss.get(name, 0.0)) for name, size_bytes in self.kv.items()]
+        return [*rows, kv] if kv else rows
 
     def _more_seconds(self, site: Site, fmt: str) -> float:
         return 0.0 if self.times is None else self.times.more[site.gguf_name][fmt]
@@ -109,8 +127,11 @@ class SearchPlan:
 
     @property
     def bits(self) -> float:
-        """Bits per weight of the budget."""
-        return 8 * self.budget_bytes / num_weights(self.source.tensors)
+        """Bits per weight that a mix may take; with a KV cache, about: as if its format were the middle one by size."""
+        kv_bytes = sorted(self.kv.values())[len(self.kv) // 2] if self.kv else 0
+        smallest, largest = (self.fixed_bytes + size for size in mix_sizes(self.sites))
+        size_bytes = min(max(self.budget_bytes - kv_bytes, smallest), largest)
+        return 8 * size_bytes / num_weights(self.source.tensors)
 
 
 def plan_search(source: Source, options: SearchOptions, progress: Progress | None = None) -> SearchPlan:
@@ -125,13 +146,17 @@ def plan_search(source: Source, options: SearchOptions, progress: Progress | Non
     sites = sites_of(source)
     fixed, head = fixed_bytes(source, sites), file_head_bytes(source)
     budget = options.target.budget_bytes(num_weights(source.tensors), head)
-    _check_reach(source, sites, fixed, head, options.target)
+    kv = {} if options.kv is None else kv_sizes(source, options.kv)
+    of_kv = kv.values() or [0]
+    smallest, largest = mix_sizes(sites)
+    ends = fixed + smallest + min(of_kv), fixed + largest + max(of_kv)
+    _check_reach(source, ends, head, options)
     if budget is None:
-        budget = fixed + sum(max(site.formats.values()) for site in sites)
+        budget = ends[-1]
     tokens = calibration_tokens(source, options.calibration)
     scorings = prepare(source, read_text(options.text, source.spec), options.windows)
     check_overlap(tokens.tokens, [window.tokens for scoring in scorings for window in scoring.windows])
-    plan = SearchPlan(source, options, sites, budget, fixed, tokens, scorings)
+    plan = SearchPlan(source, options, sites, budget, fixed, tokens, scorings, kv=kv)
     return plan if options.target.tok_s is None else _timed(plan, options.target.tok_s, progress)
 
 
@@ -141,14 +166,14 @@ def _timed(plan: SearchPlan, tok_s: float, progress: Progress | None) -> SearchP
     raises   InputError if no mix within the size is
     """
     timed = replace(plan, times=measure_step_times(plan.source, plan.sites, plan.options.threads, progress=progress))
-    rows, budget = timed.rows(lambda *_: 0.0, lambda *_: [PLAIN]), plan.budget_bytes - plan.fixed_bytes
+    rows, budget = timed.rows(lambda *_: 0.0, lambda *_: [PLAIN], {}), plan.budget_bytes - plan.fixed_bytes
     least = present(timed.times).middle + fastest(rows, budget)
     if least > 1 / tok_s:
         raise InputError(
             f"target {plan.options.target.text}: the fastest mix of {plan.source.spec} within it decodes "
             f"{1 / least:.1f} tokens per second here, with {count(plan.options.threads, 'thread')}"
         )
-    return replace(timed, budget_bytes=plan.fixed_bytes + largest(rows, budget, timed.more_seconds))
+    return replace(timed, budget_bytes=plan.fixed_bytes + largest_within(rows, budget, timed.more_seconds))
 
 
 def _check_options(options: SearchOptions) -> None:
@@ -173,15 +198,24 @@ def file_head_bytes(source: Source) -> int:
     return head + DEFAULT_ALIGNMENT * len(source.tensors) + KEYS_OF_A_RECIPE
 
 
-def _check_reach(source: Source, sites: list[Site], fixed: int, head: int, target: Target) -> None:
-    smallest = fixed + sum(min(site.formats.values()) for site in sites)
-    largest = fixed + sum(max(site.formats.values()) for site in sites)
+def mix_sizes(sites: Iterable[Site]) -> tuple[int, int]:
+    """Bytes of the sites in the smallest and in the largest mix."""
+    sizes = [site.formats.values() for site in sites]
+    return sum(map(min, sizes)), sum(map(max, sizes))
+
+
+def _check_reach(source: Source, ends: tuple[int, int], head: int, options: SearchOptions) -> None:
+    """ends: bytes of the smallest and of the largest mix, with a KV cache that counts"""
+    target = options.target
     budget = target.budget_bytes(num_weights(source.tensors), head)
-    if budget is not None and not smallest <= budget <= largest:
-        ends = " and ".join(_described(size, head, source) for size in (smallest, largest))
-        raise InputError(f"target {target.text}: mixes of {source.spec} take between {ends}")
-
-
-def _described(size_bytes: int, head: int, source: Source) -> str:
-    bits = 8 * size_bytes / num_weights(source.tensors)
-    return f"{bits:.3f}bpw (a file of {size_bytes + head} bytes)"
+    if budget is None and options.kv is not None:
+        raise InputError(
+            f"target {target.text} has no size for the KV cache of --ctx to count in; add one, such as 3.2GiB"
+        )
+    if budget is not None and not ends[0] <= budget <= ends[1]:
+        what = "a file" if options.kv is None else "a file and a KV cache"
+        said = " and ".join(
+            f"{8 * size_bytes / num_weights(source.tensors):.3f}bpw ({what} of {size_bytes + head} bytes)"
+            for size_bytes in ends
+        )
+        raise InputError(f"target {target.text}: mixes of {source.spec} take between {said}")

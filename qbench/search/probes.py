@@ -1,4 +1,4 @@
-"""Forward passes with one group of tensors rounded each, a decoder layer at a time: the KLD that a group's error costs.
+"""Forward passes with one group of tensors or the KV cache rounded, a decoder layer at a time: the KLD that it costs.
 
 All passes advance together, so the weights of one layer are in memory; hidden states are in files. A pass starts at the
 first layer that its group changes.
@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qbench.runtime.streamed import StreamedDecoder, StreamedLayer
 from qbench.search.groups import Group
 from qbench.search.near_kld import NearKld
-from quant.calibration.decoder import Decoder
 from quant.calibration.hidden import HiddenStates
 from quant.formats import dequantize
+from quant.kv import KVScheme
 from quant.qtensor import QTensor
 
 Tensors = Mapping[str, QTensor]
@@ -31,16 +32,18 @@ class Probes:
     """The passes over `tokens` [W, T] int64.
 
     changed   probe -> tensors of the layer at hand that it rounds; the caller sets them per layer
+    schemes   probe that rounds keys and values instead -> their format
     """
 
-    decoder: Decoder
+    decoder: StreamedDecoder
     tokens: np.ndarray
     folder: Path
+    schemes: Mapping[Probe, KVScheme] = field(default_factory=dict)
     _states: dict[Probe, HiddenStates] = field(default_factory=dict)
 
     def begin(self, tensors: Tensors, changed: Mapping[Probe, Tensors]) -> None:
         """tensors: the embedding and all that belongs to it"""
-        for probe, some in {BASE: {}, **changed}.items():
+        for probe, some in {BASE: {}, **{probe: {} for probe in self.schemes}, **changed}.items():
             state = self._new(probe)
             for windows in self._batches():
                 embedded = self.decoder.embed(dict(tensors) | dict(some), torch.from_numpy(self.tokens[windows]))
@@ -53,7 +56,7 @@ class Probes:
             before = self._states.get(probe, self._states[BASE])
             self._advance(probe, before, self.decoder.layer(index, dict(tensors) | dict(some)))
         for probe in [probe for probe in self._states if probe not in changed and probe != BASE]:
-            self._advance(probe, self._states[probe], plain)
+            self._advance(probe, self._states[probe], plain.keeping(self.schemes.get(probe)))
         self._advance(BASE, self._states[BASE], plain)
 
     def losses(self, norm: Tensors, head: QTensor, changed: Mapping[Probe, QTensor]) -> dict[Probe, float]:
@@ -72,7 +75,7 @@ class Probes:
         state = self._states.get(probe, self._states[BASE])
         return torch.nn.functional.linear(self.decoder.norm(norm, state.read(windows)), weight).flatten(0, 1)
 
-    def _advance(self, probe: Probe, before: HiddenStates, layer) -> None:
+    def _advance(self, probe: Probe, before: HiddenStates, layer: StreamedLayer) -> None:
         after = self._new(probe) if probe not in self._states else self._states[probe]
         for windows in self._batches():
             after.write(windows, layer(before.read(windows)))

@@ -1,9 +1,10 @@
 """Fixed recipes that a mix has to beat: those of at most the same bytes, the best by prediction of each kind."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qbench.search.document import uniform_document
+from qbench.search.kv_choice import KVCost
 from qbench.search.sites import FORMATS, Site
 from qbench.search.step_time import Formats
 from qbench.search.survey import Survey
@@ -27,8 +28,10 @@ class Rival:
     """A fixed recipe that the mix is compared with.
 
     document   that the recipe is read from
-    loss       predicted KLD, nats
+    size_bytes of its tensors
+    loss       predicted KLD, that of the KV format included, nats
     formats    of each site
+    kv         None: the KV cache does not count
     """
 
     recipe: Recipe
@@ -36,6 +39,7 @@ class Rival:
     size_bytes: int
     loss: float
     formats: Formats
+    kv: KVCost | None = None
 
 
 def choose_rivals(
@@ -45,19 +49,22 @@ def choose_rivals(
     budget_bytes: int,
     ablation: bool = False,
     is_fast: Callable[[Formats], bool] = lambda formats: True,
+    kv: Sequence[KVCost] = (),
 ) -> list[Rival]:
     """The best fixed recipe of each method, if any fits.
 
     ablation  of each step on the way to a searched mix
     is_fast   whether a recipe of these formats is fast enough
+    kv        KV formats that it may go with, whose bytes count
     """
     kinds = [_named(method) for method in ((PLAIN_METHOD, *METHODS) if ablation else METHODS)]
     if ablation:
         kinds.insert(0, [uniform_document(source, fmt) for fmt in FORMATS])
     found = []
     for documents in kinds:
-        near = [rival for document in documents if (rival := _rival(document, source, sites, survey, budget_bytes))]
-        fitting = [rival for rival in near if is_fast(rival.formats)]
+        plain = [_rival(document, source, sites, survey, budget_bytes) for document in documents]
+        near = [rival for one in plain if one is not None and is_fast(one.formats) for rival in _with_kv(one, kv)]
+        fitting = [rival for rival in near if _total(rival) <= budget_bytes]
         if fitting:
             found.append(min(fitting, key=lambda rival: rival.loss))
     return list({rival.recipe.name: rival for rival in found}.values())
@@ -93,3 +100,20 @@ def _rival(document: Mapping, source: Source, sites: Sequence[Site], survey: Sur
         method = recipe.method if recipe.method in methods else "rtn"
         loss += survey.loss(site, fmt, method)
     return Rival(recipe, document, size_bytes, loss, formats)
+
+
+def _with_kv(rival: Rival, kv: Sequence[KVCost]) -> list[Rival]:
+    """The recipe with each KV format. kv: empty if no KV cache counts"""
+    if not kv:
+        return [rival]
+    found = []
+    for cost in kv:
+        name = rival.recipe.name + (f"+{cost.format}" if cost.document else "")
+        document = dict(rival.document) | {"name": name} | cost.document
+        recipe = recipe_from(document, name)
+        found.append(replace(rival, recipe=recipe, document=document, loss=rival.loss + cost.loss, kv=cost))
+    return found
+
+
+def _total(rival: Rival) -> int:
+    return rival.size_bytes + (0 if rival.kv is None else rival.kv.size_bytes)

@@ -14,6 +14,7 @@ from qbench.progress import Progress
 from qbench.search.cost import CHECK, SOLVE, SPEED, SURVEY, WRITE, Phases
 from qbench.search.document import METHOD, is_searched, mix_document, to_yaml
 from qbench.search.errors import METHODS
+from qbench.search.kv_choice import KVCost, kv_schemes
 from qbench.search.plan import SearchPlan
 from qbench.search.rivals import Rival, choose_rivals, near_rivals
 from qbench.search.solve import Option, solve
@@ -23,6 +24,7 @@ from qbench.search.validate import Check, check
 from quant.artifacts import make_artifact_job, write_artifact
 from quant.atomic import atomic_file
 from quant.json_data import JsonData
+from quant.models import ModelConfig
 from quant.recipes.yaml_recipe import recipe_from
 from quant.sizes import num_weights
 from quant.source import Source
@@ -48,6 +50,7 @@ class _Candidate:
 
     formats  of each site
     method   that most of its tensors are rounded by
+    kv       None: the KV cache does not count
     """
 
     document: Mapping
@@ -55,6 +58,7 @@ class _Candidate:
     predicted: float
     formats: Formats
     method: str = METHOD
+    kv: KVCost | None = None
 
 
 def search(plan: SearchPlan, progress: Progress | None = None) -> SearchResult:
@@ -70,18 +74,23 @@ def search(plan: SearchPlan, progress: Progress | None = None) -> SearchResult:
             chosen = _solve(plan, found)
             candidates = _candidates(plan, found, chosen)
         result = _race(plan, candidates, Path(folder), phases, progress)
-        mix = {site.gguf_name: f"{one.format} {one.method}" for site, one in zip(plan.sites, chosen, strict=True)}
+        of_sites = zip(plan.sites, chosen[: len(plan.sites)], strict=True)
+        mix = {site.gguf_name: f"{one.format} {one.method}" for site, one in of_sites}
         return replace(result, metrics=replace(result.metrics, mix=mix))
 
 
 def _survey(plan: SearchPlan, folder: Path, progress: Progress | None) -> Survey:
     arithmetic = choose_arithmetic(plan.options.calibration)
-    how = SurveyPlan(plan.tokens, plan.bits, arithmetic, plan.options.threads)
+    kv = kv_schemes(plan.kv, ModelConfig.of(plan.source))
+    how = SurveyPlan(plan.tokens, plan.bits, arithmetic, plan.options.threads, kv)
     return survey(plan.source, plan.sites, how, folder, progress)
 
 
 def _solve(plan: SearchPlan, found: Survey, methods: Sequence[str] = METHODS) -> list[Option]:
-    rows = plan.rows(found.loss, lambda site, fmt: [each for each in found.methods(site, fmt) if each in methods])
+    """The options of the sites, then that of the KV cache if it counts."""
+    rows = plan.rows(
+        found.loss, lambda site, fmt: [each for each in found.methods(site, fmt) if each in methods], found.kv
+    )
     return solve(rows, plan.budget_bytes - plan.fixed_bytes, plan.more_seconds)
 
 
@@ -90,7 +99,8 @@ def _candidates(plan: SearchPlan, found: Survey, chosen: Sequence[Option]) -> di
     name = plan.options.output.stem
     mix = _mix(plan, name, chosen)
     options = plan.options
-    rivals = choose_rivals(plan.source, plan.sites, found, plan.budget_bytes, options.ablation, plan.is_fast)
+    kv = [KVCost(name, size_bytes, found.kv.get(name, 0.0)) for name, size_bytes in plan.kv.items()]
+    rivals = choose_rivals(plan.source, plan.sites, found, plan.budget_bytes, options.ablation, plan.is_fast, kv)
     if not options.exhaustive:
         rivals = near_rivals(rivals)
     candidates = {name: mix} | {rival.recipe.name: _fixed(rival) for rival in rivals}
@@ -100,14 +110,17 @@ def _candidates(plan: SearchPlan, found: Survey, chosen: Sequence[Option]) -> di
 
 
 def _mix(plan: SearchPlan, name: str, chosen: Sequence[Option]) -> _Candidate:
-    size_bytes = plan.fixed_bytes + sum(option.size_bytes for option in chosen)
-    document = mix_document(name, plan.source, plan.sites, chosen)
-    formats = {site.gguf_name: option.format for site, option in zip(plan.sites, chosen, strict=True)}
-    return _Candidate(document, size_bytes, sum(option.loss for option in chosen), formats)
+    of_sites, of_kv = chosen[: len(plan.sites)], chosen[len(plan.sites) :]
+    size_bytes = plan.fixed_bytes + sum(option.size_bytes for option in of_sites)
+    document = mix_document(name, plan.source, plan.sites, of_sites)
+    formats = {site.gguf_name: option.format for site, option in zip(plan.sites, of_sites, strict=True)}
+    kv = next((KVCost(one.format, one.size_bytes, one.loss) for one in of_kv), None)
+    document |= {} if kv is None else kv.document
+    return _Candidate(document, size_bytes, sum(option.loss for option in chosen), formats, kv=kv)
 
 
 def _fixed(rival: Rival) -> _Candidate:
-    return _Candidate(rival.document, rival.size_bytes, rival.loss, rival.formats, rival.recipe.method)
+    return _Candidate(rival.document, rival.size_bytes, rival.loss, rival.formats, rival.recipe.method, rival.kv)
 
 
 def _race(
@@ -132,7 +145,7 @@ def _race(
             wanted = Check(
                 plan.source, made, predicted, mix, plan.scorings[0], options.exhaustive, folder, options.threads
             )
-            measured = check(wanted, progress)
+            measured = [_with_kv(each, candidates[each.name].kv) for each in check(wanted, progress)]
         chosen, reason = choose(measured, mix)
         _write_recipe(plan, candidates[chosen], reason)
         with phases.phase(WRITE):
@@ -152,6 +165,10 @@ def _race(
     return SearchResult(str(path), str(options.recipe_path), search_case(plan), metrics)
 
 
+def _with_kv(file: SearchedFile, kv: KVCost | None) -> SearchedFile:
+    return file if kv is None else replace(file, kv_format=kv.format, kv_bytes=kv.size_bytes)
+
+
 def _speed(plan: SearchPlan, formats: Formats, file: Source) -> SearchSpeed | None:
     """Predicted and measured speed of the file that is written, if the target has a speed."""
     seconds = plan.step_seconds(formats)
@@ -169,6 +186,9 @@ def search_case(plan: SearchPlan) -> SearchCase:
         protocol_hash=plan.scorings[0].protocol.hash,
         windows=len(plan.scorings[0].windows),
         threads=options.threads,
+        context=None if options.kv is None else options.kv.context,
+        batch=None if options.kv is None else options.kv.batch,
+        kv=None if options.kv is None else options.kv.text,
     )
 
 
@@ -184,6 +204,8 @@ def choose(measured: Sequence[SearchedFile], mix: str) -> tuple[str, str]:
 
 
 def _write_recipe(plan: SearchPlan, candidate: _Candidate, reason: str) -> None:
-    command = f"{plan.source.spec} --target {plan.options.target.text}"
+    command, kv = f"{plan.source.spec} --target {plan.options.target.text}", plan.options.kv
+    if kv is not None:
+        command += f" --ctx {kv.context} --kv {kv.text} --batch {kv.batch}"
     with atomic_file(plan.options.recipe_path, replaces=is_searched) as temp:
         temp.write_text(to_yaml(candidate.document, command, reason), encoding="utf-8", newline="")

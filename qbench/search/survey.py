@@ -1,7 +1,7 @@
 """One pass over the model that measures the cost of each format per site: errors per layer, and probes on the way."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from qbench.calibration.arithmetic import DECODER_IMPL
@@ -12,11 +12,12 @@ from qbench.search.groups import Group, group_sites
 from qbench.search.probe_rounding import FEEDBACK, KINDS, PLAIN, ProbeRounding
 from qbench.search.probes import Probe, Probes
 from qbench.search.sites import Site
-from qbench.search.survey_tokens import hessian_windows, joint_tokens, single_tokens
+from qbench.search.survey_tokens import hessian_windows, joint_tokens, kv_tokens, single_tokens
 from quant.calibration.live import LiveStatistics
 from quant.calibration.memory import release_free_memory
 from quant.calibration.streaming import EMBEDDING_MODULES
 from quant.calibration.tokens import CalibrationTokens
+from quant.kv import KVScheme
 from quant.models import EMBEDDING, FINAL_NORM, HEAD, ModelConfig, names_by_layer
 from quant.qtensor import QTensor
 from quant.source import Source
@@ -24,6 +25,7 @@ from quant.stats import InputStats, LayerStats, Names
 
 HEAD_GROUP: Group = (None, "head")
 ALL: Group = (None, "all")
+KV: Group = (None, "kv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,14 @@ class Survey:
     kld          group -> mean KLD of the model with that group alone rounded by its plain probe, nats
     factors      group -> KLD per error
     interaction  kind -> KLD of the model with all groups rounded so, over the sum of factors times errors
+    kv           KV format -> mean KLD of the unrounded model with it, nats
     """
 
     uses: Mapping[str, Sequence[Use]]
     kld: Mapping[Group, float]
     factors: Mapping[Group, float]
     interaction: Mapping[str, float]
+    kv: Mapping[str, float] = field(default_factory=dict)
 
     def methods(self, site: Site, fmt: str) -> list[str]:
         """Methods whose error is known for the format."""
@@ -76,12 +80,14 @@ def _kind(use: Use, method: str) -> str:
 class SurveyPlan:
     """bits    per weight, near which the probes round
     arithmetic   of the calibration pass, a name in quant.calibration.gram
+    kv       KV formats to measure, by name
     """
 
     tokens: CalibrationTokens
     bits: float
     arithmetic: str
     threads: int
+    kv: Mapping[str, KVScheme] = field(default_factory=dict)
 
 
 def survey(
@@ -114,12 +120,15 @@ class _Run:
         # In float32: rounding of activations would add its own divergence to that of the weights.
         self.single = Probes(StreamedDecoder(self.config), shown, folder / "single")
         self.joint = Probes(StreamedDecoder(self.config), joint_tokens(tokens), folder / "joint")
+        schemes = {(KV, name): scheme for name, scheme in plan.kv.items()}
+        kept = kv_tokens(tokens, max(1, len(schemes)))
+        self.kv = [Probes(StreamedDecoder(self.config), kept, folder / "kv", schemes)] if schemes else []
         self.rounding = ProbeRounding(source, self.config, plan.bits)
         self.uses: dict[str, list[Use]] = {}
         self.probe_errors: dict[Probe, float] = {}
 
     def run(self, progress: Progress | None) -> Survey:
-        for probes in (self.single, self.joint):
+        for probes in (self.single, self.joint, *self.kv):
             probes.folder.mkdir(exist_ok=True)
         names, total = names_by_layer(self.config), self.config.num_layers + 1
         outside = self._read_outside(names[None])
@@ -131,7 +140,7 @@ class _Run:
             release_free_memory()
         if progress is not None:
             progress(total - 1, total, "survey head")
-        kld, joint = self._head(outside)
+        kld, joint, kv = self._head(outside)
         plain = {group: error for (group, kind), error in self.probe_errors.items() if kind == PLAIN}
         factors = {group: kld[group, PLAIN] / error if error else 0.0 for group, error in plain.items()}
         return Survey(
@@ -139,6 +148,7 @@ class _Run:
             {group: each for (group, _), each in kld.items()},
             factors,
             {kind: self._interaction(factors, kind, joint[ALL, kind]) for kind in KINDS},
+            kv,
         )
 
     def _interaction(self, factors: Mapping[Group, float], kind: str, joint: float) -> float:
@@ -158,6 +168,8 @@ class _Run:
         rounded = {EMBEDDING: self.rounding.plain(site, tensors[EMBEDDING], None)}
         self.single.begin(tensors, {(self.groups[site.gguf_name], PLAIN): rounded})
         self.joint.begin(tensors, {(ALL, kind): rounded for kind in KINDS})
+        for probes in self.kv:
+            probes.begin(tensors, {})
         if not self.config.tie_word_embeddings:
             self._look_up(site, tensors[EMBEDDING], {})
 
@@ -186,6 +198,8 @@ class _Run:
         joint = {probe: some for probe, some in changed.items() if probe[0] == ALL}
         self.single.layer(index, tensors, {probe: some for probe, some in changed.items() if probe not in joint})
         self.joint.layer(index, tensors, joint)
+        for probes in self.kv:
+            probes.layer(index, tensors, {})
 
     def _change(
         self,
@@ -207,7 +221,10 @@ class _Run:
         changed.setdefault((group, PLAIN), {}).update(rounded[PLAIN])
         self._add(site, group, errors, {FEEDBACK: keys[PLAIN]} | keys)
 
-    def _head(self, outside: Mapping[str, QTensor]) -> tuple[Mapping[Probe, float], Mapping[Probe, float]]:
+    def _head(
+        self, outside: Mapping[str, QTensor]
+    ) -> tuple[Mapping[Probe, float], Mapping[Probe, float], dict[str, float]]:
+        """Divergences of probes of one group, of all groups, and of each KV format."""
         tied = self.config.tie_word_embeddings
         name = EMBEDDING if tied else HEAD
         site, table = self._site_of(name), outside[name]
@@ -220,7 +237,9 @@ class _Run:
         self._add(site, HEAD_GROUP, errors, {PLAIN: self.rounding.key(site, errors, "rtn" if tied else "imatrix")})
         rounded = self.rounding.plain(site, table, None if tied else inputs.get(name))
         kld = self.single.losses(norm, table, {(HEAD_GROUP, PLAIN): rounded})
-        return kld, self.joint.losses(norm, table, {(ALL, kind): rounded for kind in KINDS})
+        joint = self.joint.losses(norm, table, {(ALL, kind): rounded for kind in KINDS})
+        kv = {name: loss for probes in self.kv for (_, name), loss in probes.losses(norm, table, {}).items()}
+        return kld, joint, kv
 
     def _site_of(self, name: str) -> Site:
         return next(site for site in self.sites if name in site.names)

@@ -18,6 +18,8 @@ PIECE = 256
 SINGLE_SHARE = 0.25  # layer passes of all probes of one group, over those of one pass over the calibration text
 JOINT_SHARE = 0.1  # tokens of a probe of all groups, over those of the calibration text
 FEWEST_PIECES = 4
+KV_SHARE = 0.15  # layer passes of all probes of KV formats, over those of one pass over the calibration text
+FEWEST_WINDOWS = 2
 
 
 def hessian_windows(calibration: CalibrationTokens, largest_row: int, config: ModelConfig) -> CalibrationTokens:
@@ -35,6 +37,11 @@ def single_tokens(tokens: np.ndarray, num_groups: int) -> np.ndarray:
 def joint_tokens(tokens: np.ndarray) -> np.ndarray:
     """Pieces for probes of all groups."""
     return _pieces(tokens, JOINT_SHARE)
+
+
+def kv_tokens(tokens: np.ndarray, num_formats: int) -> np.ndarray:
+    """Windows for probes of KV formats: whole ones, as some formats keep the last hundred tokens in floats."""
+    return _spread(tokens, max(FEWEST_WINDOWS, int(KV_SHARE * len(tokens) / num_formats)))
 
 
 def _pieces(tokens: np.ndarray, share: float) -> np.ndarray:

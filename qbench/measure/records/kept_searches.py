@@ -8,19 +8,29 @@ from qbench.measure.quality_figures import Blocks
 from qbench.measure.records.kept_kinds import ModelRow
 from qbench.statistics.estimate import ALPHA, Estimate
 from quant.json_data import JsonRow
+from quant.kv_names import FLOAT32
 
 PLAIN_MIX = "-plain"  # after the name of a mix: that of the mix without error feedback, in an ablation
 
 
 @dataclass(frozen=True, slots=True)
 class SearchCase(ModelRow):
-    """A model and the target of its search. protocol_hash: of the held-out text"""
+    """A model and the target of its search.
+
+    protocol_hash        of the held-out text
+    context, batch, kv   of a KV cache that counts in the target: tokens, sequences, formats to choose from
+    """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("context", "batch", "kv")
 
     target: str = ""
     calibration_sha256: str | None = None
     protocol_hash: str | None = None
     windows: int | None = None
     threads: int | None = None
+    context: int | None = None
+    batch: int | None = None
+    kv: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +43,10 @@ class SearchedFile(JsonRow):
     ratio       KLD of the mix over that of this candidate, paired; its p value is corrected for the number of
                 candidates; None for the mix
     blocks      sums per window of text
+    kv_format, kv_bytes  of a KV cache that counts in the target
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("blocks",)
+    json_omits: ClassVar[tuple[str, ...]] = ("blocks", "kv_format", "kv_bytes")
 
     name: str
     size_bytes: int
@@ -43,6 +54,15 @@ class SearchedFile(JsonRow):
     kld: Estimate
     ratio: Estimate | None = None
     blocks: Blocks | None = None
+    kv_format: str | None = None
+    kv_bytes: int | None = None
+
+    @property
+    def label(self) -> str:
+        """The name with the KV format; that of a fixed recipe has it already."""
+        if self.kv_format in (None, FLOAT32) or self.name.endswith(f"+{self.kv_format}"):
+            return self.name
+        return f"{self.name}+{self.kv_format}"
 
     @property
     def is_beaten(self) -> bool:

@@ -9,6 +9,7 @@ import yaml
 from qbench.cli import keep_path
 from qbench.measure.host.commit import code_version
 from qbench.measure.records.record import read_files
+from qbench.search.kv_choice import KVWanted, kv_sizes
 from qbench.search.sites import sites_of
 from qbench.sources import open_source
 from quant.sizes import size_summary
@@ -58,6 +59,13 @@ def test_the_file_keeps_the_target_and_its_recipe_makes_it_again(qbench, tmp_pat
         (("--recipe", "q4_k", "--keep", "a.jsonl"), ["--keep", "--target"]),
         (("--recipe", "q4_k", "--exhaustive"), ["--exhaustive", "--target"]),
         (("--recipe", "q4_k", "--ablation"), ["--ablation", "--target"]),
+        (("--recipe", "q4_k", "--ctx", "64"), ["--ctx", "--target"]),
+        (("--target", "4bpw", "--kv", "auto"), ["--kv", "give --ctx too"]),
+        (("--target", "4bpw", "--batch", "2"), ["--batch", "give --ctx too"]),
+        (("--target", "4bpw", "--ctx", "64", "--kv", "kv-int5"), ["'kv-int5'", "kv-int8"]),
+        (("--target", "4bpw", "--ctx", "64", "--kv", "kv-fp8-cal"), ["kv-fp8-cal", "take kv-fp8"]),
+        (("--target", "9tok/s", "--ctx", "64"), ["9tok/s", "add one"]),
+        (("--target", "4bpw", "--ctx", "1024"), ["4bpw", "a file and a KV cache of"]),
         ((), ["--recipe", "--target"]),
     ],
 )
@@ -84,6 +92,21 @@ def test_text_that_was_calibrated_on(qbench, tmp_path):
     argv = ("--target", "4bpw", "--calibration", text, "--text", text, "-o", tmp_path / "best.gguf", *FEW)
     qbench("quantize", "ref:llama", *argv).fails_with("is in the calibration text too", "--text")
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+@pytest.mark.exhaustive("makes three files")
+def test_the_kv_cache_counts_in_the_size(qbench, tmp_path):
+    best, again = tmp_path / "best.gguf", tmp_path / "again.gguf"
+    cache = ("--ctx", "128", "--kv", "kv-int8,kv-int4")
+    outcome = qbench("quantize", "ref:llama", "--target", "2.2MB", *cache, "-o", best, *FEW)
+    assert outcome.status == 0, outcome
+    written = yaml.safe_load((tmp_path / "best.yaml").read_text())
+    assert f"--kv {written['kv']}" in outcome.out and "+" + written["kv"] in outcome.out
+    kv_bytes = kv_sizes(open_source("ref:llama"), KVWanted(written["kv"], 128))[written["kv"]]
+    assert best.stat().st_size + kv_bytes <= 2.2e6
+    assert qbench("quantize", "ref:llama", "--recipe", tmp_path / "best.yaml", "-o", again, *FEW[:4]).status == 0
+    assert again.read_bytes() == best.read_bytes()
+    assert open_source(str(best)).config["kv_cache"] == {"format": written["kv"]}
 
 
 @pytest.mark.exhaustive("makes eight files")

@@ -1,5 +1,7 @@
 """The table of kept searches."""
 
+from dataclasses import replace
+
 from support.sample_records import make_record, write_records
 
 from qbench.measure.records.kept_searches import SearchCase, SearchCost, SearchedFile, SearchMetrics
@@ -12,8 +14,8 @@ LLAMA = SearchedFile("imatrix-q4_k", 990, 0.002, Estimate(0.004), Estimate(0.125
 COST = SearchCost(30.0, {"survey": 10.0, "best": 8.0, "check": 6.0}, 8.0)
 
 
-def rows_of(tmp_path, metrics):
-    record = make_record("q8_0") | {"key": "a", "case": CASE.to_json(), "metrics": metrics.to_json()}
+def rows_of(tmp_path, metrics, case=CASE):
+    record = make_record("q8_0") | {"key": "a", "case": case.to_json(), "metrics": metrics.to_json()}
     text = render_report(write_records(tmp_path / "records.jsonl", [record]), "md")
     lines = [line for line in text.splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
@@ -39,4 +41,14 @@ def test_an_ablation_names_its_mix_without_error_feedback(tmp_path):
         ("mix *", ""),
         ("mix-plain", ""),
         ("imatrix-q4_k", ""),
+    ]
+
+
+def test_a_kv_cache_that_counts(tmp_path):
+    mix, llama = (replace(each, kv_format="kv-int8", kv_bytes=99) for each in (MIX, LLAMA))
+    found = SearchMetrics("best", "lower KLD", 2000, candidates=(mix, replace(llama, name="imatrix-q4_k+kv-int8")))
+    rows = rows_of(tmp_path, found, replace(CASE, context=8192, batch=2, kv="auto"))
+    assert [row[1:3] for row in rows] == [
+        ["4bpw with KV of 2 x 8192", "mix+kv-int8 *"],
+        ["4bpw with KV of 2 x 8192", "imatrix-q4_k+kv-int8"],
     ]

@@ -14,6 +14,8 @@ from qbench.runtime.caches.past import Past
 from qbench.runtime.streamed import StreamedDecoder
 from quant.errors import InputError
 from quant.formats import get_format
+from quant.kv import KVScheme, get_kv_format
+from quant.kv.source import KVSource
 
 TOKENS = torch.randint(160, (2, 40), generator=torch.Generator().manual_seed(1))
 
@@ -52,6 +54,18 @@ def test_streamed_layers_are_the_models_own(kind):
     source, decoder = decoder_of(kind)
     model = load_model(source, impl="reference")
     assert torch.equal(model.logits(hidden_states(source, decoder)), model(TOKENS))
+
+
+@pytest.mark.parametrize("kv", ["kv-int8", "kv-fp8", "kv-f16"])
+@pytest.mark.parametrize("kind", ["llama", "deepseek2"])
+def test_layers_that_keep_a_kv_format(kind, kv):
+    source, decoder = decoder_of(kind)
+    x = decoder.embed(layer_tensors(source, None), TOKENS)
+    for index in range(decoder.config.num_layers):
+        x = decoder.layer(index, layer_tensors(source, index)).keeping(KVScheme(get_kv_format(kv)))(x)
+    model = load_model(KVSource(source, kv), impl="reference")
+    assert torch.equal(model.logits(x), model(TOKENS))
+    assert not torch.equal(x, hidden_states(source, decoder))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,12 +1,15 @@
 """Sizes that are known before any work."""
 
 import math
+import re
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.search import plan as plan_module
+from qbench.search.kv_choice import KVWanted, kv_sizes
 from qbench.search.plan import KEYS_OF_A_RECIPE, SearchOptions, file_head_bytes, plan_search
 from qbench.search.search import _solve
 from qbench.search.step_time import StepTimes
@@ -49,6 +52,8 @@ def test_the_ends_can_be_reached(tmp_path):
 
 class Known:
     """A survey in which fewer bytes lose more."""
+
+    kv: ClassVar = {"kv-int8": 1e-9, "kv-int4": 1.0}
 
     def methods(self, site, fmt):
         return ["rtn"]
@@ -107,3 +112,24 @@ def test_a_speed_that_no_mix_reaches(timed):
 
 def test_a_plan_without_a_speed_measures_nothing(untimed):
     assert untimed.times is None and untimed.more_seconds == math.inf and untimed.is_fast({})
+
+
+def test_a_kv_cache_counts_in_the_size(tmp_path):
+    source, wanted = open_source("ref:llama"), KVWanted("f32,kv-int8,kv-int4", 1024)
+    asked = SearchOptions(parse_target("4MB"), tmp_path / "m.gguf", FEW, windows=1, kv=wanted)
+    plan = plan_search(source, asked)
+    assert plan.kv["kv-int4"] < plan.kv["kv-int8"] < plan.kv["f32"]
+    *weights, kv = _solve(plan, Known())
+    total = plan.fixed_bytes + sum(option.size_bytes for option in weights) + plan.kv[kv.format]
+    assert kv.format == "kv-int8" and 0.98 * plan.budget_bytes < total <= plan.budget_bytes
+    assert plan.bits == pytest.approx(8 * (plan.budget_bytes - plan.kv["kv-int8"]) / num_weights(source.tensors))
+
+
+def test_the_ends_include_the_kv_cache(tmp_path):
+    source, output = open_source("ref:llama"), tmp_path / "m.gguf"
+    ends = []
+    for kv in (None, KVWanted("kv-int8", 1024)):
+        with pytest.raises(InputError) as error:
+            plan_search(source, SearchOptions(parse_target("1B"), output, FEW, windows=1, kv=kv))
+        ends.append([int(size) for size in re.findall(r"of (\d+) bytes", str(error.value))])
+    assert {b - a for a, b in zip(*ends, strict=True)} == set(kv_sizes(source, KVWanted("kv-int8", 1024)).values())

@@ -2,6 +2,7 @@
 
 import pytest
 
+from qbench.search.kv_choice import KVCost
 from qbench.search.rivals import choose_rivals, near_rivals
 from qbench.search.sites import sites_of
 from qbench.sources import open_source
@@ -33,3 +34,16 @@ def test_rivals_that_are_predicted_far_worse_are_left_out():
     source = open_source("ref:llama")
     found = choose_rivals(source, sites_of(source), Known(), num_weights(source.tensors), ablation=True)
     assert [rival.recipe.method for rival in near_rivals(found)] == ["gptq"] and near_rivals([]) == []
+
+
+def test_the_kv_cache_counts_in_the_budget_of_a_rival():
+    source, loss = open_source("ref:llama"), 1e-9
+    budget = int(num_weights(source.tensors) * 6.7 / 8)
+    small, large = KVCost("kv-int8", budget // 10, loss), KVCost("f32", budget // 2, 0.0)
+    (free,) = choose_rivals(source, sites_of(source), Known(), budget * 2, kv=[large])[1:]
+    assert (free.recipe.name, free.recipe.kv, "kv" in free.document) == ("gptq-q6_k", None, False)
+    (tight,) = choose_rivals(source, sites_of(source), Known(), budget, kv=[small, large])[1:]
+    assert tight.recipe.name.endswith("+kv-int8") and tight.recipe.kv == tight.document["kv"] == "kv-int8"
+    assert tight.size_bytes + small.size_bytes <= budget < tight.size_bytes + large.size_bytes
+    alone = sum(Known().loss(site, tight.formats[site.gguf_name], "gptq") for site in sites_of(source))
+    assert tight.loss == pytest.approx(loss + alone)

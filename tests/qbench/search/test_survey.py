@@ -12,9 +12,11 @@ from qbench.search.groups import group_sites
 from qbench.search.probe_rounding import FEEDBACK, PLAIN
 from qbench.search.sites import sites_of
 from qbench.search.survey import HEAD_GROUP, SurveyPlan, survey
-from qbench.search.survey_tokens import joint_tokens, single_tokens
+from qbench.search.survey_tokens import joint_tokens, kv_tokens, single_tokens
 from quant.calibration.tokens import CalibrationTokens
 from quant.formats import dequantize, get_format
+from quant.kv import KVScheme, get_kv_format
+from quant.kv.source import KVSource
 from quant.models import EMBEDDING, HEAD
 
 TOKENS = np.random.default_rng(1).integers(0, 320, (16, 32))
@@ -97,3 +99,18 @@ def test_losses_of_all_sites_at_the_probes_are_the_divergence_of_the_whole_round
 def test_threads_do_not_change_it(tmp_path):
     one, two = (run(Loud(), tmp_path, threads) for threads in (1, 2))
     assert one == two
+
+
+def test_kv_formats_cost_as_in_the_whole_model(tmp_path):
+    source, names = Loud(), ("kv-int8", "kv-fp8")
+    schemes = {name: KVScheme(get_kv_format(name)) for name in names}
+    plan = SurveyPlan(CalibrationTokens(TOKENS, "ids", 0, len(TOKENS)), 8.4, "fp32", 1, schemes)
+    found = survey(source, sites_of(source), plan, tmp_path)
+    tokens = torch.from_numpy(kv_tokens(TOKENS, len(names)))
+    reference, *others = [
+        load_model(each, DEFAULTS, impl="reference")(tokens).flatten(0, 1)
+        for each in (source, *(KVSource(source, name) for name in names))
+    ]
+    whole = [divergence(logits, reference, tokens.flatten()).kld.mean() for logits in others]
+    assert whole[1] > 4 * whole[0]
+    assert [found.kv[name] for name in names] == pytest.approx(whole, rel=2**-8)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from qbench.search.survey_tokens import PIECE, hessian_windows, joint_tokens, single_tokens
+from qbench.search.survey_tokens import PIECE, hessian_windows, joint_tokens, kv_tokens, single_tokens
 from qbench.sources import open_source
 from quant.calibration.tokens import CalibrationTokens
 from quant.models import ModelConfig
@@ -29,3 +29,7 @@ def test_probes_read_short_pieces_of_many_windows():
     assert single.shape == (4, PIECE) and joint.shape == (25, PIECE)
     assert np.array_equal(single[:, 0], TOKENS[::32, 0])
     assert single_tokens(TOKENS[:, :32], 1000).shape == (4, 32)
+
+
+def test_kv_formats_are_probed_on_a_few_whole_windows():
+    assert kv_tokens(TOKENS, 9).shape == (2, 512) and kv_tokens(TOKENS, 1).shape == (19, 512)

@@ -1,6 +1,6 @@
 """A decoder's products by the layout of their weights: one class per kernel, called in the same way.
 
-x is [M, K] in 16 bits, or, where the step before quantized it on the way, its codes with x_scale [M].
+x is [M, K] in 16 bits, or its codes with x_scale [M] if the step before quantized it.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +13,9 @@ from torch import Tensor
 
 from gpu_kernels.dispatch import implementation_name
 from gpu_kernels.fused.quantize_per_token import quantize_per_token
+from gpu_kernels.fused.row_codes import QMAX, SMALLEST_SCALE
+from gpu_kernels.gemm.fp8_gemm import BLOCK, fp8_gemm
+from gpu_kernels.gemm.fp8_gemm import Operands as Fp8Operands
 from gpu_kernels.gemm.gguf_gemm import Operands as GgufOperands
 from gpu_kernels.gemm.gguf_gemm import dequantize_ref, gguf_gemm
 from gpu_kernels.gemm.gguf_layout import KQuantWeight
@@ -32,7 +35,7 @@ class Linear(Protocol):
     name        the op and its implementation
     num_rows    N
     size_bytes  memory that it holds
-    codes       "int8" if it takes x as such codes, one scale per token, if the step before can make them; None: as x
+    codes       "int8" or "fp8": the codes of x, with one scale per token, that the step before may make; None: as x
     """
 
     name: str
@@ -103,8 +106,8 @@ class PackedLinear:
 
 
 @dataclass(frozen=True, slots=True)
-class Int8Weight:
-    """weight_q [N, K] int8 and weight_scale [N] float32, or [1].
+class CodeWeight:
+    """weight_q [N, K] int8 or float8_e4m3fn, and weight_scale [N] or [1] float32, or one per block of 128 by 128.
 
     dtype      y's
     workspace  of all products that run one after the other
@@ -117,32 +120,46 @@ class Int8Weight:
     workspace: Workspace | None = None
 
 
-class Int8Linear:
-    """W8A8.
+class CodeLinear:
+    """Codes times codes: W8A8 in int8 or FP8.
 
-    inputs       "per_token", "per_tensor" (one scale for all tokens of a call) or "static"
+    inputs       "per_token", "per_group" (one scale for 128 features of a token, of FP8 in blocks), "per_tensor" (one
+                 scale for all tokens of a call) or "static"
     input_scale  [1] float32, of static inputs
     """
 
-    def __init__(self, weight: Int8Weight, *, inputs: str = "per_token", input_scale: Tensor | None = None) -> None:
+    def __init__(self, weight: CodeWeight, *, inputs: str = "per_token", input_scale: Tensor | None = None) -> None:
         self.weight, self.inputs, self.input_scale = weight, inputs, input_scale
-        self.codes = "int8" if inputs == "per_token" else None
-        self.name, self.num_rows = named("w8a8_gemm", weight.weight_q), len(weight.weight_q)
+        self.kind = "int8" if weight.weight_q.dtype == torch.int8 else "fp8"
+        self.codes = self.kind if inputs == "per_token" else None
+        op = "w8a8_gemm" if self.kind == "int8" else "fp8_gemm"
+        self.name, self.num_rows = named(op, weight.weight_q), len(weight.weight_q)
         self.size_bytes = size_bytes(weight.weight_q, weight.weight_scale, weight.bias, input_scale)
 
     def __call__(self, x: Tensor, x_scale: Tensor | None = None) -> Tensor:
         if x_scale is None:
-            x, x_scale = quantize_per_token(x) if self.inputs == "per_token" else self._of_one_scale(x)
+            x, x_scale = self._quantized(x)
         weight = self.weight
         options = {"bias": weight.bias, "out_dtype": weight.dtype, "workspace": weight.workspace}
-        return w8a8_gemm(CodeOperands(x, x_scale, weight.weight_q, weight.weight_scale, **options))
+        codes = x, x_scale, weight.weight_q, weight.weight_scale
+        if self.kind == "fp8":
+            return fp8_gemm(Fp8Operands(*codes, **options))
+        return w8a8_gemm(CodeOperands(*codes, **options))
 
-    def _of_one_scale(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(x_q [M, K] int8, x_scale [1] float32)"""
+    def _quantized(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(x_q [M, K], x_scale [M], [1] or [M, K / 128] float32)"""
+        if self.inputs == "per_token":
+            return quantize_per_token(x, self.kind)
+        if self.inputs == "per_group":
+            x_q, x_scale = quantize_per_token(x.reshape(-1, BLOCK), self.kind)
+            return x_q.view(x.shape), x_scale.view(len(x), -1)
         scale = self.input_scale
         if scale is None:
-            scale = (x.abs().amax().float() / 127).clamp(min=2.0**-126).reshape(1)
-        return (x.float() / scale).round().clamp(-128, 127).to(torch.int8), scale
+            scale = (x.abs().amax().float() / QMAX[self.kind]).clamp(min=SMALLEST_SCALE).reshape(1)
+        x = x.float() / scale
+        if self.kind == "int8":
+            return x.round().clamp(-128, 127).to(torch.int8), scale
+        return x.clamp(-QMAX["fp8"], QMAX["fp8"]).to(torch.float8_e4m3fn), scale
 
 
 class Stack:

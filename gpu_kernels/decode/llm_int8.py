@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from gpu_kernels.decode.linears import Int8Weight, named, size_bytes
+from gpu_kernels.decode.linears import CodeWeight, named, size_bytes
 from gpu_kernels.gemm.llm_int8_gemm import Operands, llm_int8_gemm
 
 THRESHOLD = 6.0
@@ -25,7 +25,7 @@ class LlmInt8Linear:
 
     codes: str | None = None
 
-    def __init__(self, weight: Int8Weight, *, known: Tensor, known_weight: Tensor) -> None:
+    def __init__(self, weight: CodeWeight, *, known: Tensor, known_weight: Tensor) -> None:
         self.weight, self.known, self.known_weight = weight, known, known_weight.to(weight.dtype)
         self.name, self.num_rows = named("llm_int8_gemm", weight.weight_q), len(weight.weight_q)
         self.size_bytes = size_bytes(weight.weight_q, weight.weight_scale, weight.bias, known, self.known_weight)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from qbench.devices import CPU, DEVICES
+from qbench.devices import CPU, CUDA, DEVICES
 from qbench.path_names import path_at
 from qbench.speed.speed_case import SpeedCase
 from quant.kv import KVFormat
@@ -77,6 +77,8 @@ def arithmetic_of(impl: str, num_tokens: int) -> str:
     """The arithmetic that an implementation multiplies so many tokens in, as its name has it."""
     impl = path_at(impl, num_tokens)
     if is_on_device(impl):
+        if "-fp8_gemm" in impl:
+            return "fp8" if impl.startswith(CUDA) else "fp32"  # the interpreter widens the codes
         return "int8" if "-w8a8_gemm" in impl or "-llm_int8_gemm" in impl else "bf16"
     if impl.startswith(("cpu-bf16[", "torch-bf16")) or "bf16 products" in impl:
         return "bf16"

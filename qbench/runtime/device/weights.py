@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpu_kernels.decode.linears import DenseLinear, Int8Linear, Int8Weight, Linear, PackedLinear, Stack, join_rows
+from gpu_kernels.decode.linears import CodeLinear, CodeWeight, DenseLinear, Linear, PackedLinear, Stack, join_rows
 from gpu_kernels.decode.llm_int8 import LlmInt8Linear
+from gpu_kernels.gemm.fp8_gemm import BLOCK
 from gpu_kernels.gemm.gguf_layout import BLOCK_BYTES, KQuantWeight, pack_gguf
 from gpu_kernels.gemm.split_k import make_workspace
 from gpu_kernels.gemm.words_layout import BITS, GROUP_SIZES, WordsWeight, pack_words
@@ -16,6 +17,7 @@ from qbench.runtime.layers.arrays import as_tensor
 from qbench.runtime.layers.fused import runs_of_equal_format
 from quant.errors import InputError
 from quant.formats import ActivationFormat, Int8Format, IntGroupFormat, LlmInt8Format, dequantize, get_format
+from quant.formats.fp8 import Fp8Format
 from quant.formats.int8 import QMAX
 from quant.formats.llm_int8 import NO_FEATURES
 from quant.present import present
@@ -49,7 +51,7 @@ class DeviceWeights:
     def stack(self, names: Sequence[str], biases: Sequence[Tensor | None]) -> Stack:
         """The linears of these names (without ".weight"), which read one input; biases of each [N]."""
         parts, start = [], 0
-        for run in runs_of_equal_format([self.read(f"{name}.weight") for name in names]):
+        for run in joined_runs([self.read(f"{name}.weight") for name in names]):
             counts = [qtensor.shape[0] for qtensor in run]
             linear, impl = self.linear(concat_rows(run), self._bias(biases[start : start + len(run)], counts))
             self.impls |= dict.fromkeys(names[start : start + len(run)], impl)
@@ -75,26 +77,32 @@ class DeviceWeights:
         if isinstance(fmt, IntGroupFormat) and fmt.bits in BITS and fmt.group_size in (None, *GROUP_SIZES):
             pieces = self._pieces(qtensor, lambda part: self._words(fmt, part))
             return PackedLinear(join_rows(pieces), dtype, bias, self.workspace), ""
-        if isinstance(fmt, Int8Format):
-            scale = self._moved(qtensor.parts["weight_scale"]).flatten()
-            given = qtensor.shared.get("input_scale")
-            static = None if given is None else self._moved(given).flatten()
-            codes = self._moved(qtensor.parts["weight"])
-            weight = Int8Weight(codes, scale, dtype, bias, self.workspace)
-            return Int8Linear(weight, inputs=fmt.inputs, input_scale=static), ""
+        if isinstance(fmt, Int8Format) or (isinstance(fmt, Fp8Format) and fmt.inputs != "none"):
+            return self._coded(fmt, qtensor, bias), ""
         if isinstance(fmt, LlmInt8Format):
             return self._llm_int8(qtensor, bias), ""
-        if isinstance(fmt, ActivationFormat):
+        if isinstance(fmt, ActivationFormat) and not isinstance(fmt, Fp8Format):
             raise InputError(f"{fmt.name} has no product on a GPU, which would have to round inputs; use --device cpu")
         weight = as_tensor(dequantize(qtensor)).to(where, dtype)
         return DenseLinear(weight, bias), f" of {fmt.name}"
+
+    def _coded(self, fmt: Int8Format | Fp8Format, qtensor: QTensor, bias: Tensor | None) -> CodeLinear:
+        """Inputs of codes, in int8 or FP8; a scale per block comes once for its 128 rows."""
+        codes, scale = (self._moved(qtensor.parts[name]) for name in ("weight", "weight_scale"))
+        given = qtensor.shared.get("input_scale")
+        static = None if given is None else self._moved(given).flatten()
+        if isinstance(fmt, Fp8Format):
+            codes = codes.view(torch.float8_e4m3fn)
+        scale = scale[::BLOCK].contiguous() if fmt.inputs == "per_group" else scale.flatten()
+        weight = CodeWeight(codes, scale, self.place.dtype, bias, self.workspace)
+        return CodeLinear(weight, inputs=fmt.inputs, input_scale=static)
 
     def _llm_int8(self, qtensor: QTensor, bias: Tensor | None) -> LlmInt8Linear:
         codes, absmax = (self._moved(qtensor.parts[name]) for name in ("weight", "SCB"))
         features = qtensor.shared.get("outlier_features", NO_FEATURES)
         kept = qtensor.parts.get("outlier_weight", np.empty((qtensor.shape[0], 0), dtype=np.float16))
         known = {"known": self._moved(features.astype(np.int64)), "known_weight": self._moved(kept)}
-        return LlmInt8Linear(Int8Weight(codes, absmax / QMAX, self.place.dtype, bias, self.workspace), **known)
+        return LlmInt8Linear(CodeWeight(codes, absmax / QMAX, self.place.dtype, bias, self.workspace), **known)
 
     def _words(self, fmt: IntGroupFormat, qtensor: QTensor) -> WordsWeight:
         packed = self._moved(qtensor.parts["weight_packed"])  # [N, words] int32, the first code lowest
@@ -134,3 +142,16 @@ class DeviceWeights:
         like = {"dtype": self.place.dtype, "device": self.place.torch_name}
         parts = (torch.zeros(n, **like) if bias is None else bias for bias, n in zip(biases, counts, strict=True))
         return torch.cat(list(parts))
+
+
+def joined_runs(qtensors: Sequence[QTensor]) -> list[list[QTensor]]:
+    """Neighbours that may become one weight: those of one format, if no block of scales would cross a border."""
+    return [
+        part for run in runs_of_equal_format(qtensors) for part in ([run] if _borders_fit(run) else [[q] for q in run])
+    ]
+
+
+def _borders_fit(run: Sequence[QTensor]) -> bool:
+    fmt = get_format(run[0].format)
+    in_blocks = isinstance(fmt, Fp8Format) and fmt.by_block
+    return not in_blocks or all(qtensor.shape[0] % BLOCK == 0 for qtensor in run[:-1])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gpu_kernels.decode.linears import Int8Weight
+from gpu_kernels.decode.linears import CodeWeight
 from gpu_kernels.decode.llm_int8 import MOST_FEATURES, THRESHOLD, LlmInt8Linear
 
 M, K, N = 4, 96, 24
@@ -36,7 +36,7 @@ def test_outliers(num_loud, known):
     weight_scale = torch.rand(N, generator=generator) / 100 + 1e-3
     known_weight = torch.randn(N, len(known), generator=generator).half()
     given = {"known": torch.tensor(known, dtype=torch.int64), "known_weight": known_weight}
-    linear = LlmInt8Linear(Int8Weight(weight_q, weight_scale, torch.float16), **given)
+    linear = LlmInt8Linear(CodeWeight(weight_q, weight_scale, torch.float16), **given)
     expected = textbook(x, weight_q, weight_scale, known, known_weight)
     # The result and the weights of features that are found are rounded to float16: 2**-11 of either's size.
     sizes = x.double().abs() @ (weight_q.double() * weight_scale.double()[:, None]).abs().T

@@ -3,8 +3,9 @@ import math
 import pytest
 import torch
 
-from gpu_kernels.fused.quantize_per_token import IN_DTYPES, SMALLEST_SCALE, quantize_per_token, quantize_per_token_ref
+from gpu_kernels.fused.quantize_per_token import IN_DTYPES, quantize_per_token, quantize_per_token_ref
 from gpu_kernels.fused.quantize_per_token_triton import MAX_BLOCK_K, quantize_per_token_triton
+from gpu_kernels.fused.row_codes import CODE_DTYPES, SMALLEST_SCALE
 
 dtypes = pytest.mark.parametrize("dtype", IN_DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
 
@@ -16,13 +17,14 @@ def make(M, K, dtype, device="cpu"):
     return (torch.randn(M, K, generator=generator) * size).to(dtype).to(device)
 
 
-def check(run, x):
-    """The kernel's codes and scales equal the oracle's, bit by bit; NaN where the oracle has NaN."""
-    x_q = torch.full(x.shape, -128, dtype=torch.int8, device=x.device)  # -128 is no code
+def check(run, x, codes="int8"):
+    """The kernel's codes and scales equal the oracle's, bit by bit; a scale is NaN if the oracle's is NaN."""
+    x_q = torch.full(x.shape, -128, dtype=torch.int8, device=x.device)  # no code of int8; of FP8 it is -0
+    x_q = x_q.view(CODE_DTYPES[codes])
     x_scale = torch.full(x.shape[:1], -1.0, device=x.device)
     run(quantize_per_token_triton, x, x_q, x_scale)
-    expected_q, expected_scale = quantize_per_token_ref(x)
-    assert torch.equal(x_q, expected_q)
+    expected_q, expected_scale = quantize_per_token_ref(x, codes)
+    assert torch.equal(x_q.float(), expected_q.float())
     assert torch.equal(x_scale.nan_to_num(nan=-2.0), expected_scale.nan_to_num(nan=-2.0))
 
 
@@ -65,12 +67,20 @@ def test_odd_shapes(run, M, K, dtype):
     check(run, make(M, K, dtype, run.device))
 
 
+def test_fp8(run):
+    check(run, make(3, 131, torch.bfloat16, run.device), "fp8")
+
+
 def test_halves_round_to_even(run):
     check(run, torch.arange(-254, 255, device=run.device)[None, :] / 2.0)
 
 
-@dtypes
-def test_extreme_rows(run, dtype):
+# The interpreter reads subnormal bfloat16 as 0: their int8 codes are 0 anyway, and their FP8 codes are not.
+EXTREME = [*((dtype, "int8") for dtype in IN_DTYPES), (torch.float16, "fp8"), (torch.float32, "fp8")]
+
+
+@pytest.mark.parametrize("dtype, codes", EXTREME, ids=lambda value: str(value).removeprefix("torch."))
+def test_extreme_rows(run, dtype, codes):
     """Zeros; the largest finite value; the smallest subnormal; NaN and inf first, last and alone."""
     x = make(9, 131, dtype, run.device)
     x[0] = 0
@@ -80,7 +90,7 @@ def test_extreme_rows(run, dtype):
     x[4, 130] = -torch.inf
     x[5] = torch.nan
     x[6, 7], x[6, 8] = torch.inf, torch.nan
-    check(run, x)
+    check(run, x, codes)
 
 
 def test_strided(run):
@@ -102,6 +112,11 @@ def test_empty():
     for M, K in ((0, 5), (3, 0)):
         x_q, x_scale = quantize_per_token(torch.empty(M, K))
         assert x_q.shape == (M, K) and x_scale.tolist() == [SMALLEST_SCALE] * M
+
+
+def test_codes_that_no_product_takes():
+    with pytest.raises(NotImplementedError, match=r"got codes 'int4', expected one of \['int8', 'fp8'\]"):
+        quantize_per_token(torch.ones(2, 3), "int4")
 
 
 REFUSED = {

@@ -6,7 +6,6 @@ import triton
 import triton.language as tl
 
 from gpu_kernels.fp8_triton import e4m3_codes, has_conversion
-from gpu_kernels.fused.quantize_per_token import quantize_per_token_ref
 from gpu_kernels.fused.row_codes import CODE_DTYPES, SMALLEST_SCALE, check_quantize, codes_agree, row_codes_ref
 from gpu_kernels.launch import INTERPRETED_AS, Launch
 
@@ -49,13 +48,6 @@ def test_has_conversion():
     assert has_conversion(90, convert_kernel) and has_conversion(89, convert_kernel)
     assert not has_conversion(80, convert_kernel)
     assert not has_conversion(INTERPRETED_AS, convert)  # the interpreter's form of a kernel is no JITFunction
-
-
-def test_int8_ref_is_quantize_per_token():
-    x = torch.randn(5, 131, generator=torch.Generator().manual_seed(0))
-    x[1, 3], x[2] = torch.inf, 0
-    (q, scale), (expected_q, expected_scale) = row_codes_ref(x, "int8"), quantize_per_token_ref(x)
-    assert torch.equal(q, expected_q) and torch.equal(scale.nan_to_num(), expected_scale.nan_to_num())
 
 
 def test_fp8_ref_by_hand():

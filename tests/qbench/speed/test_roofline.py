@@ -177,6 +177,8 @@ def test_a_phase_that_was_not_measured_has_no_share():
         ("cpu-f32[avx512 direct]", "fp32"),
         ("torch-bf16-rounded", "bf16"),
         ("reference", "fp32"),
+        ("cuda-fp8_gemm[triton]", "fp8"),
+        ("interpreter-fp8_gemm[triton]", "fp32"),
     ],
 )
 def test_arithmetic(impl, kind):

@@ -77,9 +77,12 @@ def moved_codes(device: str) -> float:
     return 3 * (4 * roundings(device) / 3 * 32) ** 0.5 / 32
 
 
-def moved_e4m3(device: str) -> float:
-    """Codes of FP8 are 2**-4 to 2**-3 of their size apart, and move by so much, of keys and of values."""
-    return 3 * (2 * roundings(device) / 3 / 2**-4) ** 0.5 * 2**-3
+def moved_e4m3(device: str, products: int = 2) -> float:
+    """Codes of FP8 are 2**-4 to 2**-3 of their size apart, and move by so much: of keys and values, or of the inputs
+
+    of a layer's four products.
+    """
+    return 3 * (products * roundings(device) / 3 / 2**-4) ** 0.5 * 2**-3
 
 
 def check(run: Run, function: Callable, source: ArraySource, bound: Callable[[str], float] = roundings) -> None:
@@ -107,6 +110,14 @@ INT8 = ["w8a8", "w8a8-wtensor-atensor", "llm-int8", "llm-int8 outliers"]
 @pytest.mark.parametrize("format_name", in_every_run(INT8, ("w8a8-wtensor-atensor", "llm-int8 outliers")))
 def test_int8_activations(run, format_name):
     check(run, few_forwards, source_in(format_name), moved_codes)
+
+
+FP8 = ["fp8-w8a8", "fp8-block128", "fp8-w8a16"]
+
+
+@pytest.mark.parametrize("format_name", in_every_run(FP8, ("fp8-w8a8",)))
+def test_fp8_activations(run, format_name):
+    check(run, few_forwards, source_in(format_name), partial(moved_e4m3, products=4))
 
 
 @pytest.mark.parametrize("num_scales", [1, 2], ids=["per tensor", "per head"])

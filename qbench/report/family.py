@@ -12,7 +12,8 @@ FAMILIES = (
     (r"fp8-", "8-bit floats"),
     (r"(nv|mx)fp4a16", "4-bit floats"),
     (r"(rtn|gptq|awq|smoothquant|llm-int8|imatrix|hqq)\b", None),  # the method's own name
-    ("|".join(BLOCK_FORMATS), "llama.cpp mix"),  # a mix is called by its main format, perhaps with a suffix
+    # A mix is called by its main format, perhaps with a suffix; iq2_m, iq3_xs and iq3_m by their bits.
+    ("|".join((*BLOCK_FORMATS, r"iq\d_")), "llama.cpp mix"),
 )
 
 

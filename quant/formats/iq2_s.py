@@ -3,7 +3,8 @@
 import numpy as np
 
 from quant.formats.half import half_from_bytes
-from quant.formats.lattice import LatticeFormat, nibbles
+from quant.formats.lattice import LatticeFormat, nibbles, pack_scales
+from quant.formats.lattice_fit import LatticeBlocks
 
 PAIRS = np.array([0, 2, 4, 6], dtype=np.uint8)
 
@@ -21,6 +22,7 @@ class IQ2_S(LatticeFormat):
     name, gguf_type, gguf_file_type = "iq2_s", 22, 28  # MOSTLY_IQ2_S
     block_bytes = 82
     num_levels = 6
+    even_signs, unit, num_runs, largest_level = False, 0.125, 16, 43
 
     def read_scale(self, data: np.ndarray) -> np.ndarray:
         scale = nibbles(data[:, 74:])
@@ -32,6 +34,11 @@ class IQ2_S(LatticeFormat):
 
     def read_signs(self, data: np.ndarray) -> np.ndarray:
         return data[:, 34:66]
+
+    def pack(self, fit: LatticeBlocks) -> np.ndarray:
+        low, high = fit.points.astype(np.uint8), (fit.points >> 8).astype(np.uint8).reshape(-1, 8, 4)
+        high = np.bitwise_or.reduce(high << PAIRS, axis=2)
+        return np.concatenate([low, fit.signs, high, pack_scales(fit.scales)], axis=1)
 
 
 assert IQ2_S.block_bytes == 2 + 32 + 32 + 32 * 2 // 8 + 16 * 4 // 8

@@ -3,7 +3,8 @@
 import numpy as np
 
 from quant.formats.half import half_from_bytes
-from quant.formats.lattice import SEVEN_SIGNS, LatticeFormat, nibbles
+from quant.formats.lattice import SEVEN_SIGNS, LatticeFormat, nibbles, pack_scales
+from quant.formats.lattice_fit import LatticeBlocks
 
 
 class IQ2_XS(LatticeFormat):
@@ -18,6 +19,7 @@ class IQ2_XS(LatticeFormat):
     name, gguf_type, gguf_file_type = "iq2_xs", 17, 20  # MOSTLY_IQ2_XS
     block_bytes = 74
     num_levels = 6
+    even_signs, unit, num_runs, largest_level = True, 0.125, 16, 43
 
     def _words(self, data: np.ndarray) -> np.ndarray:
         """[B, 32] uint16"""
@@ -32,6 +34,10 @@ class IQ2_XS(LatticeFormat):
 
     def read_signs(self, data: np.ndarray) -> np.ndarray:
         return SEVEN_SIGNS[self._words(data) >> 9]
+
+    def pack(self, fit: LatticeBlocks) -> np.ndarray:
+        words = fit.points.astype("<u2") | (fit.signs & 127).astype("<u2") << 9
+        return np.concatenate([words.view(np.uint8), pack_scales(fit.scales)], axis=1)
 
 
 assert IQ2_XS.block_bytes == 2 + 32 * (9 + 7) // 8 + 16 * 4 // 8

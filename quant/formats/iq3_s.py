@@ -3,7 +3,8 @@
 import numpy as np
 
 from quant.formats.half import half_from_bytes
-from quant.formats.lattice import LatticeFormat, nibbles
+from quant.formats.lattice import LatticeFormat, nibbles, pack_scales
+from quant.formats.lattice_fit import LatticeBlocks
 
 
 class IQ3_S(LatticeFormat):
@@ -19,6 +20,7 @@ class IQ3_S(LatticeFormat):
     name, gguf_type, gguf_file_type = "iq3_s", 21, 26  # MOSTLY_IQ3_S
     block_bytes = 110
     num_levels = 16
+    even_signs, unit, num_runs, largest_level = False, 1.0, 8, 15
 
     def read_scale(self, data: np.ndarray) -> np.ndarray:
         return half_from_bytes(data[:, :2])[:, None] * (1 + 2 * nibbles(data[:, 106:]))
@@ -29,6 +31,10 @@ class IQ3_S(LatticeFormat):
 
     def read_signs(self, data: np.ndarray) -> np.ndarray:
         return data[:, 74:106]
+
+    def pack(self, fit: LatticeBlocks) -> np.ndarray:
+        high = np.packbits((fit.points >> 8).astype(bool), axis=1, bitorder="little")
+        return np.concatenate([fit.points.astype(np.uint8), high, fit.signs, pack_scales(fit.scales)], axis=1)
 
 
 assert IQ3_S.block_bytes == 2 + 64 + 64 // 8 + 32 + 8 * 4 // 8

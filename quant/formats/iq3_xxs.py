@@ -3,8 +3,9 @@
 import numpy as np
 
 from quant.formats.half import half_from_bytes
-from quant.formats.iq2_xxs import scaled_signs
+from quant.formats.iq2_xxs import pack_scaled_signs, scaled_signs
 from quant.formats.lattice import LatticeFormat
+from quant.formats.lattice_fit import LatticeBlocks
 
 
 class IQ3_XXS(LatticeFormat):
@@ -19,6 +20,7 @@ class IQ3_XXS(LatticeFormat):
     name, gguf_type, gguf_file_type = "iq3_xxs", 18, 23  # MOSTLY_IQ3_XXS
     block_bytes = 98
     num_levels = 16
+    even_signs, unit, num_runs, largest_level = True, 0.25, 8, 62
 
     def _words(self, data: np.ndarray) -> np.ndarray:
         """[B, 8] uint32"""
@@ -33,6 +35,9 @@ class IQ3_XXS(LatticeFormat):
 
     def read_signs(self, data: np.ndarray) -> np.ndarray:
         return scaled_signs(self._words(data))[1]
+
+    def pack(self, fit: LatticeBlocks) -> np.ndarray:
+        return np.concatenate([fit.points.astype(np.uint8), pack_scaled_signs(fit).view(np.uint8)], axis=1)
 
 
 assert IQ3_XXS.block_bytes == 2 + 64 + 8 * (4 * 7 + 4) // 8

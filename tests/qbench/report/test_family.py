@@ -16,6 +16,7 @@ METHODS = {"rtn", "gptq", "awq", "smoothquant", "llm-int8", "imatrix", "hqq"}
         ("llm-int8-outliers", "llm-int8"),
         ("q4_k_m", "llama.cpp mix"),
         ("iq4_xs", "llama.cpp mix"),
+        ("iq2_m", "llama.cpp mix"),
         ("mxfp4", "llama.cpp mix"),
         ("fp8-w8a8-static", "8-bit floats"),
         ("mxfp4a16", "4-bit floats"),

@@ -81,8 +81,9 @@ def search(plan: SearchPlan, progress: Progress | None = None) -> SearchResult:
 
 def _survey(plan: SearchPlan, folder: Path, progress: Progress | None) -> Survey:
     arithmetic = choose_arithmetic(plan.options.calibration)
-    kv = kv_schemes(plan.kv, ModelConfig.of(plan.source))
-    how = SurveyPlan(plan.tokens, plan.bits, arithmetic, plan.options.threads, kv)
+    kv, wanted = kv_schemes(plan.kv, ModelConfig.of(plan.source)), plan.options.kv
+    context = 1 if wanted is None else wanted.context
+    how = SurveyPlan(plan.tokens, plan.bits, arithmetic, plan.options.threads, kv, context)
     return survey(plan.source, plan.sites, how, folder, progress)
 
 

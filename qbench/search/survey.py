@@ -81,6 +81,7 @@ class SurveyPlan:
     """bits    per weight, near which the probes round
     arithmetic   of the calibration pass, a name in quant.calibration.gram
     kv       KV formats to measure, by name
+    kv_context   tokens of a sequence of the cache
     """
 
     tokens: CalibrationTokens
@@ -88,6 +89,7 @@ class SurveyPlan:
     arithmetic: str
     threads: int
     kv: Mapping[str, KVScheme] = field(default_factory=dict)
+    kv_context: int = 1
 
 
 def survey(
@@ -121,7 +123,7 @@ class _Run:
         self.single = Probes(StreamedDecoder(self.config), shown, folder / "single")
         self.joint = Probes(StreamedDecoder(self.config), joint_tokens(tokens), folder / "joint")
         schemes = {(KV, name): scheme for name, scheme in plan.kv.items()}
-        kept = kv_tokens(tokens, max(1, len(schemes)))
+        kept = kv_tokens(tokens, max(1, len(schemes)), min(plan.kv_context, self.config.max_positions))
         self.kv = [Probes(StreamedDecoder(self.config), kept, folder / "kv", schemes)] if schemes else []
         self.rounding = ProbeRounding(source, self.config, plan.bits)
         self.uses: dict[str, list[Use]] = {}

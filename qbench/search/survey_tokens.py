@@ -19,6 +19,7 @@ SINGLE_SHARE = 0.25  # layer passes of all probes of one group, over those of on
 JOINT_SHARE = 0.1  # tokens of a probe of all groups, over those of the calibration text
 FEWEST_PIECES = 4
 KV_SHARE = 0.15  # layer passes of all probes of KV formats, over those of one pass over the calibration text
+KV_WINDOW = 2048  # as long as the windows that most published perplexities are measured on
 FEWEST_WINDOWS = 2
 
 
@@ -39,9 +40,17 @@ def joint_tokens(tokens: np.ndarray) -> np.ndarray:
     return _pieces(tokens, JOINT_SHARE)
 
 
-def kv_tokens(tokens: np.ndarray, num_formats: int) -> np.ndarray:
-    """Windows for probes of KV formats: whole ones, as some formats keep the last hundred tokens in floats."""
-    return _spread(tokens, max(FEWEST_WINDOWS, int(KV_SHARE * len(tokens) / num_formats)))
+def kv_tokens(tokens: np.ndarray, num_formats: int, context: int) -> np.ndarray:
+    """Windows for probes of KV formats, joined to longer ones: divergence grows with the number of rounded tokens.
+
+    context  tokens of the cache
+    """
+    num_windows, seq_len = tokens.shape
+    longest = min(context, KV_WINDOW)
+    together = min(max(1, longest // seq_len), num_windows)
+    num_joined = num_windows // together
+    joined = tokens[: num_joined * together].reshape(num_joined, -1)[:, :longest]
+    return _spread(joined, max(FEWEST_WINDOWS, int(KV_SHARE * tokens.size / joined.shape[1] / num_formats)))
 
 
 def _pieces(tokens: np.ndarray, share: float) -> np.ndarray:

@@ -104,9 +104,9 @@ def test_threads_do_not_change_it(tmp_path):
 def test_kv_formats_cost_as_in_the_whole_model(tmp_path):
     source, names = Loud(), ("kv-int8", "kv-fp8")
     schemes = {name: KVScheme(get_kv_format(name)) for name in names}
-    plan = SurveyPlan(CalibrationTokens(TOKENS, "ids", 0, len(TOKENS)), 8.4, "fp32", 1, schemes)
+    plan = SurveyPlan(CalibrationTokens(TOKENS, "ids", 0, len(TOKENS)), 8.4, "fp32", 1, schemes, 48)
     found = survey(source, sites_of(source), plan, tmp_path)
-    tokens = torch.from_numpy(kv_tokens(TOKENS, len(names)))
+    tokens = torch.from_numpy(kv_tokens(TOKENS, len(names), 48))
     reference, *others = [
         load_model(each, DEFAULTS, impl="reference")(tokens).flatten(0, 1)
         for each in (source, *(KVSource(source, name) for name in names))

@@ -31,5 +31,7 @@ def test_probes_read_short_pieces_of_many_windows():
     assert single_tokens(TOKENS[:, :32], 1000).shape == (4, 32)
 
 
-def test_kv_formats_are_probed_on_a_few_whole_windows():
-    assert kv_tokens(TOKENS, 9).shape == (2, 512) and kv_tokens(TOKENS, 1).shape == (19, 512)
+def test_kv_formats_are_probed_on_a_few_long_windows():
+    assert kv_tokens(TOKENS, 9, 8192).shape == (2, 2048) and kv_tokens(TOKENS, 1, 1024).shape == (9, 1024)
+    assert np.array_equal(kv_tokens(TOKENS, 9, 8192)[0], TOKENS[:4].ravel())
+    assert kv_tokens(TOKENS, 9, 100).shape[1] == 100 and kv_tokens(TOKENS[:1], 9, 2048).shape == (1, 512)

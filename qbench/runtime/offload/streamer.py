@@ -164,10 +164,13 @@ class Streamer:
             self._changed.notify_all()
 
     def _ask(self, name: str) -> None:
-        """A unit that nobody reads: one outside the order, or the order is somewhere else and begins again with it."""
+        """A unit that nobody reads: one outside the order, or the order is somewhere else and begins again with it.
+
+        It may also be the next one, and units of a pass that broke off leave it no room.
+        """
         if name not in self._order:
             self._queue(name)
-        elif self._order[self._next[0]] != name:
+        elif self._order[self._next[0]] != name or not {*self._resident, *self._coming}.isdisjoint(self._order):
             self._restart_at(name)
         self._changed.notify_all()
 

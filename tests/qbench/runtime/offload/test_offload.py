@@ -114,6 +114,22 @@ def test_a_pass_that_breaks_off_is_followed_by_a_good_one(offloaded):
     assert_equal(all_logits(model), expected)
 
 
+def test_a_pass_that_breaks_off_when_the_order_came_round(offloaded):
+    """The next unit is the one that is asked for, but those that nobody used leave it no room."""
+    model = offloaded(open_source("ref:llama"), 1 << 40)
+    streamer, names = model.weights.streamer, [unit.name for unit in model.weights.units]
+    held = [model.weights.region.held_bytes(name) for name in names]
+    streamer.stream(names, sum(held[1:]))
+    streamer.need(names[0])
+    streamer.done(names[0])
+    for name in names[1:]:
+        streamer.need(name)  # all but the first are there, which would be read next
+    asking = threading.Thread(target=streamer.need, args=(names[0],), daemon=True)
+    asking.start()
+    asking.join(timeout=20)
+    assert not asking.is_alive()
+
+
 def test_memory_that_shrinks_and_grows_between_passes(offloaded):
     source = open_source("ref:llama")
     model = offloaded(source, 0)

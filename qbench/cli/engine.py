@@ -101,14 +101,14 @@ def lines(row: dict) -> list[str]:
 
 
 def store_lines(store: dict | None) -> list[str]:
-    """Statistics of the last round's KV store."""
+    """Statistics of the KV store."""
     if store is None:
         return []
     numbers = {name: value for name, value in store.items() if isinstance(value, int)}
     seconds = {name: value for name, value in store.items() if isinstance(value, float)}
     words = [f"{name.replace('_', ' ')} {value}" for name, value in numbers.items()]
     words += [f"{name.removesuffix('_s')} {value:.3f} s" for name, value in seconds.items()]
-    return ["KV store, last round: " + ", ".join(words)]
+    return ["KV store, all rounds: " + ", ".join(words)]
 
 
 def cells(name: str, figures: dict) -> list[str]:

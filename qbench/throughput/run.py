@@ -99,7 +99,7 @@ class ThroughputRow(JsonData):
 
     policy, prefill_chunk  of the KV cache; policy None: full
     busy_before            share of the machine that others took
-    kv_store               of the last round's engine with a store; None: no engine had a store
+    kv_store               summed over the engines with a store, one per round; None: no engine had a store
     """
 
     json_flat = ("facts",)

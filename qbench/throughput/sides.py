@@ -29,7 +29,7 @@ class EngineSide:
     """Continuous batching; a new engine for each run, so that nothing is left of the last.
 
     open_store  makes the block store in which prefixes outlive a run; None: they do not
-    store       statistics of the last run's store
+    store       statistics of the store, summed over the runs
     """
 
     def __init__(
@@ -67,7 +67,8 @@ class EngineSide:
                     raise RuntimeError(f"the engine failed a request of the workload: {event.error}")
         seconds = self.clock() - start
         engine.close()
-        self.store = engine.stats().store
+        if (store := engine.stats().store) is not None:
+            self.store = store if self.store is None else self.store + store
         return Outcome(seconds, [tuple(each) for each in tokens], first_s, engine.stats().computed_tokens)
 
 

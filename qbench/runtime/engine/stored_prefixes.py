@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
 import numpy as np
@@ -47,6 +47,10 @@ class StoreStats(JsonData):
     skipped_blocks: int = 0
     waiting_blocks: int = 0
     blocks: BlockStoreCounts = field(default_factory=BlockStoreCounts)
+
+    def __add__(self, other: "StoreStats") -> "StoreStats":
+        """Those of two engines."""
+        return StoreStats(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
 class Loading:

@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 
 import numpy as np
 
@@ -53,6 +54,9 @@ class BlockStoreCounts(JsonData):
     evicted_blocks: int = 0
     corrupt_blocks: int = 0
     errors: int = 0
+
+    def __add__(self, other: "BlockStoreCounts") -> "BlockStoreCounts":
+        return BlockStoreCounts(*map(add, astuple(self), astuple(other)))
 
 
 class BlockStore(ABC):

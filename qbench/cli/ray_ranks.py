@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import Any
 
+from qbench.cli.ray_output import ERR, OUT, Shown, send_output
 from qbench.measure.host.machine import available_cores
 from qbench.sweep.ray.ray_cluster import connected
 from quant.errors import InputError
@@ -19,6 +20,8 @@ OPTIONS = ("--ray", "--restarts")  # the starter's own
 PLACED_S = 60.0  # for the cluster to reserve a bundle per rank
 ENDING_S = 10.0  # for the other ranks to end by themselves after one has failed
 CANCEL_S = 10.0  # for Ray to end a worker
+LOOK_S = 0.2  # between two looks at the output of a rank that does not end by itself
+ENDLESS = ("serve",)  # commands whose output is shown while they run
 # The rank is a process of its own that ends with the worker. It asks for that by itself: code between fork and exec
 # could wait for a lock that another thread of the worker has.
 RANK = """
@@ -32,11 +35,15 @@ sys.exit(main())
 
 @dataclass(frozen=True, slots=True)
 class RankEnd:
-    """Exit status of a rank's process, negative if a signal ended it, and its output"""
+    """Exit status of a rank's process, negative if a signal ended it, and its output.
+
+    is_shown  whether the starter has printed the output already
+    """
 
     status: int
     out: str = ""
     err: str = ""
+    is_shown: bool = False
 
     @property
     def is_lost(self) -> bool:
@@ -50,24 +57,26 @@ STOPPED = RankEnd(-15)  # the starter ended it, after another rank had failed
 def run_ranks_under_ray(address: str, num_ranks: int, threads: int, restarts: int = 0) -> int:
     """The exit status of the command line of this process on so many ranks; the output is that of rank 0.
 
+    A server's output is shown while it runs, that of other commands when all ranks have ended.
+
     threads   CPUs of each bundle
     restarts  number of times that all ranks start again after one was lost
-    raises    InputError for a command that Ray does not start, no Ray, no cluster, and one without room
+    raises    InputError for no Ray, no cluster, and one without room
     """
-    argv = without_options(sys.argv[1:])
-    if argv[0] == "serve":
-        raise InputError(f"{OPTIONS[0]} prints when the ranks have ended, so it cannot start a server; use torchrun")
+    argv, streams = without_options(sys.argv[1:]), {OUT: sys.stdout, ERR: sys.stderr}
     with ExitStack() as held:
         held.enter_context(redirect_stdout(sys.stderr))  # Ray's daemons print
         ray = connected(address, max(available_cores(), num_ranks * threads))
         held.callback(ray.shutdown)
         bundles = placed(ray, num_ranks, threads)
-        ends = start(ray, bundles, argv)
+        output = Shown(ray, streams) if argv[0] in ENDLESS else None
+        ends = start(ray, bundles, argv, output)
         for left in reversed(range(restarts)):
             if not any(end.is_lost for end in ends):
                 break
-            sys.stderr.write(f"{line_of(ends)}\nqbench: all ranks start again, {left} restarts are left\n")
-            ends = start(ray, bundles, argv)
+            lost = "" if has_said(ends[0]) else f"{line_of(ends)}\n"
+            sys.stderr.write(f"{lost}qbench: all ranks start again, {left} restarts are left\n")
+            ends = start(ray, bundles, argv, output)
     return shown(ends)
 
 
@@ -94,8 +103,12 @@ def placed(ray: Any, num_ranks: int, threads: int) -> list[Any]:
     return [PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank) for rank in range(num_ranks)]
 
 
-def start(ray: Any, bundles: Sequence[Any], argv: Sequence[str]) -> list[RankEnd]:
-    """Run the command line on all ranks, and wait for their ends. raises InputError if they cannot start"""
+def start(ray: Any, bundles: Sequence[Any], argv: Sequence[str], output: Shown | None = None) -> list[RankEnd]:
+    """Run the command line on all ranks, and wait for their ends.
+
+    output  shows the output of rank 0 while it runs; None: its end has it
+    raises  InputError if they cannot start
+    """
 
     def on(rank: int, function: Callable, *arguments: Any) -> Any:
         task = ray.remote(function).options(max_retries=0, num_cpus=1, scheduling_strategy=bundles[rank])
@@ -103,36 +116,50 @@ def start(ray: Any, bundles: Sequence[Any], argv: Sequence[str]) -> list[RankEnd
 
     try:
         hosts = ray.get([on(rank, host_of_task) for rank in range(len(bundles))])
-        common = {"WORLD_SIZE": len(bundles), "MASTER_ADDR": hosts[0], "MASTER_PORT": ray.get(on(0, free_port))}
+        common = {
+            "PYTHONUNBUFFERED": "1",
+            "WORLD_SIZE": len(bundles),
+            "MASTER_ADDR": hosts[0],
+            "MASTER_PORT": ray.get(on(0, free_port)),
+        }
         running = []
         for rank, host in enumerate(hosts):
             own = {"RANK": rank, "LOCAL_WORLD_SIZE": hosts.count(host)}
             env = {name: str(value) for name, value in (common | own).items()}
-            running.append(on(rank, run_rank, list(argv), env, os.getcwd()))
+            outbox = output.outbox if output and rank == 0 else None
+            running.append(on(rank, run_rank, list(argv), env, os.getcwd(), outbox))
     except ray.exceptions.RayError as error:
         raise InputError(f"{OPTIONS[0]}: no rank starts: {str(error).splitlines()[0]}") from error
-    return ends_of(ray, running)
+    return ends_of(ray, running, output)
 
 
-def ends_of(ray: Any, running: Sequence[Any]) -> list[RankEnd]:
+def ends_of(ray: Any, running: Sequence[Any], output: Shown | None = None) -> list[RankEnd]:
     """The end of every rank: a rank that does not end by itself after another one has failed is killed.
 
     running  Ray's reference to each rank
+    output   as of `start`
     """
     ends: dict[Any, RankEnd] = {}
     deadline: float | None = None
     killed: list[Any] = []
     while left := [each for each in running if each not in ends]:
         wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if output is not None:
+            wait_s = LOOK_S if wait_s is None else min(LOOK_S, wait_s)
         ready = ray.wait(left, num_returns=1, timeout=wait_s)[0]
+        if output is not None:
+            output.look()
+        is_late = deadline is not None and time.monotonic() >= deadline
         for each in ready:
             end = end_of(ray, each)
             ends[each] = STOPPED if end is LOST and each in killed else end
             if ends[each].status and deadline is None:
                 deadline = time.monotonic() + ENDING_S
-        if not ready and killed:
+        if ready or not is_late:
+            continue
+        if killed:
             ends |= dict.fromkeys(left, STOPPED)
-        elif not ready:
+        else:
             for each in left:
                 ray.cancel(each, force=True)  # the rank's process ends with the worker
             deadline, killed = time.monotonic() + CANCEL_S, left
@@ -159,24 +186,35 @@ def free_port() -> int:
         return one.getsockname()[1]
 
 
-def run_rank(argv: list[str], env: dict[str, str], folder: str) -> RankEnd:
+def run_rank(argv: list[str], env: dict[str, str], folder: str, outbox: Any = None) -> RankEnd:
     """One rank as a process of its own, as torchrun would start it; it ends with the worker that runs this.
 
     Its output goes to files: a pipe would stay open as long as any process has it that the rank has started.
+
+    outbox  gets the output while the rank runs; None: nobody does
     """
     command = [sys.executable, "-c", RANK, str(os.getpid()), *argv]
     with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
         where = folder if os.path.isdir(folder) else None
-        done = subprocess.run(command, env=os.environ | env, cwd=where, stdout=out, stderr=err)
+        process = subprocess.Popen(command, env=os.environ | env, cwd=where, stdout=out, stderr=err)
+        if outbox is not None:
+            send_output(process, {OUT: out.fileno(), ERR: err.fileno()}, outbox)
+        status = process.wait()
         out.seek(0)
         err.seek(0)
-        return RankEnd(done.returncode, out.read(), err.read())
+        return RankEnd(status, out.read(), err.read(), is_shown=outbox is not None)
+
+
+def has_said(end: RankEnd) -> bool:
+    """Whether the starter has printed an error of this rank"""
+    return end.is_shown and bool(end.err.strip())
 
 
 def shown(ends: Sequence[RankEnd]) -> int:
     """Print the output of rank 0, or the error of the first rank that failed; the exit status."""
-    sys.stdout.write(ends[0].out)
-    sys.stderr.write(ends[0].err)
+    if not ends[0].is_shown:
+        sys.stdout.write(ends[0].out)
+        sys.stderr.write(ends[0].err)
     failed = [end for end in ends if end.status]
     if failed and not ends[0].err.strip():
         sys.stderr.write(f"{line_of(ends)}\n")

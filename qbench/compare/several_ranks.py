@@ -1,6 +1,5 @@
 """The equivalence gate: logits of a model on several ranks against those of the same model on one rank."""
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -83,16 +82,14 @@ def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int
     whole = load_model(subject.source, alone)
     oracle = load_model(subject.source, replace(alone, compute=FLOAT32))
     assert isinstance(parts, RankModel)
-    delta, floor, seconds = DeltaSums(), DeltaSums(), 0.0
+    delta, floor = DeltaSums(), DeltaSums()
     for tokens in _windows(subject.source, text, max_windows):
         expected, targets = _logits(whole, tokens, several.micro_batches), torch.from_numpy(tokens[1:])
-        start = time.perf_counter()
         of_ranks = _logits(parts, tokens)
-        seconds += time.perf_counter() - start
         delta.add(of_ranks, expected, targets)
         floor.add(expected, _logits(oracle, tokens), targets)
     found, noise = delta.statistics(), floor.statistics()
-    outcome, link, traffic = verdict(found, noise, options), parts.ranks.link.name, exchange_of(parts, seconds)
+    outcome, link, traffic = verdict(found, noise, options), parts.ranks.link.name, exchange_of(parts)
     return RankDistance(*about, RanksMetrics(outcome, found, noise, link=link, exchange=traffic))
 
 

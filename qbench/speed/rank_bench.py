@@ -96,8 +96,8 @@ def measure_exchange(model: RankModel, case: SpeedCase, phase: str) -> Exchange:
     return exchange_of(model, timed.seconds(tokens[:, case.depth :][:, :count].tolist(), count if phase == "pp" else 1))
 
 
-def exchange_of(model: RankModel, seconds: float) -> Exchange:
-    """The traffic of all ranks since their counts restarted, `seconds` ago; every rank calls it."""
+def exchange_of(model: RankModel, seconds: float | None = None) -> Exchange:
+    """The traffic of all ranks since their counts restarted, `seconds` ago; None: without times; every rank calls it"""
     ranks = model.ranks
     tell = ranks.meeting.tell
     of_ranks = [Traffic.from_json(json.loads(text)) for text in tell("traffic", json.dumps(ranks.traffic.to_json()))]
@@ -113,11 +113,11 @@ def exchange_of(model: RankModel, seconds: float) -> Exchange:
         messages_per_pass=sum(each.num_messages for each in of_ranks) / num_passes,
         expected_bytes_per_token=sum(num_bytes for num_bytes, _ in expected) / num_tokens,
         expected_messages_per_pass=sum(messages for _, messages in expected) / num_passes,
-        share=ranks.traffic.seconds / seconds,
+        share=ranks.traffic.seconds / seconds if seconds else 0.0,
     )
     if ranks.layout.ep > 1:
         found = replace(found, experts=expert_load(of_ranks, ranks.layout))
-    return _with_bubble(found, ranks.layout, of_ranks)
+    return _with_bubble(found, ranks.layout, of_ranks) if seconds else found
 
 
 def expert_load(of_ranks: Sequence[Traffic], layout: RankLayout) -> ExpertLoad:
@@ -131,4 +131,6 @@ def _with_bubble(found: Exchange, layout: RankLayout, of_ranks: Sequence[Traffic
     if layout.pp == 1 or layout.num_lanes > 1:
         return found
     parts = of_ranks[0].num_parts / of_ranks[0].num_passes
-    return replace(found, bubble=Bubble(parts, bubble(of_ranks), expected_bubble(layout.pp, parts)))
+    seconds = [each.layer_seconds for each in of_ranks]
+    expected = expected_bubble([1.0] * layout.pp, parts), expected_bubble(seconds, parts)
+    return replace(found, bubble=Bubble(parts, bubble(of_ranks), *expected))

@@ -37,11 +37,15 @@ class Bubble(JsonRow):
     micro_batches  per pass, as counted
     share          of the stages' time
     expected       the share by the formula
+    unequal        the same for the stages' measured times; None: unknown
     """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("unequal",)
 
     micro_batches: float
     share: float
     expected: float
+    unequal: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +78,12 @@ class CountedTraffic(JsonRow):
 class Exchange(CountedTraffic):
     """The traffic and its cost.
 
-    share    of the phase that rank 0 spends on sending, receiving and waiting, 0 to 1
-    bubble   None: without stages, or with lanes
+    share    of the phase that rank 0 spends on sending, receiving and waiting, 0 to 1; 0: not timed
+    bubble   None: without stages, with lanes, or not timed
     experts  None: without lanes of experts
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("bubble", "experts")
+    json_omits: ClassVar[tuple[str, ...]] = ("share", "bubble", "experts")
 
     share: float = 0.0
     bubble: Bubble | None = None

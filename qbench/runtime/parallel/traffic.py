@@ -115,9 +115,15 @@ def bubble(of_ranks: Sequence[Traffic]) -> float:
     return 1 - sum(each.layer_seconds for each in of_ranks) / sum(each.stage_seconds for each in of_ranks)
 
 
-def expected_bubble(num_stages: int, parts_per_pass: float) -> float:
-    """The share if all parts take the same time in all stages, without messages: (p - 1) / (m + p - 1)
+def expected_bubble(seconds: Sequence[float], parts_per_pass: float) -> float:
+    """The share without messages, if all m parts of a pass take the same time in a stage.
 
+    The slowest stage works without a pause, and the other stages compute one part before and after it. For p stages of
+    equal times: (p - 1) / (m + p - 1)
+
+    seconds  of each stage, in any unit
     source   Huang et al. 2019, GPipe, arXiv:1811.06965, section 2.3
     """
-    return (num_stages - 1) / (parts_per_pass + num_stages - 1)
+    work, slowest = sum(seconds), max(seconds)
+    length = (work + (parts_per_pass - 1) * slowest) / parts_per_pass
+    return 1 - work / (len(seconds) * length)

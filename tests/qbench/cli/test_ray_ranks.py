@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 
 from qbench.cli import ray_ranks
 from qbench.cli.main import main
+from qbench.cli.ray_output import Outbox, Tail
 from qbench.cli.ray_ranks import LOST, STOPPED, RankEnd, ends_of, line_of, shown, without_options
 
 GENERATE = ("generate", "ref:llama", "--prompt", "The", "-n", "8", "--json")
@@ -218,6 +221,57 @@ def test_a_driver_that_is_killed_leaves_no_rank():
             end_all(driver)
 
 
+def ready_url(driver: subprocess.Popen) -> str:
+    """The address that the server prints when it answers."""
+    for line in driver.stderr:
+        if found := re.search(r"http://[^/\s]+", line):
+            return found[0]
+    raise AssertionError("the server has ended")
+
+
+def asked(url: str) -> str:
+    body = json.dumps({"model": "ref:llama", "prompt": "The", "max_tokens": 6, "temperature": 0})
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url}/v1/completions", body.encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)["choices"][0]["text"]
+
+
+@SLOW
+def test_a_server_answers_again_after_a_rank_was_killed(capsys):
+    argv = ("serve", "ref:llama", "--pp", "2", "--threads", "1", "--port", "0", "--rank-timeout", PATIENCE)
+    driver = under_ray(*argv, "--restarts", "1")
+    try:
+        before = asked(ready_url(driver))
+        (pid,) = [pid for pid in marked(driver.mark, 1) if works(pid)]
+        os.kill(pid, signal.SIGKILL)
+        lost, again = driver.stderr.readline(), driver.stderr.readline()
+        assert "qbench: rank 1 on " in lost and "all ranks start again" in again
+        assert asked(ready_url(driver)) == before
+    finally:
+        driver.kill()
+        all_end(driver)
+    assert main(["generate", "ref:llama", "--prompt", "The", "-n", "6", "--json", "--threads", "1"]) == 0
+    assert before in json.loads(capsys.readouterr().out)["text"]
+
+
+def test_a_tail_gives_whole_characters(tmp_path):
+    with open(tmp_path / "out", "wb", buffering=0) as file, open(tmp_path / "out", "rb") as reader:
+        tail = Tail(reader.fileno())
+        whole = "a\u00e9".encode()
+        file.write(whole[:2])
+        assert tail.read() == "a"
+        file.write(whole[2:])
+        assert tail.read() == "\u00e9" and tail.read() == ""
+
+
+def test_an_outbox_is_emptied_in_its_order():
+    box = Outbox()
+    box.put("out", "one")
+    box.put("err", "two")
+    assert box.take() == [("out", "one"), ("err", "two")] and box.take() == []
+
+
 @SLOW
 @pytest.mark.parametrize(
     "argv",
@@ -239,7 +293,6 @@ def test_other_commands_run_to_an_end(argv):
     [
         (("generate", "ref:llama", "--prompt", "x", "--ray", "local"), "none of --tp, --pp, --ep and --sp"),
         (("generate", "ref:llama", "--prompt", "x", "--pp", "2", "--ray", "nowhere"), "expected HOST:PORT"),
-        (("serve", "ref:llama", "--pp", "2", "--ray", "local"), "cannot start a server"),
         (("generate", "ref:llama", "--restarts", "1"), "--restarts is for ranks of --ray"),
         (("generate", "ref:llama", "--pp", "2", "--restarts", "-1", "--ray", "local"), "-1 is not in the range"),
     ],

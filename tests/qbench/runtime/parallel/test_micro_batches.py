@@ -67,13 +67,29 @@ def test_a_pass_of_three_parts_has_as_many_messages():
 
     for found in run_ranks(RankLayout(pp=2, micro_batches=3), work):
         assert found.messages_per_pass == found.expected_messages_per_pass == 3 + 1
-        assert (found.bubble.micro_batches, found.bubble.expected) == (3, 1 / 4) and 0 <= found.bubble.share < 1
+        assert found.bubble.micro_batches == 3 and found.bubble.expected == pytest.approx(1 / 4)
+        assert 0 <= found.bubble.share < 1 and 1 / 4 <= found.bubble.unequal < 1
 
 
 def test_the_bubble_is_the_time_without_layers():
     """Two stages of 3 parts, 1 s each: 4 s until both are done, of which each works 3."""
-    assert bubble([Traffic(stage_seconds=4.0, layer_seconds=3.0)] * 2) == expected_bubble(2, 3) == 0.25
-    assert expected_bubble(4, 1) == 0.75
+    assert bubble([Traffic(stage_seconds=4.0, layer_seconds=3.0)] * 2) == 0.25
+    assert expected_bubble([7, 7], 3) == pytest.approx(0.25)
+    assert expected_bubble([1] * 4, 1) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("seconds", [(1, 2), (3, 1), (2, 5, 1)])
+def test_the_bubble_of_unequal_stages_is_that_of_a_schedule(seconds):
+    """A part begins when the stage before has computed it, and this stage has computed the part before it."""
+    for num_parts in (1, 2, 5):
+        ends = [0] * num_parts
+        for own in seconds:
+            free = 0
+            for part in range(num_parts):
+                free = ends[part] = max(free, ends[part]) + own
+        share = 1 - num_parts * sum(seconds) / (len(seconds) * ends[-1])
+        of_passes = [own * num_parts for own in seconds]
+        assert expected_bubble(of_passes, num_parts) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("division", [{}, {"tp": 2}, {"pp": 2, "tp": 2}, {"sp": 2}])

@@ -7,6 +7,7 @@ case failed.
 import argparse
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,10 @@ from pathlib import Path
 
 from fuzz.targets import TARGETS
 
-WATCH_SECONDS = 120  # that a case may take by the clock before the worker is killed; it stops itself after 5 of CPU
+# A worker without progress is killed after so many seconds of its CPU time, or of the clock if it only waits. It stops
+# itself after 5 of CPU time. On a busy machine it may wait for minutes.
+WATCH_CPU_SECONDS, WATCH_SECONDS = 20, 900
+POLL_SECONDS = 2
 COLUMNS = ("cases", "loads", "accepted", "refused", "crash", "hang", "growth", "traceback")
 FAULTS = ("crash", "hang", "growth", "traceback")
 CORPUS = Path(__file__).parent / "corpus"
@@ -65,15 +69,22 @@ def fuzz(name: str, seconds: float, most: int, first: int, keep: bool) -> tuple[
 
 def watched(worker: subprocess.Popen, progress: Path, seconds: float) -> str:
     """The worker's output; it is killed if it makes no progress, or long after its time."""
-    seen, since, end = b"", time.monotonic(), time.monotonic() + seconds + WATCH_SECONDS
+    seen, since, spent, end = b"", time.monotonic(), 0.0, time.monotonic() + seconds + WATCH_SECONDS
     while True:
         try:
-            return worker.communicate(timeout=2)[0]
+            return worker.communicate(timeout=POLL_SECONDS)[0]
         except subprocess.TimeoutExpired:
-            now, content = time.monotonic(), progress.read_bytes()
-            seen, since = (seen, since) if content == seen else (content, now)
-            if now > end or now - since > WATCH_SECONDS:
+            now, used, content = time.monotonic(), cpu_seconds(worker.pid), progress.read_bytes()
+            if content != seen:
+                seen, since, spent = content, now, used
+            if now > end or now - since > WATCH_SECONDS or used - spent > WATCH_CPU_SECONDS:
                 worker.kill()
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time that a process has used, or had used when it ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def keep_inputs(name: str, faults: dict) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fuzz import run
 from fuzz.targets import TARGETS, HttpTarget, Target, corpus_of
 from fuzz.worker import case_input, outcome, raise_hang
 
@@ -49,6 +50,21 @@ def test_outcomes_are_told_apart(tmp_path):
     target = Faulty(tmp_path)
     kinds = {raw: outcome(target, raw)[0] for raw in (b"key", b"memory", b"exit", b"file")}
     assert kinds == {b"key": "traceback", b"memory": "growth", b"exit": "traceback", b"file": "refused"}
+
+
+@pytest.mark.parametrize(
+    "code, status",
+    [("while True: pass", -signal.SIGKILL), ("import time; time.sleep(0.4)", 0)],
+    ids=["busy", "starved"],
+)
+def test_a_worker_that_gets_no_processor_is_no_hang(monkeypatch, tmp_path, code, status):
+    """One that waits for a busy machine lives on; one that computes without progress is killed."""
+    monkeypatch.setattr(run, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(run, "WATCH_CPU_SECONDS", 0.2)
+    (tmp_path / "progress").write_bytes(b"1")
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as worker:
+        run.watched(worker, tmp_path / "progress", 30)
+    assert worker.returncode == status
 
 
 @pytest.mark.exhaustive("a minute of cases of all targets")

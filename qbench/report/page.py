@@ -1,7 +1,6 @@
 """One self-contained HTML page: table, scatters, a passport of every row; no network, light and dark, any width."""
 
 import base64
-import functools
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
 
 # In this order: each uses those before it.
 SCRIPTS = (
-    *("data", "dom", "format", "links", "view", "fronts", "groups", "labels", "scatter", "policies"),
+    *("data", "dom", "format", "links", "view", "fronts", "groups", "labels"),
+    *("ticks", "plot", "scatter", "policies"),
     *("table", "board", "tray"),
     *("statistics", "strips", "reproduce", "panels", "passport", "comparison", "compare", "app"),
 )
@@ -41,7 +41,7 @@ BESIDE_COLUMNS = (
 OF_POLICIES = ("tg_low", "tg_high")
 
 # Mail and chat take a page of this size, and a phone opens it. It holds records as far as there is room.
-# The table has the larger part of the room that plotly leaves.
+# The table has the larger part.
 PAGE_BYTES, TABLE_BYTES = 5_900_000, 3_600_000
 FLUSH_BYTES = 1 << 17  # deflate keeps a block to itself, at most 32 Ki symbols of at most 4 bytes
 KEY_DIGITS = 8
@@ -58,10 +58,10 @@ def render_page(frame: "pd.DataFrame", records: Iterable[tuple[int, bytes]] = ()
     columns = all_columns({str(name): values for name, values in frame.items()})
     packed, left_out = pack(page_table(frame, columns, digits), TABLE_BYTES * 3 // 4)  # base64 makes 4 bytes of 3
     table = base64.b64encode(packed).decode()
-    plotly, parts = _plotly(), files("qbench.report").joinpath("assets")
+    parts = files("qbench.report").joinpath("assets")
     scripts = "\n".join(parts.joinpath(f"{name}.js").read_text() for name in SCRIPTS)
     css = parts.joinpath("page.css").read_text()
-    room = PAGE_BYTES - len(table) - len(plotly) - len(scripts) - len(css)
+    room = PAGE_BYTES - len(table) - len(scripts) - len(css)
     rows, lines = _that_fit(records, room * 3 // 4)
     about = {
         "title": _title(frame),
@@ -79,7 +79,6 @@ def render_page(frame: "pd.DataFrame", records: Iterable[tuple[int, bytes]] = ()
         about=_script_json(about),
         table=table,
         records=lines,
-        plotly=plotly,
         glossary="\n".join(f"<dt>{escape(word)}</dt><dd>{escape(told)}</dd>" for word, told in glossary),
         origin="Made by <code>qbench report</code>.",
         js=scripts,
@@ -161,17 +160,6 @@ def _lead(frame: "pd.DataFrame") -> str:
     ]
     rows, models, recipes, machines = (f"{number:,} {thing}{'' if number == 1 else 's'}" for number, thing in numbers)
     return f"{rows} of {models} in {recipes}, on {machines}. {LEAD}"
-
-
-@functools.cache
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return _base64(get_plotlyjs().encode())
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(zlib.compress(data, 9)).decode()
 
 
 def _script_json(value: Any) -> str:

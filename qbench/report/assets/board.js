@@ -175,7 +175,7 @@ class Board {
         ? count(rows.length, "row")
         : `${rows.length.toLocaleString("en")} of ${count(table.rows, "row")}`;
     history.replaceState(null, "", this.address());
-    if (!keepPlots) this.drawing = this.draw(rows);
+    if (!keepPlots) this.draw(rows);
   }
 
   measure(rows) {
@@ -202,9 +202,7 @@ class Board {
     return path + (query ? `?${query}` : "");
   }
 
-  async draw(rows) {
-    await loadPlotly();
-    if (!this.node.isConnected) return;
+  draw(rows) {
     const ofPolicies = policyGroups(this.table, rows),
       evicting = new Set(ofPolicies.flat().filter((row) => !isFull(this.table, row)));
     // Policies have plots of their own: they change neither the weights nor their size.
@@ -215,7 +213,7 @@ class Board {
       const known = groups.some((group) => group.rows.some((row) => table_has(this.table, cost.key, row)));
       this.plots[i].hidden = !known;
       if (known)
-        await drawScatter(
+        drawScatter(
           this.plots[i].lastChild,
           this.table,
           groups,
@@ -224,7 +222,7 @@ class Board {
           this.shownFronts[cost.front],
         );
     }
-    await drawPolicies(this.policies, this.table, ofPolicies);
+    drawPolicies(this.policies, this.table, ofPolicies);
     document.body.dataset.drawn = Number(document.body.dataset.drawn || 0) + 1;
   }
 
@@ -251,18 +249,6 @@ const tellValue = (name, value) => (name === "commit" ? shortCommit(String(value
 
 // The marker of a group, as the plots draw it.
 function symbolOf({ symbol, colour: name }) {
-  const shapes = {
-    circle: "M8 3a5 5 0 1 0 .01 0z",
-    square: "M3.5 3.5h9v9h-9z",
-    "triangle-up": "M8 3l5.5 9.5h-11z",
-    pentagon: "M8 2.5l5.5 4-2.1 6.5H4.6L2.5 6.5z",
-    "triangle-down": "M8 13L2.5 3.5h11z",
-    hexagon: "M8 2.5l4.8 2.8v5.4L8 13.5l-4.8-2.8V5.3z",
-  };
-  const node = svg(
-    "svg",
-    { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" },
-    svg("path", { d: shapes[symbol], fill: `var(--${name})` }),
-  );
-  return node;
+  const path = svg("path", { d: markerPath(symbol, 5), fill: ink(name) });
+  return svg("svg", { viewBox: "-8 -8 16 16", width: 14, height: 14, "aria-hidden": "true" }, path);
 }

@@ -1,4 +1,4 @@
-// Data of the page: the table column by column, the records of its rows, and the plotting library, all deflated.
+// Data of the page: the table column by column, and the records of its rows, all deflated.
 
 const ABOUT = JSON.parse(document.getElementById("about").textContent);
 
@@ -102,14 +102,4 @@ class Records {
     this.lines ??= inflate(unbase64("records")).then((bytes) => new TextDecoder().decode(bytes).split("\n"));
     return JSON.parse((await this.lines)[this.place.get(row)]);
   }
-}
-
-let plotlyReady;
-function loadPlotly() {
-  plotlyReady ??= inflate(unbase64("plotly")).then((bytes) => {
-    const script = document.createElement("script");
-    script.textContent = new TextDecoder().decode(bytes);
-    document.head.append(script);
-  });
-  return plotlyReady;
 }

@@ -41,7 +41,7 @@ function splitPolicy(text) {
 }
 
 // Two plots for each of these groups of comparable rows.
-async function drawPolicies(element, table, groups) {
+function drawPolicies(element, table, groups) {
   const firsts = groups.map(([row]) => row),
     names = groupNames(table, firsts);
   // Groups of the same name are the recipes of one group.
@@ -70,7 +70,7 @@ async function drawPolicies(element, table, groups) {
         figures.map(([, , figure]) => figure),
       ),
     );
-    for (const [cost, plot] of figures) await drawPolicyPlot(plot, table, points, cost);
+    for (const [cost, plot] of figures) drawPolicyPlot(plot, table, points, cost);
   }
 }
 
@@ -175,10 +175,10 @@ function policyKey(points) {
   );
 }
 
-async function drawPolicyPlot(element, table, all, cost) {
+function drawPolicyPlot(element, table, all, cost) {
   const value = (p) => table.value(cost.key, p.row);
   const points = all.filter((p) => value(p) !== null).map((p) => ({ ...p, x: value(p) }));
-  for (const p of points) p.xRange = (cost.ends || []).map((end) => table.value(end, p.row));
+  for (const p of points) p.xRange = cost.ends?.map((end) => table.value(end, p.row));
   const front = new Set(paretoFront(points.map((p) => [p.kld, cost.sign * p.x])).map((i) => points[i]));
   const lines = new Map();
   for (const p of points) {
@@ -188,104 +188,52 @@ async function drawPolicyPlot(element, table, all, cost) {
   const tops = points.map((p) => Math.max(p.height, p.high ?? 0));
   const yRange = [all.floor / 1.8, Math.max(...tops) * 1.2],
     isLog = cost.sign > 0 && points.every((p) => p.x > 0);
-  const xs = points.flatMap((p) => [p.x, ...p.xRange.filter((end) => end !== null)]);
+  const xs = points.flatMap((p) => [p.x, ...(p.xRange || []).filter((end) => end !== null)]);
   const xRange = isLog ? padded(xs.map(Math.log10), 0.06) : padded(xs, 0.06);
   const rows = points.map((p) => p.row),
     work = headingOf(table, COLUMN.get("tg_tok_s"), rows).replace(" tok/s", ""); // "tg32@896"
-  const narrow = element.clientWidth < 440;
-  const axes = {
-    xaxis: axis(`${cost.title} (${work})`, {
-      range: xRange,
-      nticks: narrow ? 4 : 6,
-      separatethousands: true,
-      ...(isLog ? { type: "log", ...ticks125(10 ** xRange[0], 10 ** xRange[1], bytesText, narrow) } : {}),
-    }),
-    yaxis: axis("mean KLD, nats, log", {
-      type: "log",
-      range: yRange.map(Math.log10),
-      ...ticks125(...yRange, shortNumber, false),
-    }),
-  };
-  const traces = [...lines.values()].map((members) => policyTrace(table, members, front, yRange[0]));
-  await drawPlot(element, table, traces, axes);
-}
-
-function policyTrace(table, members, front, bottom) {
-  members.sort((a, b) => table.value("kv_bytes_held", a.row) - table.value("kv_bytes_held", b.row));
-  const solid = colour(members[0].colour);
-  const whiskers = (at, low, high) => ({
-    type: "data",
-    symmetric: false,
-    thickness: 1.1,
-    width: 0,
-    color: `${solid}80`,
-    array: members.map((p) => Math.max(0, (high(p) ?? at(p)) - at(p))),
-    arrayminus: members.map((p) => Math.max(0, at(p) - (low(p) ?? at(p)))),
+  const series = [...lines.values()].map((members) => policySeries(table, members, front, yRange[0]));
+  const y = { title: "mean KLD, nats, log", range: yRange.map(Math.log10), log: true };
+  y.ticks = ticks125(...yRange, shortNumber, false);
+  drawPlot(element, table, () => {
+    const narrow = element.clientWidth < 440;
+    const ticks = isLog
+      ? ticks125(10 ** xRange[0], 10 ** xRange[1], bytesText, narrow)
+      : roundTicks(...xRange, narrow ? 4 : 6);
+    return new Plot(element, { x: { title: `${cost.title} (${work})`, range: xRange, log: isLog, ticks }, y }, series);
   });
+}
+
+function policySeries(table, members, front, bottom) {
+  members.sort((a, b) => table.value("kv_bytes_held", a.row) - table.value("kv_bytes_held", b.row));
+  const { policy, colour, dash } = members[0];
   return {
-    name: members[0].policy,
-    x: members.map((p) => p.x),
-    y: members.map((p) => p.height),
-    customdata: members.map((p) => p.row),
-    hovertext: members.map((p) => policyHover(table, p)),
-    hovertemplate: "%{hovertext}<extra></extra>",
-    type: "scatter",
-    mode: "lines+markers+text",
-    // An arrow marks a point below the axis.
-    text: members.map((p) => (p.height > p.kld ? "↓" : "")),
-    textposition: "bottom center",
-    textfont: { color: solid, size: 13 },
-    line: { color: `${solid}a0`, width: 1.3, dash: members[0].dash },
-    marker: {
-      symbol: members[0].symbol,
-      size: members[0].isFull ? 11 : 9,
-      color: members.map((p) => (front.has(p) ? solid : colour("panel"))),
-      line: { color: solid, width: 1.6 },
-    },
-    error_x: whiskers(
-      (p) => p.x,
-      (p) => p.xRange[0],
-      (p) => p.xRange[1],
-    ),
-    // An end at 0 has no place on a log axis: the whisker leaves the plot.
-    error_y: whiskers(
-      (p) => p.height,
-      (p) => (p.low === null || p.height > p.kld ? null : Math.max(p.low, bottom / 10)),
-      (p) => (p.height > p.kld ? null : p.high),
-    ),
+    name: policy,
+    line: { colour, dash, opacity: 0.65 },
+    points: members.map((p) => {
+      const isBelow = p.height > p.kld;
+      return {
+        row: p.row,
+        x: p.x,
+        y: p.height,
+        facts: policyFacts(table, p),
+        symbol: p.symbol,
+        radius: p.isFull ? 5.5 : 4.5,
+        colour,
+        filled: front.has(p),
+        whisker: colour,
+        mark: isBelow ? "\u2193" : "", // an arrow marks a point below the axis
+        xRange: p.xRange,
+        // An end at 0 has no place on a log axis: the whisker leaves the plot.
+        yRange: isBelow || p.low === null || p.high === null ? null : [Math.max(p.low, bottom / 10), p.high],
+      };
+    }),
   };
 }
 
-function policyHover(table, p) {
-  const lines = [`<b>${asPlotText(p.isFull ? "full cache" : p.policy)}</b>${p.budget ? ` budget ${p.budget}` : ""}`];
-  for (const key of ["kld_mean", "kv_bytes_held", "same_top", "tg_tok_s"]) {
-    const column = COLUMN.get(key),
-      known = table.value(key, p.row),
-      range = key === "kld_mean" && ends(column, table, p.row);
-    if (known !== null)
-      lines.push(`${column.heading} ${written(column, known)}${range ? ` [${range.join(", ")}]` : ""}`);
-  }
-  return [...lines, asPlotText(p.cache)].join("<br>");
-}
-
-// Ticks at 1, 2 and 5 times the powers of ten, or at these powers alone if there are many.
-function ticks125(low, high, tell, sparse) {
-  const decades = Math.log10(high / low),
-    digits = decades > 3.5 || (sparse && decades > 2) ? [1] : sparse && decades > 1 ? [1, 3] : [1, 2, 5];
-  const values = [];
-  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
-    for (const digit of digits) {
-      const value = Number(`${digit}e${power}`);
-      if (value >= low && value <= high) values.push(value);
-    }
-  return { tickmode: "array", tickvals: values, ticktext: values.map(tell) };
-}
-
-function shortNumber(value) {
-  return value < 1e-3 ? value.toExponential(0) : String(Number(value.toPrecision(1)));
-}
-
-function bytesText(bytes) {
-  const [size, unit] = bytes >= 1e9 ? [1e9, "GB"] : bytes >= 1e6 ? [1e6, "MB"] : bytes >= 1e3 ? [1e3, "kB"] : [1, "B"];
-  return `${Number((bytes / size).toPrecision(2))} ${unit}`;
+function policyFacts(table, p) {
+  const known = ["kld_mean", "kv_bytes_held", "same_top", "tg_tok_s"].filter((key) => table.value(key, p.row) !== null);
+  const range = ends(COLUMN.get("kld_mean"), table, p.row);
+  const told = (key) => fact(table, key, p.row) + (key === "kld_mean" && range ? ` [${range.join(", ")}]` : "");
+  return [`${p.isFull ? "full cache" : p.policy}${p.budget ? ` budget ${p.budget}` : ""}`, ...known.map(told), p.cache];
 }

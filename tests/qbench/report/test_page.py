@@ -15,11 +15,11 @@ from qbench.report.table import build_tables
 MINUS = "\u2212"
 DASH = "\u2009\u2013\u2009"  # between two ends, thin spaces around it
 OVERLAPS = """plot => {
-  const boxes = [...plot.querySelectorAll(".annotation-text")].map((node) => node.getBoundingClientRect());
+  const boxes = [...plot.querySelectorAll(".plot-name")].map((node) => node.getBoundingClientRect());
   return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) =>
     a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)).length; }"""
 OUTSIDE = """([plot, selector]) => {
-  const area = plot.querySelector(".draglayer rect").getBoundingClientRect();
+  const area = plot.querySelector(".area").getBoundingClientRect();
   return [...plot.querySelectorAll(selector)].map((node) => node.getBoundingClientRect()).map((box) =>
     Math.max(area.left - box.left, box.right - area.right, area.top - box.top, box.bottom - area.bottom)); }"""
 PLACE = "(({tagName, type, dataset}) => [tagName, type || '', dataset.key || ''].join())(document.activeElement)"
@@ -71,7 +71,7 @@ def test_three_scatters_with_names_apart_and_nothing_sideways(request, window, w
     page = drawn(request.getfixturevalue(window).page)
     plots = page.locator(".plot").all()
     assert [plot.locator(".points path").count() for plot in plots] == [8, 8, 8]
-    assert [plot.locator(".annotation-text").count() for plot in plots] == [8, 8, 8]
+    assert [plot.locator(".plot-name").count() for plot in plots] == [8, 8, 8]
     assert [plot.evaluate(OVERLAPS) for plot in plots] == [0, 0, 0]
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
@@ -238,7 +238,7 @@ def test_zeros_and_hostile_names(opened):
     page = drawn(opened(records).page)
     plots = page.locator(".plot").all()
     assert [plot.locator(".points path").count() for plot in plots[:2]] == [2, 1]
-    assert plots[0].locator(".annotation-text", has_text="<i>q/8?#%</i>").count() == 1
+    assert plots[0].locator(".plot-name", has_text="<i>q/8?#%</i>").count() == 1
     page.get_by_role("link", name="<i>q/8?#%</i>").click()
     page.locator("h1").get_by_role("link", name="<i>q/8?#%</i>").click()
     page.get_by_text("1 of 3 rows").wait_for()
@@ -320,6 +320,6 @@ def test_of_many_rows_each_name_is_written_once_and_none_over_the_numbers_of_an_
     ]
     plot = drawn(opened(records).page).locator(".plot").first
     assert plot.locator(".points path").count() == len(records)
-    names_written = plot.locator(".annotation-text").all_text_contents()
+    names_written = plot.locator(".plot-name").all_text_contents()
     assert names_written and len(names_written) == len(set(names_written))
-    assert max(outside(plot, ".annotation-text")) <= 4
+    assert max(outside(plot, ".plot-name")) <= 4

@@ -23,8 +23,9 @@ POLICIES = [
 ]
 SLOW = pytest.mark.exhaustive("a page of its own takes seconds; the plots are in every run")
 # Per marker: x, whether it is filled, whether a downward arrow marks it
-MARKERS = """plot => plot.data.flatMap(({ x, marker, text }) =>
-  x.map((value, i) => [value, marker.color[i] === marker.line.color, text[i] === "↓"]))"""
+MARKERS = """plot => plot.series.flatMap(({ points }) =>
+  points.map(({ x, filled, mark }) => [x, filled, mark === "↓"]))"""
+OF_H2O = "plot => plot.series.find(({ name }) => name === 'h2o').points"
 
 
 def drawn(opened, records, **window):
@@ -66,10 +67,10 @@ def test_filled_points_are_those_that_the_table_marks(two_formats, opened, width
 @SLOW
 def test_whiskers_are_the_intervals_of_the_records(opened):
     page = drawn(opened, [policy_record("h2o:budget=64", 0.25, 80_000, 200.0), *policy_sweep()[:1]])
-    trace = page.locator("#plot-decode").evaluate("plot => plot.data.find(({ name }) => name === 'h2o')")
-    for axis, length in (("error_x", 2.0), ("error_y", 0.025)):
-        for side in ("array", "arrayminus"):
-            assert trace[axis][side] == pytest.approx([length])
+    (point,) = page.locator("#plot-decode").evaluate(OF_H2O)
+    for axis, length in (("x", 2.0), ("y", 0.025)):
+        low, high = point[f"{axis}Range"]
+        assert [point[axis] - low, high - point[axis]] == pytest.approx([length] * 2)
 
 
 def test_a_filter_narrows_the_plots_and_budgets_are_split_as_in_the_tables(two_formats):
@@ -77,9 +78,9 @@ def test_a_filter_narrows_the_plots_and_budgets_are_split_as_in_the_tables(two_f
     found = page.evaluate("texts => texts.map(splitPolicy)", POLICIES)
     assert [tuple(each) for each in found] == [split_policy(text) for text in POLICIES]
     page.locator("select[name=kv_format]").select_option("kv-int8")
-    page.wait_for_function("document.querySelector('#plot-held').data.length === 2")
+    page.wait_for_function("document.querySelector('#plot-held').series.length === 2")
     page.locator("select[name=kv_format]").select_option("")
-    page.wait_for_function("document.querySelector('#plot-held').data.length > 2")
+    page.wait_for_function("document.querySelector('#plot-held').series.length > 2")
 
 
 @SLOW
@@ -107,5 +108,7 @@ def test_recipes_have_their_own_plots_if_there_are_more_caches_than_symbols(open
     headings = page.locator(".policies h2").all_inner_texts()
     assert headings == ["KV-cache policies: bf16", "KV-cache policies: q8_0"]
     for plots in page.locator(".policies .plots").all():
-        traces = plots.locator(".plot").first.evaluate("plot => plot.data.map((t) => [t.name, t.marker.symbol].join())")
+        traces = plots.locator(".plot").first.evaluate(
+            "plot => plot.series.map((t) => [t.name, t.points[0].symbol].join())"
+        )
         assert len(traces) == len(set(traces)) == 12  # three policies in four formats

@@ -43,7 +43,7 @@ def test_page_is_self_contained_and_has_every_record(records, tmp_path):
     references = References()
     references.feed(html)
     assert references.found == []
-    assert len(html.encode()) < 2_500_000 and sorted(about(html)["rows_of_records"]) == list(range(8))
+    assert len(html.encode()) < 300_000 and sorted(about(html)["rows_of_records"]) == list(range(8))
 
 
 def test_a_hundred_thousand_rows_of_noise_fit(records):

@@ -35,6 +35,8 @@
 #include "scratch.h"
 #include "thread_pool.h"
 #include "timeline.h"
+#include "trellis/bindings.h"
+#include "trellis/trellis.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -71,6 +73,7 @@ std::vector<qk::OpRow> op_rows() {
     qk::fused::append_rows(rows);
     qk::append_rows(rows, "gptq", qk::gptq::table());
     qk::append_rows(rows, "gram", qk::gram::table());
+    qk::append_rows(rows, "trellis", qk::trellis::table());
     qk::append_rows(rows, "attention", qk::attention::table());
     qk::append_rows(rows, "mla_heads", qk::mla::table());
     qk::append_rows(rows, "block_scores", qk::blocks::table());
@@ -151,6 +154,7 @@ NB_MODULE(_ext, m) {
     qk::attention::bind(m);
     qk::mla::bind(m);
     qk::gram::bind(m);
+    qk::trellis::bind(m);
     qk::blocks::bind(m);
     qk::link::bind(m);
 

@@ -16,6 +16,7 @@ from qbench.kernels.linear import linears
 from qbench.kernels.linear_dense import dense_linears
 from qbench.kernels.mla_heads import mla_heads
 from qbench.kernels.moe import experts
+from qbench.kernels.trellis import trellis
 
 # Functions that give the kernels to check, one family per line.
 FAMILIES = (
@@ -31,6 +32,7 @@ FAMILIES = (
     group_quant,
     gptq,
     gram,
+    trellis,
     block_scores,
 )
 # They measure the machine: their result is a rate, for which there is no oracle.

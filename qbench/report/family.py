@@ -11,7 +11,7 @@ FAMILIES = (
     (r".*\.ya?ml$", "own file"),
     (r"fp8-", "8-bit floats"),
     (r"(nv|mx)fp4a16", "4-bit floats"),
-    (r"(rtn|gptq|awq|smoothquant|llm-int8|imatrix|hqq)\b", None),  # the method's own name
+    (r"(rtn|gptq|awq|smoothquant|llm-int8|imatrix|hqq|trellis)\b", None),  # the method's own name
     # A mix is called by its main format, perhaps with a suffix; iq2_m, iq3_xs and iq3_m by their bits.
     ("|".join((*BLOCK_FORMATS, r"iq\d_")), "llama.cpp mix"),
 )

@@ -20,6 +20,7 @@ from quant.formats.int_group import IntGroupFormat
 from quant.formats.llm_int8 import LlmInt8Format
 from quant.formats.mxfp4a16 import Mxfp4A16
 from quant.formats.nvfp4a16 import Nvfp4A16
+from quant.formats.trellis import TrellisFormat
 from quant.present import present
 from quant.qtensor import QTensor
 
@@ -35,6 +36,7 @@ __all__ = [
     "Int8Format",
     "IntGroupFormat",
     "LlmInt8Format",
+    "TrellisFormat",
     "block_format",
     "dequantize",
     "format_of_gguf_type",
@@ -48,7 +50,7 @@ BLOCK_FORMATS = {
     fmt.name: fmt() for fmt in sorted(BlockFormat.registered.values(), key=lambda fmt: present(fmt.gguf_type))
 }
 
-# Those that recipes name; get_format also takes every other name of the grammars in int_group and int8.
+# Those that recipes name; get_format also takes every other name of the grammars in int_group, int8 and trellis.
 INT_GROUP_NAMES = ("w8", "w4g128", "w4g128-asym", "w3g128")
 
 INT8_NAMES = ("w8a8", "w8a8-wtensor-atensor")
@@ -72,11 +74,12 @@ def get_format(name: str) -> Format:
 
     raises   InputError for an unknown name
     """
-    fmt = FORMATS.get(name) or IntGroupFormat.parse(name) or Int8Format.parse(name)
+    fmt = FORMATS.get(name) or IntGroupFormat.parse(name) or Int8Format.parse(name) or TrellisFormat.parse(name)
     if fmt is None:
         raise InputError(
             f"unknown format {name!r}, expected one of {', '.join(FORMATS)}, "
-            "or integers as w{2,3,4,8}, g and a group size, -asym: w3g64-asym, or w8a8[-wtensor][-atensor|-astatic]"
+            "or integers as w{2,3,4,8}, g and a group size, -asym: w3g64-asym, or w8a8[-wtensor][-atensor|-astatic], "
+            "or trellis-w{1,2,3,4}"
         )
     return fmt
 

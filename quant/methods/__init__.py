@@ -14,11 +14,12 @@ from quant.methods.llm_int8 import LlmInt8
 from quant.methods.rtn import Rtn
 from quant.methods.smoothquant import SmoothQuant
 from quant.methods.static import Static
+from quant.methods.trellis import Trellis
 
 __all__ = ["METHODS", "Layer", "Method", "Rtn", "make_method"]
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (Rtn, Static, Imatrix, SmoothQuant, Awq, LlmInt8, Gptq, Hqq)
+    method.name: method for method in (Rtn, Static, Imatrix, SmoothQuant, Awq, LlmInt8, Gptq, Hqq, Trellis)
 }
 
 

@@ -1,6 +1,6 @@
 """GPTQ: each column is rounded to the grid, and its error is made up for by the columns still to come."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -69,10 +69,7 @@ class Gptq(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"hessian"})
 
     def __post_init__(self) -> None:
-        if isinstance(self.damp, bool) or not isinstance(self.damp, int | float) or not 0 <= self.damp <= LARGEST_DAMP:
-            raise InputError(
-                f"gptq: damp is {self.damp!r}, expected 0 to {LARGEST_DAMP:g}, a part of the mean diagonal"
-            )
+        check_damp(self.name, self.damp)
         for option in ("act_order", "group_aware", "static_groups", "mse"):
             if not isinstance(getattr(self, option), bool):
                 raise InputError(f"gptq: {option} is {getattr(self, option)!r}, expected true or false")
@@ -89,8 +86,7 @@ class Gptq(Method):
         quantized: dict[str, QTensor] = {}
         shared: dict[tuple[int, int, bool], Solved] = {}
         solver = make_solver(self.device)
-        first_of = {id(stats.get(name)): index for index, name in reversed(list(enumerate(layer.weights)))}
-        for name in sorted(layer.weights, key=lambda name: first_of[id(stats.get(name))]):
+        for name in by_inputs(layer.weights, stats):
             try:
                 quantized[name] = self._quantize(name, layer, stats, solver, shared)
             except InputError as error:
@@ -145,14 +141,8 @@ class Gptq(Method):
         diagonal = hessian.diagonal()
         dead = diagonal == 0
         order = self._order(np.where(dead, 0, diagonal), group_size)
-        for damp in damping_steps(self.damp):
-            damped = np.where(dead, 1, diagonal + np.float32(damp) * diagonal.mean()).astype(np.float32)
-            factor = solver.factorize(hessian, damped, order.columns)
-            if factor is not None:
-                return Solved(order, factor, dead, damp)
-        raise InputError(
-            f"its Hessian is not positive definite even with damping {LARGEST_DAMP:g}; calibrate again, on more text"
-        )
+        factor, damp = factorize_damped(hessian, dead, order.columns, self.damp, solver)
+        return Solved(order, factor, dead, damp)
 
     def _order(self, importance: np.ndarray, group_size: int) -> ColumnOrder:
         if self.act_order:
@@ -170,6 +160,38 @@ class Gptq(Method):
         round_columns = _round_static if static else _round_fitting
         q = round_columns(weight, grids, solved, solver)
         return grids.pack(q, solved.order.g_idx)
+
+
+def check_damp(method: str, damp: float) -> None:
+    """raises InputError for a damping that is no number from 0 to 1"""
+    if isinstance(damp, bool) or not isinstance(damp, int | float) or not 0 <= damp <= LARGEST_DAMP:
+        raise InputError(f"{method}: damp is {damp!r}, expected 0 to {LARGEST_DAMP:g}, a part of the mean diagonal")
+
+
+def by_inputs(names: Iterable[str], stats: Mapping[str, InputStats]) -> list[str]:
+    """The names in their order, but those whose statistics are one object follow each other."""
+    names = list(names)
+    first_of = {id(stats.get(name)): index for index, name in reversed(list(enumerate(names)))}
+    return sorted(names, key=lambda name: first_of[id(stats.get(name))])
+
+
+def factorize_damped(
+    hessian: np.ndarray, dead: np.ndarray, columns: np.ndarray, damp: float, solver: Solver
+) -> tuple[Factor, float]:
+    """The factor of the Hessian in this order of columns, and the damping with which the factorization went well.
+
+    dead     [K] bool: features whose diagonal becomes 1
+    raises   InputError if no damping makes it positive definite
+    """
+    diagonal = hessian.diagonal()
+    for step in damping_steps(damp):
+        damped = np.where(dead, 1, diagonal + np.float32(step) * diagonal.mean()).astype(np.float32)
+        factor = solver.factorize(hessian, damped, columns)
+        if factor is not None:
+            return factor, step
+    raise InputError(
+        f"its Hessian is not positive definite even with damping {LARGEST_DAMP:g}; calibrate again, on more text"
+    )
 
 
 def damping_steps(damp: float) -> list[float]:

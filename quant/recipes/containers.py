@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quant.errors import InputError
-from quant.formats import ActivationFormat, Format, Fp4Format, IntGroupFormat, get_format
+from quant.formats import ActivationFormat, Format, Fp4Format, IntGroupFormat, TrellisFormat, get_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class Container:
 
 
 # Layouts of quantized parts in a Hugging Face directory, by the `quant_method` of its config.json.
-PACKINGS = ("compressed-tensors", "gptq", "bitsandbytes")
+PACKINGS = ("compressed-tensors", "gptq", "bitsandbytes", "trellis")
 
-LINEAR_FORMATS = (IntGroupFormat, ActivationFormat, Fp4Format)  # of linears in a Hugging Face directory
+LINEAR_FORMATS = (IntGroupFormat, ActivationFormat, Fp4Format, TrellisFormat)  # of linears in a Hugging Face directory
 
 CONTAINERS = {
     "gguf": Container(

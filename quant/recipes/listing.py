@@ -17,6 +17,7 @@ READERS = {
     ("hf", "compressed-tensors"): "transformers, vLLM",
     ("hf", "gptq"): "transformers, GPTQModel, vLLM",
     ("hf", "bitsandbytes"): "transformers",
+    ("hf", "trellis"): "qbench",
 }
 FLOATS = ("f32", "f16", "bf16")
 

@@ -50,6 +50,7 @@ ROWS = (
     ("gptq-nvfp4a16", "hf", "gptq", Linears("nvfp4a16")),
     ("gptq-mxfp4a16", "hf", "gptq", Linears("mxfp4a16")),
     ("awq-w4g128", "hf", "awq", Linears("w4g128-asym")),
+    *((f"trellis-w{bits}", "hf", "trellis", Linears(f"trellis-w{bits}"), {}, "trellis") for bits in (2, 3, 4)),
 )
 
 

@@ -7,6 +7,7 @@ from quant.artifacts.layouts.base import FORMAT_OF_DTYPE, Layout, Part, StoredMo
 from quant.artifacts.layouts.bitsandbytes import BitsandbytesLayout
 from quant.artifacts.layouts.compressed_tensors import CompressedTensorsLayout
 from quant.artifacts.layouts.gptq import GptqLayout
+from quant.artifacts.layouts.trellis import TrellisLayout
 from quant.errors import InputError, shown
 from quant.formats import get_format
 from quant.json_fields import JsonFields
@@ -24,7 +25,9 @@ __all__ = [
     "read_layout",
 ]
 
-LAYOUTS = {layout.quant_method: layout for layout in (CompressedTensorsLayout, GptqLayout, BitsandbytesLayout)}
+LAYOUTS = {
+    layout.quant_method: layout for layout in (CompressedTensorsLayout, GptqLayout, BitsandbytesLayout, TrellisLayout)
+}
 
 
 def choose_packing(source: Source) -> str:

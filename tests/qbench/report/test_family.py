@@ -3,7 +3,7 @@ import pytest
 from qbench.report.family import recipe_family
 from quant.recipes.presets import RECIPES
 
-METHODS = {"rtn", "gptq", "awq", "smoothquant", "llm-int8", "imatrix", "hqq"}
+METHODS = {"rtn", "gptq", "awq", "smoothquant", "llm-int8", "imatrix", "hqq", "trellis"}
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,7 @@ METHODS = {"rtn", "gptq", "awq", "smoothquant", "llm-int8", "imatrix", "hqq"}
         ("imatrix-iq4_xs", "imatrix"),
         ("recipes/gptq-w4.yaml", "own file"),
         ("hqq-w4g64", "hqq"),
+        ("trellis-w2", "trellis"),
         ("rot-gptq-w4g128", "gptq"),
         ("of-tomorrow", "other"),
     ],

@@ -28,13 +28,14 @@ CASES = [
     *((fmt, "compressed-tensors") for fmt in ("w8a8", "w8a8-wtensor", "w8a8-atensor", "w8a8-wtensor-astatic")),
     *((fmt, "compressed-tensors") for fmt in (*FP8_FORMATS, "nvfp4a16", "mxfp4a16")),
     ("llm-int8", "bitsandbytes"),
+    ("trellis-w3-l8", "trellis"),
 ]
 
 
 def linear(weight, format_name, act_order=False):
     """The weight in this format, with every shared array that its QTensor may have."""
     fmt = get_format(format_name)
-    qtensor = fmt.quantize_ref(weight)
+    qtensor = fmt.quantize(weight)
     if "static" in format_name:
         return fmt.with_input_absmax(qtensor, 3.0)
     if act_order:
@@ -273,6 +274,8 @@ def edit_quantization(folder, **changes):
         pytest.param("w8a8", "compressed-tensors", {"format": "x"}, None, id="group's own format"),
         pytest.param("w4g32", "compressed-tensors", {"kv_cache_scheme": {"dynamic": True}}, "kv_cache_scheme", id="kv"),
         pytest.param("llm-int8", "bitsandbytes", {"load_in_8bit": False}, "read here: load_in_8bit", id="4 bit"),
+        pytest.param("trellis-w2-l8", "trellis", {"linears": None}, "has no linears", id="no linears"),
+        pytest.param("trellis-w2-l8", "trellis", {"linears": {MODULE: "w4"}}, "expected trellis-w2", id="other"),
         pytest.param(
             "llm-int8", "bitsandbytes", {"llm_int8_threshold": 5.0}, "with a threshold of 6.0", id="threshold"
         ),
@@ -298,6 +301,8 @@ def test_other_configs(tmp_path, format_name, packing, changes, words):
         pytest.param("llm-int8", "bitsandbytes", "SCB", torch.ones(64, 1), r"\[64, 1\], expected F32 \[64\]", id="SCB"),
         pytest.param("llm-int8", "bitsandbytes", "weight_format", torch.tensor(2).byte(), "order", id="rows"),
         pytest.param("w8a8", "compressed-tensors", "weight_scale", torch.zeros(64, 1), "no number above 0", id="scale"),
+        pytest.param("trellis-w2-l8", "trellis", "weight_scale", torch.zeros(64, 1), "no number above 0", id="0"),
+        pytest.param("trellis-w2-l8", "trellis", "weight_trellis", None, "weight_trellis' is missing", id="trellis"),
         pytest.param("w8a8", "compressed-tensors", "input_scale", torch.ones(1), "would be lost", id="a part too many"),
         pytest.param("w8a8-astatic", "compressed-tensors", "input_scale", None, "input_scale' is missing", id="static"),
     ],
@@ -320,6 +325,7 @@ def test_broken_parts(tmp_path, format_name, packing, part, value, words):
     [
         ("llm-int8", "gptq", "gptq layout has no place for llm-int8"),
         ("w4g32", "bitsandbytes", "bitsandbytes layout has no place for w4g32"),
+        ("w4g32", "trellis", "trellis layout has no place for w4g32"),
     ],
 )
 def test_formats_without_a_place(tmp_path, format_name, packing, words):

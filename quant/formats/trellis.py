@@ -1,0 +1,169 @@
+"""Weights of a trellis code in a basis without outliers, as QTIP and EXL3 keep them."""
+
+import hashlib
+import re
+from functools import lru_cache
+
+import numpy as np
+
+from quant.errors import InputError
+from quant.formats.base import Format
+from quant.formats.trellis_code import LARGEST_STATE_BITS, TILE, TrellisCode
+from quant.qtensor import QTensor
+
+NAME = re.compile(r"trellis-w([1-4])(?:-l([89]|1[0-6]))?")  # trellis-w2-l12: bits, state bits (absent: 16)
+SIDE = 16  # rows and columns of a tile
+LARGEST_TURN = 128  # input features that are turned together; a rank may hold any whole run of them
+SMALLEST_SCALE = np.float32(2.0**-100)  # of rows of zeros: a scale of 0 would divide by 0
+# Deviation of a row in units of the code's values that has the least error, by bits. The values deviate by 147.8; fewer
+# bits leave more of the deviation to the error.
+DEVIATION = {1: 170.0, 2: 142.0, 3: 135.0, 4: 130.0}
+
+
+class TrellisFormat(Format):
+    """weight = L^T (scale * value) R^T, value of the trellis code; inputs are not rounded
+
+    parts   weight_trellis   [N, K * bits / 8] uint8   words of 16 bits, least significant byte first
+            weight_scale     [N, 1] float32
+
+    L turns 16 rows together and R up to 128 input features: signs, then a Hadamard matrix. A tile is 16 rows and 16
+    columns of the turned weight, one row after the other. Its words are spread over its rows in order, 2 * bits bytes
+    in each, so runs of 16 rows from a multiple of 16 can be read alone.
+    source  Tseng et al. 2024, arXiv:2406.11235 (QTIP)
+    """
+
+    block_size = SIDE
+    rows_stand_alone = False
+
+    def __init__(self, bits: int, state_bits: int = LARGEST_STATE_BITS) -> None:
+        self.bits = bits
+        self.code = TrellisCode(bits, state_bits)
+        self.name = f"trellis-w{bits}" + ("" if state_bits == LARGEST_STATE_BITS else f"-l{state_bits}")
+
+    @classmethod
+    def parse(cls, name: str) -> "TrellisFormat | None":
+        """The format that a name like "trellis-w2" or "trellis-w3-l12" means; None for other names."""
+        match = NAME.fullmatch(name)
+        return cls(int(match[1]), int(match[2] or LARGEST_STATE_BITS)) if match else None
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Those of the code; the scale adds 32 / K, which only size_bytes can know."""
+        return float(self.bits)
+
+    def check_matrix(self, shape: tuple[int, ...]) -> None:
+        """raises InputError if this is no matrix [N, K] of whole tiles"""
+        if len(shape) != 2 or shape[0] % SIDE:
+            raise InputError(f"{self.name} holds matrices [N, K] with N a multiple of {SIDE}, got shape {list(shape)}")
+        self.check_row(shape[1])
+
+    def size_bytes(self, shape: tuple[int, ...]) -> int:
+        self.check_matrix(shape)
+        return shape[0] * (shape[1] * self.bits // 8 + 4)
+
+    def quantize_ref(self, weight: np.ndarray) -> QTensor:
+        return self._quantize(weight, self.code.encode_ref)
+
+    def quantize(self, weight: np.ndarray, *, importance: np.ndarray | None = None, effort: str = "fast") -> QTensor:
+        return self._quantize(weight, self.code.encode)
+
+    def _quantize(self, weight: np.ndarray, encode) -> QTensor:
+        self.check_matrix(weight.shape)
+        if not np.isfinite(weight).all():
+            raise InputError(f"{self.name} holds finite weights, got NaN or inf; check the source")
+        turned = turn(weight)
+        scale = self.scale_of(turned)
+        return self.pack(encode(tiles_of(turned / scale)), scale, weight.shape)
+
+    def scale_of(self, turned: np.ndarray) -> np.ndarray:
+        """turned [N, K] -> [N, 1] float32"""
+        deviation = np.sqrt(np.square(turned, dtype=np.float64).mean(axis=1, keepdims=True))
+        return np.maximum(deviation / DEVIATION[self.bits], SMALLEST_SCALE).astype(np.float32)
+
+    def pack(self, packed: np.ndarray, scale: np.ndarray, shape: tuple[int, ...]) -> QTensor:
+        """packed [tiles, words] uint16, rows of tiles one after the other; scale [N, 1] float32"""
+        words = packed.reshape(shape[0] // SIDE, shape[1] // SIDE, SIDE, self.bits)
+        words = words.transpose(0, 2, 1, 3).astype("<u2")
+        data = np.ascontiguousarray(words).view(np.uint8).reshape(shape[0], -1)
+        return QTensor(self.name, shape, {"weight_trellis": data, "weight_scale": scale})
+
+    def words_of(self, qtensor: QTensor) -> np.ndarray:
+        """[tiles, words] uint16, as `pack` takes them"""
+        self.check_matrix(qtensor.shape)
+        num_rows, row_size = qtensor.shape
+        words = np.ascontiguousarray(qtensor.parts["weight_trellis"]).view("<u2")
+        tiles = words.reshape(num_rows // SIDE, SIDE, row_size // SIDE, self.bits).transpose(0, 2, 1, 3)
+        return np.ascontiguousarray(tiles).reshape(-1, self.code.num_words).astype(np.uint16)
+
+    def dequantize_ref(self, qtensor: QTensor) -> np.ndarray:
+        return self._dequantize(qtensor, self.code.decode_ref)
+
+    def dequantize(self, qtensor: QTensor) -> np.ndarray:
+        return self._dequantize(qtensor, self.code.decode)
+
+    def _dequantize(self, qtensor: QTensor, decode) -> np.ndarray:
+        values = matrix_of(decode(self.words_of(qtensor)), qtensor.shape)
+        return turn_back(values * qtensor.parts["weight_scale"])
+
+    def take_columns(self, qtensor: QTensor, columns: slice) -> QTensor:
+        num_rows, row_size = qtensor.shape
+        size = turn_size(row_size)
+        if columns.start % size or columns.stop % size or turn_size(columns.stop - columns.start) != size:
+            raise InputError(
+                f"{self.name} turns {size} input features together, got a part from {columns.start} to {columns.stop}"
+            )
+        per_row = qtensor.parts["weight_trellis"]
+        some = per_row[:, columns.start * self.bits // 8 : columns.stop * self.bits // 8]
+        parts = {**qtensor.parts, "weight_trellis": np.ascontiguousarray(some)}
+        return QTensor(self.name, (num_rows, columns.stop - columns.start), parts)
+
+
+def tiles_of(matrix: np.ndarray) -> np.ndarray:
+    """[N, K] -> [tiles, 256], rows of tiles one after the other"""
+    num_rows, row_size = matrix.shape
+    tiles = matrix.reshape(num_rows // SIDE, SIDE, row_size // SIDE, SIDE).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(tiles).reshape(-1, TILE)
+
+
+def matrix_of(tiles: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The inverse of `tiles_of`."""
+    parts = tiles.reshape(shape[0] // SIDE, shape[1] // SIDE, SIDE, SIDE).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(parts).reshape(shape)
+
+
+def turn_size(row_size: int) -> int:
+    """How many input features are turned together: the largest power of two that divides them, at most 128."""
+    return min(row_size & -row_size, LARGEST_TURN)
+
+
+def turn(weight: np.ndarray) -> np.ndarray:
+    """L weight R, float32 [N, K]; all steps are single products, sums and differences in a fixed order."""
+    turned = turn_rows(weight, turn_size(weight.shape[1]))
+    return np.ascontiguousarray(turn_rows(turned.T, SIDE).T)
+
+
+def turn_back(turned: np.ndarray) -> np.ndarray:
+    """L^T turned R^T, float32 [N, K]"""
+    weight = turn_rows(turned, turn_size(turned.shape[1]), back=True)
+    return np.ascontiguousarray(turn_rows(weight.T, SIDE, back=True).T)
+
+
+def turn_rows(values: np.ndarray, size: int, back: bool = False) -> np.ndarray:
+    """values [..., K] -> float32: each `size` of K times signs, then times a Hadamard matrix; `back`: the inverse"""
+    signs = turn_signs(size)
+    turned = np.ascontiguousarray(values, dtype=np.float32).reshape(-1, size)
+    turned = turned.copy() if back else turned * signs
+    half = 1
+    while half < size:
+        pairs = turned.reshape(-1, size // (2 * half), 2, half)
+        turned = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], axis=2)
+        half *= 2
+    turned = turned.reshape(-1, size) * np.float32(size**-0.5)
+    return (turned * signs if back else turned).reshape(values.shape)
+
+
+@lru_cache
+def turn_signs(size: int) -> np.ndarray:
+    """[size] float32, random bits that depend on the size alone as 1 or -1"""
+    data = hashlib.shake_128(f"signs of {size}".encode()).digest(-(-size // 8))
+    return (1 - 2 * np.unpackbits(np.frombuffer(data, dtype=np.uint8))[:size].astype(np.float32)).astype(np.float32)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from qbench.cli.count_option import count_option
+from qbench.cli.long_run import tell_long_run
 from qbench.cli.option_group import with_options
 from qbench.cli.output import print_json, print_warning
 from qbench.cli.progress import progress_bar
@@ -95,7 +96,8 @@ def eval_quality(model: str, quality: QualityOptions, options: RunOptions, as_js
     from qbench.quality.evaluate import evaluate
 
     with progress_bar(f"evaluate {model}") as update:
-        result = evaluate(model, quality.settings, options, progress=update)
+        progress = tell_long_run(update, "windows", "--windows N takes fewer")
+        result = evaluate(model, quality.settings, options, progress=progress)
     print_warning(few_tokens_warning(result))
     print_json(result.to_json()) if as_json else print_quality(result)
 

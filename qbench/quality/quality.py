@@ -69,6 +69,8 @@ def measure_quality(
     scores: list[list[Any]] = [[None] * len(scoring.windows) for scoring in scorings]
     deltas = [DeltaSums() for _ in scorings]
     done, total, start = 0, sum(len(scoring.windows) for scoring in scorings), time.perf_counter()
+    if progress:
+        progress(0, total, "windows")
     for batch in batches(scorings, vocab_size):
         logits = model(batch.tokens)  # [B, T, V]
         beside = None

@@ -14,10 +14,13 @@ SEARCH_NOTE = (
 
 
 def search_cells(records: list[Record]) -> Cells:
-    """One row per candidate of each search, the mix first."""
+    """One row per candidate of each search, the mix first; searches of one model by size."""
     heading = ["model", "target", "recipe", "bits per weight", "KLD", "predicted / measured", "mix / recipe", "cost"]
     cells = []
-    for case, found in rows_of(records, SearchCase, SearchMetrics):
+    searches = rows_of(records, SearchCase, SearchMetrics)
+    for case, found in sorted(
+        searches, key=lambda row: (row[0].model, *(one.size_bytes for one in row[1].candidates[:1]))
+    ):
         for each in found.candidates:
             cost = found.cost.ratio if found.cost is not None and each.ratio is None else None
             cells.append([case.model.rpartition("/")[2], _target(case), *_file(each, found), _number(cost, 1)])

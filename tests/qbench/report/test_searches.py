@@ -14,9 +14,12 @@ LLAMA = SearchedFile("imatrix-q4_k", 990, 0.002, Estimate(0.004), Estimate(0.125
 COST = SearchCost(30.0, {"survey": 10.0, "best": 8.0, "check": 6.0}, 8.0)
 
 
-def rows_of(tmp_path, metrics, case=CASE):
-    record = make_record("q8_0") | {"key": "a", "case": case.to_json(), "metrics": metrics.to_json()}
-    text = render_report(write_records(tmp_path / "records.jsonl", [record]), "md")
+def rows_of(tmp_path, metrics, case=CASE, *others):
+    records = [
+        make_record("q8_0") | {"key": str(number), "case": case.to_json(), "metrics": each.to_json()}
+        for number, each in enumerate((metrics, *others))
+    ]
+    text = render_report(write_records(tmp_path / "records.jsonl", records), "md")
     lines = [line for line in text.splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
 
@@ -52,3 +55,8 @@ def test_a_kv_cache_that_counts(tmp_path):
         ["4bpw with KV of 2 x 8192", "mix+kv-int8 *"],
         ["4bpw with KV of 2 x 8192", "imatrix-q4_k+kv-int8"],
     ]
+
+
+def test_searches_of_a_model_are_by_size(tmp_path):
+    large, small = (SearchMetrics("best", "", 2000, candidates=(replace(MIX, size_bytes=size),)) for size in (500, 250))
+    assert [row[3] for row in rows_of(tmp_path, large, CASE, small)] == ["1.000", "2.000"]

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import cpu_kernels
-
-CSRC = Path(cpu_kernels.__file__).parent / "csrc"
+CSRC = Path(__file__).parents[2] / "cpu_kernels/csrc"
 # The readers and writers of block formats are always included together, in the order that one file gives.
 TOGETHER = ("block_formats/", "decode/", "encode/affine/", "encode/linear/", "encode/words.inl", "linear/")
 # They need declarations, which the compiler misses by name, and no other .inl file.

@@ -1,17 +1,21 @@
 // One to eight tokens: codes are unpacked in registers and multiplied at once. Included after lanes, formats, and
 // direct/dots.inl or direct/pairs.inl, which have the step.
 
-// With one token or two a step takes less time than its bytes, and the processor's own prefetching reads memory at its
-// full speed: others asked for in between lose it a fourth of that. With more a step takes longer, and the stream would
-// run dry between loads. 4 KiB are 14 steps of 4 bits, 0.3 us of them at 4 tokens: three times memory's latency.
+// Steps of one or two tokens are shorter than the time in which their bytes arrive. Zen 4's own prefetching then reads
+// memory at full speed, and requests in between lose a fourth of it. Zen 5's loses the stream at each header of a
+// super-block: with requests Q4_K and Q6_K read twice as fast, and no format reads slower. Steps of more tokens are
+// longer, and the stream would run dry between loads. 4 KiB are 14 steps of 4 bits, 0.3 us of them at 4 tokens: three
+// times memory's latency. One token needs half the time for them.
+template <int tokens>
 inline void fetch_ahead(const uint8_t* from, int bytes) {
-    constexpr int distance = 4096;
+    constexpr int distance = tokens > 2 ? 4096 : 8192;
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch(from + distance + i);
 }
 
 template <class Format, int tokens>
 void multiply_direct(const uint8_t* block, const BlockShape& shape, int num_steps, const std::byte* x,
                      size_t token_bytes, float* out) {
+    const bool fetches = tokens > 2 || reads_ahead();
     constexpr Sums sums = Format::sums;
     constexpr int vectors = panel_rows / width;
     constexpr int most_steps = is_span(sums) ? 1 : Format::block_steps;  // that have scales of their own
@@ -20,23 +24,26 @@ void multiply_direct(const uint8_t* block, const BlockShape& shape, int num_step
         for (int v = 0; v < vectors; v++) y[v][m] = load(out + m * panel_rows + v * width);
     for (int first = 0; first < num_steps; first += shape.steps, block += shape.bytes(shape.steps)) {
         const int steps = is_span(sums) ? std::min(shape.steps, num_steps - first) : Format::block_steps;
+        // Steps are the outer loop, so that memory is read without a pause: a second pass over the block would find all
+        // of it in the L1.
+        Floats scale[vectors][most_steps * scales_per_step(sums)];
+        Floats minimum[vectors][most_steps * minima_per_step(sums) + 1], span[vectors][tokens];
         for (int v = 0; v < vectors; v++) {
-            const int row = v * width;
-            Floats scale[most_steps * scales_per_step(sums)], minimum[most_steps * minima_per_step(sums) + 1];
-            Format::scales(block, row, steps, scale, minimum);
-            Floats span[tokens];
-            for (auto& value : span) value = splat(0.0f);
-            const uint8_t* from = block + Format::header_bytes;
-            for (int s = 0; s < steps; s++, from += Format::bits * step_bytes_per_bit) {
-                if constexpr (tokens > 2) fetch_ahead(from, Format::bits * step_bytes_per_bit);
-                const int own = is_span(sums) ? 0 : s;
-                multiply_step<Format, tokens>(block, from, row, s, scale + own * scales_per_step(sums),
-                                              minimum + own * minima_per_step(sums),
-                                              x + (first + s) * sizeof(ActivationBlock), token_bytes, y[v], span);
-            }
-            if constexpr (is_span(sums))
-                for (int m = 0; m < tokens; m++) y[v][m] = multiply_add(span[m], *scale, y[v][m]);
+            Format::scales(block, v * width, steps, scale[v], minimum[v]);
+            for (auto& value : span[v]) value = splat(0.0f);
         }
+        const uint8_t* from = block + Format::header_bytes;
+        for (int s = 0; s < steps; s++, from += Format::bits * step_bytes_per_bit) {
+            if (fetches) fetch_ahead<tokens>(from, Format::bits * step_bytes_per_bit);
+            const int own = is_span(sums) ? 0 : s;
+            for (int v = 0; v < vectors; v++)
+                multiply_step<Format, tokens>(block, from, v * width, s, scale[v] + own * scales_per_step(sums),
+                                              minimum[v] + own * minima_per_step(sums),
+                                              x + (first + s) * sizeof(ActivationBlock), token_bytes, y[v], span[v]);
+        }
+        if constexpr (is_span(sums))
+            for (int v = 0; v < vectors; v++)
+                for (int m = 0; m < tokens; m++) y[v][m] = multiply_add(span[v][m], *scale[v], y[v][m]);
     }
     for (int m = 0; m < tokens; m++)
         for (int v = 0; v < vectors; v++) store(out + m * panel_rows + v * width, y[v][m]);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "linear/block.h"
+#include "linear/read_ahead.h"
 #include "simd/open_avx512_vnni.h"
 
 namespace qk::linear::avx512_vnni {

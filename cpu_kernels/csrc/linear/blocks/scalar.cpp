@@ -6,6 +6,7 @@
 
 #include "half.h"
 #include "linear/block.h"
+#include "linear/read_ahead.h"
 
 namespace qk::linear::scalar {
 namespace {

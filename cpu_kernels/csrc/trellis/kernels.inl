@@ -1,5 +1,8 @@
 // The step of the Viterbi algorithm, for every instruction set. End i is reached from the states i + j * num_ends, one
 // for each symbol j that leaves; such a state was the end (i + j * num_ends) >> bits before its newest symbol came.
+#ifndef QK_SIMD_INT
+#error "trellis/kernels.inl: include simd/lanes_*.inl before this file"
+#endif
 
 template <int bits>
 void step_of(int64_t num_ends, const float* values, const float* cost, float x, float* next, uint8_t* oldest) {

@@ -14,6 +14,7 @@ from qbench.run_options import RunOptions
 from qbench.runtime import Tokenizer, load_model
 
 MODEL, POLICY, WINDOW, CHUNK = "ref:llama", "tova:budget=192", 900, 256
+WINDOWS = 10  # few tokens have most of the error; two windows may hold no such token
 # A key that is encoded twice has at most twice the error, and KLD grows with its square.
 TWO_ROUNDINGS = 2**2
 
@@ -56,14 +57,17 @@ def kld(reference: Tensor, other: Tensor) -> float:
     return float((reference.exp() * (reference - other)).sum(-1)[:, CHUNK:].mean())
 
 
-@pytest.mark.exhaustive("four runs of a trained model; errors of single tokens are in every run")
+@pytest.mark.exhaustive("five runs of a trained model; errors of single tokens are in every run")
 @pytest.mark.parametrize("kv", ["kv-kivi-2", "kv-kivi-4"])
 def test_groups_that_are_encoded_again_cost_little(kv: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = Tokenizer(open_subject(MODEL, RunOptions()).source.tokenizer)
-    text = torch.tensor(tokenizer.encode(heldout_text(num_chars=20_000)))
-    windows = text[: 2 * WINDOW].view(2, WINDOW)
+    text = torch.tensor(tokenizer.encode(heldout_text(num_chars=100_000)))
+    windows = text[: WINDOWS * WINDOW].view(WINDOWS, WINDOW)
     of_format = kld(log_probs("kv-f16", "full", windows), log_probs(kv, "full", windows))
     recorder = Recorder(monkeypatch)
     evicted = log_probs("kv-f16", POLICY, windows)
+    own_choice = kld(evicted, log_probs(kv, POLICY, windows))
     recorder.replay()
-    assert kld(evicted, log_probs(kv, POLICY, windows)) < TWO_ROUNDINGS * of_format
+    replayed = kld(evicted, log_probs(kv, POLICY, windows))
+    assert replayed < TWO_ROUNDINGS * of_format
+    assert replayed < own_choice / 3, "most of the difference is the choice of tokens"

@@ -1,6 +1,7 @@
 """--ray: the ranks of a command as tasks in a placement group of Ray, instead of processes that torchrun starts."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -68,6 +69,8 @@ def run_ranks_under_ray(address: str, num_ranks: int, threads: int, restarts: in
         held.enter_context(redirect_stdout(sys.stderr))  # Ray's daemons print
         ray = connected(address, max(available_cores(), num_ranks * threads))
         held.callback(ray.shutdown)
+        # Ray's own handler of SIGTERM prints its stack. A service manager's SIGTERM ends the ranks as Ctrl-C does.
+        held.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler))
         bundles = placed(ray, num_ranks, threads)
         output = Shown(ray, streams) if argv[0] in ENDLESS else None
         ends = start(ray, bundles, argv, output)

@@ -248,9 +248,12 @@ def test_a_server_answers_again_after_a_rank_was_killed(capsys):
         lost, again = driver.stderr.readline(), driver.stderr.readline()
         assert "qbench: rank 1 on " in lost and "all ranks start again" in again
         assert asked(ready_url(driver)) == before
+        driver.send_signal(signal.SIGTERM)
+        assert (driver.wait(timeout=60), driver.stderr.read().strip()) == (130, "qbench: interrupted")
+        wait_until(lambda: not marked(driver.mark), ENDED_S)
     finally:
         driver.kill()
-        all_end(driver)
+        end_all(driver)
     assert main(["generate", "ref:llama", "--prompt", "The", "-n", "6", "--json", "--threads", "1"]) == 0
     assert before in json.loads(capsys.readouterr().out)["text"]
 

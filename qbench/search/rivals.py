@@ -63,7 +63,7 @@ def choose_rivals(
     found = []
     for documents in kinds:
         plain = [_rival(document, source, sites, survey, budget_bytes) for document in documents]
-        near = [rival for one in plain if one is not None and is_fast(one.formats) for rival in _with_kv(one, kv)]
+        near = [rival for one in plain if one is not None and is_fast(one.formats) for rival in _per_kv_format(one, kv)]
         fitting = [rival for rival in near if _total(rival) <= budget_bytes]
         if fitting:
             found.append(min(fitting, key=lambda rival: rival.loss))
@@ -102,7 +102,7 @@ def _rival(document: Mapping, source: Source, sites: Sequence[Site], survey: Sur
     return Rival(recipe, document, size_bytes, loss, formats)
 
 
-def _with_kv(rival: Rival, kv: Sequence[KVCost]) -> list[Rival]:
+def _per_kv_format(rival: Rival, kv: Sequence[KVCost]) -> list[Rival]:
     """The recipe with each KV format. kv: empty if no KV cache counts"""
     if not kv:
         return [rival]

@@ -146,7 +146,7 @@ def _race(
             wanted = Check(
                 plan.source, made, predicted, mix, plan.scorings[0], options.exhaustive, folder, options.threads
             )
-            measured = [_with_kv(each, candidates[each.name].kv) for each in check(wanted, progress)]
+            measured = [_with_kv_bytes(each, candidates[each.name].kv) for each in check(wanted, progress)]
         chosen, reason = choose(measured, mix)
         _write_recipe(plan, candidates[chosen], reason)
         with phases.phase(WRITE):
@@ -166,7 +166,7 @@ def _race(
     return SearchResult(str(path), str(options.recipe_path), search_case(plan), metrics)
 
 
-def _with_kv(file: SearchedFile, kv: KVCost | None) -> SearchedFile:
+def _with_kv_bytes(file: SearchedFile, kv: KVCost | None) -> SearchedFile:
     return file if kv is None else replace(file, kv_format=kv.format, kv_bytes=kv.size_bytes)
 
 

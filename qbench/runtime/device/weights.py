@@ -146,9 +146,10 @@ class DeviceWeights:
 
 def joined_runs(qtensors: Sequence[QTensor]) -> list[list[QTensor]]:
     """Neighbours that may become one weight: those of one format, if no block of scales would cross a border."""
-    return [
-        part for run in runs_of_equal_format(qtensors) for part in ([run] if _borders_fit(run) else [[q] for q in run])
-    ]
+    parts: list[list[QTensor]] = []
+    for run in runs_of_equal_format(qtensors):
+        parts += [run] if _borders_fit(run) else [[qtensor] for qtensor in run]
+    return parts
 
 
 def _borders_fit(run: Sequence[QTensor]) -> bool:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from qbench.rendezvous import obstacle_of
 from qbench.runtime.parallel.shared_memory import host_identity
 from quant.errors import InputError
 
@@ -65,7 +66,9 @@ class Meeting:
         try:
             store, _, _ = next(iter(rendezvous("env://", timeout=timedelta(seconds=self.timeout_s))))
         except RuntimeError as error:
-            raise InputError(f"rank {self.rank} cannot meet the others: {obstacle_of(error)}") from error
+            place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+            obstacle = obstacle_of(error, place, "--master-port")
+            raise InputError(f"rank {self.rank} cannot meet the others: {obstacle}") from error
         return store
 
     def _host(self, rank: int) -> Host:
@@ -156,13 +159,3 @@ class Meeting:
             return words
         dead = [self.name(rank) for rank in others if not self.hosts[rank].lives]
         return f"{', '.join(dead) or 'torchrun'} ended, {self.place} of rank {self.rank}; the run is over"
-
-
-def obstacle_of(error: RuntimeError) -> str:
-    """One line on a meeting that failed, with its place."""
-    place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-    if "EADDRINUSE" in str(error) or "address already in use" in str(error).lower():
-        return f"{place} is in use by another program; choose another port with --master-port of torchrun"
-    return (
-        f"no answer at {place} ({str(error).splitlines()[0][:200]}); check --master-addr and --master-port of torchrun"
-    )

@@ -88,6 +88,12 @@ class Model(DecoderModel[Cache]):
         other.cache_spec, other.prefill_tally = other._caches.spec, other._caches.tally
         return other
 
+    def caching(self, make: Callable[[CacheMaker], CacheMaker]) -> Self:
+        """The same weights; `make` gives the maker of the caches from that of this model."""
+        other = copy(self)
+        other._caches = make(self._caches)
+        return other
+
     def page_pool(self, num_pages: int, page_size: int) -> PagePool:
         """A pool with room for `num_pages` pages of all layers and heads, split as the model's policy frees them."""
         return page_pool(self._caches, num_pages, page_size)

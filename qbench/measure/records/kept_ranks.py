@@ -132,6 +132,7 @@ class DeviceRates(JsonRow):
     layer_s     seconds of a layer per forward pass in addition to its bytes and operations
     step_s      the same of a forward pass in addition to its layers
     called_layer_s  as layer_s, of a layer whose products and attention are calls from Python; None: the same
+    shared_layer_s  as called_layer_s, of a layer that merges attention to the shares of lanes, without its messages
     """
 
     operations: float
@@ -139,6 +140,7 @@ class DeviceRates(JsonRow):
     layer_s: float = 0.0
     step_s: float = 0.0
     called_layer_s: float | None = None
+    shared_layer_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

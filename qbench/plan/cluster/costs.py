@@ -55,8 +55,15 @@ def _rates(cluster: Cluster, place: Place) -> DeviceRates:
 
 
 def _layers_s(work: RankWork, rates: DeviceRates, tokens: Tokens) -> float:
-    layer_s = rates.layer_s if rates.called_layer_s is None or not work.is_called else rates.called_layer_s
-    return seconds(work.layers(tokens), rates) + work.config.num_layers * layer_s
+    return seconds(work.layers(tokens), rates) + work.config.num_layers * _layer_s(work, rates)
+
+
+def _layer_s(work: RankWork, rates: DeviceRates) -> float:
+    """Seconds of a layer as this division runs it; without a figure, those of the next simpler kind"""
+    kinds = [rates.layer_s]
+    kinds += [rates.called_layer_s] if work.is_called else []
+    kinds += [rates.shared_layer_s] if work.layout.sp > 1 else []
+    return [each for each in kinds if each is not None][-1]
 
 
 def _lanes_s(work: RankWork, cluster: Cluster, lanes: tuple[Place, ...], tokens: Tokens) -> float:

@@ -19,14 +19,17 @@ from qbench.plan.cluster.plan import ClusterCase, ClusterPlan, LayoutPlan
 from qbench.plan.cluster.tokens import Tokens
 from qbench.plan.cluster.work import RankWork, Whole
 from qbench.plan.offload.layer_times import counts_of
-from qbench.plan.offload.tiers import product_seconds
+from qbench.plan.offload.tiers import WEIGHT_BYTES, product_seconds
 from qbench.plan.random_rows import random_rows
 from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
+from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.layers.paths import PYTHON
+from qbench.runtime.model import Model
 from qbench.runtime.offload.units import units_of
 from qbench.runtime.parallel import Ranks
+from qbench.runtime.parallel.share_maker import sharing
 from qbench.sources.first_layers import FirstLayers
 from qbench.speed.speed_worker import TimedModel
 from quant.models import ModelConfig
@@ -43,7 +46,7 @@ ALONE = RankLayout()
 
 def measure_rates(ranks: Ranks, source: Source, case: ClusterCase, threads: int) -> Rates:
     """Medians over the ranks; every rank calls it."""
-    device = measure_device(source, case, threads, lambda: _meet(ranks))
+    device = measure_device(source, case, threads, ranks)
     link = measure_link(ranks)
     told = [
         (DeviceRates.from_json(both[0]), LinkRates.from_json(both[1]))
@@ -56,7 +59,7 @@ def measure_rates(ranks: Ranks, source: Source, case: ClusterCase, threads: int)
     )
 
 
-DEVICE_FIGURES = ("operations", "bandwidth", "layer_s", "step_s", "called_layer_s")
+DEVICE_FIGURES = ("operations", "bandwidth", "layer_s", "step_s", "called_layer_s", "shared_layer_s")
 LINK_FIGURES = ("latency_s", "bandwidth", "call_s")
 
 
@@ -92,41 +95,52 @@ def _exchange_s(ranks: Ranks, num_values: int, exchange: Callable[[np.ndarray], 
     return median(rounds)
 
 
-def measure_device(source: Source, case: ClusterCase, threads: int, meet: Callable[[], None]) -> DeviceRates:
+def measure_device(source: Source, case: ClusterCase, threads: int, ranks: Ranks) -> DeviceRates:
     """Bandwidth of products of packed weights; the other figures from runs of two numbers of layers.
 
-    meet     called before each part, so that all ranks measure the same part at the same time
+    Products take as many bytes of weights as a rank holds: a small part stays in the processor's caches.
+
+    ranks    which measure the same part at the same time
     """
     config, batch = ModelConfig.of(source), case.batch
     context = min(TIMED_CONTEXT, present(case.context))
     units = units_of(source, config, "auto")
     linears = [linear for unit in units for linear in unit.linears]
-    meet()
-    product_s = product_seconds(linears, batch)
-    bandwidth = sum(each.size_bytes for each in linears) / sum(
-        product_s[each.format] * each.size_bytes for each in linears
-    )
+    num_bytes = sum(each.size_bytes for each in linears)
+    _meet(ranks)
+    product_s = product_seconds(linears, batch, min(WEIGHT_BYTES, num_bytes // ranks.meeting.num_ranks))
+    bandwidth = num_bytes / sum(product_s[each.format] * each.size_bytes for each in linears)
     few, many = counts_of(config, units)
     parts = [FirstLayers(source, count) for count in (few, many)]
     works = [RankWork(Whole.of(part), ALONE, 0) for part in parts]
     timed = [TimedModel(load_model(part, RunOptions(threads=threads))) for part in parts]
-    called = TimedModel(load_model(parts[-1], RunOptions(threads=threads), path=PYTHON.name))
+    called = load_model(parts[-1], RunOptions(threads=threads), path=PYTHON.name)
+    layered = [called] if config.mla is not None else [called, with_shares(parts[-1], threads, ranks)]
     prompt, step = Tokens(batch, context - STEPS, 0), Tokens(batch, 1, context - STEPS)
-    meet()
-    *decode_s, of_called = _seconds([*timed, called], batch, context, STEPS)
-    meet()
+    _meet(ranks)
+    few_s, many_s, *layered_s = _seconds([*timed, *map(TimedModel, layered)], batch, context, STEPS)
+    _meet(ranks)
     prefill_s = _prefill_seconds(timed[-1:], prompt)
     operations = sum(each.operations for each in (works[-1].layers(prompt), works[-1].head(prompt))) / prefill_s[-1]
     known = [(work.layers(step).num_bytes + work.head(step).num_bytes) / bandwidth for work in works]
-    rest = [seconds - products for seconds, products in zip(decode_s, known, strict=True)]
+    rest = [seconds - products for seconds, products in zip((few_s, many_s), known, strict=True)]
     layer_s = max(0.0, (rest[-1] - rest[0]) / (many - few)) if many > few else 0.0
+    more_s = [layer_s + max(0.0, each - many_s) / many for each in layered_s]
     return DeviceRates(
         operations=operations,
         bandwidth=bandwidth,
         layer_s=layer_s,
         step_s=max(0.0, rest[-1] - many * layer_s),
-        called_layer_s=layer_s + max(0.0, of_called - decode_s[-1]) / many,
+        called_layer_s=more_s[0],
+        shared_layer_s=more_s[-1],
     )
+
+
+def with_shares(source: Source, threads: int, ranks: Ranks) -> DecoderModel:
+    """The model as a lane of --sp runs it, but as the only lane: it merges attention to one share, and sends nothing"""
+    model = load_model(source, RunOptions(threads=threads))
+    assert isinstance(model, Model)
+    return model.caching(lambda maker: sharing(maker, Ranks(ALONE, ranks.meeting, ranks.link)))
 
 
 def _seconds(timed: Sequence[TimedModel], batch: int, context: int, steps: int) -> list[float]:

@@ -122,22 +122,25 @@ def seconds_of(unit: Unit, product_s: Mapping[str, float]) -> float:
     return sum(product_s[linear.format] * linear.size_bytes for linear in unit.linears)
 
 
-def product_seconds(linears: Iterable[PlacedLinear], batch: int) -> dict[str, float]:
-    """Seconds per byte of packed weight, by format, for the largest shape of each and this many tokens."""
+def product_seconds(linears: Iterable[PlacedLinear], batch: int, held_bytes: int = WEIGHT_BYTES) -> dict[str, float]:
+    """Seconds per byte of packed weight, by format, for the largest shape of each and this many tokens.
+
+    held_bytes  of the weights that a step reads in turns: few stay in the processor's caches
+    """
     largest: dict[str, PlacedLinear] = {}
     for linear in linears:
         if linear.format not in largest or linear.size_bytes > largest[linear.format].size_bytes:
             largest[linear.format] = linear
-    return {name: _seconds_per_byte(linear, batch) for name, linear in largest.items()}
+    return {name: _seconds_per_byte(linear, batch, held_bytes) for name, linear in largest.items()}
 
 
-def _seconds_per_byte(linear: PlacedLinear, batch: int) -> float:
+def _seconds_per_byte(linear: PlacedLinear, batch: int, held_bytes: int) -> float:
     kernels = importlib.import_module("cpu_kernels")
     rows, row_size = linear.shape
     row_bytes = linear.size_bytes / rows
-    rows = min(rows, max(16, int(WEIGHT_BYTES / row_bytes) // 16 * 16))
+    rows = min(rows, max(16, int(held_bytes / row_bytes) // 16 * 16))
     size = kernels.packed_linear_bytes(linear.format, (rows, row_size))
-    count = max(1, WEIGHT_BYTES // size)
+    count = max(1, held_bytes // size)
     memory, first = reserve(count * (size + PAGE))
     whole = np.frombuffer(memory, dtype=np.uint8)[first:]
     whole[: count * (size + PAGE)] = 1  # pages that were never written would all be one

@@ -77,3 +77,9 @@ class ShareMaker(CacheMaker):
             check_heads(config, scheme)
             return ShareGroups(scheme.format, layer_scales(scheme, layer), batch, num_slots, self.share)
         return make_storage(config, scheme, layer, batch, num_slots, in_kernels=not is_in_torch(self._impl))
+
+
+def sharing(maker: CacheMaker, ranks: Ranks) -> ShareMaker:
+    """The maker of the same model's caches, whose tokens the lanes of `ranks` share"""
+    about = (maker.config, maker.scheme, maker.impl, maker.spec, maker.token_kinds, maker.attention)
+    return ShareMaker(*about, ranks=ranks)

@@ -43,17 +43,18 @@ def test_a_step_is_its_bytes_and_its_messages():
 
 def test_parts_that_python_calls_take_longer():
     plain, slow = cluster(2, latency_s=1e-3), cluster(2, latency_s=1e-3)
-    slow.devices["core"] = replace(plain.devices["core"], rates=DeviceRates(1e30, 1e9, called_layer_s=0.5))
+    rates = DeviceRates(1e30, 1e9, called_layer_s=0.5, shared_layer_s=2.0)
+    slow.devices["core"] = replace(plain.devices["core"], rates=rates)
     slow.links["wire"] = Link(rates=LinkRates(latency_s=1e-3, bandwidth=1e12, call_s=0.25))
     (_, before), (_, after) = rows("latency", plain), rows("latency", slow)
-    for layout, layers, messages in (
+    for layout, layer_s, messages in (
         (RankLayout(tp=2), 0, 0),
-        (RankLayout(tp=2, cut=GATHER), NUM_LAYERS, 4 * NUM_LAYERS + 1),
-        (RankLayout(sp=2), NUM_LAYERS, NUM_LAYERS),
+        (RankLayout(tp=2, cut=GATHER), 0.5, 4 * NUM_LAYERS + 1),
+        (RankLayout(sp=2), 2.0, NUM_LAYERS),
         (RankLayout(pp=2), 0, 2),
     ):
         one, other = before[str(layout)].decode, after[str(layout)].decode
-        assert other.compute_s - one.compute_s == pytest.approx(0.5 * layers)
+        assert other.compute_s - one.compute_s == pytest.approx(layer_s * NUM_LAYERS)
         assert other.exchange_s - one.exchange_s == pytest.approx(0.25 * messages)
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from qbench.cli.count_option import count_option
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import budget_option, json_option, print_json
 from qbench.cli.percentage import Percentage
@@ -33,11 +34,14 @@ def _gates(name: str, text: str):
 @click.option(
     "--any-machine", is_flag=True, help="Accept records of another machine for gates that depend little on the machine."
 )
+@count_option("--ranks", help="Number of ranks on which the models must have the logits of one rank")
 @click.option("--comment", type=click.Path(dir_okay=False), help="Write Markdown for a pull request into this file.")
 @click.option("--keep", type=KeepPath(), help="Append the findings with raw samples to this file or folder.")
 @click.option("-o", "--output", type=click.Path(), default="runs/gate", show_default=True, help="Folder of the run.")
 @json_option
-def command(suite, baseline, save, report, skip, see, budget, any_machine, comment, keep, output, as_json) -> None:
+def command(
+    suite, baseline, save, report, skip, see, budget, any_machine, ranks, comment, keep, output, as_json
+) -> None:
     """Measure SUITE and compare it with a baseline. Exit status 1 if anything is worse; the output names it.
 
     Speed is a gate only against a commit, which is built and measured in turn. Against records it is a report.
@@ -49,7 +53,7 @@ def command(suite, baseline, save, report, skip, see, budget, any_machine, comme
     if save is not None:
         save_baseline(path, Path(save), Path(output))
     else:
-        how = {"report": frozenset(report), "skip": frozenset(skip), "any_machine": any_machine}
+        how = {"report": frozenset(report), "skip": frozenset(skip), "any_machine": any_machine, "ranks": ranks or 1}
         options = GateOptions(path, baseline, see=see, budget_s=budget, folder=Path(output), **how)
         compare(options, comment, keep, as_json)
 

@@ -18,6 +18,7 @@ def markdown(result: GateResult) -> str:
     changed = [check for check in result.checks if check.is_gate and check.verdict in ("worse", "better")]
     parts = [f"## qbench gate: {'RED' if result.is_red else 'green'}", sentence(result)]
     parts += [f"**{case} no longer runs**: {error}" for case, error in result.failed.items()]
+    parts += [f"**{case} is not the model of one rank**: {how}" for case, how in result.apart.items()]
     if changed:
         parts.append(table(changed))
     if result.checks:
@@ -32,6 +33,7 @@ def plain(result: GateResult) -> str:
     """The same for a terminal: every check in one table."""
     parts = [table(result.checks)] if result.checks else []
     parts += [f"{case} no longer runs: {error}" for case, error in result.failed.items()]
+    parts += [f"{case} is not the model of one rank: {how}" for case, how in result.apart.items()]
     parts += [f"not checked: {reason}" for reason in result.not_checked]
     return "\n\n".join([*parts, origin(result), sentence(result)]) + "\n"
 
@@ -46,6 +48,8 @@ LEGEND = (
 def sentence(result: GateResult) -> str:
     """ "1 of 22 checks is worse: mean KLD of ref:llama q4_k_m by 3e-4 nats (p 0.0002 among all)." """
     gates = [check for check in result.checks if check.is_gate]
+    if result.apart and not result.worse:
+        return f"{count(len(result.apart), 'case')} on several ranks: not the model of one rank."
     if not result.worse:
         return f"None of {count(len(gates), 'check')} is worse." if not result.failed else "A case no longer runs."
     return f"{len(result.worse)} of {count(len(gates), 'check')} worse: {moved(result.worse)}."

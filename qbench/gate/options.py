@@ -20,6 +20,7 @@ class GateOptions:
     budget_s      of the launches: no launch begins after it
     any_machine   take records of another machine for gates that depend little on the machine
     folder        of this tree's artifacts and records
+    ranks         on so many, the suite's models must have the logits of one rank; 1: this is not checked
     """
 
     suite: Path
@@ -30,6 +31,7 @@ class GateOptions:
     budget_s: float = 300.0
     any_machine: bool = False
     folder: Path = Path("runs/gate")
+    ranks: int = 1
 
     def __post_init__(self) -> None:
         if self.skip >= set(GATES):

@@ -28,12 +28,14 @@ class GateReport(JsonData):
     """A gate as `--json` prints it."""
 
     json_flat: ClassVar[tuple[str, ...]] = ("about",)
+    json_omits: ClassVar[tuple[str, ...]] = ("apart",)
 
     about: GateAbout
     red: bool
     failed: dict[str, str]
     not_checked: list[str]
     checks: list[Check]
+    apart: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class GateResult:
     failed        case -> why it no longer runs, if the baseline has it
     not_checked   cases that were left out, each with its reason
     launches      name of a case -> times of each of its launches
+    apart         model, recipe and division -> how far its logits are from those of one rank, if that is too far
     """
 
     checks: Sequence[Check]
@@ -49,6 +52,7 @@ class GateResult:
     failed: Mapping[str, str] = field(default_factory=dict)
     not_checked: Sequence[str] = ()
     launches: Mapping[str, Sequence[Launch]] = field(default_factory=dict)
+    apart: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def worse(self) -> list[Check]:
@@ -56,7 +60,8 @@ class GateResult:
 
     @property
     def is_red(self) -> bool:
-        return bool(self.failed or self.worse)
+        return bool(self.failed or self.worse or self.apart)
 
     def report(self) -> GateReport:
-        return GateReport(self.about, self.is_red, dict(self.failed), list(self.not_checked), list(self.checks))
+        still = dict(self.failed), list(self.not_checked), list(self.checks)
+        return GateReport(self.about, self.is_red, *still, dict(self.apart))

@@ -13,6 +13,7 @@ from qbench.gate.floors import floors_of
 from qbench.gate.launches import Launches, check_worker
 from qbench.gate.measure import failures, measure_suite, measured, this_tree
 from qbench.gate.memory import exact_checks
+from qbench.gate.on_ranks import apart_on_ranks
 from qbench.gate.options import GATES, GateOptions
 from qbench.gate.pairing import Pair, lacking, pair_cases, read_baseline
 from qbench.gate.quality import quality_checks
@@ -53,7 +54,9 @@ class _Gate:
         timed, launches = self.timed_checks(pairs, checks)
         judged = judge([*checks, *timed])
         failed = {name: error for name, error in failures(rows).items() if name not in self.failed_before}
-        return GateResult(judged, self.about(pairs), failed, self.not_checked, launches)
+        ranks = self.options.ranks
+        apart = apart_on_ranks(self.options.suite, ranks, self.say) if ranks > 1 else {}
+        return GateResult(judged, self.about(pairs), failed, self.not_checked, launches, apart)
 
     def baseline_rows(self) -> list[Record]:
         """The baseline's, once it is sure that it holds every case of the suite, of this machine."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import Any
 
+from qbench.cli.held_port import hold_port
 from qbench.cli.ray_output import ERR, OUT, Shown, send_output
 from qbench.measure.host.machine import available_cores
 from qbench.sweep.ray.ray_cluster import connected
@@ -123,7 +124,7 @@ def start(ray: Any, bundles: Sequence[Any], argv: Sequence[str], output: Shown |
             "PYTHONUNBUFFERED": "1",
             "WORLD_SIZE": len(bundles),
             "MASTER_ADDR": hosts[0],
-            "MASTER_PORT": ray.get(on(0, free_port)),
+            "MASTER_PORT": ray.get(on(0, port_of_worker)),
         }
         running = []
         for rank, host in enumerate(hosts):
@@ -183,10 +184,13 @@ def host_of_task() -> str:
     return ray.util.get_node_ip_address()
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("", 0))
-        return one.getsockname()[1]
+_held: list[socket.socket] = []  # until the worker ends
+
+
+def port_of_worker() -> int:
+    """A port for rank 0 on the node of this worker."""
+    _held.append(hold_port())
+    return _held[-1].getsockname()[1]
 
 
 def run_rank(argv: list[str], env: dict[str, str], folder: str, outbox: Any = None) -> RankEnd:

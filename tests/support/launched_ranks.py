@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-WAIT_S = 90.0
+from qbench.cli.held_port import hold_port
+
+WAIT_S = 240.0  # a bound that no machine reaches unless a rank hangs
 
 
 @dataclass
@@ -102,10 +104,16 @@ def nursery() -> socket.socket:
     return ours
 
 
+@cache
+def _held() -> list[socket.socket]:
+    """Until this process ends"""
+    return []
+
+
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    """A port that no other program gets by chance, and that ranks can have."""
+    _held().append(hold_port())
+    return _held()[-1].getsockname()[1]
 
 
 def start_ranks(commands: Sequence[Sequence[str]], code: str | None = None) -> list[Rank]:

@@ -20,12 +20,12 @@ from qbench.cli.ray_output import Outbox, Tail
 from qbench.cli.ray_ranks import LOST, STOPPED, RankEnd, ends_of, line_of, shown, without_options
 
 GENERATE = ("generate", "ref:llama", "--prompt", "The", "-n", "8", "--json")
-PATIENCE = "8"  # seconds: a busy machine takes several to start the ranks again
+# Seconds until a stopped rank is given up. Ranks start apart from each other by less, even on a busy machine.
+PATIENCE = "30"
+WAIT_S = 300.0  # a bound that no machine reaches unless something hangs
 SLOW = pytest.mark.exhaustive("starts Ray")
 
-
 MARK = "QBENCH_TEST_RUN"  # in the environment of all processes of a run, Ray's daemons included
-ENDED_S = 20.0
 
 
 def under_ray(*argv: str) -> subprocess.Popen:
@@ -51,35 +51,33 @@ def marked(mark: str, rank: int | None = None) -> list[int]:
     return found
 
 
-def wait_until(holds, wait_s: float) -> None:
-    deadline = time.monotonic() + wait_s
-    while not holds():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.05)
+def waited(found):
+    """The first value of found() that is true."""
+    deadline = time.monotonic() + WAIT_S
+    while not (value := found()):
+        assert time.monotonic() < deadline, "it hangs"
+        time.sleep(0.02)
+    return value
 
 
-def all_end(driver: subprocess.Popen) -> None:
-    """Every process of the run is gone; the others are killed, so that a failure leaves nothing behind."""
+def ranks_end(driver: subprocess.Popen) -> None:
+    """No rank is left. Daemons of Ray, which end when they miss it, a minute later, are killed."""
     try:
-        wait_until(lambda: not marked(driver.mark), ENDED_S)
+        waited(lambda: not any(marked(driver.mark, rank) for rank in range(2)))
     finally:
-        end_all(driver)
-
-
-def end_all(driver: subprocess.Popen) -> None:
-    for pid in marked(driver.mark):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    driver.communicate()
+        for pid in marked(driver.mark):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        driver.communicate()
 
 
 def run(*argv: str) -> tuple[int, str, str]:
     driver = under_ray(*argv)
     try:
-        out, err = driver.communicate(timeout=240)
+        out, err = driver.communicate(timeout=WAIT_S)
     finally:
         driver.kill()
-        all_end(driver)
+        ranks_end(driver)
     return driver.returncode, out, err
 
 
@@ -167,17 +165,19 @@ ENGINE = (*ENGINE, "--rounds", "1", "--compute", "exact", "--tp", "2", "--cut", 
 
 
 def signalled(rank: int, number: int, *argv: str) -> tuple[int, str, str]:
-    """The end of a run whose rank gets a signal while it works; every process ends."""
+    """The end of a run whose rank gets a signal while it works; every rank ends."""
     driver = under_ray(*argv)
     try:
-        wait_until(lambda: any(map(works, marked(driver.mark, rank))), 120)
-        (pid,) = [pid for pid in marked(driver.mark, rank) if works(pid)]
-        os.kill(pid, number)
-        out, err = driver.communicate(timeout=120)
+        os.kill(waited(lambda: at_work(driver.mark, rank)), number)
+        out, err = driver.communicate(timeout=WAIT_S)
     finally:
         driver.kill()
-        all_end(driver)
+        ranks_end(driver)
     return driver.returncode, out, err
+
+
+def at_work(mark: str, rank: int) -> int | None:
+    return next(filter(works, marked(mark, rank)), None)
 
 
 def works(pid: int) -> bool:
@@ -189,7 +189,7 @@ def works(pid: int) -> bool:
 
 
 @SLOW
-def test_a_rank_that_hangs_ends_the_run_in_one_line_and_every_process():
+def test_a_rank_that_hangs_ends_the_run_in_one_line_and_every_rank():
     status, out, err = signalled(1, signal.SIGSTOP, *ENGINE, "--rank-timeout", PATIENCE)
     assert (status, out) == (2, "")
     line = err.splitlines()[-1]
@@ -197,10 +197,10 @@ def test_a_rank_that_hangs_ends_the_run_in_one_line_and_every_process():
 
 
 @SLOW
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_ranks_start_again_and_answer_all_requests(number):
+@pytest.mark.parametrize(("number", "patience"), [(signal.SIGKILL, "120"), (signal.SIGSTOP, PATIENCE)])
+def test_ranks_start_again_and_answer_all_requests(number, patience):
     """Static batches run after the engine, and have the same text."""
-    status, out, err = signalled(1, number, *ENGINE, "--rank-timeout", PATIENCE, "--restarts", "1")
+    status, out, err = signalled(1, number, *ENGINE, "--rank-timeout", patience, "--restarts", "1")
     assert status == 0, err
     row = json.loads(out)
     assert row["contenders"]["static batches"]["same_text"] == 1
@@ -209,16 +209,12 @@ def test_ranks_start_again_and_answer_all_requests(number):
 
 @SLOW
 def test_a_driver_that_is_killed_leaves_no_rank():
-    """Two agents of Ray end by themselves after about a minute; the test does not wait for them."""
     driver = under_ray(*ENGINE)
     try:
-        wait_until(lambda: any(map(works, marked(driver.mark, 1))), 120)
+        waited(lambda: at_work(driver.mark, 1))
     finally:
         driver.kill()
-        try:
-            wait_until(lambda: not marked(driver.mark, 0) and not marked(driver.mark, 1), ENDED_S)
-        finally:
-            end_all(driver)
+        ranks_end(driver)
 
 
 def ready_url(driver: subprocess.Popen) -> str:
@@ -233,27 +229,25 @@ def asked(url: str) -> str:
     body = json.dumps({"model": "ref:llama", "prompt": "The", "max_tokens": 6, "temperature": 0})
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"{url}/v1/completions", body.encode(), headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
         return json.load(answer)["choices"][0]["text"]
 
 
 @SLOW
 def test_a_server_answers_again_after_a_rank_was_killed(capsys):
-    argv = ("serve", "ref:llama", "--pp", "2", "--threads", "1", "--port", "0", "--rank-timeout", PATIENCE)
+    argv = ("serve", "ref:llama", "--pp", "2", "--threads", "1", "--port", "0")
     driver = under_ray(*argv, "--restarts", "1")
     try:
         before = asked(ready_url(driver))
-        (pid,) = [pid for pid in marked(driver.mark, 1) if works(pid)]
-        os.kill(pid, signal.SIGKILL)
+        os.kill(waited(lambda: at_work(driver.mark, 1)), signal.SIGKILL)
         lost, again = driver.stderr.readline(), driver.stderr.readline()
         assert "qbench: rank 1 on " in lost and "all ranks start again" in again
         assert asked(ready_url(driver)) == before
         driver.send_signal(signal.SIGTERM)
-        assert (driver.wait(timeout=60), driver.stderr.read().strip()) == (130, "qbench: interrupted")
-        wait_until(lambda: not marked(driver.mark), ENDED_S)
+        assert (driver.wait(timeout=WAIT_S), driver.stderr.read().strip()) == (130, "qbench: interrupted")
     finally:
         driver.kill()
-        end_all(driver)
+        ranks_end(driver)
     assert main(["generate", "ref:llama", "--prompt", "The", "-n", "6", "--json", "--threads", "1"]) == 0
     assert before in json.loads(capsys.readouterr().out)["text"]
 

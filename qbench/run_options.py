@@ -115,6 +115,11 @@ class RunOptions(JsonData):
         """raises InputError for a layout and a policy that do not go together"""
         return CacheSpec(self.cache, self.policy, self.prefill_chunk, self.prefill, self.kv_ram, self.kv_disk)
 
+    @property
+    def undivided(self) -> Self:
+        """The same on one rank"""
+        return replace(self, tp=None, pp=None, cut=None, ep=None, sp=None, micro_batches=None, dispatch=None)
+
     def with_threads(self, threads: int | None) -> Self:
         return replace(self, threads=threads)
 

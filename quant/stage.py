@@ -17,6 +17,7 @@ from quant.atomic import fsync
 from quant.calibrated import CalibrationKey, ExpertTokens
 from quant.errors import InputError
 from quant.json_data import JsonData
+from quant.present import present
 from quant.qtensor import QTensor
 from quant.safetensors.arrays import save_arrays
 from quant.source import SharedInfo, TensorInfo
@@ -154,6 +155,11 @@ def steps_done(folder: Path) -> int:
     """Steps of a killed run in `folder`; 0 if it left nothing."""
     state = _read_state(folder)
     return 0 if state is None else state.num_done
+
+
+def read_stage(folder: Path) -> Stage:
+    """The Stage that another process has in `folder`, to read the steps that are done."""
+    return Stage(folder, present(_read_state(folder)))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A model under test, quantized now if a recipe is given."""
 
 import sys
+from collections.abc import Callable
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.temporary import open_quantized
@@ -20,15 +21,22 @@ from quant.errors import InputError
 from quant.job import make_job
 from quant.kv.source import KVSource
 from quant.kv_names import FLOAT32
+from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
 from quant.source import Source
 
 
-def open_subject(spec: str, options: RunOptions = DEFAULTS, progress: Progress | None = None) -> Subject:
+def open_subject(
+    spec: str,
+    options: RunOptions = DEFAULTS,
+    progress: Progress | None = None,
+    quantize: Callable[..., QuantizedSource] = open_quantized,
+) -> Subject:
     """The model, quantized now if the options name a recipe, calibrated by default if its method needs that.
 
     Warnings of the job go to stderr.
 
+    quantize  takes the arguments of `open_quantized`
     raises   InputError for a spec, recipe or KV format that is unknown, for attention that the model cannot have, and
              for a device that is not here or cannot compute so
     """
@@ -46,7 +54,7 @@ def open_subject(spec: str, options: RunOptions = DEFAULTS, progress: Progress |
         job = make_job(source, get_recipe(options.recipe))
         for warning in job.warnings():
             print(f"warning: {warning}", file=sys.stderr)
-        source = open_quantized(job, CalibrationOptions(), threads=threads, progress=progress)
+        source = quantize(job, CalibrationOptions(), threads=threads, progress=progress)
     source = with_kv_format(source, options.kv_format, options.device)
     if progress is not None:
         source = WatchedSource(source, progress)

@@ -13,7 +13,7 @@ from qbench.cli.count_option import count_option
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
-from qbench.cli.rank_compare import compare_ranks
+from qbench.cli.rank_compare import compare_ranks, divisions_of
 from qbench.cli.rank_options import rank_options
 from qbench.compute import FAST, PRECISIONS
 from qbench.name_list import names_in
@@ -47,6 +47,10 @@ COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the 
 @prefill_option
 @rank_options
 @click.option("--recipes", help="For several ranks: recipes to compare, for example bf16,q4_0  [default: as stored]")
+@click.option(
+    "--divisions",
+    help="For several ranks: divisions to compare instead of --tp, --pp, --ep and --sp, for example tp,gather,pp,sp",
+)
 @json_option
 def command(
     words, baseline, long, noise_floor, keep, as_json, tp, stages, cut, ep, sp, kv, prefill, recipes, **how
@@ -60,7 +64,8 @@ def command(
     numeric = {"compute": how["compute"] or FAST, "threads": how["threads"], "kv_format": kv, "prefill": prefill}
     more = {name: how.pop(name) for name in ("micro_batches", "dispatch")}
     options = RunOptions(**numeric, tp=tp, pp=stages, cut=cut, ep=ep, sp=sp, **more)
-    if options.layout.num_ranks > 1:
+    divided = divisions_of(options, how.pop("divisions"), options != RunOptions(**numeric))
+    if divided[0].layout.num_ranks > 1:
         given = ("reference", "protocols", "tasks", "limit")
         if len(words) > 1 or baseline or long or noise_floor or any(how[name] for name in given):
             raise click.UsageError(
@@ -68,7 +73,7 @@ def command(
                 "--threads and --keep"
             )
         several, shown = (None,) if recipes is None else names_in(recipes), {"keep": keep, "as_json": as_json}
-        return compare_ranks(words[0], several, options, how["text"], how["windows"], **shown)
+        return compare_ranks(words[0], several, divided, how["text"], how["windows"], **shown)
     if recipes or cut or kv or prefill != DENSE:
         raise click.UsageError(
             "--recipes, --kv, --prefill and --cut are for several ranks: give --tp, --pp, --ep or --sp"

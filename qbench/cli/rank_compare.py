@@ -1,6 +1,7 @@
 """`qbench compare MODEL --tp N`: the table of the equivalence gate."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -12,12 +13,23 @@ from qbench.cli.rank_options import is_silent, join
 from qbench.markdown_grid import markdown_grid
 from qbench.measure.records.kept_ranks import setup_name
 from qbench.measure.records.kept_row import keep_row
+from qbench.name_list import names_in
+from qbench.rank_layout import GATHER, find_world
 from qbench.run_options import RunOptions
+from quant.errors import InputError
 
 if TYPE_CHECKING:
     from qbench.compare.several_ranks import RankDistance
 
 DIVISION = ("tp", "pp", "cut", "ep", "sp", "micro_batches", "dispatch")
+# Name in --divisions -> the options of a division over so many ranks
+DIVISIONS: Mapping[str, Callable] = {
+    "tp": lambda num_ranks: {"tp": num_ranks},
+    "gather": lambda num_ranks: {"tp": num_ranks, "cut": GATHER},
+    "pp": lambda num_ranks: {"pp": num_ranks},
+    "ep": lambda num_ranks: {"ep": num_ranks},
+    "sp": lambda num_ranks: {"sp": num_ranks},
+}
 CASE_KEYS = ("model", "recipe", *DIVISION, "kv_format", "prefill", "compute")
 SETTINGS = ("threads", "text", "windows")
 HEADINGS = ("recipe", "verdict", "max logit delta", "mean KLD", "max KLD", "same top", "floor: mean KLD", "tokens")
@@ -26,36 +38,64 @@ HEADINGS = ("recipe", "verdict", "max logit delta", "mean KLD", "max KLD", "same
 def compare_ranks(
     model: str,
     recipes: Sequence[str | None],
-    options: RunOptions,
+    divisions: Sequence[RunOptions],
     text: str | None,
     windows: int | None,
     *,
     keep: str | None,
     as_json: bool,
 ) -> int:
-    """Print one row per recipe. Returns the exit status: 1 if a row is red
+    """Print one row per recipe and division. Returns the exit status: 1 if a row is red
 
-    keep  file or folder that gets a record per row, from rank 0
+    divisions  of the same number of ranks
+    keep       file or folder that gets a record per row, from rank 0
     """
-    options = join(model, options)
+    threads = join(model, divisions[0]).threads
+    divisions = [each.with_threads(threads) for each in divisions]
     from qbench.compare.several_ranks import RED, measure_distances
 
+    found, about = [], settings(divisions[0], text, windows)
     with progress_bar(f"compare {model}") as update:
-        found = list(measure_distances(model, recipes, options, text=text, max_windows=windows, progress=update))
-    if keep is not None and not is_silent():
-        about = settings(options, text, windows)
-        for row in found:
-            keep_row(keep, row.to_json() | about, {"kind": "ranks"}, (*CASE_KEYS, *SETTINGS))
+        for row in measure_distances(model, recipes, divisions, text=text, max_windows=windows, progress=update):
+            found.append(row)
+            if keep is not None and not is_silent():
+                keep_row(keep, row.to_json() | about, {"kind": "ranks"}, (*CASE_KEYS, *SETTINGS))
     if as_json:
         for row in found:
             print_json(row.to_json())
     else:
-        click.echo(f"{model} on {options.layout.num_ranks} ranks ({options.layout}), compute {options.compute}\n")
-        click.echo(markdown_grid([HEADINGS, *map(cells, found)], [False, False, *[True] * 6]))
-        for row in found:
+        print_tables(model, divisions, found)
+    return 1 if any(row.found.verdict in RED for row in found) else 0
+
+
+def print_tables(model: str, divisions: Sequence[RunOptions], found: "Sequence[RankDistance]") -> None:
+    """One for each division."""
+    for number, options in enumerate(divisions):
+        rows, layout = found[number :: len(divisions)], options.layout
+        click.echo("\n" * (number > 0) + f"{model} on {layout.num_ranks} ranks ({layout}), compute {options.compute}\n")
+        click.echo(markdown_grid([HEADINGS, *map(cells, rows)], [False, False, *[True] * 6]))
+        for row in rows:
             if row.found.reason is not None:
                 click.echo(f"\n{setup_name(row.recipe, row.kv_format, row.prefill)}: {row.found.reason}")
-    return 1 if any(row.found.verdict in RED for row in found) else 0
+
+
+def divisions_of(options: RunOptions, names: str | None, is_divided: bool) -> list[RunOptions]:
+    """The options, divided in each way that --divisions names, over the ranks that torchrun started; None: as they are
+
+    is_divided  whether another option divides the model, or says how
+    raises      InputError for an unknown name, for both, and for fewer than two ranks
+    """
+    if names is None:
+        return [options]
+    if is_divided:
+        raise InputError("--divisions names whole divisions; leave out --tp, --pp, --ep, --sp and their options")
+    world = find_world()
+    if world is None or world.size < 2:
+        raise InputError("--divisions needs two ranks or more; start them with torchrun --nproc-per-node 2 -m qbench")
+    for name in names_in(names):
+        if name not in DIVISIONS:
+            raise InputError(f"division {name!r} is unknown; known: {', '.join(DIVISIONS)}")
+    return [replace(options, **DIVISIONS[name](world.size)) for name in names_in(names)]
 
 
 def settings(options: RunOptions, text: str | None, windows: int | None) -> dict[str, object]:

@@ -17,7 +17,7 @@ from qbench.run_options import RunOptions
 from quant.errors import InputError
 from quant.present import present
 
-OPTIONS = ("--tp", "--pp", "--stages", "--ep", "--sp", "--cluster", "--instances")
+OPTIONS = ("--tp", "--pp", "--stages", "--ep", "--sp", "--cluster", "--instances", "--divisions")
 RANK_FIELDS = ("tp", "stages", "cut", "ep", "sp", "micro_batches", "dispatch")
 TIMEOUT = "--rank-timeout"
 TIMEOUT_S = 120.0

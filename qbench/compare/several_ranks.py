@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from qbench.calibration.open_subject import open_subject
+from qbench.compare.quantized_once import quantized_once
 from qbench.compute import FLOAT32
 from qbench.measure.quality_figures import AttentionDelta
 from qbench.measure.records.kept_ranks import RanksMetrics
@@ -18,12 +19,16 @@ from qbench.quality.evaluate import prepare, read_text
 from qbench.rank_layout import GATHER, RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.parallel import RankModel
+from qbench.runtime.decoder_model import DecoderModel
+from qbench.runtime.parallel import RankModel, joined_ranks
 from qbench.runtime.parallel.make_shard import borders
+from qbench.sources import open_source
 from qbench.speed.rank_bench import exchange_of
 from quant.errors import InputError
+from quant.job import make_job
 from quant.json_data import JsonData
 from quant.models import ModelConfig
+from quant.recipes import get_recipe
 from quant.source import Source
 
 EQUAL = "equal"  # bit for bit
@@ -54,43 +59,90 @@ class RankDistance(JsonData):
 def measure_distances(
     spec: str,
     recipes: Sequence[str | None],
-    options: RunOptions,
+    divisions: Sequence[RunOptions],
     *,
     text: str | None = None,
     max_windows: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[RankDistance]:
-    """One row per recipe; every rank measures all of it, and holds the whole model next to its part.
+    """One row per recipe and division; every rank runs its parts, and rank 0 alone the whole model.
 
-    raises   InputError for a model that cannot be opened, and for a text that it cannot be evaluated on
+    divisions  of as many ranks as have joined
+    raises     InputError for a model that cannot be opened, and for a text that it cannot be evaluated on
     """
+    for recipe in filter(None, recipes):
+        make_job(open_source(spec), get_recipe(recipe))  # raises for one that is unknown or does not fit
     for number, recipe in enumerate(recipes):
         if progress is not None:
             progress(number, len(recipes), "recipes")
-        yield _distance(spec, replace(options, recipe=recipe), text, max_windows)
+        yield from _distances(spec, [replace(each, recipe=recipe) for each in divisions], text, max_windows)
 
 
-def _distance(spec: str, options: RunOptions, text: str | None, max_windows: int | None) -> RankDistance:
-    subject = open_subject(spec, options)
-    several = subject.options
-    alone = replace(several, tp=None, pp=None, cut=None, ep=None, sp=None, micro_batches=None, dispatch=None)
-    about = (spec, options.recipe, options.kv_format, options.prefill, options.layout, options.compute)
+def _distances(
+    spec: str, divisions: Sequence[RunOptions], text: str | None, max_windows: int | None
+) -> Iterator[RankDistance]:
+    subject = open_subject(spec, divisions[0], quantize=quantized_once)
+    windows, whole = _windows(subject.source, text, max_windows), Whole(subject.source, len(divisions) > 1)
+    for options in divisions:
+        found = _measured(subject.source, options.with_threads(subject.threads), windows, whole)
+        about = (spec, options.recipe, options.kv_format, options.prefill, options.layout, options.compute)
+        yield RankDistance(*about, found)
+
+
+class Whole:
+    """The logits of one rank, and the floor: their distance from those in float32.
+
+    keeps  whether logits stay for the next division
+    """
+
+    def __init__(self, source: Source, keeps: bool) -> None:
+        self._source, self._keeps, self._floor = source, keeps, DeltaSums()
+        self._models: list[DecoderModel] | None = None
+        self._kept: list[Tensor] = []
+
+    @property
+    def floor(self) -> AttentionDelta:
+        return self._floor.statistics()
+
+    def logits(self, number: int, tokens: np.ndarray, options: RunOptions) -> Tensor:
+        """Logits of a window whose prefill is cut as in the division of these options.
+
+        number   windows before this one
+        """
+        if number < len(self._kept):
+            return self._kept[number]
+        if self._models is None:
+            alone = options.undivided
+            self._models = [load_model(self._source, each) for each in (alone, replace(alone, compute=FLOAT32))]
+        model, in_float32 = self._models
+        expected = _logits(model, tokens, options.micro_batches)
+        self._floor.add(expected, _logits(in_float32, tokens), torch.from_numpy(tokens[1:]))
+        if self._keeps:
+            self._kept.append(expected)
+        return expected
+
+
+def _measured(source: Source, options: RunOptions, windows: Sequence[np.ndarray], whole: Whole) -> RanksMetrics:
+    """On rank 0 with the distances; on the others with the verdict of rank 0."""
+    ranks = joined_ranks()
+    ranks.divide(options.layout)
     try:
-        parts = load_model(subject.source, several)
+        parts = load_model(source, options)
     except InputError as error:
-        return RankDistance(*about, RanksMetrics(REFUSED, reason=str(error)))
-    whole = load_model(subject.source, alone)
-    oracle = load_model(subject.source, replace(alone, compute=FLOAT32))
+        return RanksMetrics(REFUSED, reason=str(error))
     assert isinstance(parts, RankModel)
-    delta, floor = DeltaSums(), DeltaSums()
-    for tokens in _windows(subject.source, text, max_windows):
-        expected, targets = _logits(whole, tokens, several.micro_batches), torch.from_numpy(tokens[1:])
+    delta = DeltaSums()
+    for number, tokens in enumerate(windows):
         of_ranks = _logits(parts, tokens)
-        delta.add(of_ranks, expected, targets)
-        floor.add(expected, _logits(oracle, tokens), targets)
-    found, noise = delta.statistics(), floor.statistics()
-    outcome, link, traffic = verdict(found, noise, options), parts.ranks.link.name, exchange_of(parts)
-    return RankDistance(*about, RanksMetrics(outcome, found, noise, link=link, exchange=traffic))
+        if ranks.rank == 0:
+            delta.add(of_ranks, whole.logits(number, tokens, options), torch.from_numpy(tokens[1:]))
+    traffic, link = exchange_of(parts), ranks.link.name
+    if ranks.rank != 0:
+        return RanksMetrics(ranks.meeting.tell("verdict", "")[0], link=link, exchange=traffic)
+    found, noise = delta.statistics(), whole.floor
+    outcome = verdict(found, noise, options)
+    ranks.meeting.tell("verdict", outcome)
+    return RanksMetrics(outcome, found, noise, link=link, exchange=traffic)
 
 
 def verdict(delta: AttentionDelta, floor: AttentionDelta, options: RunOptions) -> str:

@@ -14,21 +14,26 @@ RANKS_NOTE = (
 
 
 def ranks_cells(records: list[Record]) -> Cells:
-    """One row per model, recipe and division."""
+    """One row per model, recipe and outcome: divisions with the same figures share a row."""
     heading = ["model", "recipe", "compute", "ranks", "verdict", "max logit delta", "mean KLD", "same top"]
-    heading += ["floor: mean KLD", "tokens", "bytes per token", "link"]
-    cells = []
+    heading += ["floor: mean KLD", "tokens", "bytes per token", "link", "legal instead"]
+    recipes: dict[tuple[str, ...], dict[tuple[str, ...], list[tuple[str, str]]]] = {}
     for case, found in rows_of(records, RanksCase, RanksMetrics):
         layout = RankLayout(case.tp, case.pp, case.cut, case.ep, case.sp, case.micro_batches, case.dispatch)
-        about = [
-            case.model,
-            setup_name(case.recipe, case.kv_format, case.prefill),
-            case.compute or MISSING,
-            str(layout),
-            found.verdict,
-        ]
-        cells.append([*about, *distances(found), sent(found), found.link or MISSING])
-    return heading, cells, [False] * 5 + [True] * 6 + [False]
+        of_recipe = (str(case.model), setup_name(case.recipe, case.kv_format, case.prefill), case.compute or MISSING)
+        outcome = (found.verdict, *distances(found), found.link or MISSING, instead(found.reason))
+        recipes.setdefault(of_recipe, {}).setdefault(outcome, []).append((str(layout), sent(found)))
+    cells = []
+    for of_recipe, outcomes in recipes.items():
+        for (verdict, *figures, link, legal), divisions in outcomes.items():
+            layouts, counts = map("; ".join, zip(*divisions, strict=True))
+            cells.append([*of_recipe, layouts, verdict, *figures, counts, link, legal])
+    return heading, cells, [False] * 5 + [True] * 6 + [False] * 2
+
+
+def instead(reason: str | None) -> str:
+    """The legal alternatives of a refusal, or its whole reason"""
+    return "" if reason is None else reason.partition("legal: ")[2] or reason
 
 
 def distances(found: RanksMetrics) -> list[str]:

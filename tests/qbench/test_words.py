@@ -64,6 +64,7 @@ def test_options(name):
 # Options of other programs (torchrun among them), of pytest's plugin, of gpu_kernels.measure and click's own,
 # and one that a text explains as an earlier name.
 OTHER_OPTIONS = {"--kl-divergence", "--qbench-baseline", "--choose", "--help", "--version", "--again"}
+OTHER_OPTIONS |= {"--rdzv-backend", "--rdzv-conf"}
 OTHER_OPTIONS |= {"--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--master-port", "--rdzv-endpoint"}
 OTHER_OPTIONS |= {"--no-build-isolation", "--editable", "--from", "--to", "--unshallow"}  # of others
 OTHER_OPTIONS |= {"--steps", "--pictures", "--train-steps"}  # of qbench.displaced

@@ -107,14 +107,14 @@ def test_divisions_have_distances_bytes_and_a_mark_if_the_formula_differs(markdo
         divided(RankLayout(tp=2), **found, exchange=as_formula),
         divided(RankLayout(ep=2), **found, exchange=other),
         divided(RankLayout(pp=2, micro_batches=4), **found, exchange=as_formula),
-        divided(RankLayout(tp=4), verdict=REFUSED, reason="a group"),
+        divided(RankLayout(tp=4), verdict=REFUSED, reason="--tp 4 would cut w, at 64; legal: --tp 2 or --pp 4"),
+        divided(RankLayout(pp=2), verdict=REFUSED, reason="one layer"),
     ]
     figures = [WITHIN, "1.00e-02", "1.00e-09", "0.9990", "2.00e-06", "64"]
     assert sorted(row[3:] for row in rows_of(markdown(rows))) == [
-        ["ep 2, pp 1", *figures, "4096 !", "shm"],
-        ["tp 1, pp 2, micro-batches 4", *figures, "4096", "shm"],
-        ["tp 2, pp 1, cut sum", *figures, "4096", "shm"],
-        ["tp 4, pp 1, cut sum", REFUSED, *["n/a"] * 7],
+        ["tp 1, pp 2", REFUSED, *["n/a"] * 7, "one layer"],
+        ["tp 2, pp 1, cut sum; ep 2, pp 1; tp 1, pp 2, micro-batches 4", *figures, "4096; 4096 !; 4096", "shm", ""],
+        ["tp 4, pp 1, cut sum", REFUSED, *["n/a"] * 7, "--tp 2 or --pp 4"],
     ]
 
 

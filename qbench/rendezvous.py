@@ -16,7 +16,7 @@ USES_PORT = ("eaddrinuse", "address already in use")
 
 
 def plugin() -> "RendezvousHandlerCreator":
-    """Entry point of the group torchrun.handlers: what makes the handler. torchrun loads it in every run."""
+    """Entry point of the group torchrun.handlers: the maker of the handler. torchrun loads it in every run."""
     return make_handler
 
 

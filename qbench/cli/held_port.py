@@ -1,4 +1,4 @@
-"""hold_port: a port that stays free until the program that is told of it takes it."""
+"""hold_port: a port that stays free until one program takes it."""
 
 import socket
 

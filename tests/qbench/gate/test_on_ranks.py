@@ -1,4 +1,4 @@
-"""The gate's look at several ranks: what `compare` prints there, as findings."""
+"""The gate's look at several ranks: rows of `compare`, as findings."""
 
 import json
 

@@ -78,10 +78,10 @@ class Streamer:
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of units that are there, and of the parts that are read of others."""
+        """Bytes of units that are there, of the parts that are read of others, and of memory that waits for them."""
         with self._changed:
             there = sum(self._region.held_bytes(name) for name in self._resident)
-            return there + sum(self._taken(name) for name in self._coming)
+            return there + sum(self._taken(name) for name in self._coming) + self._region.spare_bytes
 
     def stream(self, order: Sequence[str], ring_bytes: int, keep: frozenset[str] = frozenset()) -> None:
         """From now on bring the units of `order` in turn, through so much memory.
@@ -93,6 +93,7 @@ class Streamer:
             for name in [*self._resident, *self._coming]:
                 if name not in keep or name in self._coming:
                     self._drop(name)
+            self._region.trim(0)
             self._order, self._next, self._free = list(order), (0, 0), ring_bytes
             self._changed.notify_all()
 
@@ -129,7 +130,8 @@ class Streamer:
         """A unit of the order was computed with: its memory is for the next."""
         with self._changed:
             if name in self._resident:
-                self._drop(name)
+                self._resident.discard(name)
+                self._region.recycle(name)
                 self._free += self._region.held_bytes(name)
                 self._changed.notify_all()
 
@@ -222,6 +224,8 @@ class Streamer:
         if takes > self._free:
             return None
         self._free -= takes
+        self._region.refill(name, start, takes)
+        self._region.trim(self._free)
         self._next = ((place + 1) % len(self._order), 0) if end == size else (place, end)
         if start == 0:
             self._coming[name] = _Coming(-(-size // CHUNK_BYTES))

@@ -3,10 +3,10 @@
     disk     = bytes that are read from it / its bandwidth
     compute  = all layers and the head, as if all weights were in memory
     experts  = bytes of routed experts that are read / the bandwidth
-    step     = max(disk, compute + processor time of the reads) + experts
+    step     = max(disk, compute + what the reads add to it) + experts
 
 The reads of the next layers overlap the computation of this one, in memory for the largest streamed unit and the
-requests in flight. Threads share the cores with the reads, so that their processor time counts as computation.
+requests in flight. Threads share the cores with the reads, so that computation is longer while the disk reads.
 `pipeline` predicts the time of the placement that is chosen, whose overlap is not whole.
 
 source   FlexGen, arXiv:2303.06865, section 4.3: the slowest of the overlapped parts is the time of a layer
@@ -54,7 +54,7 @@ class DiskRates(JsonData):
     """Direct reads with several requests in flight.
 
     latency_s  seconds of a read of one page
-    cpu_s      processor seconds per byte
+    cpu_s      seconds by which computation is longer per byte that is read meanwhile
     """
 
     json_keys: ClassVar[Mapping[str, str]] = {
@@ -70,10 +70,7 @@ class DiskRates(JsonData):
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """memory_bytes: for all that is placed; ahead_bytes: of requests in flight, in addition to the largest unit.
-
-    disk  its rates; processor seconds are of all cores together
-    """
+    """memory_bytes: for all that is placed; ahead_bytes: of requests in flight, in addition to the largest unit."""
 
     kinds: tuple[Kind, ...]
     memory_bytes: float

@@ -2,22 +2,27 @@
 
 Products of packed weights are timed alone. Norms, attention, Python and the head are in no product, so the first layers
 of the model run in memory, with two numbers of layers. The difference is the time of a layer, and the remainder that of
-a step.
+a step. Before each layer the streamer is asked for a unit, as in a run.
 """
 
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from math import ceil
+from pathlib import Path
 from statistics import median
 
 import torch
 
+from qbench.plan.offload.stream_rates import PassingUnits
 from qbench.plan.offload.tiers import WEIGHT_BYTES, Overheads, seconds_of
 from qbench.plan.random_rows import random_rows
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
+from qbench.runtime.caches.cache import Cache
 from qbench.runtime.layers.paths import AUTO, LayerPaths
 from qbench.runtime.model import Model
+from qbench.runtime.offload.placement import split_experts
 from qbench.runtime.offload.units import HEAD_UNIT, Unit
 from qbench.sources.first_layers import FirstLayers
 from quant.models import ModelConfig
@@ -25,6 +30,7 @@ from quant.source import Source
 
 TIMED_CONTEXT = 512  # tokens: a longer prompt would take longer than the plan; attention is linear beyond it
 PROMPT_TOKENS = 256  # per forward pass
+SLOWED_CONTEXT = 64  # tokens: reads take the same share of the processor from any layer
 ROUNDS = 15
 
 
@@ -32,14 +38,56 @@ class LayerTimes:
     """Two models of the first layers, timed at any batch and context.
 
     units   of the whole model
+    path    of a file on the disk of the weights
     """
 
-    def __init__(self, source: Source, units: Sequence[Unit], threads: int | None) -> None:
+    def __init__(self, source: Source, units: Sequence[Unit], threads: int | None, path: Path) -> None:
         config = ModelConfig.of(source)
         self.units, self.counts = units, counts_of(config, units)
         options = RunOptions(threads=threads)
-        self.models = [layer_by_layer(FirstLayers(source, count), options) for count in self.counts]
+        self.passing = PassingUnits(path, split_experts(units)[0])
+        weakref.finalize(self, self.passing.streamer.close)
+        self._before = self.passing.stay
+        self.models = [self._layer_by_layer(FirstLayers(source, count), options) for count in self.counts]
         self.vocab_size = config.vocab_size
+
+    def slowdown(self, batch: int) -> float:
+        """Seconds by which computation is longer per byte that is read meanwhile: the readers need the processor, too.
+
+        A step of the larger model, whose layers ask for units that stay or for units that are read. Bytes count for
+        the share of the step in which the layers did not wait for them.
+        """
+        model, tokens = self.models[1], torch.tensor(random_rows(self.vocab_size, batch, SLOWED_CONTEXT))
+        cache = model.new_cache(batch, SLOWED_CONTEXT)
+        model(tokens[:, :-1], cache, last_only=True)
+        cache.mark()
+        quiet, busy, num_bytes = [], [], []
+        for _ in range(ROUNDS):
+            self._before = self.passing.stay
+            self.passing.fill()
+            quiet.append(_step_seconds(model, cache, tokens))
+            self._before = self.passing.go_on
+            _step_seconds(model, cache, tokens)  # begins with a full ring
+            before = self.passing.streamer.times
+            seconds = _step_seconds(model, cache, tokens)
+            after = self.passing.streamer.times
+            busy.append(seconds - (after.waited_s - before.waited_s))
+            num_bytes.append((after.read_bytes - before.read_bytes) * busy[-1] / seconds)
+        self._before = self.passing.stay
+        self.passing.fill()
+        return max(0.0, median(busy) - median(quiet)) / max(1.0, median(num_bytes))
+
+    def _layer_by_layer(self, source: Source, options: RunOptions) -> Model:
+        """A model whose layers run by the code that runs layers which come and go."""
+        model = load_model(source, options)
+        assert isinstance(model, Model)
+        for block in model.blocks:
+            block.before = self._enter
+        model.paths = LayerPaths(model.blocks, model.config, AUTO)
+        return model
+
+    def _enter(self) -> None:
+        self._before()
 
     def overheads(self, batch: int, context: int, product_s: Mapping[str, float]) -> Overheads:
         """product_s: seconds per byte of a product with this batch, by format"""
@@ -73,10 +121,7 @@ class LayerTimes:
         taken: list[list[float]] = [[], []]
         for _ in range(ROUNDS):
             for model, cache, seconds in zip(self.models, caches, taken, strict=True):
-                cache.truncate(context - 1)
-                start = time.perf_counter()
-                model(tokens[:, -1:], cache, last_only=True)
-                seconds.append(time.perf_counter() - start)
+                seconds.append(_step_seconds(model, cache, tokens))
         return median(taken[0]), median(taken[1])
 
 
@@ -90,15 +135,9 @@ def counts_of(config: ModelConfig, units: Sequence[Unit]) -> tuple[int, int]:
     return few, min(config.num_layers, few + step)
 
 
-def layer_by_layer(source: Source, options: RunOptions) -> Model:
-    """A model whose layers run by the code that runs layers which come and go."""
-    model = load_model(source, options)
-    assert isinstance(model, Model)
-    for block in model.blocks:
-        block.before = _stay
-    model.paths = LayerPaths(model.blocks, model.config, AUTO)
-    return model
-
-
-def _stay() -> None:
-    """The weights are there already."""
+def _step_seconds(model: Model, cache: Cache, tokens: torch.Tensor) -> float:
+    """Seconds of the last of the tokens [B, T], after which the cache goes back."""
+    cache.truncate(tokens.shape[1] - 1)
+    start = time.perf_counter()
+    model(tokens[:, -1:], cache, last_only=True)
+    return time.perf_counter() - start

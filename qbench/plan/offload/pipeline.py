@@ -6,7 +6,7 @@ through the layers here, as the streamer and the model do.
 
     the disk reads chunks of the streamed units in turn, each as soon as the ring has room for it
     a layer is computed when all its chunks are there; the unit before it then leaves the ring
-    while the disk reads, computation is slower by the processor time of the reads
+    while the disk reads, computation is slower, as was measured
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Stage:
 
 
 def pipeline_time(stages: Sequence[Stage], ring_bytes: float, disk: DiskRates) -> StepTime:
-    """The mean of steps that follow each other. disk.cpu_s: of all cores together"""
+    """The mean of steps that follow each other."""
     run = _Run(stages, ring_bytes, disk)
     for _ in range(WARM_STEPS):
         run.step()

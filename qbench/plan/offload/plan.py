@@ -1,11 +1,12 @@
 """`plan_offload`: from a model and a memory limit to the best placement, its predicted rate and its parts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qbench.measure.host.machine import available_cores
 from qbench.measure.step_time import StepTime
-from qbench.plan.offload.costs import Costs, Placed, ring_of
+from qbench.plan.offload.costs import Costs, DiskRates, Placed, ring_of
 from qbench.plan.offload.layer_times import LayerTimes
 from qbench.plan.offload.pipeline import pipeline_time
 from qbench.plan.offload.sizes import Sizes
@@ -99,38 +100,45 @@ def plan_offload(model: str, case: OffloadCase) -> OffloadPlan:
     case = replace(case, context=context)
     units = streamable_units(source, config, "auto")
     predictor = MemoryPredictor(source)
+    # Memory first, rates last: a limit that is too small is refused before anything is timed.
+    base = runtime_bytes(case.threads, small_like(config)) + MARGIN_BYTES
+    all_sizes = [Sizes.of(source, predictor, units, context, together) for together in _splits(case)]
+    _check_fits(model, case, all_sizes, base)
     with DiskProbe(_disk(source, case), split_experts(units)[0]) as disk:
         disk.measure()  # and again after other measurements: see DiskProbe.rates
-        layer_times = LayerTimes(source, units, case.threads or available_cores())
-        base = runtime_bytes(case.threads, small_like(config)) + MARGIN_BYTES
+        layer_times = LayerTimes(source, units, case.threads or available_cores(), disk.path)
         disk.measure()
-        timed = [
-            _timed(Sizes.of(source, predictor, units, context, together), layer_times) for together in _splits(case)
-        ]
+        timed = [_timed(sizes, layer_times) for sizes in all_sizes]
         disk.measure()
-    best: OffloadPlan | None = None
-    least = float("inf")
-    for sizes, product_s, overheads in timed:
-        tiers = Tiers(disk.rates, product_s, overheads)
+    plans = []
+    for sizes, product_s, overheads, slowdown in timed:
+        tiers = Tiers(replace(disk.rates, cpu_s=slowdown), product_s, overheads)
         costs, placed = _solved(sizes, tiers, case.memory_bytes - base - sizes.fixed_bytes)
-        if placed is None:
-            least = min(least, case.memory_bytes + least_memory(costs) - costs.memory_bytes)
-            continue
-        found = _plan(model, case, tiers, costs, placed, sizes, base)
-        if best is None or found.predicted_tok_s > best.predicted_tok_s:
-            best = found
-    if best is None:
-        raise InputError(
-            f"{case.memory_bytes // MEBI}MiB is too little for {model} at {context} tokens; "
-            f"the smallest that works is {-(-int(least) // MEBI)}MiB"
-        )
-    return best
+        if placed is not None:
+            plans.append(_plan(model, case, tiers, costs, placed, sizes, base))
+    return max(plans, key=lambda plan: plan.predicted_tok_s)
 
 
-def _timed(sizes: Sizes, layer_times: LayerTimes) -> tuple[Sizes, dict[str, float], Overheads]:
-    """The sizes, seconds per byte of products, and the rest of a step."""
+def _check_fits(model: str, case: OffloadCase, all_sizes: Sequence[Sizes], base: int) -> None:
+    """raises InputError if no placement of any of these sizes fits; rates of the machine do not matter"""
+    missing = []
+    for sizes in all_sizes:
+        no_times = Tiers(DiskRates(1.0), dict.fromkeys((one.format for one in sizes.linears), 0.0), Overheads(0.0, 0.0))
+        costs, placed = _solved(sizes, no_times, case.memory_bytes - base - sizes.fixed_bytes)
+        if placed is not None:
+            return
+        missing.append(least_memory(costs) - costs.memory_bytes)
+    raise InputError(
+        f"{case.memory_bytes // MEBI}MiB is too little for {model} at {case.context} tokens; "
+        f"the smallest that works is {-(-int(case.memory_bytes + min(missing)) // MEBI)}MiB"
+    )
+
+
+def _timed(sizes: Sizes, layer_times: LayerTimes) -> tuple[Sizes, dict[str, float], Overheads, float]:
+    """The sizes, seconds per byte of products, the rest of a step, and the slowdown by reads."""
     product_s = product_seconds(sizes.linears, sizes.together)
-    return sizes, product_s, layer_times.overheads(sizes.together, sizes.context, product_s)
+    overheads = layer_times.overheads(sizes.together, sizes.context, product_s)
+    return sizes, product_s, overheads, layer_times.slowdown(sizes.together)
 
 
 def _solved(sizes: Sizes, tiers: Tiers, memory_bytes: float) -> tuple[Costs, Placed | None]:

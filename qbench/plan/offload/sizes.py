@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from qbench.measure.host.machine import available_cores
-from qbench.plan.offload.costs import Costs, DiskRates, Experts, Kind, Placed, expert_bytes
+from qbench.plan.offload.costs import Costs, Experts, Kind, Placed, expert_bytes
 from qbench.plan.offload.pipeline import Stage
 from qbench.plan.offload.tiers import Tiers, seconds_of
 from qbench.runtime.memory import MemoryPredictor
@@ -65,7 +64,7 @@ class Sizes:
             kinds=(*self._weights(tiers), kv),
             memory_bytes=memory_bytes,
             ahead_bytes=AHEAD_BYTES,
-            disk=of_all_cores(tiers.disk),
+            disk=tiers.disk,
             experts=self._experts(),
         )
 
@@ -136,8 +135,3 @@ class Sizes:
         """Expected share of the experts that a step uses, if each token chooses at random."""
         moe = self.config.moe
         return 0.0 if moe is None else 1 - (1 - moe.num_experts_per_token / moe.num_experts) ** self.together
-
-
-def of_all_cores(disk: DiskRates) -> DiskRates:
-    """With the processor seconds of all cores together."""
-    return replace(disk, cpu_s=disk.cpu_s / available_cores())

@@ -1,11 +1,10 @@
-"""Rates of the streamer: units of the model's own sizes pass through a ring, and nothing is computed.
+"""Rates of the streamer: units of the model's own sizes pass through a ring, and nothing is computed with them.
 
-A raw read into memory that is there already is faster: the streamer gives memory back after each unit, so that the
-kernel clears a page before each read, and units smaller than a request keep fewer bytes in flight.
+A raw read is faster: units smaller than a request keep fewer bytes in flight, and memory moves from unit to unit.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -16,33 +15,60 @@ from qbench.runtime.offload.streamer import Streamer
 from qbench.runtime.offload.units import PAGE, Unit
 
 ROUNDS, ROUND_S = 3, 0.4
+LOOK_S = 0.003  # between two looks at a ring that fills
 
 
-def stream_rates(path: Path, units: Sequence[Unit], starts: Mapping[str, int]) -> tuple[float, float]:
-    """Bytes per second, and processor seconds per byte; medians.
+class PassingUnits:
+    """Units that come and go in the order of a forward pass, as streamed weights do.
 
-    starts   unit -> first byte in the file
+    path   of a file to read
     """
-    region = Region(list(units))
-    streamer = Streamer(DirectFile(path), region, units, starts, {})
-    ring = max(region.held_bytes(unit.name) for unit in units) + AHEAD_BYTES
-    streamer.stream([unit.name for unit in units], ring)
+
+    def __init__(self, path: Path, units: Sequence[Unit]) -> None:
+        region = Region(list(units))
+        starts = starts_within(units, path.stat().st_size)
+        self.streamer = Streamer(DirectFile(path), region, units, starts, {})
+        self._names, self._at = [unit.name for unit in units], 0
+        self.streamer.stream(self._names, max(region.held_bytes(name) for name in self._names) + AHEAD_BYTES)
+        self.stay()
+
+    def stay(self) -> None:
+        """As before a layer whose weights are in memory"""
+        self.streamer.need(self._names[self._at])
+
+    def go_on(self) -> None:
+        """As before a layer whose weights are streamed: the unit before it has been used."""
+        self.streamer.done(self._names[self._at])
+        self._at = (self._at + 1) % len(self._names)
+        self.stay()
+
+    def fill(self) -> None:
+        """Wait until the disk is idle because the ring is full."""
+        read = -1
+        while read != (read := self.streamer.times.read_bytes):
+            time.sleep(LOOK_S)
+
+    def bandwidth(self) -> float:
+        """Bytes per second, the median of some rounds."""
+        for _ in self._names:
+            self.go_on()  # fills the ring
+        return median(self._rate() for _ in range(ROUNDS))
+
+    def _rate(self) -> float:
+        start, before = time.perf_counter(), self.streamer.times.read_bytes
+        while time.perf_counter() - start < ROUND_S:
+            for _ in self._names:
+                self.go_on()
+        return (self.streamer.times.read_bytes - before) / (time.perf_counter() - start)
+
+
+def stream_rate(path: Path, units: Sequence[Unit]) -> float:
+    """Bytes per second"""
+    passing = PassingUnits(path, units)
     try:
-        taken = [_round(streamer, units) for _ in range(ROUNDS + 1)]
+        return passing.bandwidth()
     finally:
-        streamer.close()
-    rates, cpu = zip(*taken[1:], strict=True)  # the first fills the ring
-    return median(rates), median(cpu)
-
-
-def _round(streamer: Streamer, units: Sequence[Unit]) -> tuple[float, float]:
-    start, cpu, before = time.perf_counter(), time.process_time(), streamer.times.read_bytes
-    while time.perf_counter() - start < ROUND_S:
-        for unit in units:
-            streamer.need(unit.name)
-            streamer.done(unit.name)
-    num_bytes = streamer.times.read_bytes - before
-    return num_bytes / (time.perf_counter() - start), (time.process_time() - cpu) / num_bytes
+        passing.streamer.close()
 
 
 def starts_within(units: Sequence[Unit], file_bytes: int) -> dict[str, int]:

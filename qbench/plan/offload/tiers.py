@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from qbench.plan.offload.costs import DiskRates
-from qbench.plan.offload.stream_rates import starts_within, stream_rates
+from qbench.plan.offload.stream_rates import stream_rate
 from qbench.runtime.offload.direct_file import DirectFile
 from qbench.runtime.offload.region import reserve
 from qbench.runtime.offload.streamer import CHUNK_BYTES
@@ -22,6 +22,7 @@ from qbench.runtime.offload.units import PAGE, PlacedLinear, Unit, round_up
 from quant.atomic import check_target
 from quant.errors import InputError
 from quant.json_data import JsonData
+from quant.present import present
 
 PROBE_BYTES = 512 << 20  # of a file to read, before the model has its own
 WEIGHT_BYTES = 128 << 20  # of the weights that products are timed with: more than a last-level cache
@@ -45,7 +46,7 @@ class Overheads(JsonData):
 class Tiers(JsonData):
     """Measured rates.
 
-    disk       as the streamer reads; processor seconds are of one core
+    disk       as the streamer reads
     product_s  format -> seconds per byte of packed weight of a product with one batch, by all threads
     overheads  of a step
     """
@@ -79,8 +80,12 @@ class DiskProbe:
     def measure(self) -> None:
         """Rates of the streamer, and seconds of a small read."""
         path = self._path = self._path or self._made()
-        bytes_s, cpu_s = stream_rates(path, self._units, starts_within(self._units, path.stat().st_size))
-        self._found.append(DiskRates(bytes_s, _latency(path), cpu_s))
+        self._found.append(DiskRates(stream_rate(path, self._units), _latency(path)))
+
+    @property
+    def path(self) -> Path:
+        """The file that was read"""
+        return present(self._path)
 
     @property
     def rates(self) -> DiskRates:
@@ -88,7 +93,6 @@ class DiskProbe:
         return DiskRates(
             median(one.bytes_s for one in self._found),
             median(one.latency_s for one in self._found),
-            median(one.cpu_s for one in self._found),
         )
 
     def _made(self) -> Path:

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +17,7 @@ from qbench.plan.offload.costs import DiskRates
 from qbench.plan.offload.layer_times import LayerTimes
 from qbench.plan.offload.stream_rates import starts_within
 from qbench.plan.offload.tiers import DiskProbe, Overheads, seconds_of
+from qbench.runtime.offload.streamer import ReadTimes
 from qbench.runtime.offload.units import Unit, streamable_units
 from qbench.sources import open_source
 from quant.errors import InputError
@@ -23,14 +25,18 @@ from quant.models import ModelConfig
 
 MEBI = 1 << 20
 BASE = 200 * MEBI  # of a process in these tests, on every machine
+SLOWDOWN = 1e-10  # seconds of computation per byte that is read
 MEASURE, RATES = DiskProbe.measure, DiskProbe.rates
 
 
 class KnownTimes:
     """Overheads of every model."""
 
-    def __init__(self, source, units, threads) -> None:
+    def __init__(self, source, units, threads, path) -> None:
         pass
+
+    def slowdown(self, batch) -> float:
+        return SLOWDOWN
 
     def overheads(self, batch, context, product_s) -> Overheads:
         return Overheads(1e-4, 1e-3)
@@ -48,9 +54,10 @@ def known_machine(monkeypatch, tmp_path):
     monkeypatch.setenv("QBENCH_CACHE", str(tmp_path))
     monkeypatch.setattr("qbench.plan.offload.plan.runtime_bytes", lambda threads, small: BASE)
 
-    rates = DiskRates(1e9, latency_s=1e-4, cpu_s=1e-10)
+    rates = DiskRates(1e9, latency_s=1e-4)
     monkeypatch.setattr(DiskProbe, "measure", lambda self: None)
     monkeypatch.setattr(DiskProbe, "rates", rates)
+    monkeypatch.setattr(DiskProbe, "path", tmp_path)
     monkeypatch.setattr("qbench.plan.offload.plan.LayerTimes", KnownTimes)
 
     def product_seconds(linears, batch) -> dict[str, float]:
@@ -73,7 +80,7 @@ def test_parts_stay_within_the_limit(model, goal):
     plan = plan_offload(model, OffloadCase(limit, context=256, batch=4, goal=goal))
     parts = plan.fixed_bytes + plan.pinned_bytes + plan.ring_bytes + plan.kv_ram_bytes
     assert parts <= limit
-    assert plan.predicted_tok_s == plan.together / plan.step.step_s
+    assert plan.predicted_tok_s == plan.together / plan.step.step_s and plan.tiers.disk.cpu_s == SLOWDOWN
     assert plan.together == 4 if goal == "latency" else plan.together in (1, 2, 4)
     assert (plan.expert_share is None) == ("smol" in model)
 
@@ -97,6 +104,19 @@ def test_a_limit_that_is_too_small_names_one_that_works():
     plan_offload("rand:smollm2-135m", OffloadCase(smallest, 256))
     with pytest.raises(InputError):
         plan_offload("rand:smollm2-135m", OffloadCase(smallest - MEBI, 256))
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_limit_that_is_too_small_is_refused_before_anything_is_timed(batch, monkeypatch):
+    def fail(*_):
+        raise AssertionError("was timed")
+
+    for name in ("plan.product_seconds", "plan.LayerTimes", "tiers.DiskProbe.measure"):
+        monkeypatch.setattr(f"qbench.plan.offload.{name}", fail)
+    with pytest.raises(InputError, match="is too little for rand:smollm2-135m at 256 tokens"):
+        plan_offload("rand:smollm2-135m", OffloadCase(100 * MEBI, 256, batch))
+    with pytest.raises(AssertionError, match="was timed"):
+        plan_offload("rand:smollm2-135m", OffloadCase(800 * MEBI, 256, batch))
 
 
 def test_the_plan_can_be_run():
@@ -137,6 +157,14 @@ def test_options_that_do_not_go_together(options, message):
     assert done.exit_code == 2 and message in done.output
 
 
+@pytest.fixture
+def file(tmp_path) -> Path:
+    """Bytes that stand for the units of a model."""
+    path = tmp_path / "units"
+    path.write_bytes(bytes(4 * MEBI))
+    return path
+
+
 def of_tiny() -> tuple:
     source = open_source("rand:tiny")
     return source, streamable_units(source, ModelConfig.of(source), "auto")
@@ -151,14 +179,14 @@ def test_rates_of_a_disk_are_measured(tmp_path, measures, monkeypatch):
 
 
 def test_a_rate_is_the_median_of_measurements(tmp_path, measures, monkeypatch):
-    found = iter([(3e9, 1e-10), (1e9, 3e-10), (2e9, 5e-10)])
+    found = iter([3e9, 1e9, 2e9])
     monkeypatch.setattr("qbench.plan.offload.tiers.PROBE_BYTES", 16 << 20)
-    monkeypatch.setattr("qbench.plan.offload.tiers.stream_rates", lambda path, units, starts: next(found))
+    monkeypatch.setattr("qbench.plan.offload.tiers.stream_rate", lambda path, units: next(found))
     with DiskProbe(tmp_path, of_tiny()[1]) as probe:
         for _ in range(3):
             probe.measure()
         rates = probe.rates
-    assert rates.bytes_s == 2e9 and rates.cpu_s == 3e-10
+    assert rates.bytes_s == 2e9
 
 
 def test_units_have_places_in_a_file_that_is_shorter_than_all():
@@ -173,10 +201,10 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path, measures):
 
 
 @pytest.mark.parametrize("context", [8, 600], ids=["short", "beyond the timed context"])
-def test_products_and_overheads_add_up_to_the_steps_that_were_timed(context, monkeypatch):
+def test_products_and_overheads_add_up_to_the_steps_that_were_timed(context, file, monkeypatch):
     """Two layers take 5 and 8 ms at every context, so that attention costs nothing more per token."""
     source, units = of_tiny()
-    times = LayerTimes(source, units, 1)
+    times = LayerTimes(source, units, 1, file)
     monkeypatch.setattr(times, "_seconds", lambda batch, context: (0.005, 0.008))
     product_s = {linear.format: 1e-9 for unit in units for linear in unit.linears}
     found = times.overheads(1, context, product_s)
@@ -187,7 +215,30 @@ def test_products_and_overheads_add_up_to_the_steps_that_were_timed(context, mon
     assert sum(layers) + 2 * found.layer_s + head + found.other_s == pytest.approx(0.008)
 
 
-def test_layers_are_timed():
+def test_layers_are_timed(file):
     source, units = of_tiny()
-    few, many = LayerTimes(source, units, 1)._seconds(2, 8)
-    assert few > 0 and many > 0
+    times = LayerTimes(source, units, 1, file)
+    read = times.passing.streamer.read_bytes
+    few, many = times._seconds(2, 8)
+    assert few > 0 and many > 0 and times.passing.streamer.read_bytes == read  # as layers that stay
+    assert 0 <= times.slowdown(2) < 1e-3
+    assert times.passing.streamer.read_bytes > read
+
+
+def test_reads_slow_what_is_computed_meanwhile(file, monkeypatch):
+    """A step takes 4 ms, and 10 while 3 MB are read, of which it waits 4: 6 ms of it computed, and 1.8 MB came then."""
+    times = LayerTimes(*of_tiny(), 1, file)
+    go_on, stay, now = times.passing.go_on, times.passing.stay, ReadTimes(0, 0.0, 0.0)
+
+    def step_seconds(model, cache, tokens) -> float:
+        nonlocal now
+        assert times._before in (go_on, stay)
+        if times._before == stay:
+            return 0.004
+        now = ReadTimes(now.read_bytes + 3_000_000, now.waited_s + 0.004, 0.0)
+        return 0.010
+
+    monkeypatch.setattr("qbench.plan.offload.layer_times._step_seconds", step_seconds)
+    monkeypatch.setattr(type(times.passing.streamer), "times", property(lambda self: now))
+    assert times.slowdown(1) == pytest.approx(0.002 / 1_800_000)
+    assert times._before == stay

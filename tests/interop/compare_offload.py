@@ -5,6 +5,9 @@ Each turn is a fresh process in a group of the kernel's memory controller (cgrou
 llama.cpp    the GGUF file, mapped
 accelerate   the folder of safetensors in bfloat16, by accelerate's disk offload of transformers' model
 all          both in turn; MODEL is a folder, in which files of the same random weights are made first
+
+`disk_s` is the time of a step if nothing but the disk took time: bytes of weights that do not fit, over its bandwidth
+for direct reads. So `most_times_as_fast` is the largest ratio that this disk and this limit allow.
 """
 
 import argparse
@@ -38,6 +41,10 @@ for _ in range(steps + 1):
     start = time.perf_counter()
     token = model(token, cache)[:, -1:].argmax(-1)
     taken.append(time.perf_counter() - start)
+streamed, bytes_s = model.weights.shares.streamed_bytes, 0.0
+if streamed:
+    bytes_s = model.weights.disk_bandwidth(1 << 30)
+print(json.dumps({"read_bytes": streamed, "disk_bytes_s": bytes_s}))
 print(json.dumps(taken[1:]))
 """
 
@@ -101,7 +108,7 @@ def forget(model: Path) -> None:
 
 
 def run(code: str, arguments: list[str], limit_bytes: int) -> tuple[float, Limited]:
-    """Median seconds of a step in a fresh process under the limit."""
+    """Median seconds of a step in a fresh process under the limit; its last line has those of all steps."""
     forget(Path(arguments[0]))
     try:
         done = run_within(limit_bytes, [sys.executable, "-c", code, *arguments], timeout_s=600)
@@ -125,7 +132,7 @@ def made(folder: Path, shape: str) -> dict[str, str]:
 def compare(peer: str, model: str, asked: argparse.Namespace) -> None:
     """Prints the seconds of each turn on stderr, and one object on stdout."""
     limit = parse_bytes(asked.memory)
-    own, theirs, peaks = [], [], []
+    own, theirs, peaks, disk_s = [], [], [], []
     for number in range(asked.rounds + 1):
         with tempfile.TemporaryDirectory(dir=Path(model).parent) as folder:
             arguments = [model, str(int(limit * SHARE)), str(asked.steps), str(asked.batch), folder]
@@ -133,12 +140,17 @@ def compare(peer: str, model: str, asked: argparse.Namespace) -> None:
             if number == 0:
                 continue  # it wrote the file of streamed weights
             peer_seconds, peer_within = run(PEERS[peer], arguments, limit)
+        disk = json.loads(within.stdout.splitlines()[-2])
+        disk_s.append(disk["read_bytes"] / (disk["disk_bytes_s"] or 1))
         own.append(seconds)
         theirs.append(peer_seconds)
         peaks.append((within.peak_bytes, peer_within.peak_bytes))
         print(f"qbench {seconds:.3f} s per step, {peer} {peer_seconds:.3f} s", file=sys.stderr)
     ratio = median(peer_s / own_s for own_s, peer_s in zip(own, theirs, strict=True))
     found = {"qbench_s": own, "peer": peer, "peer_s": theirs, "times_as_fast": ratio, "target": TARGETS[peer]}
+    found |= {"read_bytes": disk["read_bytes"], "disk_s": disk_s}
+    if all(disk_s):
+        found["most_times_as_fast"] = median(peer_s / least for least, peer_s in zip(disk_s, theirs, strict=True))
     print(json.dumps(found | {"limit_bytes": limit, "peak_bytes": peaks}), flush=True)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.past import EVICTED
 from qbench.runtime.caches.tier_tally import TierTally
+from qbench.runtime.tiers.read_ahead import ReadAhead
 from qbench.runtime.tiers.spill_file import SpillFile
 from quant.errors import InputError
 
@@ -57,6 +58,7 @@ class BlockTiers:
         self._job = np.zeros(self._page.size, dtype=np.int64)  # number of the last one that moved the block
         self._owner = np.full(storage.num_pages, -1)  # block of each page
         self._num_jobs, self._clock = 0, 0
+        self._ahead: ReadAhead | None = None
         self._jobs: deque[tuple[int, int, Future[None]]] = deque()  # number, blocks that it loads
         self._mover = ThreadPoolExecutor(1, thread_name_prefix="kv-mover")
 
@@ -92,7 +94,35 @@ class BlockTiers:
         away = ids[self._page[ids] == EVICTED]
         if len(away):
             self._wait(self._num_jobs)
-            self._move(self._plan(away, ids))  # in this thread, which would wait for the other one
+            moves = self._plan(away, ids)  # in this thread, which would wait for the other one
+            self._write(moves)
+            self._load(*self._fill_expected(moves.loaded, moves.pages))
+
+    def expect(self, ids: np.ndarray) -> None:
+        """Begin to read blocks that `bring` may be asked for next; only it uses them. Earlier guesses are forgotten.
+
+        ids   layer * num_blocks + block, in the order in which they will be asked for; those in memory are ignored
+        """
+        if self._ahead is None:
+            self._ahead = self.spill.read_ahead()
+        unused = self._ahead.num_unused
+        while self._jobs and self._jobs[0][2].done():
+            self._wait(self._jobs[0][0])
+        first = self._jobs[0][0] if self._jobs else self._num_jobs + 1
+        on_disk = self._on_disk[ids] & (self._page[ids] == EVICTED) & (self._job[ids] < first)
+        self._ahead.begin(ids[on_disk].tolist())
+        self.tally.num_unused += self._ahead.num_unused - unused
+
+    def _fill_expected(self, slots: np.ndarray, pages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Fill the pages of blocks that were expected; slots and pages of the others."""
+        if self._ahead is None:
+            return slots, pages
+        begun, data = self._ahead.take(slots.tolist())
+        if len(data):
+            there = np.array(begun)
+            self.storage.fill_pages(pages[there], data)
+            slots, pages = slots[~there], pages[~there]
+        return slots, pages
 
     def change(self, layer: int, blocks: np.ndarray) -> None:
         """These pinned blocks are about to be written to."""
@@ -106,6 +136,8 @@ class BlockTiers:
     def forget(self, first: int = 0) -> None:
         """Drop the blocks of all layers from block `first` on, pinned ones among them."""
         self._wait(self._num_jobs)
+        if self._ahead is not None:
+            self._ahead.forget()
         ids = np.arange(self._page.size).reshape(self.table.shape)[:, first:].ravel()
         self._owner[np.isin(self._owner, ids)] = -1
         self._page[ids] = EVICTED
@@ -138,6 +170,8 @@ class BlockTiers:
         if len(spilled):
             self._changed[spilled], self._on_disk[spilled] = False, True
             self.num_spilled += len(spilled)
+            if self._ahead is not None:
+                self._ahead.forget(spilled.tolist())
         self.tally.num_loaded += len(loaded)
         return Moves(spilled, spilled_pages, loaded, self._page[loaded])
 
@@ -180,18 +214,20 @@ class BlockTiers:
             job.result()
 
     def _move(self, moves: "Moves") -> None:
+        self._write(moves)
+        self._load(moves.loaded, moves.pages)
+
+    def _write(self, moves: "Moves") -> None:
         if len(moves.spilled):
             for first, which in self._runs(moves.spilled, moves.spilled_pages):
                 self.storage.dump_pages(which, self.spill.buffer(len(which)))
                 self.spill.write_run(first, len(which))
-        if len(moves.loaded) > 1:
-            order = moves.loaded.argsort()
-            self._load(moves.loaded[order], moves.pages[order])
-        else:
-            self._load(moves.loaded, moves.pages)
 
     def _load(self, slots: np.ndarray, pages: np.ndarray) -> None:
-        """Slots, ascending, to these pages; as many at once as the file's buffer holds"""
+        """Slots to these pages; as many at once as the file's buffer holds"""
+        if len(slots) > 1:
+            order = slots.argsort()
+            slots, pages = slots[order], pages[order]
         most = self.spill.run_slots
         for first in range(0, len(slots), most):
             some = slice(first, first + most)

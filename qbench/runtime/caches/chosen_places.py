@@ -79,6 +79,9 @@ class ChosenPlaces(Places[KVStorage]):
         self._decay(layer)  # so that blocks that were not chosen again make room for these
         self.tiers.bring(layer, pages)
 
+    def expect(self, pages: np.ndarray) -> None:
+        self.tiers.expect((self._rows * self.tiers.num_blocks + pages).ravel())
+
     def credit(self, layer: int | None, pages: np.ndarray, received: np.ndarray) -> None:
         self._decay(layer)
         which = slice(None) if layer is None else layer

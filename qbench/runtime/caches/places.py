@@ -68,6 +68,9 @@ class Places(ABC, Generic[Memory]):
     def bring(self, layer: int, pages: np.ndarray) -> None:
         """Have these pages [n] of each sequence in memory until others are brought."""
 
+    def expect(self, pages: np.ndarray) -> None:
+        """These pages [L, n] of all layers may be brought next."""
+
     def credit(self, layer: int | None, pages: np.ndarray, received: np.ndarray) -> None:
         """Note the attention that chosen pages [n] of a layer received: [n]; None: pages [L, n] of all layers"""
 

@@ -36,6 +36,7 @@ class ManyReads:
     """Reads into one buffer.
 
     in_flight   most reads at once; 1 if the system does not take several
+    num_left    reads that have begun and not ended
     descriptor  of an open file; reads through the page cache are not in flight together
     buffer      [size] uint8
     """
@@ -47,6 +48,8 @@ class ManyReads:
         self._calls = CALLS.get(platform.machine()) if is_direct(descriptor) else None
         self._context = self._set_up()
         self.in_flight = MOST_IN_FLIGHT if self._context else 1
+        self.num_left = 0
+        self._sizes: Sequence[int] = []
         self._requests = np.zeros(MOST_IN_FLIGHT, dtype=IOCB)
         self._requests["opcode"], self._requests["fd"] = PREAD, descriptor
         first, size = self._requests.ctypes.data, IOCB.itemsize
@@ -65,31 +68,49 @@ class ManyReads:
             some = slice(first, first + self.in_flight)
             self._read(starts[some], sizes[some], places[some])
 
+    def begin(self, starts: Sequence[int], sizes: Sequence[int], places: Sequence[int]) -> None:
+        """Begin to read parts of the file, up to `in_flight`, to these bytes of the buffer. All before have ended.
+
+        raises   OSError; `finish` is due then, too
+        """
+        count, self._sizes = len(starts), sizes
+        requests = self._requests[:count]
+        requests["buffer"] = [self._first + place for place in places]
+        requests["size"], requests["offset"], requests["data"] = sizes, starts, range(count)
+        submitted = 0
+        while submitted < count:  # a queue that is full takes some
+            first = self._first_pointer + submitted * self._pointers.itemsize
+            done = self._call(3, self._context, count - submitted, first, 0, 0)
+            submitted += done
+            self.num_left += done
+
+    def finish(self, least: int) -> list[tuple[int, str]]:
+        """Wait until so many more parts have ended: number of each that has, and why it is not there, or nothing."""
+        done = self._call(2, self._context, least, self.num_left, self._first_event, 0)
+        self.num_left -= done
+        ended = zip(self._events["data"][:done].tolist(), self._events["result"][:done].tolist(), strict=True)
+        return [(number, self._problem(number, result)) for number, result in ended]
+
     def _read(self, starts: Sequence[int], sizes: Sequence[int], places: list[int]) -> None:
         if len(starts) == 1:
             place = places[0]
             if read_at(self._descriptor, self._buffer[place : place + sizes[0]].data, starts[0]) != sizes[0]:
                 raise OSError(errno.EIO, f"the file ends before byte {starts[0] + sizes[0]}")
             return
-        count = len(starts)
-        requests = self._requests[:count]
-        requests["buffer"] = [self._first + place for place in places[:count]]
-        requests["size"], requests["offset"] = sizes, starts
-        submitted = done = 0
+        problems = []
         try:
-            while submitted < count:  # a queue that is full takes some
-                first = self._first_pointer + submitted * self._pointers.itemsize
-                submitted += self._call(3, self._context, count - submitted, first, 0, 0)
+            self.begin(starts, sizes, places[: len(starts)])
         finally:
-            while done < submitted:  # the system writes to the buffer until then
-                first, left = self._first_event + done * EVENT.itemsize, submitted - done
-                done += self._call(2, self._context, left, left, first, 0)
-        results = self._events["result"][:count]
-        if (total := int(results.sum())) == sum(sizes):
-            return
-        if results.min() < 0:
-            raise OSError(-int(results.min()), os.strerror(-int(results.min())))
-        raise OSError(errno.EIO, f"read {total} bytes of {sum(sizes)}")
+            while self.num_left:  # the system writes to the buffer until then
+                problems += [problem for _, problem in self.finish(self.num_left) if problem]
+        if problems:
+            raise OSError(errno.EIO, problems[0])
+
+    def _problem(self, number: int, result: int) -> str:
+        """Empty if a part is there"""
+        if result < 0:
+            return os.strerror(-result)
+        return "" if result == self._sizes[number] else f"read {result} bytes of {self._sizes[number]}"
 
     def _set_up(self) -> int:
         """A context of the system; 0 if it has no such calls."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from qbench.runtime.tiers.aligned import aligned_buffer, padded
 from qbench.runtime.tiers.many_reads import ManyReads
+from qbench.runtime.tiers.read_ahead import ReadAhead
 from quant.errors import InputError
 
 RUN_BYTES = 1 << 20  # at once: larger reads gain little bandwidth on today's disks
@@ -91,6 +92,9 @@ class SpillFile:
             end = slot + 1
         self._reads.read(starts, sizes)
         return self.buffer(len(slots))
+
+    def read_ahead(self) -> ReadAhead:
+        return ReadAhead(self._descriptor, self._stride)
 
     def close(self) -> None:
         os.close(self._descriptor)

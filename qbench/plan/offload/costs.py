@@ -3,7 +3,7 @@
     disk     = bytes that are read from it / its bandwidth
     compute  = all layers and the head, as if all weights were in memory
     experts  = bytes of routed experts that are read / the bandwidth
-    step     = max(disk, compute + what the reads add to it) + experts
+    step     = max(disk, compute + slowdown by the reads) + experts
 
 The reads of the next layers overlap the computation of this one, in memory for the largest streamed unit and the
 requests in flight. Threads share the cores with the reads, so that computation is longer while the disk reads.

@@ -99,7 +99,7 @@ class Region:
                 self._give_back(*pool.pop(0))
 
     def _gaps(self, pool: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
-        """Parts of a range without spare pages; those that lie there are used at their place."""
+        """Parts of a range without spare pages; those that it has already stay there."""
         gaps, pieces = [(start, end)], pool[:]
         pool.clear()
         for low, high in pieces:
@@ -129,6 +129,6 @@ class Region:
 
 
 def _without(whole: tuple[int, int], part: tuple[int, int]) -> list[tuple[int, int]]:
-    """What is left of a range"""
+    """The rest of a range"""
     sides = (whole[0], min(whole[1], part[0])), (max(whole[0], part[1]), whole[1])
     return [side for side in sides if side[0] < side[1]]

@@ -159,7 +159,7 @@ def test_options_that_do_not_go_together(options, message):
 
 @pytest.fixture
 def file(tmp_path) -> Path:
-    """Bytes that stand for the units of a model."""
+    """A file to read in place of the units of a model."""
     path = tmp_path / "units"
     path.write_bytes(bytes(4 * MEBI))
     return path

@@ -15,13 +15,13 @@ namespace qk {
 #define QK_DECLARE_CODEC(name) Isa name(const Job& job, int64_t begin, int64_t end);
 #define QK_DECLARE_CODECS              \
     namespace scalar {                 \
-    QK_BLOCK_FORMATS(QK_DECLARE_CODEC) \
+    QK_CODEC_FORMATS(QK_DECLARE_CODEC) \
     }                                  \
     namespace avx2 {                   \
-    QK_BLOCK_FORMATS(QK_DECLARE_CODEC) \
+    QK_CODEC_FORMATS(QK_DECLARE_CODEC) \
     }                                  \
     namespace avx512 {                 \
-    QK_BLOCK_FORMATS(QK_DECLARE_CODEC) \
+    QK_CODEC_FORMATS(QK_DECLARE_CODEC) \
     }
 
 // NAME_table, the table of a format's kernels, best first.

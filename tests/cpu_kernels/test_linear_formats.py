@@ -13,7 +13,14 @@ from cpu_kernels.linear import linear_ref, rounding_bound
 from quant.formats import get_format
 
 PATHS = ("direct", "tile")
-FORMATS = [name for name in HALVES if cpu_kernels.has_packed_linear(name)]
+# They share their code with iq2_xs, iq3_s, tq1_0 and the groups of 2 bits; test_grids.py has them in every run.
+SIMILAR = ("iq2_xxs", "iq2_s", "iq3_xxs", "tq2_0")
+OTHERS = pytest.mark.exhaustive("every instruction set takes seconds; every run has formats of the same code")
+FORMATS = [
+    pytest.param(name, marks=OTHERS if name in SIMILAR else ())
+    for name in HALVES
+    if cpu_kernels.has_packed_linear(name)
+]
 
 
 def pack(format_name: str, blocks: np.ndarray) -> cpu_kernels.PackedLinear:

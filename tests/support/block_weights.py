@@ -34,10 +34,9 @@ HALVES = {
     "q2_0": (0,),
 }
 # Formats that have no C++ code: they are decoded by NumPy and multiplied in float32.
-WITHOUT_KERNELS = (
-    *("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s"),
-    *("tq1_0", "tq2_0", "nvfp4", "q1_0", "q2_0"),
-)
+WITHOUT_KERNELS = ("iq1_s", "iq1_m", "nvfp4", "q1_0", "q2_0")
+# Formats that C++ multiplies, and NumPy encodes and decodes.
+NUMPY_CODECS = ("iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "tq1_0", "tq2_0")
 # format -> (bytes of its scales that are no float16 field, bits that stay random, bits that are set)
 SCALES = {"iq1_m": (slice(55, 56), 0x8F, 0x20), "nvfp4": (slice(0, 4), 0x1F, 0)}
 EXPONENTS = {"mxfp4": 0}  # where the format's power of two is; 128 means 1, as codes are doubled

@@ -5,8 +5,9 @@
 //     QK_DECODE          decode/<isa>.cpp: blocks to float32
 //     QK_ENCODE          encode/<isa>.cpp: float32 to blocks
 //     QK_LINEAR          linear/blocks/<isa>.cpp: panels (linear/block.h) to codes and scales
+// NumPy encodes and decodes the formats that are not among QK_CODEC_FORMATS.
 #ifndef QK_BLOCK_FORMATS
-#define QK_BLOCK_FORMATS(X) \
+#define QK_CODEC_FORMATS(X) \
     X(q4_0)                 \
     X(q4_1)                 \
     X(q5_0)                 \
@@ -20,6 +21,15 @@
     X(iq4_nl)               \
     X(iq4_xs)               \
     X(mxfp4)
+#define QK_BLOCK_FORMATS(X) \
+    QK_CODEC_FORMATS(X)     \
+    X(iq2_xxs)              \
+    X(iq2_xs)               \
+    X(iq2_s)                \
+    X(iq3_xxs)              \
+    X(iq3_s)                \
+    X(tq1_0)                \
+    X(tq2_0)
 #endif
 
 #include "block_formats/q4_0.inl"
@@ -35,3 +45,10 @@
 #include "block_formats/iq4_nl.inl"
 #include "block_formats/iq4_xs.inl"
 #include "block_formats/mxfp4.inl"
+#include "block_formats/iq2_xxs.inl"
+#include "block_formats/iq2_xs.inl"
+#include "block_formats/iq2_s.inl"
+#include "block_formats/iq3_xxs.inl"
+#include "block_formats/iq3_s.inl"
+#include "block_formats/tq1_0.inl"
+#include "block_formats/tq2_0.inl"

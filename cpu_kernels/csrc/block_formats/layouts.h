@@ -1,16 +1,20 @@
 // Contents of a block of each format, in plain C++ and without kernels: struct layout::NAME with
 //     block_size, block_bytes   weights and bytes of a block
 //     bits                      of a code; linear/block.h says which planes follow from it
+//     step_bytes                of 32 weights of 16 rows in a panel, if no planes of codes of so many bits are kept
 //     sums                      how integer sums become outputs
 //     fields                    scales and minima, in the order in which panels keep them
 //     stored_codes              the codes of a block, unsigned: q [block_size]
+//     pack_steps                in place of stored_codes: a row's part of all steps of a block in a panel
 //     most_direct_tokens        crossover of linears: up to so many tokens the direct path is the faster one
 //     rerounded                 whether Path::int8x256 takes the format
 //     levels                    of a codebook
+//     point_size, num_points    of a lattice: see lattice.h
 #pragma once
 
 #include <cstdint>
 
+#include "block_formats/lattice.h"
 #include "block_formats/stored_codes.h"
 #include "linear/sums.h"
 
@@ -21,7 +25,18 @@ using linear::Sums;
 // A run of a block's bytes that is packed byte by byte, or two by two for float16.
 struct Field { int first, size, element; };
 
-struct BlockLayout { static constexpr bool rerounded = false; };
+struct BlockLayout {
+    static constexpr bool rerounded = false;
+    static constexpr void (*stored_codes)(const uint8_t* block, uint8_t* q) = nullptr;
+    static constexpr void (*pack_steps)(const uint8_t* block, int row, uint8_t* to) = nullptr;
+};
+
+// The points of a grid, with signs.
+template <class Layout>
+struct LatticeLayout : BlockLayout {
+    static constexpr int block_size = 256, most_direct_tokens = 8;
+    static void pack_steps(const uint8_t* block, int row, uint8_t* to) { pack_lattice<Layout>(block, row, to); }
+};
 
 // Super-blocks whose sub-blocks have scales, and perhaps minima, of few bits.
 struct KQuantLayout : BlockLayout { static constexpr bool rerounded = true; };
@@ -62,10 +77,19 @@ constexpr int code_bits() {
     }
 }
 
-// Fields and codes are all that a block has.
+// Bytes of a step of 32 weights in a panel of 16 rows.
+template <class Layout>
+constexpr int step_bytes() {
+    if constexpr (requires { Layout::step_bytes; })
+        return Layout::step_bytes;
+    else
+        return Layout::bits * (16 * 32 / 8);
+}
+
+// Fields and steps are all that a block has.
 template <class Layout>
 constexpr int stored_bytes() {
-    int bytes = Layout::block_size * Layout::bits / 8;
+    int bytes = Layout::block_size / 32 * step_bytes<Layout>() / 16;
     for (const Field& field : Layout::fields) bytes += field.size;
     return bytes;
 }

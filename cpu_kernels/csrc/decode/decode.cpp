@@ -7,10 +7,10 @@
 
 namespace qk::decode {
 
-QK_BLOCK_FORMATS(QK_CODEC_TABLE)
+QK_CODEC_FORMATS(QK_CODEC_TABLE)
 
 #define QK_DECODER(name) QK_CODEC_ROW("decode_", name)
-static constexpr Decoder all_decoders[] = {QK_BLOCK_FORMATS(QK_DECODER)};
+static constexpr Decoder all_decoders[] = {QK_CODEC_FORMATS(QK_DECODER)};
 
 std::span<const Decoder> decoders() { return all_decoders; }
 

@@ -10,10 +10,10 @@
 
 namespace qk::encode {
 
-QK_BLOCK_FORMATS(QK_CODEC_TABLE)
+QK_CODEC_FORMATS(QK_CODEC_TABLE)
 
 #define QK_ENCODER(name) QK_CODEC_ROW("encode_", name)
-static constexpr Encoder all_encoders[] = {QK_BLOCK_FORMATS(QK_ENCODER)};
+static constexpr Encoder all_encoders[] = {QK_CODEC_FORMATS(QK_ENCODER)};
 
 std::span<const Encoder> encoders() { return all_encoders; }
 

@@ -14,6 +14,7 @@
 //     plane of 1 bit    1 x 64 bytes   group g in bit g
 //
 // A code of 3, 5 or 6 bits is a plane of 2 or 4 bits, which has its lowest ones, and then a plane of 1 or 2.
+// Formats that are points of a lattice keep the steps that block_formats/lattice.h draws.
 // A block begins with its 16 rows' scales, in the bits of the file, byte for byte: 16 rows x byte 0, 16 rows x
 // byte 1 (float16 are 16 rows x 2 bytes), then come its steps. So it takes 16 times the bytes of the file's block.
 // panel_layout.h has the place of each block of a matrix.
@@ -27,6 +28,7 @@
 
 #include "block_formats/layouts.h"
 #include "dispatch.h"
+#include "linear/grid.h"
 #include "linear/input.h"
 #include "linear/panel_layout.h"
 #include "linear/sums.h"
@@ -106,9 +108,11 @@ const Rerounding* rerounding_of(std::string_view format);
 struct BlockFormat : CodeFormat {
     int block_size;
     int block_bytes;  // of the file
-    int bits;
+    int step_bytes;  // of a panel
     std::span<const layout::Field> fields;
-    void (*stored_codes)(const uint8_t* block, uint8_t* q);  // q [block_size], unsigned
+    void (*stored_codes)(const uint8_t* block, uint8_t* q);  // q [block_size], unsigned; or null, and:
+    void (*pack_steps)(const uint8_t* block, int row, uint8_t* to);  // to all steps of the block in a panel
+    Grid* grid;  // of a lattice; else null
 };
 
 // Integers with a scale, and perhaps a zero point, for each group; the group's size is the weight's own.
@@ -139,12 +143,14 @@ std::span<const GroupFormat> group_formats();
 #define QK_WIDTHS(X)       \
     X(step, 4)             \
     X(step, 5)             \
+    X(step, 7)             \
     X(step, 8)             \
     X(step_minimum, 4)     \
     X(step_minimum, 5)     \
     X(step_half_minima, 6) \
     X(half, 4)             \
     X(half, 6)             \
+    X(half, 7)             \
     X(span, 4)             \
     X(span, 8)             \
     X(span_zero, 8)

@@ -109,9 +109,11 @@ std::span<const BlockFormat> block_formats() {
     {{#name, "linear_" #name, layout::name::sums, name##_table, layout::name::most_direct_tokens}, \
      layout::name::block_size,                                                                     \
      layout::name::block_bytes,                                                                    \
-     layout::name::bits,                                                                           \
+     layout::step_bytes<layout::name>(),                                                           \
      layout::name::fields,                                                                         \
-     layout::name::stored_codes},
+     layout::name::stored_codes,                                                                   \
+     layout::name::pack_steps,                                                                     \
+     grid_of<layout::name>()},
     static const BlockFormat formats[] = {QK_BLOCK_FORMATS(QK_FORMAT)};
     return formats;
 }

@@ -33,8 +33,8 @@ void multiply_direct(const uint8_t* block, const BlockShape& shape, int num_step
             for (auto& value : span[v]) value = splat(0.0f);
         }
         const uint8_t* from = block + Format::header_bytes;
-        for (int s = 0; s < steps; s++, from += Format::bits * step_bytes_per_bit) {
-            if (fetches) fetch_ahead<tokens>(from, Format::bits * step_bytes_per_bit);
+        for (int s = 0; s < steps; s++, from += Format::step_bytes) {
+            if (fetches) fetch_ahead<tokens>(from, Format::step_bytes);
             const int own = is_span(sums) ? 0 : s;
             for (int v = 0; v < vectors; v++)
                 multiply_step<Format, tokens>(block, from, v * width, s, scale[v] + own * scales_per_step(sums),

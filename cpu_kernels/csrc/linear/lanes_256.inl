@@ -18,6 +18,7 @@ inline void store_codes(uint8_t* to, Bytes a) { _mm256_store_si256(reinterpret_c
 inline Bytes operator&(Bytes a, int byte) { return {_mm256_and_si256(a.v, _mm256_set1_epi8(static_cast<char>(byte)))}; }
 inline Bytes operator|(Bytes a, Bytes b) { return {_mm256_or_si256(a.v, b.v)}; }
 inline Bytes operator+(Bytes a, int byte) { return {_mm256_add_epi8(a.v, _mm256_set1_epi8(static_cast<char>(byte)))}; }
+inline Bytes operator+(Bytes a, Bytes b) { return {_mm256_add_epi8(a.v, b.v)}; }
 inline Bytes operator-(Bytes a, Bytes b) { return {_mm256_sub_epi8(a.v, b.v)}; }
 inline Bytes operator<<(Bytes a, int bits) { return {_mm256_slli_epi32(a.v, bits)}; }  // bits cross bytes:
 inline Bytes operator>>(Bytes a, int bits) { return {_mm256_srli_epi32(a.v, bits)}; }  // mask them
@@ -26,6 +27,14 @@ inline Bytes operator>>(Bytes a, int bits) { return {_mm256_srli_epi32(a.v, bits
 inline Bytes look_up(const uint8_t* table, Bytes a) {
     const __m128i levels = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
     return {_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(levels), a.v)};
+}
+
+// The third of the range of a byte that each one is in: 0, 1 or 2.
+inline Bytes first_third(Bytes a) {
+    const auto reaches = [&](int byte) {  // -1 if it does, else 0
+        return _mm256_cmpeq_epi8(_mm256_max_epu8(a.v, _mm256_set1_epi8(static_cast<char>(byte))), a.v);
+    };
+    return {_mm256_abs_epi8(_mm256_add_epi8(reaches(86), reaches(171)))};
 }
 
 inline Ints load_bytes(const uint8_t* from) {
@@ -38,10 +47,23 @@ inline Ints operator&(Ints a, int bits) { return {_mm256_and_si256(a.v, _mm256_s
 inline Ints operator|(Ints a, Ints b) { return {_mm256_or_si256(a.v, b.v)}; }
 inline Ints operator<<(Ints a, int bits) { return {_mm256_slli_epi32(a.v, bits)}; }
 inline Ints operator>>(Ints a, int bits) { return {_mm256_srli_epi32(a.v, bits)}; }
+inline Ints operator^(Ints a, Ints b) { return {_mm256_xor_si256(a.v, b.v)}; }
 inline Ints operator-(Ints a, int b) { return {_mm256_sub_epi32(a.v, _mm256_set1_epi32(b))}; }
 inline Ints operator+(Ints a, Ints b) { return {_mm256_add_epi32(a.v, b.v)}; }
 inline Ints max(Ints a, Ints b) { return {_mm256_max_epi32(a.v, b.v)}; }
 inline Ints zero_ints() { return {_mm256_setzero_si256()}; }
+
+// table[a] for both 16-bit halves of each row's number; below size. Reads 4 bytes at each index.
+template <int size>
+inline Ints look_up_pairs(const uint16_t* table, Ints a) {
+    const auto* words = reinterpret_cast<const int*>(table);
+    const __m256i low = _mm256_i32gather_epi32(words, (a & 0xffff).v, 2);
+    const __m256i high = _mm256_i32gather_epi32(words, (a >> 16).v, 2);
+    return {_mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0b10101010)};
+}
+
+inline Ints as_ints(Bytes a) { return {a.v}; }
+inline Bytes as_bytes(Ints a) { return {a.v}; }
 
 // The lowest byte of each row's number, four times.
 inline Bytes spread(Ints a) {

@@ -23,6 +23,7 @@ inline void store_codes(uint8_t* to, Bytes a) { _mm512_store_si512(to, a.v); }
 inline Bytes operator&(Bytes a, int byte) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(static_cast<char>(byte)))}; }
 inline Bytes operator|(Bytes a, Bytes b) { return {_mm512_or_si512(a.v, b.v)}; }
 inline Bytes operator+(Bytes a, int byte) { return {_mm512_add_epi8(a.v, _mm512_set1_epi8(static_cast<char>(byte)))}; }
+inline Bytes operator+(Bytes a, Bytes b) { return {_mm512_add_epi8(a.v, b.v)}; }
 inline Bytes operator-(Bytes a, Bytes b) { return {_mm512_sub_epi8(a.v, b.v)}; }
 inline Bytes operator<<(Bytes a, int bits) { return {_mm512_slli_epi32(a.v, bits)}; }  // bits cross bytes:
 inline Bytes operator>>(Bytes a, int bits) { return {_mm512_srli_epi32(a.v, bits)}; }  // mask them
@@ -31,6 +32,15 @@ inline Bytes operator>>(Bytes a, int bits) { return {_mm512_srli_epi32(a.v, bits
 inline Bytes look_up(const uint8_t* table, Bytes a) {
     const __m128i levels = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
     return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), a.v)};
+}
+
+// The third of the range of a byte that each one is in: 0, 1 or 2.
+inline Bytes first_third(Bytes a) {
+    const __m512i one = _mm512_set1_epi8(1);
+    const __mmask64 second = _mm512_cmpge_epu8_mask(a.v, _mm512_set1_epi8(86));
+    const __mmask64 third = _mm512_cmpge_epu8_mask(a.v, _mm512_set1_epi8(static_cast<char>(171)));
+    const __m512i thirds = _mm512_maskz_mov_epi8(second, one);
+    return {_mm512_mask_add_epi8(thirds, third, thirds, one)};
 }
 
 inline Ints load_bytes(const uint8_t* from) {
@@ -43,10 +53,29 @@ inline Ints operator&(Ints a, int bits) { return {_mm512_and_si512(a.v, _mm512_s
 inline Ints operator|(Ints a, Ints b) { return {_mm512_or_si512(a.v, b.v)}; }
 inline Ints operator<<(Ints a, int bits) { return {_mm512_slli_epi32(a.v, bits)}; }
 inline Ints operator>>(Ints a, int bits) { return {_mm512_srli_epi32(a.v, bits)}; }
+inline Ints operator^(Ints a, Ints b) { return {_mm512_xor_si512(a.v, b.v)}; }
 inline Ints operator-(Ints a, int b) { return {_mm512_sub_epi32(a.v, _mm512_set1_epi32(b))}; }
 inline Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Ints max(Ints a, Ints b) { return {_mm512_max_epi32(a.v, b.v)}; }
 inline Ints zero_ints() { return {_mm512_setzero_si512()}; }
+
+// table[a] for both 16-bit halves of each row's number; below size, which is 64 times a power of two. A permutation
+// looks up 64 words, and each further bit of the index chooses between the results of two.
+template <int size>
+inline Ints look_up_pairs(const uint16_t* table, Ints a) {
+    __m512i found[size / 64];
+    for (int i = 0; i < size / 64; i++)
+        found[i] =
+            _mm512_permutex2var_epi16(_mm512_loadu_si512(table + 64 * i), a.v, _mm512_loadu_si512(table + 64 * i + 32));
+    for (int count = size / 64, bit = 64; count > 1; count /= 2, bit *= 2) {
+        const __mmask32 second = _mm512_test_epi16_mask(a.v, _mm512_set1_epi16(static_cast<short>(bit)));
+        for (int i = 0; i < count / 2; i++) found[i] = _mm512_mask_blend_epi16(second, found[2 * i], found[2 * i + 1]);
+    }
+    return {found[0]};
+}
+
+inline Ints as_ints(Bytes a) { return {a.v}; }
+inline Bytes as_bytes(Ints a) { return {a.v}; }
 
 // The lowest byte of each row's number, four times.
 inline Bytes spread(Ints a) {

@@ -22,12 +22,14 @@ inline Vector in_register(Vector a) {
 }
 
 // vpmaddubsw adds two products of an unsigned and a signed byte in 16 bits and saturates. Codes below 64 leave room for
-// the sums of several groups: 2 * 15 * 127 for 8 of them, 2 * 31 * 127 for 4, 2 * 63 * 127 for 2, at most 32004.
+// the sums of several groups: 2 * 15 * 127 for 8 of them, 2 * 31 * 127 for 4, 2 * 63 * 127 for 2, at most 32004; those
+// of 7 bits have room for one, 2 * 127 * 127.
 // Codes of 8 bits have a sign and give it to the activations: |q| * (sign of q) x is 2 * 128 * 127 = 32512 at most.
 constexpr int groups_per_run(int bits) { return bits == 8 ? 1 : 1 << (7 - bits); }
 static_assert(2 * 15 * 127 * groups_per_run(4) < 1 << 15);
 static_assert(2 * 31 * 127 * groups_per_run(5) < 1 << 15);
 static_assert(2 * 63 * 127 * groups_per_run(6) < 1 << 15);
+static_assert(2 * 127 * 127 * groups_per_run(7) < 1 << 15);
 
 inline Pairs multiply(Bytes codes, Bytes x) { return {_mm256_maddubs_epi16(codes.v, x.v)}; }
 inline Bytes absolute(Bytes a) { return {_mm256_abs_epi8(a.v)}; }

@@ -27,6 +27,7 @@ inline void store_codes(uint8_t* to, Bytes a) { std::memcpy(to, &a.v, 4); }
 inline Bytes operator&(Bytes a, int byte) { return {a.v & four(byte)}; }
 inline Bytes operator|(Bytes a, Bytes b) { return {a.v | b.v}; }
 inline Bytes operator+(Bytes a, int byte) { return {add_bytes(a.v, four(byte))}; }
+inline Bytes operator+(Bytes a, Bytes b) { return {add_bytes(a.v, b.v)}; }
 inline Bytes operator-(Bytes a, Bytes b) { return {add_bytes(add_bytes(a.v, ~b.v), four(1))}; }
 inline Bytes operator<<(Bytes a, int bits) { return {a.v << bits}; }  // bits cross bytes: mask them
 inline Bytes operator>>(Bytes a, int bits) { return {a.v >> bits}; }
@@ -38,16 +39,34 @@ inline Bytes look_up(const uint8_t* table, Bytes a) {
     return {found};
 }
 
+// The third of the range of a byte that each one is in: 0, 1 or 2.
+inline Bytes first_third(Bytes a) {
+    uint32_t thirds = 0;
+    for (int i = 0; i < 32; i += 8) thirds |= (a.v >> i & 255) * 3 >> 8 << i;
+    return {thirds};
+}
+
 inline Ints load_bytes(const uint8_t* from) { return {*from}; }
 inline Ints load_signed_bytes(const uint8_t* from) { return {static_cast<int8_t>(*from)}; }
 inline Ints operator&(Ints a, int bits) { return {a.v & bits}; }
 inline Ints operator|(Ints a, Ints b) { return {a.v | b.v}; }
 inline Ints operator<<(Ints a, int bits) { return {a.v << bits}; }
 inline Ints operator>>(Ints a, int bits) { return {a.v >> bits}; }
+inline Ints operator^(Ints a, Ints b) { return {a.v ^ b.v}; }
 inline Ints operator-(Ints a, int b) { return {a.v - b}; }
 inline Ints operator+(Ints a, Ints b) { return {a.v + b.v}; }
 inline Ints max(Ints a, Ints b) { return {a.v > b.v ? a.v : b.v}; }
 inline Ints zero_ints() { return {0}; }
+
+inline Ints as_ints(Bytes a) { return {static_cast<int32_t>(a.v)}; }
+inline Bytes as_bytes(Ints a) { return {static_cast<uint32_t>(a.v)}; }
+
+// table[a] for both 16-bit halves of each row's number; below size.
+template <int size>
+inline Ints look_up_pairs(const uint16_t* table, Ints a) {
+    const auto both = static_cast<uint32_t>(a.v);
+    return {static_cast<int32_t>(table[both & 0xffff] | uint32_t{table[both >> 16]} << 16)};
+}
 
 // The lowest byte of the row's number, four times.
 inline Bytes spread(Ints a) { return {four(a.v)}; }

@@ -43,16 +43,18 @@ void pack_block(const BlockFormat& format, const uint8_t* block, int row, uint8_
         for (int i = 0; i < field.size; i += field.element, to += panel_rows * field.element)
             std::memcpy(to + row * field.element, block + field.first + i, field.element);
     }
+    if (format.pack_steps) return format.pack_steps(block, row, to);
     uint8_t q[largest_block];
     format.stored_codes(block, q);
-    for (int k = 0; k < format.block_size; k += step_size, to += format.bits * step_bytes_per_bit)
-        pack_codes(q + k, format.bits, row, to);
+    for (int k = 0; k < format.block_size; k += step_size, to += format.step_bytes)
+        pack_codes(q + k, format.step_bytes / step_bytes_per_bit, row, to);
 }
 
 PanelLayout layout_of(const BlockFormat& format, int64_t num_rows, int64_t row_size) {
-    const int block_steps = format.block_size / step_size, step_bytes = format.bits * step_bytes_per_bit;
-    const int header_bytes = format.block_bytes * panel_rows - block_steps * step_bytes;
-    return {(num_rows + panel_rows - 1) / panel_rows, row_size / step_size, {block_steps, header_bytes, step_bytes}};
+    const int block_steps = format.block_size / step_size;
+    const int header_bytes = format.block_bytes * panel_rows - block_steps * format.step_bytes;
+    return {
+        (num_rows + panel_rows - 1) / panel_rows, row_size / step_size, {block_steps, header_bytes, format.step_bytes}};
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ constexpr bool is_biased(Sums sums) { return sums != Sums::step_minimum && sums 
 constexpr int unpacked_lift(Sums sums) { return is_biased(sums) ? 128 : 0; }
 
 // The width of codes, of those for which a tile is compiled where its width matters: see tile/pairs.inl.
-constexpr int tile_bits(int code_bits) { return code_bits <= 4 ? 4 : code_bits <= 6 ? code_bits : 8; }
+constexpr int tile_bits(int code_bits) { return code_bits <= 4 ? 4 : code_bits <= 7 ? code_bits : 8; }
 
 constexpr int scales_per_step(Sums sums) { return sums == Sums::half ? 2 : 1; }
 constexpr int minima_per_step(Sums sums) {

@@ -19,7 +19,7 @@ void unpack(const uint8_t* block, const BlockShape& shape, const Stretch& out) {
             if constexpr (sums == Sums::span_zero) store(to_minimum + row, *minimum);
             const uint8_t* from = block + Format::header_bytes;
             uint8_t* step_codes = to + row * 4;
-            for (int s = 0; s < steps; s++, from += Format::bits * step_bytes_per_bit) {
+            for (int s = 0; s < steps; s++, from += Format::step_bytes) {
                 Bytes codes[step_groups];
                 Format::codes(block, from, row, s, codes);
                 for (const Bytes group : codes) {

@@ -1,4 +1,4 @@
-"""A GGUF file with a tensor of every type that is only read: every command takes it, and logits are llama.cpp's."""
+"""A GGUF file with a tensor of every type that C++ does not write: every command takes it, with llama.cpp's logits."""
 
 import json
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType
 from support.architectures import random_weights, small_config
-from support.block_weights import WITHOUT_KERNELS, random_blocks
+from support.block_weights import NUMPY_CODECS, WITHOUT_KERNELS, random_blocks
 from support.close import assert_close
 from support.llama_converter import convert
 from support.llama_logits import TOKENS, llama_cpp_logits
@@ -19,7 +19,9 @@ from quant.models import ModelConfig
 
 # The gguf package knows no Q2_0; NVFP4 and Q1_0 are younger than its oldest version that is supported.
 KINDS = [
-    GGMLQuantizationType[name.upper()] for name in WITHOUT_KERNELS if name.upper() in GGMLQuantizationType.__members__
+    GGMLQuantizationType[name.upper()]
+    for name in (*WITHOUT_KERNELS, *NUMPY_CODECS)
+    if name.upper() in GGMLQuantizationType.__members__
 ]
 SIZES = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2}
 

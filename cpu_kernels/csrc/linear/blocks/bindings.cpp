@@ -27,9 +27,19 @@ size_t packed_bytes(const std::string& name, int64_t num_rows, int64_t row_size)
     return (num_rows + panel_rows - 1) / panel_rows * panel_rows * row_bytes_of(format, row_size);
 }
 
+// The words of a lattice come from Python, which has the grid of each format in the gguf package, before its first weight.
+void require_grid(const BlockFormat& format) {
+    if (!format.grid || format.grid->is_filled) return;
+    const nb::object points = nb::module_::import_("cpu_kernels.grids").attr("grid_points")(format.name);
+    const Array grid = nb::cast<Array>(points);
+    require_shape(grid, "grid", nb::dtype<uint8_t>(), "uint8", format.grid->num_points, format.grid->point_size);
+    fill(*format.grid, static_cast<const uint8_t*>(grid.data()));
+}
+
 std::shared_ptr<Weight> make(const std::string& name, const Parts& parts, int64_t num_rows, int64_t row_size) {
     const BlockFormat& format = *find_format(name);
     const int64_t row_bytes = row_bytes_of(format, row_size);
+    require_grid(format);
     if (auto packed = packed_part(parts, packed_bytes(name, num_rows, row_size)))
         return over_blocks(format, num_rows, row_size, std::move(*packed));
     const Array& blocks = part(parts, "blocks", name);

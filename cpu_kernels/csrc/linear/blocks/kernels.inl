@@ -4,6 +4,7 @@
 namespace {
 #include "linear/formats/planes.inl"
 #include "linear/formats/scales.inl"
+#include "linear/formats/lattice.inl"
 #include "linear/formats/groups.inl"
 #include "linear/direct.inl"
 #include "linear/unpack.inl"

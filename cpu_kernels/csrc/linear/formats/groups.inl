@@ -5,6 +5,7 @@ template <int stored_bits>
 struct GroupCodes {
     static constexpr int bits = stored_bits;
     static constexpr int block_steps = 1;  // at least; BlockShape says how many
+    static constexpr int step_bytes = bits * step_bytes_per_bit;
 
     static constexpr int stored_lift = 1 << (bits - 1);  // the stored code is q + this
 

@@ -3,9 +3,9 @@
 template <class Layout>
 struct Stored {
     static constexpr Sums sums = Layout::sums;
-    static constexpr int bits = Layout::bits, code_bits = layout::code_bits<Layout>();
-    static constexpr int block_steps = Layout::block_size / step_size;
-    static constexpr int header_bytes = panel_rows * Layout::block_bytes - block_steps * bits * step_bytes_per_bit;
+    static constexpr int code_bits = layout::code_bits<Layout>();
+    static constexpr int block_steps = Layout::block_size / step_size, step_bytes = layout::step_bytes<Layout>();
+    static constexpr int header_bytes = panel_rows * Layout::block_bytes - block_steps * step_bytes;
 };
 
 template <class Layout>

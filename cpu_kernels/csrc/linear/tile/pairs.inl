@@ -9,6 +9,7 @@
 //              span 19 (11), half 23 (15)
 //     5 bits   8 vpmaddubsw, 6 vpaddw, 2 vpmaddwd; step 21 (13), step_minimum 21 (14)
 //     6 bits   8 vpmaddubsw, 4 vpaddw, 4 vpmaddwd; half 25 (17), step_half_minima 24 (17)
+//     7 bits   8 vpmaddubsw, 8 vpmaddwd, 7 vpaddd; step 27 (19), half 29 (21)
 //     8 bits   8 vpsignb, 8 vpmaddubsw, 8 vpmaddwd, 7 vpaddd; step 34 (27), span 33 (26)
 // Loads are 8 P groups and 8 T times 4 activations for T tokens of P panels, two per cycle: 56 for the 200 operations
 // of a step of 5 x 2.

@@ -11,9 +11,8 @@ namespace qk::linear {
 inline constexpr int bits_of_4[] = {0, 8, 4, 12};
 inline constexpr int bits_of_8[] = {0, 8, 2, 10, 4, 12, 6, 14};
 
-// Vectors of AVX2 read 4 bytes at each index.
 template <class Layout>
-inline uint16_t grid_words[Layout::num_points + 1];
+inline uint16_t grid_words[Layout::num_points];
 
 struct Grid {
     int num_points, point_size;

@@ -53,6 +53,35 @@ def e4m3_codes(b_x, HAS_CONVERSION: tl.constexpr):
 
 
 @triton.jit
+def e5m2_codes(b_x, HAS_CONVERSION: tl.constexpr):
+    """As `e4m3_codes`; values past 57344 saturate, infinite ones too."""
+    if HAS_CONVERSION:
+        b_x = tl.where(b_x == b_x, tl.minimum(tl.maximum(b_x, -57344.0), 57344.0), b_x)
+        b_codes = b_x.to(tl.float8e5).to(tl.uint8, bitcast=True)
+    else:
+        b_abs = tl.minimum(tl.abs(b_x), 57344.0)
+        b_bits = b_abs.to(tl.int32, bitcast=True)
+        # As above: 23 bits of mantissa become 2, and the bias 127 becomes 15.
+        b_normal = ((b_bits + 0xFFFFF + ((b_bits >> 21) & 1)) >> 21) - (112 << 2)
+        # Below 2**-14 codes count steps of 2**-16.
+        b_small = (b_abs * 65536.0 + 12582912.0 - 12582912.0).to(tl.int32)
+        b_code = tl.where(b_abs < 6.103515625e-05, b_small, b_normal)  # 2**-14
+        b_code = tl.where(b_x == b_x, b_code, 0x7F)
+        b_sign = (b_x.to(tl.int32, bitcast=True) >> 24) & 0x80
+        b_codes = (b_code | b_sign).to(tl.uint8)
+    return b_codes
+
+
+@triton.jit
+def fp8_codes(b_x, FORMAT: tl.constexpr, HAS_CONVERSION: tl.constexpr):
+    """uint8 codes of the FORMAT, "e4m3" or "e5m2" """
+    if FORMAT == "e4m3":
+        return e4m3_codes(b_x, HAS_CONVERSION)
+    else:
+        return e5m2_codes(b_x, HAS_CONVERSION)
+
+
+@triton.jit
 def widen(b_codes, FORMAT: tl.constexpr, dtype: tl.constexpr):
     """8-bit codes as `dtype` (float16, bfloat16 or float32), exactly; wider elements pass.
 

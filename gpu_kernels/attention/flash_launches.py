@@ -70,6 +70,7 @@ def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> li
     query, out, lse, sequences, paged = work.query, work.out, work.lse, work.sequences, work.paged
     cache, scores, group = paged and paged.cache, work.scores, query.shape[1] // work.num_kv_heads
     part, part_lse = empty_parts(out, lse, num_splits)  # [tokens, H, S, Dv], [tokens, H, S]
+    with_scales = cache if cache and cache.has_token_scales else None
     key_size, value_size = query.shape[-1], out.shape[-1]
     block_d = triton.next_power_of_2(value_size)
     arguments = {
@@ -106,12 +107,15 @@ def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> li
         "stride_l": cache.seq_lens.stride(0) if cache else 0,
         "stride_lh": cache.seq_lens.stride(1) if cache and cache.has_head_lengths else None,
         "stride_scale": int(cache is not None and cache.has_head_scales),
+        "stride_sp": with_scales.page_size * work.num_kv_heads if with_scales else 0,
+        "stride_st": work.num_kv_heads if with_scales else 0,
         "GROUP": group,
         "KEY_SIZE": min(key_size, block_d),
         "KEY_REST": max(key_size - block_d, 0),
         "VALUE_SIZE": value_size,
         "PAGE_SIZE": cache.page_size if cache else 0,
         "FORMAT": CODES.get(work.keys.dtype, ""),
+        "TOKEN_SCALES": with_scales is not None,
         "COMPILED": isinstance(flash_kernel, triton.JITFunction),
         "BLOCK_R": config.block_r,
         "BLOCK_N": config.block_n,

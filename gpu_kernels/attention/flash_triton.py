@@ -6,7 +6,8 @@ Split    one program a (block of rows, key-value head, sequence and part of its 
 Program  walks the tokens that any of its rows may see in steps of BLOCK_N, with an online softmax in units of log 2.
 8 bit    codes are exact in float16, in which they are multiplied, so no scale meets them: the keys' goes with the
          softmax's, the values' comes last. Each row of queries is divided by a power of two near its largest, so that
-         float16 holds it too.
+         float16 holds it too. If tokens have scales of their own, the keys' multiply the scores, and the values' the
+         weights, as shares of the largest of their tile, which float16 holds.
 Mass     decode stores the scores of the rows that are observed, if asked; key_mass_triton.py says for whom and why.
 Edges    tokens that no row may see are not read, and neither are their pages' numbers.
 """
@@ -43,19 +44,26 @@ def _rows(p_row, m_n, SIZE: tl.constexpr, BLOCK: tl.constexpr, IS_FULL: tl.const
 
 @triton.jit
 def _step(
-    b_q, b_q_rest, b_k, b_k_rest, b_v, b_visible, scale, b_acc, b_max, b_sum, scores_ptr, o_scores, m_scores, o_n,
-    score_end, KEY_REST: tl.constexpr,
+    b_q, b_q_rest, b_k, b_k_rest, b_v, b_k_scale, b_v_scale, b_visible, scale, b_acc, b_max, b_sum, scores_ptr,
+    o_scores, m_scores, o_n, score_end, KEY_REST: tl.constexpr, TOKEN_SCALES: tl.constexpr,
 ):  # fmt: skip
     """(acc [BLOCK_R, BLOCK_D], maximum [BLOCK_R], sum [BLOCK_R]) after one more tile, whose scores may be stored."""
     b_s = tl.dot(b_q, tl.trans(b_k))  # [BLOCK_R, BLOCK_N]
     if KEY_REST:
         b_s = tl.dot(b_q_rest, tl.trans(b_k_rest), b_s)
+    if TOKEN_SCALES:
+        b_s *= b_k_scale[None, :]
     b_s = tl.where(b_visible, b_s * scale, -float("inf"))
     if scores_ptr is not None:
         m_s = m_scores[:, None] & (o_n < score_end)[None, :]
         tl.store(scores_ptr + o_scores[:, None] + o_n[None, :], b_s, mask=m_s)
     b_p, b_factor, b_max, b_sum = softmax_step(b_s, b_max, b_sum)
-    b_acc = tl.dot(b_p.to(b_v.dtype), b_v, b_acc * b_factor[:, None])
+    if TOKEN_SCALES:
+        unit = tl.max(b_v_scale)
+        b_p *= (b_v_scale / unit)[None, :]
+        b_acc = b_acc * b_factor[:, None] + tl.dot(b_p.to(b_v.dtype), b_v) * unit
+    else:
+        b_acc = tl.dot(b_p.to(b_v.dtype), b_v, b_acc * b_factor[:, None])
     return b_acc, b_max, b_sum
 
 
@@ -63,14 +71,21 @@ def _step(
 def _walk(
     first, last, page, p_table, key_ptr, value_ptr, b_q, b_q_rest, scale, b_acc, b_max, b_sum, scores_ptr, o_scores,
     m_scores, score_end, o_begin, o_end, end, stride_tp, stride_kp, stride_kt, stride_vp, stride_vt,
+    p_key_scale, p_value_scale, stride_sp, stride_st,
     KEY_SIZE: tl.constexpr, KEY_REST: tl.constexpr, VALUE_SIZE: tl.constexpr, PAGE_SIZE: tl.constexpr,
-    FORMAT: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, IS_FULL: tl.constexpr, COMPILED: tl.constexpr,
+    FORMAT: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, TOKEN_SCALES: tl.constexpr,
+    IS_FULL: tl.constexpr, COMPILED: tl.constexpr,
 ):  # fmt: skip
     """(acc, maximum, sum, page) after the tiles of [first, last), all of whose tokens are there if IS_FULL."""
     for i_n in range(first, last, BLOCK_N):
         o_n = i_n + tl.arange(0, BLOCK_N)
         p_k = key_ptr + tile_offsets(page, i_n, stride_kp, stride_kt, PAGE_SIZE, BLOCK_N)
         p_v = value_ptr + tile_offsets(page, i_n, stride_vp, stride_vt, PAGE_SIZE, BLOCK_N)
+        b_k_scale, b_v_scale = scale, scale
+        if TOKEN_SCALES:
+            o_scale = tile_offsets(page, i_n, stride_sp, stride_st, PAGE_SIZE, BLOCK_N)
+            b_k_scale = tl.load(p_key_scale + o_scale, mask=o_n < end, other=0.0)  # [BLOCK_N]
+            b_v_scale = tl.load(p_value_scale + o_scale, mask=o_n < end, other=0.0)
         if PAGE_SIZE > 0:
             page = tile_page(p_table, i_n + BLOCK_N, end, stride_tp, PAGE_SIZE, BLOCK_N)
         b_k = _rows(p_k, o_n < end, KEY_SIZE, BLOCK_D, IS_FULL)  # [BLOCK_N, BLOCK_D]
@@ -82,8 +97,8 @@ def _walk(
             b_k, b_v = half_codes(b_k, FORMAT, COMPILED), half_codes(b_v, FORMAT, COMPILED)
         b_visible = (o_n[None, :] < o_end[:, None]) & (o_n[None, :] >= o_begin[:, None])
         b_acc, b_max, b_sum = _step(
-            b_q, b_q_rest, b_k, b_k_rest, b_v, b_visible, scale, b_acc, b_max, b_sum,
-            scores_ptr, o_scores, m_scores, o_n, score_end, KEY_REST,
+            b_q, b_q_rest, b_k, b_k_rest, b_v, b_k_scale, b_v_scale, b_visible, scale, b_acc, b_max, b_sum,
+            scores_ptr, o_scores, m_scores, o_n, score_end, KEY_REST, TOKEN_SCALES,
         )  # fmt: skip
     return b_acc, b_max, b_sum, page
 
@@ -126,6 +141,8 @@ def flash_kernel(
     stride_l,
     stride_lh,  # None: one length for all heads
     stride_scale,  # 0: one scale for all heads
+    stride_sp,  # of scales per token, else 0
+    stride_st,
     # the computation
     GROUP: tl.constexpr,
     KEY_SIZE: tl.constexpr,  # without KEY_REST
@@ -133,6 +150,7 @@ def flash_kernel(
     VALUE_SIZE: tl.constexpr,
     PAGE_SIZE: tl.constexpr,  # 0: dense rows
     FORMAT: tl.constexpr,
+    TOKEN_SCALES: tl.constexpr,
     COMPILED: tl.constexpr,
     # tile shape
     BLOCK_R: tl.constexpr,
@@ -187,7 +205,10 @@ def flash_kernel(
     if KEY_REST:
         b_q_rest = load_tile(p_q + BLOCK_D, m_row, KEY_REST, KEY_REST)  # [BLOCK_R, KEY_REST]
     scale = softmax_scale
-    if key_scale_ptr is not None:
+    if TOKEN_SCALES:
+        key_scale_ptr += i_kv.to(tl.int64) * stride_scale
+        value_scale_ptr += i_kv.to(tl.int64) * stride_scale
+    elif key_scale_ptr is not None:
         scale = softmax_scale * tl.load(key_scale_ptr + i_kv * stride_scale)
     if FORMAT != "":
         b_q, b_unit = half_rows(b_q)
@@ -217,18 +238,21 @@ def flash_kernel(
     b_acc, b_max, b_sum, page = _walk(
         start, full, page, p_table, key_ptr, value_ptr, b_q, b_q_rest, scale, b_acc, b_max, b_sum, scores_ptr, o_scores,
         m_scores, score_end, o_begin, o_end, end, stride_tp, stride_kp, stride_kt, stride_vp, stride_vt,
-        KEY_SIZE, KEY_REST, VALUE_SIZE, PAGE_SIZE, FORMAT, BLOCK_N, BLOCK_D, True, COMPILED,
+        key_scale_ptr, value_scale_ptr, stride_sp, stride_st,
+        KEY_SIZE, KEY_REST, VALUE_SIZE, PAGE_SIZE, FORMAT, BLOCK_N, BLOCK_D, TOKEN_SCALES, True, COMPILED,
     )  # fmt: skip
     if full < end:
         b_acc, b_max, b_sum, page = _walk(
             full, end, page, p_table, key_ptr, value_ptr, b_q, b_q_rest, scale, b_acc, b_max, b_sum, scores_ptr,
             o_scores, m_scores, score_end, o_begin, o_end, end, stride_tp, stride_kp, stride_kt, stride_vp, stride_vt,
-            KEY_SIZE, KEY_REST, VALUE_SIZE, PAGE_SIZE, FORMAT, BLOCK_N, BLOCK_D, False, COMPILED,
+            key_scale_ptr, value_scale_ptr, stride_sp, stride_st,
+            KEY_SIZE, KEY_REST, VALUE_SIZE, PAGE_SIZE, FORMAT, BLOCK_N, BLOCK_D, TOKEN_SCALES, False, COMPILED,
         )  # fmt: skip
 
     b_inverse, b_lse = finish(b_max, b_sum)
     if value_scale_ptr is not None:
-        b_inverse *= tl.load(value_scale_ptr + i_kv * stride_scale)
+        if not TOKEN_SCALES:
+            b_inverse *= tl.load(value_scale_ptr + i_kv * stride_scale)
     o_out = ((first_query + i_query) * num_heads + i_head) * num_splits + i_split  # [BLOCK_R] in [tokens, H, S]
     tl.store(lse_ptr + o_out, b_lse, mask=m_row)
     o_d = tl.arange(0, BLOCK_D)

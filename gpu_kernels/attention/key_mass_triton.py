@@ -110,10 +110,13 @@ def _launch(
         "stride_l": cache.seq_lens.stride(0),
         "stride_lh": cache.seq_lens.stride(1) if cache.has_head_lengths else None,
         "stride_scale": int(cache.has_head_scales),
+        "stride_sp": cache.page_size * cache.num_kv_heads,
+        "stride_st": cache.num_kv_heads,
         "GROUP": paged.group,
         "KEY_SIZE": head_size,
         "PAGE_SIZE": cache.page_size,
         "FORMAT": CODES.get(cache.keys.dtype, ""),
+        "TOKEN_SCALES": cache.has_token_scales and not has_scores,
         "BLOCK_R": config.block_r,
         "BLOCK_N": config.block_n,
         "BLOCK_D": triton.next_power_of_2(head_size),
@@ -152,11 +155,14 @@ def key_mass_kernel(
     stride_l,
     stride_lh,  # None: one length for all heads
     stride_scale,  # 0: one scale for all heads
+    stride_sp,  # of scales per token
+    stride_st,
     # form of the operands
     GROUP: tl.constexpr,
     KEY_SIZE: tl.constexpr,
     PAGE_SIZE: tl.constexpr,
     FORMAT: tl.constexpr,
+    TOKEN_SCALES: tl.constexpr,
     # tile shape
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -188,7 +194,10 @@ def key_mass_kernel(
         p_k = key_ptr + i_kv * stride_kh + tile_offsets(page, start, stride_kp, stride_kt, PAGE_SIZE, BLOCK_N)
         b_k = widen(load_tile(p_k, o_n < length, KEY_SIZE, BLOCK_D), FORMAT, query_ptr.dtype.element_ty)
         scale = softmax_scale
-        if key_scale_ptr is not None:
+        if TOKEN_SCALES:
+            o_scale = i_kv * stride_scale + tile_offsets(page, start, stride_sp, stride_st, PAGE_SIZE, BLOCK_N)
+            scale = softmax_scale * tl.load(key_scale_ptr + o_scale, mask=o_n < length, other=0.0)[None, :]
+        elif key_scale_ptr is not None:
             scale = softmax_scale * tl.load(key_scale_ptr + i_kv * stride_scale)
     else:
         unobserved = (num_queries - mass_queries) * GROUP

@@ -41,7 +41,7 @@ class PagedCache(PagedSequences):
     keys, values             [num_pages, page_size, Hkv, D], any order of axes but the last
                              of the query's dtype, or of codes: float8_e4m3fn, float8_e5m2, int8
     seq_lens                 [B, Hkv] if each key-value head has a length of its own
-    key_scale, value_scale   [1] or [Hkv] float32, for codes alone
+    key_scale, value_scale   [1] or [Hkv] float32, or [num_pages, page_size, Hkv], dense, for codes alone
     """
 
     keys: Tensor
@@ -64,7 +64,12 @@ class PagedCache(PagedSequences):
     @property
     def has_head_scales(self) -> bool:
         """Whether each key-value head has a scale of its own."""
-        return self.key_scale is not None and self.key_scale.shape[0] > 1
+        return self.key_scale is not None and self.key_scale.shape[-1] > 1
+
+    @property
+    def has_token_scales(self) -> bool:
+        """Whether each token has a scale of its own for each key-value head."""
+        return self.key_scale is not None and self.key_scale.dim() == 3
 
     @property
     def num_kv_heads(self) -> int:
@@ -88,7 +93,9 @@ class PagedCache(PagedSequences):
             rows = gather_pages((codes.view(torch.uint8) if self.is_codes else codes)[:, :, heads], pages, length)
             rows = rows.view(codes.dtype).double()
             if scale is not None:
-                rows = rows * scale.double()[heads if self.has_head_scales else slice(None), None]
+                some = scale[..., heads] if self.has_head_scales else scale
+                some = gather_pages(some, pages, length) if self.has_token_scales else some
+                rows = rows * some.double()[..., None]
             found.append(rows)
         return found[0], found[1]
 
@@ -116,8 +123,10 @@ def check_cache(op: str, query: Tensor, cache: PagedCache) -> None:
             raise ValueError(f"{op}: got {cache.keys.dtype} and {name} {scale}, expected scales with 8-bit codes alone")
         if scale is not None:
             check_dtype(op, name, scale, (torch.float32,))
-            if scale.dim() != 1 or scale.shape[0] not in (1, num_kv_heads) or not scale.is_contiguous():
-                raise ValueError(f"{op}: got {name} {list(scale.shape)}, expected dense [1] or [{num_kv_heads}]")
+            of_tokens = list(cache.keys.shape[:3])
+            if list(scale.shape) not in ([1], [num_kv_heads], of_tokens) or not scale.is_contiguous():
+                expected = f"dense [1], [{num_kv_heads}] or {of_tokens}"
+                raise ValueError(f"{op}: got {name} {list(scale.shape)}, expected {expected}")
     key_scale, value_scale = cache.key_scale, cache.value_scale
     if key_scale is not None and value_scale is not None and key_scale.shape != value_scale.shape:
         shapes = f"{list(key_scale.shape)} and {list(value_scale.shape)}"

@@ -48,6 +48,7 @@ class Case(PagedCase):
         said += f" T={max(self.seq_lens)} page={self.page_size} {dtypes}"
         said += f" window={self.window}" if self.window else ""
         said += f" mass={self.mass_queries}" if self.mass_queries else ""
+        said += " scales per token" if self.num_scales == 0 else ""
         said += " lengths per head" if self.has_head_lengths else ""
         return said + (" sinks" if self.has_sinks else "")
 
@@ -62,6 +63,7 @@ def _timed() -> list[Case]:
     long, forms = (8192,) * 64, (torch.bfloat16, torch.float8_e4m3fn, torch.int8)
     return [
         *(Case(long, 32, 8, 128, dtype, **common) for dtype in forms),
+        Case(long, 32, 8, 128, torch.float8_e4m3fn, num_scales=0, **common),
         Case((32768,), 32, 8, 128, torch.bfloat16, **common),
         Case((4096,) * 64, 32, 32, 128, torch.bfloat16, **common),
         Case((8192,) * 64, 64, 1, 128, torch.bfloat16, **common),
@@ -87,6 +89,8 @@ def _odd() -> list[Case]:
         Case((70, 3, 0), 8, 2, 64, f16, num_queries=3, window=40, has_sinks=True, num_kv_splits=2, mass_queries=2),
         Case((70, 3, 0), 18, 1, 64, f16, window=40, has_sinks=True, num_kv_splits=2, mass_queries=1),
         Case((70, 3), 4, 2, 128, e4m3, num_scales=2, num_kv_splits=2, mass_queries=1, has_head_lengths=True),
+        Case((70, 0, 131), 4, 2, 128, e4m3, num_scales=0, num_kv_splits=2, mass_queries=1, has_head_lengths=True),
+        Case((63, 70), 6, 3, 80, e5m2, 64, num_scales=0, num_queries=2, window=40, num_kv_splits=1),
     ]
     wide = [(cases[1], torch.bfloat16), (cases[4], e4m3)]
     return cases + [_in_bfloat16(case, dtype) for case, dtype in wide]
@@ -107,10 +111,12 @@ def _problem(case: Case) -> Problem:
         + batch * case.num_queries * case.num_heads * (2 * 2 * head_size + 4)  # query and out, lse
         + 4 * sum(-(-n // case.page_size) for n in read)  # the block table
         + 4 * batch  # seq_lens
+        + (2 * 4 * sum(read) * case.num_kv_heads if case.num_scales == 0 else 0)
         + (4 * batch * case.num_kv_heads * longest if case.mass_queries else 0)  # mass; scores on its way do not count
     )
     ops = 2 * sum(seen) * case.num_queries * case.num_heads * 2 * head_size
     is_peer = case.is_timed and case.window is None and case.num_queries == 1 and not case.mass_queries
+    is_peer = is_peer and case.num_scales > 0
     peers = {"triton without mass": _without_mass} if case.mass_queries else {}
     return Problem(
         op=Op("paged_decode", KERNEL, _reference),

@@ -109,7 +109,7 @@ def paged_cache(
     dtype: torch.dtype,
     num_scales: int = 1,
 ) -> PagedCache:
-    """Normal keys and values; codes of about 40 and scales of about 1 / 40, `num_scales` of them."""
+    """Normal keys and values; codes of about 40 and scales of about 1 / 40, `num_scales` of them; 0: per token."""
     table, seq_lens_tensor, num_pages = page_tables(seq_lens, page_size, draw.device)
     is_codes, found = dtype in CODES, []
     for _ in ("keys", "values"):
@@ -119,7 +119,12 @@ def paged_cache(
         poison(rows.view(torch.uint8) if is_codes else rows, table, seq_lens, 127 if is_codes else torch.nan)
         found.append(rows)
     keys, values = found
-    key_scale, value_scale = (draw.uniform(num_scales, low=0.5, high=1.5) / 40 if is_codes else None for _ in found)
+    if num_scales or not is_codes:
+        scales = [draw.uniform(num_scales, low=0.5, high=1.5) / 40 if is_codes else None for _ in found]
+    else:
+        of_tokens = [draw.uniform(num_pages, page_size, num_kv_heads, low=0.5, high=1.5) / 40 for _ in found]
+        scales = [poison(scale, table, seq_lens, torch.nan) for scale in of_tokens]
+    key_scale, value_scale = scales
     return PagedCache(keys, values, key_scale, value_scale, block_table=table, seq_lens=seq_lens_tensor)
 
 

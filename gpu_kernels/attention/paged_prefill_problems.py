@@ -25,6 +25,7 @@ class Case(PagedCase):
     new: tuple[int, ...]  # tokens of each sequence that are queries
     has_sinks: bool = False
     mass_queries: int | None = None
+    num_scales: int = 1
 
     @property
     def label(self) -> str:
@@ -34,6 +35,7 @@ class Case(PagedCase):
         )
         said += f" window={self.window}" if self.window else ""
         said += f" mass={self.mass_queries}" if self.mass_queries else ""
+        said += " scales per token" if self.num_scales == 0 else ""
         return said + (" sinks" if self.has_sinks else "")
 
     @property
@@ -67,6 +69,7 @@ def _odd() -> list[Case]:
         Case((63, 7), 3, 3, 80, f16, 32, window=7, has_sinks=True, new=(63, 5)),
         Case((33, 2), 4, 1, 256, f16, new=(20, 2)),
         Case((40, 3), 4, 2, 128, torch.float8_e4m3fn, new=(37, 3)),
+        Case((40, 3), 4, 2, 128, torch.float8_e4m3fn, new=(37, 3), num_scales=0, mass_queries=7),
         Case((40, 5, 3), 4, 2, 64, f16, window=30, has_sinks=True, mass_queries=7, new=(37, 0, 3)),
         Case((70,), 2, 1, 96, torch.int8, 64, has_sinks=True, new=(17,)),
         Case((63, 7), 3, 3, 80, torch.bfloat16, 32, query_dtype=torch.bfloat16, window=7, has_sinks=True, new=(63, 5)),
@@ -100,7 +103,7 @@ def _problem(case: Case) -> Problem:
 def _operands(case: Case, device: str) -> dict[str, Any]:
     draw = Draw(device)
     query = draw.normal(sum(case.new), case.num_heads, case.head_size, dtype=case.query_dtype)
-    sizes = case.num_kv_heads, case.head_size, case.page_size, case.cache_dtype
+    sizes = case.num_kv_heads, case.head_size, case.page_size, case.cache_dtype, case.num_scales
     return {
         "query": query,
         "cu_queries": sequence_bounds(case.new, device),

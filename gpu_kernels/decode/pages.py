@@ -22,13 +22,25 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 @dataclass(frozen=True, slots=True)
 class Pages:
     """keys, values            [num_pages, page_size, G, D] of a layer
-    key_scale, value_scale     a layer's [G] or [1] float32, of FP8 e4m3; None: they are in 16 bits
+    key_scale, value_scale     a layer's [G] or [1] float32, or [num_pages, page_size, G], of FP8; None: they are in
+                               16 bits
     """
 
     keys: list[Tensor]
     values: list[Tensor]
     key_scale: list[Tensor] | None = None
     value_scale: list[Tensor] | None = None
+
+    @property
+    def in_pages(self) -> list[list[Tensor]]:
+        """Keys, values, and scales if each token has its own: the tensors of each layer whose first axis is pages."""
+        scales = [scales for scales in (self.key_scale, self.value_scale) if scales and scales[0].dim() == 3]
+        return [self.keys, self.values, *scales]
+
+    @property
+    def bytes_per_token(self) -> list[int]:
+        """Bytes of each layer's keys, values and scales"""
+        return [sum(held[0, 0].nbytes for held in layer) for layer in zip(*self.in_pages, strict=True)]
 
     @property
     def size_bytes(self) -> int:
@@ -40,6 +52,11 @@ class Pages:
         if self.key_scale is None or self.value_scale is None:
             return None, None
         return self.key_scale[layer], self.value_scale[layer]
+
+
+def zero_scales(num_layers: int, num_pages: int, page_size: int, num_kv_heads: int, device: str) -> list[Tensor]:
+    """Scales per token of keys or of values"""
+    return [torch.zeros(num_pages, page_size, num_kv_heads, device=device) for _ in range(num_layers)]
 
 
 def zero_pages(

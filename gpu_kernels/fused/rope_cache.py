@@ -2,7 +2,11 @@
 
 query'[t]       = rotate(query[t])                                                    rope.py
 key_cache[s]    = rotate(key[t]), value_cache[s] = value[t]                           s = slots[t], or slots[t, h]
-in FP8          = (rotate(key[t]) / key_scale[h]) as e4m3, saturated; so are values    real = scale * code
+in FP8          = (rotate(key[t]) / key_scale[h]) as a code, saturated; so are values   real = scale * code
+
+A scale is given per tensor or per head. Or it is found per token and head, and written too:
+
+key_scale[s, h] = max |rotate(key[t, h])| / largest code, at least 2**-100
 """
 
 from collections.abc import Iterator
@@ -14,8 +18,10 @@ from torch import Tensor
 from gpu_kernels.dispatch import implementation
 from gpu_kernels.fused.rope import check_heads, check_rotation, rotate_ref, written_rows
 
-FP8 = torch.float8_e4m3fn
-FP8_MAX = 448.0
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+WORDS = {E4M3: "e4m3", E5M2: "e5m2"}  # FP8 type -> the kernel's word for it
+LARGEST = {E4M3: 448.0, E5M2: 57344.0}  # FP8 type -> its largest code
+SMALLEST_SCALE = 2.0**-100  # found for zeros: any scale does, if it and its inverse are finite
 MAX_HEAD_SIZE = 512
 
 
@@ -24,12 +30,13 @@ class Operands:
     """The inputs of one call, and the caches that it writes.
 
     query, key, value  [T, H, D], [T, G, D], [T, G, E] float16, bfloat16 or float32, the last axis dense
-    key_cache          [num_pages, page_size, G, D] of the key's type or FP8 e4m3, dense last axis; value_cache likewise
+    key_cache          [num_pages, page_size, G, D] of the key's type or FP8, dense last axis; value_cache likewise
     positions          [T] int32 or int64, rows of cos and sin
     slots              [T] int32 or int64: slot of each token, -1: nowhere; no two are equal. [T, G]: its slot in each
                        head of keys and values; no two are equal in one head
     cos, sin           [P, R / 2] float32, R <= D
-    key_scale          [G] or [1] float32 if the cache is FP8; value_scale likewise
+    key_scale          [G] or [1] float32 if the cache is FP8, or [num_pages, page_size, G] to be written, dense;
+                       value_scale likewise
     raises             TypeError, ValueError (shapes, strides, scales), NotImplementedError (sizes)
     """
 
@@ -61,8 +68,8 @@ class Operands:
                 f"{op}: got heads of {key.shape[2]} and {value.shape[2]}, expected up to {MAX_HEAD_SIZE}"
             )
         for name, new, cache, scale in self.written():
-            if cache.dtype not in (new.dtype, FP8):
-                raise TypeError(f"{op}: got {name}_cache {cache.dtype}, expected {new.dtype} or {FP8}")
+            if cache.dtype not in (new.dtype, *LARGEST):
+                raise TypeError(f"{op}: got {name}_cache {cache.dtype}, expected {new.dtype}, {E4M3} or {E5M2}")
             if cache.dim() != 4 or cache.shape[2:] != new.shape[1:] or cache.shape[:2] != self.key_cache.shape[:2]:
                 got = f"{name}_cache {list(cache.shape)}"
                 raise ValueError(f"{op}: got {got}, expected [num_pages, page_size, {new.shape[1]}, {new.shape[2]}]")
@@ -70,18 +77,26 @@ class Operands:
                 raise ValueError(
                     f"{op}: got strides {list(new.stride())} and {list(cache.stride())}, expected 1 in the end"
                 )
-            if (scale is not None) != (cache.dtype == FP8):
+            if (scale is not None) != (cache.dtype in LARGEST):
                 raise ValueError(
                     f"{op}: got {name}_cache {cache.dtype} with {name}_scale {scale}, expected one for FP8 alone"
                 )
-            if scale is not None and (scale.dtype != torch.float32 or list(scale.shape) not in ([1], [new.shape[1]])):
-                got = f"{name}_scale {scale.dtype} {list(scale.shape)}"
-                raise ValueError(f"{op}: got {got}, expected float32 [1] or [{new.shape[1]}]")
+            if scale is not None:
+                check_scale(op, f"{name}_scale", scale, cache)
+        scales = [scale is not None and scale.dim() == 3 for scale in (self.key_scale, self.value_scale)]
+        if scales[0] != scales[1] or self.key_cache.dtype != self.value_cache.dtype:
+            got = f"keys {self.key_cache.dtype} and values {self.value_cache.dtype}"
+            raise ValueError(f"{op}: got {got}, expected one type, and scales per token of both or of neither")
 
     @property
     def has_head_slots(self) -> bool:
         """Whether each head of keys and values has a slot of its own."""
         return self.slots.dim() == 2
+
+    @property
+    def has_token_scales(self) -> bool:
+        """Whether scales are found per token and head, and written."""
+        return self.key_scale is not None and self.key_scale.dim() == 3
 
     def written(self) -> Iterator[tuple[str, Tensor, Tensor, Tensor | None]]:
         """("key" or "value", the new heads, their cache, its scale)"""
@@ -127,7 +142,29 @@ def rope_cache_reference(operands: Operands, rotated: Tensor) -> None:
     turned, *exact = rope_cache_ref(*heads, *angles, interleaved=operands.interleaved)
     rotated.copy_(turned)
     for (_, _, cache, scale), new in zip(operands.written(), exact, strict=True):
-        if scale is not None:
-            new = (new / scale.double()[:, None]).clamp(-FP8_MAX, FP8_MAX)
         written = written_rows(cache, operands.slots)
-        cache[written.places] = new[written.rows].float().to(cache.dtype)
+        if scale is not None:
+            factor = scale.double()
+            if operands.has_token_scales:
+                factor = found_scale(new, cache.dtype)
+                scale[written.places] = factor[written.rows].float()
+            new = (new / factor[..., None]).clamp(-LARGEST[cache.dtype], LARGEST[cache.dtype])
+        codes = new[written.rows].float().to(cache.dtype)
+        cache.view(torch.uint8)[written.places] = codes.view(torch.uint8)
+
+
+def found_scale(new: Tensor, dtype: torch.dtype) -> Tensor:
+    """[T, G] of new heads [T, G, D]: the scale that brings the largest magnitude to the largest code; NaN of a head
+    that is not finite.
+    """
+    absmax = new.abs().amax(-1)
+    return (absmax / LARGEST[dtype]).clamp(min=SMALLEST_SCALE).where(absmax.isfinite(), torch.nan)
+
+
+def check_scale(op: str, name: str, scale: Tensor, cache: Tensor) -> None:
+    """cache [num_pages, page_size, G, D]. raises  ValueError"""
+    sizes = ([1], [cache.shape[2]], list(cache.shape[:3]))
+    is_dense = scale.dim() == 1 or scale.is_contiguous()
+    if scale.dtype != torch.float32 or list(scale.shape) not in sizes or not is_dense:
+        got = f"{name} {scale.dtype} {list(scale.shape)}"
+        raise ValueError(f"{op}: got {got}, expected float32 [1] or [{cache.shape[2]}], or {sizes[2]}, dense")

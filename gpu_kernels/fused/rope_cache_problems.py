@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpu_kernels.fused.rope import rotation_error, written_rows
-from gpu_kernels.fused.rope_cache import FP8, FP8_MAX, Operands, rope_cache, rope_cache_ref
+from gpu_kernels.fused.rope import Written, rotation_error, written_rows
+from gpu_kernels.fused.rope_cache import E4M3, E5M2, LARGEST, Operands, found_scale, rope_cache, rope_cache_ref
 from gpu_kernels.fused.rope_cache_triton import launches
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.configured import Unconfigured
@@ -30,18 +30,29 @@ class Sizes:
     dtype: torch.dtype = torch.float16
     fp8: bool = False
     interleaved: bool = False
-    scales: int = 1  # 1: per tensor, G: per head
+    e5m2: bool = False
+    scales: int = 1  # 1: per tensor, G: per head, 0: found per token and head
     head_slots: bool = False
 
     def __str__(self) -> str:
         heads = f"T={self.T} H={self.H} G={self.G} D={self.D} E={self.E} R={self.R}"
-        forms = {"fp8 cache": self.fp8, "per head": self.fp8 and self.scales > 1, "interleaved": self.interleaved}
+        forms = {"fp8 cache": self.fp8, "e5m2": self.e5m2, "per head": self.fp8 and self.scales > 1}
+        forms |= {"per token": self.has_token_scales, "interleaved": self.interleaved}
         forms |= {"slots per head": self.head_slots}
         return " ".join([heads, dtype_name(self.dtype), *(form for form, holds in forms.items() if holds)])
+
+    @property
+    def has_token_scales(self) -> bool:
+        return self.fp8 and self.scales == 0
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        return (E5M2 if self.e5m2 else E4M3) if self.fp8 else self.dtype
 
 
 LLAMA = partial(Sizes, H=32, G=8, D=128, E=128, R=128, dtype=torch.bfloat16)
 TIMED = [LLAMA(T, fp8=fp8) for T in (4096, 128) for fp8 in (False, True)]
+TIMED += [LLAMA(T, fp8=True, scales=0) for T in (4096, 128)]
 ODD = [
     Sizes(1, 1, 1, 2, 1, 2),
     Sizes(5, 3, 1, 63, 31, 62, dtype=torch.float32),
@@ -50,6 +61,9 @@ ODD = [
     Sizes(3, 4, 2, 24, 8, 24, interleaved=True, fp8=True),
     Sizes(5, 18, 17, 16, 16, 16, head_slots=True),
     Sizes(3, 8, 2, 64, 64, 64, fp8=True, scales=2, head_slots=True),
+    Sizes(5, 3, 1, 63, 31, 62, fp8=True, scales=0),
+    Sizes(5, 18, 17, 16, 16, 16, fp8=True, e5m2=True, scales=0, head_slots=True),
+    Sizes(3, 4, 2, 24, 8, 6, fp8=True, e5m2=True, interleaved=True),
 ]
 
 
@@ -62,6 +76,7 @@ def _problem(sizes: Sizes, is_timed: bool = False) -> Problem:
     num_bytes = 2 * item * sizes.H * sizes.D  # query, rotated
     num_bytes += (item + cached) * sizes.G * (sizes.D + sizes.E)  # key, value, and in their caches
     num_bytes += 2 * 4 * sizes.R // 2 + 2 * 8  # a row of cos and of sin, position, slot
+    num_bytes += 2 * 4 * sizes.G if sizes.has_token_scales else 0
     return Problem(
         op=Op(
             "rope_cache",
@@ -93,17 +108,21 @@ def _operands(sizes: Sizes, device: str) -> dict[str, Any]:
         slots[T // 2] = -1
     if sizes.head_slots and device != "meta":
         slots[0, 0] = -1  # of one head alone
-    cache_dtype = FP8 if sizes.fp8 else sizes.dtype
     pages = [torch.full((num_pages, PAGE_SIZE, G, size), SENTINEL, device=device) for size in (sizes.D, sizes.E)]
     frequencies = 10000.0 ** -(torch.arange(0, sizes.R, 2, device=device) / sizes.R)
     angles = torch.outer(torch.arange(2 * T, device=device), frequencies)  # [P, R / 2]
-    scale = (lambda: draw.uniform(sizes.scales, low=2**-8, high=2**-6)) if sizes.fp8 else (lambda: None)
+
+    def scale() -> Tensor | None:
+        if sizes.has_token_scales:
+            return torch.full((num_pages, PAGE_SIZE, G), SENTINEL, device=device)
+        return draw.uniform(sizes.scales, low=2**-8, high=2**-6) if sizes.fp8 else None
+
     return {
         "query": draw.normal(T, sizes.H, sizes.D, dtype=sizes.dtype),
         "key": both[..., : sizes.D],
         "value": both[..., sizes.D :],
-        "key_cache": pages[0].to(cache_dtype),
-        "value_cache": pages[1].to(cache_dtype),
+        "key_cache": pages[0].to(sizes.cache_dtype),
+        "value_cache": pages[1].to(sizes.cache_dtype),
         "positions": draw.integers(0, 2 * T, T, dtype=torch.int64),
         "slots": slots,
         "cos": angles.cos(),
@@ -113,27 +132,48 @@ def _operands(sizes: Sizes, device: str) -> dict[str, Any]:
     }
 
 
-def _call(interleaved: bool, **operands: Any) -> tuple[Tensor, Tensor, Tensor]:
-    rotated = rope_cache(Operands(**operands, interleaved=interleaved), impl="triton")
-    return rotated, operands["key_cache"], operands["value_cache"]
+def _call(interleaved: bool, **operands: Any) -> tuple[Tensor, ...]:
+    given = Operands(**operands, interleaved=interleaved)
+    return all_written(given, rope_cache(given, impl="triton"))
+
+
+def all_written(operands: Operands, rotated: Tensor) -> tuple[Tensor, ...]:
+    """The tensors that one call writes: rotated, then each cache, and behind it scales that are found per token."""
+    found = [rotated]
+    for _, _, cache, scale in operands.written():
+        found += [cache] if scale is None or not operands.has_token_scales else [cache, scale]
+    return tuple(found)
 
 
 def _reference(interleaved: bool, **o: Any) -> list[tuple[Tensor, Tensor]]:
-    """(expected, how far a kernel may be before it rounds) float64: of rotated, and of each cache as it is stored."""
+    """(expected, how far a kernel may be before it rounds) float64, of each tensor of `all_written` as it is stored."""
     angles = o["positions"], o["cos"], o["sin"]
     query, key, value = rope_cache_ref(o["query"], o["key"], o["value"], *angles, interleaved=interleaved)
     found = [(query, rotation_error(o["query"], *angles, interleaved))]
     key_error = rotation_error(o["key"], *angles, interleaved)
     for name, new, error in (("key", key, key_error), ("value", value, torch.zeros_like(value))):
         cache, scale, written = o[f"{name}_cache"], o[f"{name}_scale"], written_rows(o[f"{name}_cache"], o["slots"])
+        scales: list[tuple[Tensor, Tensor]] = []
         if scale is not None:
-            # The quotient rounds once more.
-            scale = scale.double()[:, None]
-            new, error = (new / scale).clamp(-FP8_MAX, FP8_MAX), error / scale + 2**-24 * (new / scale).abs()
-        expected, bound = cache.double(), torch.zeros(cache.shape, dtype=torch.float64, device=cache.device)
-        expected[written.places], bound[written.places] = new[written.rows], error[written.rows]
-        found.append((expected, bound))
+            largest, rounding = LARGEST[cache.dtype], torch.full_like(new[..., :1], 2**-24)  # of the quotient
+            if scale.dim() == 3:
+                factor = found_scale(new, cache.dtype)  # [T, G]
+                off = error.amax(-1) / largest + 2**-24 * factor
+                scales.append(_stored(scale, written, factor, off))
+                rounding = rounding + (off / factor)[..., None]
+            else:
+                factor = scale.double()
+            codes = new / factor[..., None]
+            new, error = codes.clamp(-largest, largest), error / factor[..., None] + rounding * codes.abs()
+        found += [_stored(cache, written, new, error), *scales]
     return found
+
+
+def _stored(held: Tensor, written: Written, new: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+    """(held with the new numbers in their places, how far each may be) float64; the others may not change."""
+    expected, bound = held.double(), torch.zeros(held.shape, dtype=torch.float64, device=held.device)
+    expected[written.places], bound[written.places] = new[written.rows], error[written.rows]
+    return expected, bound
 
 
 def agrees(result: tuple, expected: list[tuple[Tensor, Tensor]]) -> bool:
@@ -159,7 +199,11 @@ def _chain(interleaved: bool, **o: Any) -> Tensor:
     for name, new in (("key", rotated[1]), ("value", o["value"])):
         cache, scale = o[f"{name}_cache"], o[f"{name}_scale"]
         if scale is not None:
-            new = (new.float() / scale[:, None]).clamp(-FP8_MAX, FP8_MAX)
+            largest = LARGEST[cache.dtype]
+            factor = scale if scale.dim() == 1 else (new.float().abs().amax(-1) / largest).clamp(min=2.0**-100)
+            new = (new.float() / factor[..., None]).clamp(-largest, largest)
+            if scale.dim() == 3:
+                scale[where] = factor
         cache[where] = new.to(cache.dtype)
     return rotated[0]
 

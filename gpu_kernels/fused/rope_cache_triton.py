@@ -5,13 +5,15 @@ Program  reads its heads once, and the token's row of cos and sin, which all of 
 Edges    a token without a slot is rotated and not written. All heads of a token take one slot, or each takes its own.
 """
 
+# Kernel bodies are Triton's language, whose stubs are wrong about constexpr variables.
+# pyright: reportAssignmentType=false
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from gpu_kernels.fp8_triton import e4m3_codes, has_conversion
-from gpu_kernels.fused.rope_cache import Operands
+from gpu_kernels.fp8_triton import fp8_codes, has_conversion
+from gpu_kernels.fused.rope_cache import WORDS, Operands
 from gpu_kernels.launch import Launch, architecture, run_all
 
 # Heads of 128 features: 2048 per program of 4 warps, 16 per thread, 32 bytes of bfloat16 in flight.
@@ -75,6 +77,8 @@ def launches(operands: Operands, rotated: Tensor, arch: int) -> list[Launch]:
         "BLOCK_E": triton.next_power_of_2(max(1, E)),
         "HEADS": heads,
         "INTERLEAVED": operands.interleaved,
+        "FORMAT": WORDS.get(key_cache.dtype, ""),
+        "TOKEN_SCALES": operands.has_token_scales,
         "HAS_CONVERSION": has_conversion(arch, rope_cache_kernel),
     }
     grid = (T, triton.cdiv(H, heads) + triton.cdiv(G, heads))
@@ -83,11 +87,11 @@ def launches(operands: Operands, rotated: Tensor, arch: int) -> list[Launch]:
 
 def _scale_stride(scale: Tensor | None) -> int:
     """0: all heads have the same."""
-    return 0 if scale is None or len(scale) == 1 else scale.stride(0)
+    return 0 if scale is None or scale.shape[-1] == 1 else scale.stride(-1)
 
 
 def _bytes(cache: Tensor) -> Tensor:
-    return cache.view(torch.uint8) if cache.dtype == torch.float8_e4m3fn else cache
+    return cache.view(torch.uint8) if cache.dtype in WORDS else cache
 
 
 @triton.jit
@@ -109,14 +113,33 @@ def rotate_pairs(p_x, p_cos, p_sin, m_h, HALF: tl.constexpr, BLOCK_HALF: tl.cons
 
 
 @triton.jit
-def store_cached(p_cache, b_x, b_scale, mask, HAS_CONVERSION: tl.constexpr):
-    """b_x [HEADS, BLOCK] float32 in the cache's type; as e4m3 codes of b_x / b_scale [HEADS, 1] if the cache's type is
-    bytes.
-    """
-    if p_cache.dtype.element_ty == tl.uint8:
-        tl.store(p_cache, e4m3_codes(tl.div_rn(b_x, b_scale + tl.zeros_like(b_x)), HAS_CONVERSION), mask=mask)
-    else:
+def store_cached(p_cache, b_x, b_scale, mask, FORMAT: tl.constexpr, HAS_CONVERSION: tl.constexpr):
+    """b_x [HEADS, BLOCK] float32 in the cache's type; as codes of b_x / b_scale [HEADS, 1] if FORMAT names some."""
+    if FORMAT == "":
         tl.store(p_cache, b_x.to(p_cache.dtype.element_ty), mask=mask)
+    else:
+        b_codes = fp8_codes(tl.div_rn(b_x, b_scale + tl.zeros_like(b_x)), FORMAT, HAS_CONVERSION)
+        tl.store(p_cache, b_codes, mask=mask)
+
+
+@triton.jit
+def absmax_bits(b_x):
+    """[HEADS] of b_x [HEADS, BLOCK]. As integers the bits of magnitudes are in their order, inf and NaN at the end."""
+    return tl.max(b_x.to(tl.int32, bitcast=True) & 0x7FFFFFFF, axis=1)
+
+
+@triton.jit
+def found_scale(b_bits, p_scale, mask, FORMAT: tl.constexpr):
+    """[HEADS, 1]: the scale that brings each head's largest magnitude to the largest code; it is stored.
+
+    b_bits  of the largest magnitudes [HEADS]; of a head that is not finite the scale is NaN, so that all of it is
+    """
+    b_absmax = tl.cast(b_bits, tl.float32, bitcast=True)
+    largest: tl.constexpr = 448.0 if FORMAT == "e4m3" else 57344.0
+    b_scale = tl.maximum(tl.div_rn(b_absmax, largest), 7.888609052210118e-31)  # 2**-100
+    b_scale = tl.where(b_absmax < float("inf"), b_scale, float("nan"))
+    tl.store(p_scale, b_scale, mask=mask)
+    return b_scale[:, None]
 
 
 @triton.jit
@@ -165,6 +188,8 @@ def rope_cache_kernel(
     BLOCK_E: tl.constexpr,
     HEADS: tl.constexpr,
     INTERLEAVED: tl.constexpr,
+    FORMAT: tl.constexpr,
+    TOKEN_SCALES: tl.constexpr,
     HAS_CONVERSION: tl.constexpr,
 ):
     i_t, i_block = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -193,24 +218,32 @@ def rope_cache_kernel(
         m_g = b_slot >= 0
         o_page, o_place = b_slot // page_size, b_slot % page_size  # [HEADS]
         b_key_scale, b_value_scale = tl.zeros((HEADS, 1), dtype=tl.float32), tl.zeros((HEADS, 1), dtype=tl.float32)
-        if key_scale_ptr is not None:
-            b_key_scale = tl.load(key_scale_ptr + o_g * stride_ks, mask=m_g, other=1.0)[:, None]
-        if value_scale_ptr is not None:
-            b_value_scale = tl.load(value_scale_ptr + o_g * stride_vs, mask=m_g, other=1.0)[:, None]
+        if FORMAT != "":
+            if not TOKEN_SCALES:
+                b_key_scale = tl.load(key_scale_ptr + o_g * stride_ks, mask=m_g, other=1.0)[:, None]
+                b_value_scale = tl.load(value_scale_ptr + o_g * stride_vs, mask=m_g, other=1.0)[:, None]
 
         p_k = key_ptr + i_t * stride_kt + o_g * stride_kh
         p_kc = key_cache_ptr + o_page * stride_kcp + o_place * stride_kct + o_g * stride_kch
         b_first, b_second, o_first, o_second = rotate_pairs(p_k, p_cos, p_sin, m_g, HALF, BLOCK_HALF, INTERLEAVED)
-        m_pairs = m_g[:, None] & m_pair
-        store_cached(p_kc[:, None] + o_first[None, :], b_first, b_key_scale, m_pairs, HAS_CONVERSION)
-        store_cached(p_kc[:, None] + o_second[None, :], b_second, b_key_scale, m_pairs, HAS_CONVERSION)
+        m_pairs, m_rest_k = m_g[:, None] & m_pair, m_g[:, None] & m_rest
+        b_rest_k = tl.zeros((HEADS, BLOCK_REST), dtype=tl.float32)
         if 2 * HALF < D:
-            b_rest_k = tl.load(p_k[:, None] + o_rest[None, :], mask=m_g[:, None] & m_rest, other=0.0).to(tl.float32)
-            store_cached(p_kc[:, None] + o_rest[None, :], b_rest_k, b_key_scale, m_g[:, None] & m_rest, HAS_CONVERSION)
+            b_rest_k = tl.load(p_k[:, None] + o_rest[None, :], mask=m_rest_k, other=0.0).to(tl.float32)
+        o_scale = (o_page * page_size + o_place) * num_heads + o_g  # of scales per token
+        if TOKEN_SCALES:
+            b_bits = tl.maximum(tl.maximum(absmax_bits(b_first), absmax_bits(b_second)), absmax_bits(b_rest_k))
+            b_key_scale = found_scale(b_bits, key_scale_ptr + o_scale, m_g, FORMAT)
+        store_cached(p_kc[:, None] + o_first[None, :], b_first, b_key_scale, m_pairs, FORMAT, HAS_CONVERSION)
+        store_cached(p_kc[:, None] + o_second[None, :], b_second, b_key_scale, m_pairs, FORMAT, HAS_CONVERSION)
+        if 2 * HALF < D:
+            store_cached(p_kc[:, None] + o_rest[None, :], b_rest_k, b_key_scale, m_rest_k, FORMAT, HAS_CONVERSION)
 
         o_e = tl.arange(0, BLOCK_E)
         m_e = m_g[:, None] & (o_e < E)[None, :]
         p_v = value_ptr + i_t * stride_vt + o_g * stride_vh
         p_vc = value_cache_ptr + o_page * stride_vcp + o_place * stride_vct + o_g * stride_vch
         b_value = tl.load(p_v[:, None] + o_e[None, :], mask=m_e, other=0.0).to(tl.float32)  # [HEADS, BLOCK_E]
-        store_cached(p_vc[:, None] + o_e[None, :], b_value, b_value_scale, m_e, HAS_CONVERSION)
+        if TOKEN_SCALES:
+            b_value_scale = found_scale(absmax_bits(b_value), value_scale_ptr + o_scale, m_g, FORMAT)
+        store_cached(p_vc[:, None] + o_e[None, :], b_value, b_value_scale, m_e, FORMAT, HAS_CONVERSION)

@@ -10,9 +10,9 @@ from gpu_kernels.decode.pages import Attend, Pages, Rotation, attend_to, zero_pa
 from gpu_kernels.graphs import DecodeGraphs
 from qbench.runtime.caches.sequences import Sequences, check_seq_len
 from qbench.runtime.caches.step import Step
-from qbench.runtime.device.kv import page_dtype, page_scales
+from qbench.runtime.device.kv import PAGE_SIZE, page_dtype, page_scales
 from qbench.runtime.device.place import Place
-from qbench.runtime.device.storage import PAGE_SIZE, page_slots
+from qbench.runtime.device.storage import page_slots
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
@@ -38,14 +38,15 @@ class DeviceCache(Sequences):
         self.config, self.place = config, place
         self.dtype = page_dtype(scheme, place)
         self.max_chunk_tokens = max(1, FORWARD_TOKENS // batch)
-        self.scales = page_scales(scheme, config, place)
+        self.scheme = scheme
         self._make(-(-min(capacity, self.max_seq_len) // PAGE_SIZE))
 
     def _make(self, num_pages: int) -> None:
         """Pages for each sequence, in place of those that there are."""
         config = self.config
         sizes = (config.num_layers, num_pages * self.batch, PAGE_SIZE, config.num_kv_heads, config.head_dim)
-        self.pages: Pages = replace(zero_pages(*sizes, self.dtype, self.place.torch_name), **self.scales)
+        scales = page_scales(self.scheme, config, self.place, num_pages * self.batch)
+        self.pages: Pages = replace(zero_pages(*sizes, self.dtype, self.place.torch_name), **scales)
         self.num_pages = num_pages
         table = torch.arange(num_pages * self.batch, dtype=torch.int32).reshape(num_pages, self.batch).T
         self.block_table = table.contiguous().to(self.place.torch_name)  # [B, P]
@@ -61,8 +62,9 @@ class DeviceCache(Sequences):
         before = self.pages
         # doubling: each token is copied once on average
         self._make(min(max(needed, 2 * self.num_pages), -(-self.max_seq_len // PAGE_SIZE)))
-        for old, new in zip((*before.keys, *before.values), (*self.pages.keys, *self.pages.values), strict=True):
-            new.view(torch.uint8)[: len(old)] = old.view(torch.uint8)
+        for olds, news in zip(before.in_pages, self.pages.in_pages, strict=True):
+            for old, new in zip(olds, news, strict=True):
+                new.view(torch.uint8)[: len(old)] = old.view(torch.uint8)
 
     def rows(self, step: Step) -> tuple[dict[str, Tensor], np.ndarray]:
         """(the step's tokens, positions and slots, as `step_inputs` names them; bounds [B + 1] of the sequences).
@@ -89,7 +91,7 @@ class DeviceCache(Sequences):
     @property
     def bytes_per_token(self) -> float:
         """Over all layers."""
-        return sum(held[0, 0].nbytes for held in (*self.pages.keys, *self.pages.values))
+        return sum(self.pages.bytes_per_token)
 
     @property
     def size_bytes(self) -> int:

@@ -23,8 +23,9 @@ from qbench.runtime.caches.sequences import check_seq_len
 from qbench.runtime.caches.slot_table import SlotTable
 from qbench.runtime.device.cache import DeviceCache
 from qbench.runtime.device.head_storage import DeviceHeads
+from qbench.runtime.device.kv import PAGE_SIZE
 from qbench.runtime.device.place import Place
-from qbench.runtime.device.storage import PAGE_SIZE, DeviceStorage, page_slots
+from qbench.runtime.device.storage import DeviceStorage, page_slots
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 

@@ -13,11 +13,10 @@ from gpu_kernels.fused.compact import compact
 from qbench.runtime.attention.observed_weights import query_weights
 from qbench.runtime.caches.kv_storage import OtherwiseCalled
 from qbench.runtime.caches.past import Past
+from qbench.runtime.device.kv import PAGE_SIZE
 from qbench.runtime.device.place import Place
 from qbench.runtime.device.torch_attention import read_side
 from quant.models import AttentionRule
-
-PAGE_SIZE = 64  # tokens; a tile of attention reads one or two pages
 
 
 def page_slots(slots: np.ndarray, sequence: np.ndarray, batch: int) -> np.ndarray:
@@ -35,7 +34,7 @@ class DeviceStorage(OtherwiseCalled):
 
     def __init__(self, pages: Pages, layer: int, batch: int, place: Place) -> None:
         self.pages, self.layer, self.num_pages, self.place = pages, layer, batch, place
-        self.bytes_per_token = sum(side[layer][0, 0].nbytes for side in self._sides)
+        self.bytes_per_token = pages.bytes_per_token[layer]
         self.block_table = self._table(self.num_device_pages)
 
     @property
@@ -86,19 +85,22 @@ class DeviceStorage(OtherwiseCalled):
         if wanted == common:
             return
         rows = min(wanted, common) * self.num_pages
-        for side in self._sides:
-            old = side[self.layer]
+        for held in self.pages.in_pages:
+            old = held[self.layer]
             shape = (wanted * self.num_pages, *old.shape[1:-1], old.shape[-1] * old.itemsize)
             new = torch.zeros(shape, dtype=torch.uint8, device=old.device).view(old.dtype)
             new.view(torch.uint8)[:rows] = old.view(torch.uint8)[:rows]
-            side[self.layer] = new
+            held[self.layer] = new
         self.block_table = self._table(wanted)
 
     def compact(self, past: Past, keep: Tensor) -> None:
-        keys, values = (side[self.layer] for side in self._sides)
         table = self.block_table[int(past.block_table[0, 0])][None]
         where = self.place.send(keep.int().contiguous().numpy())
+        keys, values, *scales = (held[self.layer] for held in self.pages.in_pages)
         compact(Compact(keys, values, table, where))
+        if scales:
+            key_scale, value_scale = (scale[..., None] for scale in scales)  # heads of one number
+            compact(Compact(key_scale, value_scale, table, where))
 
     def read(self, past: Past) -> tuple[Tensor, Tensor]:
         table = self.block_table[int(past.block_table[0, 0])]
@@ -109,11 +111,11 @@ class DeviceStorage(OtherwiseCalled):
         return keys, values
 
     def save_page(self, page: int) -> list[Tensor]:
-        return [side[self.layer].view(torch.uint8)[page :: self.num_pages].clone() for side in self._sides]
+        return [held[self.layer].view(torch.uint8)[page :: self.num_pages].clone() for held in self.pages.in_pages]
 
     def load_page(self, page: int, saved: list[Tensor]) -> None:
-        for side, data in zip(self._sides, saved, strict=True):
-            side[self.layer].view(torch.uint8)[page :: self.num_pages] = data
+        for held, data in zip(self.pages.in_pages, saved, strict=True):
+            held[self.layer].view(torch.uint8)[page :: self.num_pages] = data
 
     def add_pages(self, num_pages: int) -> None:
         raise NotImplementedError("pages of one sequence each, whose number is fixed")

@@ -49,5 +49,7 @@ def read_side(held: Tensor, table: Tensor, length: int, scale: Tensor | None, dt
     used = table[: -(-length // page_size)].long()
     # As bytes, since torch does not index FP8.
     some = held.view(torch.uint8)[used].view(held.dtype).flatten(0, 1)[:length]  # [S, G, D]
-    found = some.to(dtype) if scale is None else (some.float() * scale[:, None]).to(dtype)
+    if scale is not None and scale.dim() == 3:  # of each token
+        scale = scale[used].flatten(0, 1)[:length]
+    found = some.to(dtype) if scale is None else (some.float() * scale[..., None]).to(dtype)
     return found.transpose(0, 1)[None]

@@ -10,9 +10,10 @@ from support.close import assert_close
 from gpu_kernels.fused import rope_cache_problems
 from gpu_kernels.fused.rope import rotate_ref, rotation_error
 from gpu_kernels.fused.rope_cache import Operands, rope_cache
-from gpu_kernels.fused.rope_cache_problems import ODD, SENTINEL
+from gpu_kernels.fused.rope_cache_problems import ODD, SENTINEL, all_written
 from gpu_kernels.proof.problems import problems_of
 from qbench.runtime.attention.rope import rotate, rotation
+from quant.kv.fp8 import Fp8
 
 REFERENCE = {str(sizes): sizes for sizes in ODD}
 
@@ -59,8 +60,8 @@ def test_reference_entry(label):
     problem = next(problem for problem in problems_of("rope_cache") if problem.label == label)
     operands = problem.operands("cpu")
     interleaved = REFERENCE[label].interleaved
-    rotated = rope_cache(Operands(**operands, interleaved=interleaved), impl="reference")
-    result = rotated, operands["key_cache"], operands["value_cache"]
+    given = Operands(**operands, interleaved=interleaved)
+    result = all_written(given, rope_cache(given, impl="reference"))
     assert problem.agrees(result, problem.op.reference(**problem.operands("cpu")))
 
 
@@ -86,6 +87,18 @@ def test_nan_stays_nan_in_fp8(run):
     run(rope_cache, Operands(**operands), impl="triton")
     codes = operands["value_cache"][0, 0].float()
     assert codes.isnan().sum() == 1 and codes[0, 3].isnan() and codes[1, 4] == 448
+
+
+def test_scales_per_token_are_those_of_the_runtimes_format(run):
+    """The first head has a NaN: all of it is NaN, and no other."""
+    operands = {name: value.to(run.device) for name, value in make(fp8=True, scales=0, T=1).items()}
+    operands |= {"slots": torch.tensor([0], device=run.device)}
+    operands["value"][0, 0, 3] = torch.nan
+    run(rope_cache, Operands(**operands), impl="triton")
+    codec = Fp8("float8_e4m3fn", per="head")
+    expected = codec.decode(codec.encode(operands["value"].float().cpu().transpose(0, 1)[None]))[0, :, 0]
+    got = operands["value_cache"][0, 0].float() * operands["value_scale"][0, 0, :, None]
+    assert torch.equal(got[1:].cpu(), expected[1:]) and got[0].isnan().all() and expected[0].isnan().all()
 
 
 def test_no_tokens():

@@ -5,7 +5,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_kernels.fp8_triton import e4m3_codes, has_conversion
+from gpu_kernels.fp8_triton import fp8_codes, has_conversion
 from gpu_kernels.fused.row_codes import CODE_DTYPES, SMALLEST_SCALE, check_quantize, codes_agree, row_codes_ref
 from gpu_kernels.launch import INTERPRETED_AS, Launch
 
@@ -13,35 +13,45 @@ kinds = pytest.mark.parametrize("quantize", CODE_DTYPES)
 
 
 @triton.jit
-def convert_kernel(x_ptr, codes_ptr, N, BLOCK: tl.constexpr, HAS_CONVERSION: tl.constexpr):
+def convert_kernel(x_ptr, codes_ptr, N, BLOCK: tl.constexpr, FORMAT: tl.constexpr, HAS_CONVERSION: tl.constexpr):
     o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     b_x = tl.load(x_ptr + o, mask=o < N, other=0.0)
-    tl.store(codes_ptr + o, e4m3_codes(b_x, HAS_CONVERSION), mask=o < N)
+    tl.store(codes_ptr + o, fp8_codes(b_x, FORMAT, HAS_CONVERSION), mask=o < N)
 
 
-def convert(x, codes, has_conversion):
-    arguments = {"x_ptr": x, "codes_ptr": codes, "N": len(x), "BLOCK": 4096, "HAS_CONVERSION": has_conversion}
+def convert(x, codes, form, has_conversion):
+    arguments = {"x_ptr": x, "codes_ptr": codes, "N": len(x), "BLOCK": 4096}
+    arguments |= {"FORMAT": form, "HAS_CONVERSION": has_conversion}
     Launch(convert_kernel, (triton.cdiv(len(x), 4096),), arguments, 4).run(x.device)
 
 
-def test_e4m3_codes_are_torchs(run):
-    """Every bfloat16 in [-448, 448], every half step between codes, and their neighbours."""
+FORMS = {"e4m3": (torch.float8_e4m3fn, 0x7E), "e5m2": (torch.float8_e5m2, 0x7B)}  # type, largest code
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_fp8_codes_are_torchs(run, form):
+    """Every bfloat16 up to the largest code, every half step between codes, and their neighbours."""
+    dtype, last = FORMS[form]
+    largest = torch.finfo(dtype).max
     patterns = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16).float()
-    codes = torch.arange(127, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
+    codes = torch.arange(last + 1, dtype=torch.uint8).view(dtype).float()
     halves = (codes[1:] + codes[:-1]) / 2
     beside = torch.cat([halves, halves.nextafter(codes[1:]), halves.nextafter(codes[:-1])])
-    x = torch.cat([patterns[patterns.abs() <= 448], beside, -beside]).to(run.device)
+    x = torch.cat([patterns[patterns.abs() <= largest], beside, -beside]).to(run.device)
     for native in [False] if run.interpreted else [False, True]:
         got = torch.full(x.shape, 0x7F, dtype=torch.uint8, device=run.device)
-        run(convert, x, got, native)
-        assert torch.equal(got, x.to(torch.float8_e4m3fn).view(torch.uint8))
+        run(convert, x, got, form, native)
+        assert torch.equal(got, x.to(dtype).view(torch.uint8))
 
 
-def test_e4m3_codes_saturate_and_keep_nan(run):
-    x = torch.tensor([449.0, 1e30, torch.inf, -500.0, -torch.inf, torch.nan], device=run.device)
+@pytest.mark.parametrize("form", FORMS)
+def test_fp8_codes_saturate_and_keep_nan(run, form):
+    dtype, last = FORMS[form]
+    x = torch.tensor([1.01, 1e30, torch.inf, -1.2, -torch.inf, torch.nan], device=run.device) * torch.finfo(dtype).max
     got = torch.zeros(6, dtype=torch.uint8, device=run.device)
-    run(convert, x, got, False)
-    assert got[:5].tolist() == [0x7E, 0x7E, 0x7E, 0xFE, 0xFE] and got[5].item() & 0x7F == 0x7F
+    run(convert, x, got, form, False)
+    negative = last | 0x80
+    assert got[:5].tolist() == [last, last, last, negative, negative] and got[5].item() & 0x7F == 0x7F
 
 
 def test_has_conversion():

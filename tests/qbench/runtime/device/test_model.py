@@ -77,12 +77,11 @@ def moved_codes(device: str) -> float:
     return 3 * (4 * roundings(device) / 3 * 32) ** 0.5 / 32
 
 
-def moved_e4m3(device: str, products: int = 2) -> float:
-    """Codes of FP8 are 2**-4 to 2**-3 of their size apart, and move by so much: of keys and values, or of the inputs
-
-    of a layer's four products.
+def moved_fp8(device: str, products: int = 2, mantissa: int = 3) -> float:
+    """Codes of FP8 are 2**-4 to 2**-3 of their size apart (e5m2: twice that), and move by so much: of keys and values,
+    or of the inputs of a layer's four products.
     """
-    return 3 * (products * roundings(device) / 3 / 2**-4) ** 0.5 * 2**-3
+    return 3 * (products * roundings(device) / 3 / 2.0 ** -(mantissa + 1)) ** 0.5 * 2.0**-mantissa
 
 
 def check(run: Run, function: Callable, source: ArraySource, bound: Callable[[str], float] = roundings) -> None:
@@ -117,15 +116,23 @@ FP8 = ["fp8-w8a8", "fp8-block128", "fp8-w8a16"]
 
 @pytest.mark.parametrize("format_name", in_every_run(FP8, ("fp8-w8a8",)))
 def test_fp8_activations(run, format_name):
-    check(run, few_forwards, source_in(format_name), partial(moved_e4m3, products=4))
+    check(run, few_forwards, source_in(format_name), partial(moved_fp8, products=4))
 
 
-@pytest.mark.parametrize("num_scales", [1, 2], ids=["per tensor", "per head"])
-def test_fp8_keys_and_values(run, num_scales):
-    name = "kv-fp8-cal-head" if num_scales == 2 else "kv-fp8-cal"
-    scales = [[0.01, 0.02][:num_scales]]
-    kv = {"kv_cache": {"format": name, "k_scale": scales, "v_scale": scales}}
-    check(run, few_forwards, source_in("f16", **kv), moved_e4m3)
+FP8_KV = {"kv-fp8-cal": 1, "kv-fp8-cal-head": 2, "kv-fp8": 0, "kv-fp8-e5m2": 0, "kv-fp8-e5m2-cal": 1}  # given scales
+
+
+@pytest.mark.parametrize("name", in_every_run(list(FP8_KV), ("kv-fp8-cal", "kv-fp8")))
+def test_fp8_keys_and_values(run, name):
+    mantissa = 2 if "e5m2" in name else 3
+    scales = [[0.01, 0.02][: FP8_KV[name]]]
+    given = {"k_scale": scales, "v_scale": scales} if FP8_KV[name] else {}
+    kv = {"kv_cache": {"format": name} | given}
+    check(run, few_forwards, source_in("f16", **kv), partial(moved_fp8, mantissa=mantissa))
+
+
+def test_scales_per_token_grow_with_their_pages(run):
+    check(run, passes, source_in("f16", **MISTRAL, kv_cache={"format": "kv-fp8"}), moved_fp8)
 
 
 @pytest.mark.parametrize("changes", [QWEN2, QWEN3], ids=["qwen2", "qwen3"])
@@ -144,7 +151,7 @@ def test_chosen_attention(run, attention):
     check(run, partial(passes, attention=attention), source_in("f16", **MISTRAL))
     scales = [[0.01, 0.02]]
     kv = {"kv_cache": {"format": "kv-fp8-cal-head", "k_scale": scales, "v_scale": scales}}
-    check(run, partial(few_forwards, attention=attention), source_in("f16", **kv), moved_e4m3)
+    check(run, partial(few_forwards, attention=attention), source_in("f16", **kv), moved_fp8)
     _, kernels, _ = run(partial(facts, attention=attention), source_in("f16"))
     assert (kernels["paged_prefill"], kernels["paged_decode"]) == (attention, attention)
     assert (kernels["decode"] == "eager") == (attention != "triton" or run.device == "interpreter")
@@ -174,7 +181,7 @@ REFUSALS = {
     "kv": (
         {"kv_cache": {"format": "kv-int4"}},
         NotImplementedError,
-        "got kv-int4, expected one of kv-b?f16, kv-fp8-cal",
+        "got kv-int4, expected one of kv-b?f16, kv-fp8, kv-fp8-cal",
     ),
 }
 

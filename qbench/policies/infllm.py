@@ -32,7 +32,7 @@ class InfLLM(RetrievalPolicy):
     representatives  keys of a block that represent it
     queries          queries of a forward pass that share a choice, at most; 512 in the authors' code
     smooth           share of the last choice's scores in a score: an exponential moving average, by which fewer blocks
-                     change from step to step
+                     change from step to step. Queries that share a choice replace the average: they are many already
 
     deviation  Representatives are chosen per KV head, because heads of a group share their keys; the authors' code
                chooses them per query head. Their mean is float16. Tokens that are no longer among the last `local` and
@@ -108,7 +108,9 @@ class InfLLM(RetrievalPolicy):
         count = max(1, self.num_blocks(end))
         if index.num_blocks <= count and not self.smooth:
             return torch.arange(index.num_blocks)[None, None]
-        scores = index.smoothed(index.scores(self.vector(query, index.size // query.shape[2])), self.smooth)
+        scores = index.scores(self.vector(query, index.size // query.shape[2]))
+        if self.smooth:
+            scores = index.smoothed(scores, self.smooth if query.shape[1] == 1 else 0.0)
         limits = np.array([index.num_blocks])
         return index.best(scores, limits, np.minimum(limits, count))
 

@@ -69,7 +69,7 @@ class SlowInfLLM:
             for h in range(len(q)):
                 meets = [self.turned(query, self.local - 1) @ mean[h // group] for query in q[h]]
                 scores[b] += float(np.mean(meets))
-        if self.smooth:
+        if self.smooth and q.shape[1] == 1:
             for b, last in enumerate(self.scores):
                 scores[b] = self.smooth * last + (1 - self.smooth) * scores[b]
         self.scores = scores

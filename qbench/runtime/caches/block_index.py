@@ -64,8 +64,6 @@ class BlockIndex(BlockScores):
         self.last = None if self.last is None else self.last[..., :num_blocks]
 
     def smoothed(self, scores: Tensor, share: float) -> Tensor:
-        if not share:
-            return scores
         if self.last is not None:
             known = scores[..., : self.last.shape[2]]
             known.mul_(1 - share).add_(share * self.last)

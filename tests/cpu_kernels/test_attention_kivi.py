@@ -74,6 +74,15 @@ def make_held(name: str, batch: int, kv_heads: int, head_dim: int, page_size: in
     return Held(name, store, np.arange(batch, 0, -1, dtype=np.int32)[:, None])
 
 
+def make_ringed(name: str, batch: int, kv_heads: int, head_dim: int, most: int, page_size: int) -> Held:
+    """The same in rings, and in pages of encoded tokens in no order; `most` tokens per sequence."""
+    num_pages = -(-FORMATS[name].num_encoded(most) // page_size)
+    store = cpu_kernels.KVStore(name, batch * num_pages + 3, page_size, kv_heads, head_dim, num_rings=batch + 2)
+    pages = np.random.default_rng(7).permutation(batch * num_pages + 3)[3:].reshape(batch, num_pages)
+    rings = np.arange(batch + 1, 1, -1)[:, None]
+    return Held(name, store, np.concatenate([rings, pages], 1).astype(np.int32))
+
+
 def keys_of(batch: int, kv_heads: int, length: int, head_dim: int) -> np.ndarray:
     """Some channels are large at every token."""
     k = normal(1, batch, kv_heads, length, head_dim)
@@ -263,6 +272,63 @@ def test_pages_are_copied_resized_and_restored_with_their_recent_tokens(name):
     held.table = np.array([[0], [1]], np.int32)
     for got, want in zip(held.read(230, 2, 32), before, strict=True):
         assert np.array_equal(got[0], want[0]) and np.array_equal(got[1], want[1])
+
+
+@pytest.mark.parametrize("name, page_size", [("kivi2", 16), ("kivi4", 16), ("kivi4", 48)])
+def test_rings_apart_from_many_pages_change_no_bit(isa, name, page_size):
+    """Tokens that come in pieces, then queries over several parts and within a window."""
+    k, v = keys_of(2, 2, 1237, 64), normal(2, 2, 2, 1237, 64)
+    one, many = make_held(name, 2, 2, 64, page_size=1248), make_ringed(name, 2, 2, 64, 1237, page_size)
+    start = 0
+    for end in (7, 159, 160, 300, 1233, 1237):
+        new = (normal(4, 2, 4, end - start, 64), k[:, :, start:end], v[:, :, start:end])
+        outs = []
+        for held in (one, many):
+            out, turned = np.full_like(new[0], np.nan), np.empty_like(new[0])
+            past = (held.table, held.ends(end), turned, out, softmax_scale(new[0]))
+            held.store.append_attend(*new, None, None, *past, isa=isa)
+            outs.append(out)
+        assert np.array_equal(*outs)
+        assert all(np.array_equal(*sides) for sides in zip(one.read(end, 2, 64), many.read(end, 2, 64), strict=True))
+        start = end
+    q = normal(5, 2, 4, 1, 64)
+    for window in (0, 100, 200, 1000):
+        found = [held.observe(q, 1237, isa, window) for held in (one, many)]
+        assert all(np.array_equal(getattr(found[0], part), getattr(found[1], part)) for part in ("out", "lse", "mass"))
+
+
+def test_bytes_of_rings_apart():
+    for name, bits in (("kivi2", 3), ("kivi4", 5)):
+        store = cpu_kernels.KVStore(name, 4, 32, 2, 64, num_rings=3)
+        assert store.page_bytes == 2 * 2 * 64 * 32 * bits // 8 and store.ring_bytes == 2 * 2 * 64 * 160 * 2
+        assert store.nbytes == 4 * store.page_bytes + 3 * store.ring_bytes
+        assert cpu_kernels.KVStore(name, 4, 32, 2, 64).ring_bytes == 0
+
+
+def test_a_ring_is_restored_in_another_one():
+    k, v = keys_of(2, 2, 230, 32), normal(2, 2, 2, 230, 32)
+    held = make_ringed("kivi4", 2, 2, 32, 230, 16)
+    held.append(k, v, 230)
+    before, saved = held.read(230, 2, 32), np.empty(held.store.ring_bytes, np.uint8)
+    held.store.read_ring(int(held.table[0, 0]), saved)
+    held.store.write_ring(0, saved)
+    held.table[0, 0] = 0
+    assert all(np.array_equal(*sides) for sides in zip(held.read(230, 2, 32), before, strict=True))
+    with pytest.raises(ValueError, match="ring: got 4, expected one of 4 rings apart from the pages"):
+        held.store.read_ring(4, saved)
+
+
+def test_rings_and_pages_that_are_not_there_are_refused():
+    held, k = make_ringed("kivi4", 1, 1, 32, 200, 16), normal(1, 1, 1, 200, 32)
+    for column, what in ((0, "ring"), (1, "page")):
+        table = held.table.copy()
+        table[0, column] = 99
+        with pytest.raises(ValueError, match=f"block_table: got {what} 99, expected 0 to"):
+            held.store.append(k, k, table, held.ends(200))
+    with pytest.raises(ValueError, match="ends: got 300, expected 200 to 223"):
+        held.store.append(k, k, held.table, held.ends(300))
+    with pytest.raises(ValueError, match="num_rings: got 2 for format f16, expected 0, or more for kivi2 and kivi4"):
+        cpu_kernels.KVStore("f16", 1, 16, 1, 16, num_rings=2)
 
 
 def test_nan_stays_in_its_group():

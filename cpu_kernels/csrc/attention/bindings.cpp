@@ -60,19 +60,26 @@ float* lse_of(nb::handle lse, const Heads<const float>& q) {
 
 namespace {
 
+void require_in_table(const char* what, int32_t number, int64_t count) {
+    if (number >= 0 && number < count) return;
+    throw std::invalid_argument("block_table: got " + std::string(what) + " " + std::to_string(number) +
+                                ", expected 0 to " + std::to_string(count - 1));
+}
+
 void check_sequence(const Sequences& sequences, int64_t b, int64_t g, int64_t tokens, int64_t window, int64_t sinks,
-                    int64_t num_pages, const char* name) {
-    const int64_t length = sequences.end(b, g), most = sequences.pages * sequences.page_size;
-    if (length < tokens || length > most)
-        throw std::invalid_argument(std::string(name) + ": got " + std::to_string(length) + ", expected " +
-                                    std::to_string(tokens) + " to " + std::to_string(most));
+                    int64_t num_pages, const char* name, const Rings& rings) {
+    const int64_t length = sequences.end(b, g), in_pages = rings.count ? rings.layout->num_encoded(length) : length;
+    const int64_t room = (sequences.pages - sequences.ring_columns) * sequences.page_size;
+    if (length < tokens || in_pages > room)
+        throw std::invalid_argument(
+            std::string(name) + ": got " + std::to_string(length) + ", expected " + std::to_string(tokens) + " to " +
+            std::to_string(rings.count ? room / group_tokens * group_tokens + ring_tokens - 1 : room));
+    const int32_t* const row = sequences.pages_of(b, g);
+    if (rings.count) require_in_table("ring", row[0], rings.count);
     const int64_t first = window ? std::max<int64_t>(0, length - tokens + 1 - window) : 0;
-    for (int64_t i = 0; i * sequences.page_size < length; i++) {
+    for (int64_t i = 0; i * sequences.page_size < in_pages; i++) {
         if (i * sequences.page_size >= sinks && (i + 1) * sequences.page_size <= first) continue;
-        const int32_t page = sequences.pages_of(b, g)[i];
-        if (page < 0 || page >= num_pages)
-            throw std::invalid_argument("block_table: got page " + std::to_string(page) + ", expected 0 to " +
-                                        std::to_string(num_pages - 1));
+        require_in_table("page", row[sequences.ring_columns + i], num_pages);
     }
 }
 
@@ -95,7 +102,7 @@ const int64_t* checked_cu_seqlens(const Array& cu_seqlens, int64_t count, int64_
 // Every page that a call reads or writes is looked up here once, so that the kernels need not.
 Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch, int64_t tokens, int64_t window,
                             int64_t num_pages, int64_t page_size, const OptionalArray& cu_seqlens, int64_t num_heads,
-                            int64_t sinks, const char* name, bool may_differ) {
+                            int64_t sinks, const char* name, bool may_differ, const Rings& rings) {
     if (window < 0) throw std::invalid_argument("window: got " + std::to_string(window) + ", expected 0 or more");
     const bool has_head_pages = may_differ && table.ndim() == 3;
     if (has_head_pages)
@@ -118,6 +125,8 @@ Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch
         throw std::invalid_argument("block_table, " + std::string(name) + ": got " + describe(table) + " and " +
                                     describe(ends) + ", expected a row and a length for each of " +
                                     std::to_string(batch) + " sequences");
+    if (rings.count && table.shape(1) < 1)
+        throw std::invalid_argument("block_table: got " + describe(table) + ", expected a ring before the pages");
     const Sequences sequences{static_cast<const int32_t*>(table.data()),
                               static_cast<const int64_t*>(ends.data()),
                               batch,
@@ -126,11 +135,12 @@ Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch
                               rows,
                               is_per_head ? num_heads : 0,
                               false,
-                              has_head_pages ? num_heads : 0};
+                              has_head_pages ? num_heads : 0,
+                              rings.count ? 1 : 0};
     const int64_t heads = is_per_head || has_head_pages ? num_heads : 1;
     for (int64_t i = 0; i < batch * heads && tokens > 0; i++) {
         const int64_t b = i / heads;
-        check_sequence(sequences, b, i % heads, sequences.new_tokens(b, tokens), window, sinks, num_pages, name);
+        check_sequence(sequences, b, i % heads, sequences.new_tokens(b, tokens), window, sinks, num_pages, name, rings);
     }
     return sequences;
 }

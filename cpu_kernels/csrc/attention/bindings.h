@@ -41,12 +41,16 @@ Observed mass_of(nanobind::handle mass, int64_t mass_queries, const Sequences& s
 // The same for bindings that take rows of latents: the array of a format, [pages, page_size, row], contiguous, of whose
 // row the first value_dim channels are values; and sequences in it with `tokens` new ones each. `ends` [B], or if
 // num_heads is above 0 [B, num_heads] too; errors call it `name`. may_differ: each kv head may have pages of its
-// own, so that `table` is [B, pages] or [B, num_heads, pages].
+// own, so that `table` is [B, pages] or [B, num_heads, pages]. rings: those that are apart from the pages.
+struct Rings {
+    int64_t count = 0;
+    const Layout* layout = nullptr;  // of the pages, which hold encoded tokens alone
+};
 Latents latents_of(const std::string& format, const Array& array, int64_t head_dim, int64_t value_dim);
 Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch, int64_t tokens, int64_t window,
                             int64_t num_pages, int64_t page_size, const OptionalArray& cu_seqlens,
                             int64_t num_heads = 0, int64_t sinks = 0, const char* name = "ends",
-                            bool may_differ = false);
+                            bool may_differ = false, const Rings& rings = {});
 
 // mass [B, S] of queries over latents, or None; slots [B] that their rows take, each of its own sequence, or nothing.
 LatentObserved latent_mass_of(nanobind::handle mass, const Sequences& sequences);

@@ -119,8 +119,7 @@ void truncate(Store& store, const Sequences& sequences, const int64_t* held, con
     const int64_t size = layout.head_dim, heads = store.num_heads();
     std::vector<float> k(static_cast<size_t>(heads * group_tokens * size)), v(k.size());
     for (int64_t b = 0; b < sequences.count; b++) {
-        const Sequences one{sequences.table + b * sequences.pages, sequences.ends + b, 1, sequences.pages,
-                            sequences.page_size};
+        const Sequences one = sequences.one(b, sequences.ends + b);
         const int64_t last = std::min(held[b], layout.num_encoded(sequences.end(b, 0)));
         for (int64_t first = layout.num_encoded(held[b]); first < last; first += group_tokens) {
             const int64_t count = std::min(group_tokens, last - first), end = first + count;

@@ -46,9 +46,8 @@ void for_each_part(const Layout& layout, const Sequences& sequences, int64_t tok
         const int64_t last = sequences.end(b, 0), first = last - sequences.new_tokens(b, tokens);
         for (int64_t start = first, end; start < last; start = end) {
             end = std::min(last, end_of_run(layout, start));
-            const Sequences one{sequences.table + b * sequences.pages, &end, 1, sequences.pages, sequences.page_size};
             const auto [batch, token] = sequences.row(b, start - first);
-            visit(Part{one, false, batch, token, end - start});
+            visit(Part{sequences.one(b, &end), false, batch, token, end - start});
         }
     }
 }

@@ -7,8 +7,8 @@
 
 namespace qk::attention {
 
-static int64_t blocks_of(const Layout& layout, int64_t page_size) {
-    return layout.num_encoded(page_size) / block_tokens;
+static int64_t blocks_of(const Layout& layout, int64_t page_size, int64_t num_rings) {
+    return (num_rings ? page_size : layout.num_encoded(page_size)) / block_tokens;
 }
 
 static size_t bytes_of(int64_t num_pages, int64_t heads, int64_t blocks_per_page, int64_t block_bytes) {
@@ -47,20 +47,24 @@ void Blocks::resize(int64_t num_pages, int64_t blocks_per_page) {
 }
 
 Store::Store(const Layout& layout, int64_t num_pages, int64_t page_size, int64_t num_heads, std::vector<float> k_scale,
-             std::vector<float> v_scale)
+             std::vector<float> v_scale, int64_t num_rings)
     : layout_(layout),
       num_pages_(num_pages),
       page_size_(page_size),
       num_heads_(num_heads),
-      keys_{Blocks(num_pages, num_heads, blocks_of(layout, page_size), layout.block_bytes()),
-            Blocks(num_pages, per_tensor() ? 1 : num_heads, blocks_of(layout, page_size), layout.scale_bytes()),
+      num_rings_(num_rings),
+      keys_{Blocks(num_pages, num_heads, blocks_of(layout, page_size, num_rings), layout.block_bytes()),
+            Blocks(num_pages, per_tensor() ? 1 : num_heads, blocks_of(layout, page_size, num_rings),
+                   layout.scale_bytes()),
             std::move(k_scale)},
-      values_{Blocks(num_pages, num_heads, blocks_of(layout, page_size), layout.block_bytes()),
-              Blocks(num_pages, per_tensor() ? 1 : num_heads, blocks_of(layout, page_size), layout.scale_bytes()),
+      values_{Blocks(num_pages, num_heads, blocks_of(layout, page_size, num_rings), layout.block_bytes()),
+              Blocks(num_pages, per_tensor() ? 1 : num_heads, blocks_of(layout, page_size, num_rings),
+                     layout.scale_bytes()),
               std::move(v_scale)} {
     if (layout.has_residual())
-        ring_ = std::make_unique<Store>(Layout{Format::f16, Scales::given, layout.head_dim}, num_pages, ring_tokens,
-                                        num_heads, std::vector<float>{}, std::vector<float>{});
+        ring_ = std::make_unique<Store>(Layout{Format::f16, Scales::given, layout.head_dim},
+                                        num_rings ? num_rings : num_pages, ring_tokens, num_heads, std::vector<float>{},
+                                        std::vector<float>{});
     for (auto* given : {&keys_.given, &values_.given})
         if (given->empty()) given->assign(static_cast<size_t>(num_heads), 1.0f);
 }
@@ -72,26 +76,27 @@ size_t Store::nbytes() const {
 
 void Store::resize(int64_t page_size) {
     for (auto* side : {&keys_, &values_})
-        for (auto* blocks : {&side->codes, &side->scales}) blocks->resize(num_pages_, blocks_of(layout_, page_size));
+        for (auto* blocks : {&side->codes, &side->scales})
+            blocks->resize(num_pages_, blocks_of(layout_, page_size, num_rings_));
     page_size_ = page_size;
 }
 
 void Store::add_pages(int64_t num_pages) {
     for (auto* side : {&keys_, &values_})
         for (auto* blocks : {&side->codes, &side->scales}) blocks->add_pages(num_pages);
-    if (ring_) ring_->add_pages(num_pages);
+    if (page_rings()) page_rings()->add_pages(num_pages);
     num_pages_ = num_pages;
 }
 
 void Store::copy_page(int64_t from, int64_t to) {
     for (auto* side : {&keys_, &values_})
         for (auto* blocks : {&side->codes, &side->scales}) blocks->copy_page(from, to);
-    if (ring_) ring_->copy_page(from, to);
+    if (page_rings()) page_rings()->copy_page(from, to);
 }
 
 size_t Store::page_bytes() const {
     return keys_.codes.page_bytes() + keys_.scales.page_bytes() + values_.codes.page_bytes() +
-           values_.scales.page_bytes() + (ring_ ? ring_->page_bytes() : 0);
+           values_.scales.page_bytes() + (page_rings() ? page_rings()->page_bytes() : 0);
 }
 
 void Store::read_page(int64_t page, std::byte* to) const {
@@ -101,7 +106,7 @@ void Store::read_page(int64_t page, std::byte* to) const {
                 std::memcpy(to, blocks->at(page, 0, 0), bytes);
                 to += bytes;
             }
-    if (ring_) ring_->read_page(page, to);
+    if (page_rings()) page_rings()->read_page(page, to);
 }
 
 void Store::write_page(int64_t page, const std::byte* from) {
@@ -111,7 +116,7 @@ void Store::write_page(int64_t page, const std::byte* from) {
                 std::memcpy(blocks->at(page, 0, 0), from, bytes);
                 from += bytes;
             }
-    if (ring_) ring_->write_page(page, from);
+    if (page_rings()) page_rings()->write_page(page, from);
 }
 
 }  // namespace qk::attention

@@ -57,18 +57,21 @@ struct Side {
     }
 };
 
-// With a residual, a page holds a sequence: blocks for the tokens that are encoded if page_size tokens are held, and a
-// ring in which token t has place t % ring_tokens.
+// With a residual, a sequence has a ring, in which token t has place t % ring_tokens, and blocks for its encoded tokens.
+// Either a page holds a sequence, with the ring, and blocks for the tokens that are encoded if page_size tokens are
+// held; or there are num_rings rings apart from the pages, and a sequence has a ring and any number of pages.
 class Store {
 public:
-    // page_size: tokens, a multiple of block_tokens; k_scale, v_scale: one per head, or empty
+    // page_size: tokens, a multiple of block_tokens; k_scale, v_scale: one per head, or empty; num_rings: 0 without rings
+    // of their own
     Store(const Layout& layout, int64_t num_pages, int64_t page_size, int64_t num_heads, std::vector<float> k_scale,
-          std::vector<float> v_scale);
+          std::vector<float> v_scale, int64_t num_rings = 0);
 
     const Layout& layout() const { return layout_; }
     int64_t num_pages() const { return num_pages_; }
     int64_t page_size() const { return page_size_; }
     int64_t num_heads() const { return num_heads_; }
+    int64_t num_rings() const { return num_rings_; }
     size_t nbytes() const;
     bool per_tensor() const { return layout_.scales == Scales::per_tensor; }
 
@@ -77,7 +80,7 @@ public:
     const Side& keys() const { return keys_; }
     const Side& values() const { return values_; }
 
-    // The pages' rings, as a float16 store of pages of ring_tokens; null if the format has no residual.
+    // The rings, as a float16 store of pages of ring_tokens; null if the format has no residual.
     Store* ring() { return ring_.get(); }
     const Store* ring() const { return ring_.get(); }
 
@@ -86,7 +89,7 @@ public:
     // So many pages from now on, those that there are among them.
     void add_pages(int64_t num_pages);
 
-    // All that one page holds into another.
+    // All that one page holds into another, without rings that are apart.
     void copy_page(int64_t from, int64_t to);
 
     // All that a page holds, to memory of page_bytes() and from there.
@@ -97,13 +100,17 @@ public:
     std::atomic<std::optional<Isa>> last_isa{};  // kernel of the last attend over it
 
 private:
+    // One in each page; null if rings are apart, and in a format without a residual.
+    Store* page_rings() const { return num_rings_ ? nullptr : ring_.get(); }
+
     Layout layout_;
-    int64_t num_pages_, page_size_, num_heads_;
+    int64_t num_pages_, page_size_, num_heads_, num_rings_;
     Side keys_, values_;
     std::unique_ptr<Store> ring_;
 };
 
-// Sequence b has its tokens [i * page_size, (i + 1) * page_size) in page table[b][i].
+// Sequence b has its tokens [i * page_size, (i + 1) * page_size) in page table[b][i]; in a store whose rings are apart
+// from the pages it has table[b][0] as its ring, and its encoded tokens in the pages behind.
 //
 // A call brings T new tokens to each sequence, [count, T] of them; or, where `cu_seqlens` is not null, to each its own
 // number: rows cu_seqlens[b] up to cu_seqlens[b + 1] of [1, N] are those of sequence b.
@@ -116,6 +123,17 @@ struct Sequences {
     int64_t end_heads = 0;  // kv heads, if each has an end of its own; 0: the heads of a sequence share it
     bool in_ring = false;   // token t has the place of token t % page_size
     int64_t table_heads = 0;  // kv heads, if each has pages of its own; 0: the heads of a sequence share them
+    int64_t ring_columns = 0;  // columns of the table before its pages
+
+    // Sequence b alone, with another end.
+    Sequences one(int64_t b, const int64_t* end) const {
+        Sequences alone = *this;
+        alone.table += b * pages;
+        alone.ends = end;
+        alone.count = 1;
+        alone.cu_seqlens = nullptr;
+        return alone;
+    }
 
     int64_t end(int64_t sequence, int64_t head) const {
         return end_heads ? ends[sequence * end_heads + head] : ends[sequence];
@@ -141,8 +159,9 @@ struct Sequences {
 
     // Page and block in it of the block that holds a token of a head.
     std::pair<int64_t, int64_t> locate(int64_t sequence, int64_t token, int64_t head = 0) const {
-        if (in_ring) token %= page_size;
-        return {pages_of(sequence, head)[token / page_size], token % page_size / block_tokens};
+        const int32_t* const row = pages_of(sequence, head);
+        if (in_ring) return {row[0], token % page_size / block_tokens};
+        return {row[ring_columns + token / page_size], token % page_size / block_tokens};
     }
 };
 

@@ -46,6 +46,14 @@ inline int64_t require_positive(int64_t value, const char* name) {
     return value;
 }
 
+inline int64_t require_rings(int64_t num_rings, const Layout& layout) {
+    if (num_rings < 0 || (num_rings > 0 && !layout.has_residual()))
+        throw std::invalid_argument("num_rings: got " + std::to_string(num_rings) + " for format " +
+                                    format_names[static_cast<int>(layout.format)] +
+                                    ", expected 0, or more for kivi2 and kivi4");
+    return num_rings;
+}
+
 inline int64_t require_page_size(int64_t page_size) {
     if (page_size < 1 || page_size % block_tokens)
         throw std::invalid_argument("page_size: got " + std::to_string(page_size) + ", expected a multiple of " +
@@ -53,12 +61,14 @@ inline int64_t require_page_size(int64_t page_size) {
     return page_size;
 }
 
-// In a store with a residual a sequence is one page, and its heads hold the same tokens.
+// In a store with a residual the heads of a sequence hold the same tokens, in one page if its ring is there.
 inline void require_one_page(const Store& store, const Sequences& sequences) {
     if (!store.ring()) return;
     if (sequences.end_heads)
         throw std::invalid_argument("ends: got [B, G], expected [B], as the heads of a token are encoded together");
-    for (int64_t b = 0; b < sequences.count; b++)
+    if (sequences.table_heads && store.num_rings())
+        throw std::invalid_argument("block_table: got [B, G, pages], expected [B, 1 + pages], as heads share a ring");
+    for (int64_t b = 0; b < sequences.count && !store.num_rings(); b++)
         if (sequences.ends[b] > sequences.page_size)
             throw std::invalid_argument("ends: got " + std::to_string(sequences.ends[b]) + " tokens in pages of " +
                                         std::to_string(sequences.page_size) +

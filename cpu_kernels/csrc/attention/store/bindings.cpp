@@ -13,10 +13,12 @@ namespace {
 class BoundStore {
 public:
     BoundStore(const std::string& format, int64_t num_pages, int64_t page_size, int64_t num_heads, int64_t head_dim,
-               const std::string& scales, const std::optional<Array>& k_scale, const std::optional<Array>& v_scale)
+               const std::string& scales, const std::optional<Array>& k_scale, const std::optional<Array>& v_scale,
+               int64_t num_rings)
         : store_(layout_of(format, head_dim, scales), require_positive(num_pages, "num_pages"),
                  require_page_size(page_size), require_positive(num_heads, "num_heads"),
-                 given_scale(k_scale, "k_scale", num_heads), given_scale(v_scale, "v_scale", num_heads)) {
+                 given_scale(k_scale, "k_scale", num_heads), given_scale(v_scale, "v_scale", num_heads),
+                 require_rings(num_rings, layout_of(format, head_dim, scales))) {
         const bool takes = is_float8(store_.layout().format) && store_.layout().scales == Scales::given;
         if (takes != (k_scale.has_value() && v_scale.has_value()) || k_scale.has_value() != v_scale.has_value())
             throw std::invalid_argument("k_scale, v_scale: expected both for float8 with given scales, else none");
@@ -166,15 +168,29 @@ public:
     void read_page(int64_t page, nb::handle out) const {
         Output array;
         if (!nb::try_cast(out, array)) throw nb::type_error("out: expected a writable uint8 array");
-        require_page_bytes(array, "out");
+        require_bytes(array, "out", store_.page_bytes());
         require_page(page);
         store_.read_page(page, static_cast<std::byte*>(array.data()));
     }
 
     void write_page(int64_t page, const Array& data) {
-        require_page_bytes(data, "data");
+        require_bytes(data, "data", store_.page_bytes());
         require_page(page);
         store_.write_page(page, static_cast<const std::byte*>(data.data()));
+    }
+
+    void read_ring(int64_t ring, nb::handle out) const {
+        Output array;
+        if (!nb::try_cast(out, array)) throw nb::type_error("out: expected a writable uint8 array");
+        require_bytes(array, "out", ring_bytes());
+        require_ring(ring);
+        store_.ring()->read_page(ring, static_cast<std::byte*>(array.data()));
+    }
+
+    void write_ring(int64_t ring, const Array& data) {
+        require_bytes(data, "data", ring_bytes());
+        require_ring(ring);
+        store_.ring()->write_page(ring, static_cast<const std::byte*>(data.data()));
     }
 
     void read_pages(const Array& pages, nb::handle out) const {
@@ -195,8 +211,9 @@ public:
 
     Sequences sequences_of(const Array& table, const Array& ends, int64_t batch, int64_t tokens, int64_t window,
                            const OptionalArray& cu_seqlens, int64_t sinks = 0) const {
-        const Sequences sequences = checked_sequences(table, ends, batch, tokens, window, store_.num_pages(),
-                                                      store_.page_size(), cu_seqlens, store_.num_heads(), sinks);
+        const Sequences sequences =
+            checked_sequences(table, ends, batch, tokens, window, store_.num_pages(), store_.page_size(), cu_seqlens,
+                              store_.num_heads(), sinks, "ends", false, rings());
         for (int64_t b = 0; sequences.end_heads && b < sequences.count; b++)
             require_same_slots(store_, "ends", sequences.ends + b * sequences.end_heads, 1);
         require_one_page(store_, sequences);
@@ -208,6 +225,7 @@ public:
     int64_t page_size() const { return store_.page_size(); }
     size_t nbytes() const { return store_.nbytes(); }
     size_t page_bytes() const { return store_.page_bytes(); }
+    size_t ring_bytes() const { return store_.num_rings() ? store_.ring()->page_bytes() : 0; }
     std::string format() const { return format_names[static_cast<int>(store_.layout().format)]; }
     OptionalName last_isa() const {
         const auto isa = store_.last_isa.load();
@@ -215,17 +233,25 @@ public:
     }
 
 private:
+    Rings rings() const { return {store_.num_rings(), store_.num_rings() ? &store_.layout() : nullptr}; }
+
     void require_page(int64_t page) const {
         if (page < 0 || page >= store_.num_pages())
             throw std::invalid_argument("page: got " + std::to_string(page) + ", expected 0 to " +
                                         std::to_string(store_.num_pages() - 1));
     }
 
+    void require_ring(int64_t ring) const {
+        if (ring < 0 || ring >= store_.num_rings())
+            throw std::invalid_argument("ring: got " + std::to_string(ring) + ", expected one of " +
+                                        std::to_string(store_.num_rings()) + " rings apart from the pages");
+    }
+
     template <class AnyArray>
-    void require_page_bytes(const AnyArray& array, const char* name) const {
-        const std::string expected = "uint8 [" + std::to_string(store_.page_bytes()) + "]";
+    static void require_bytes(const AnyArray& array, const char* name, size_t size) {
+        const std::string expected = "uint8 [" + std::to_string(size) + "]";
         require_vector(array, name, nb::dtype<uint8_t>(), expected);
-        if (array.shape(0) != store_.page_bytes())
+        if (array.shape(0) != size)
             throw std::invalid_argument(std::string(name) + ": got " + describe(array) + ", expected " + expected);
     }
 
@@ -255,7 +281,7 @@ private:
         const auto q_heads = queries_of(q);
         const Sequences sequences =
             checked_sequences(table, ends, q_heads.batch, q_heads.tokens, window, store_.num_pages(),
-                              store_.page_size(), cu_seqlens, store_.num_heads(), sinks, "ends", true);
+                              store_.page_size(), cu_seqlens, store_.num_heads(), sinks, "ends", true, rings());
         const Sinks far = sinks_of(sinks, sink_q, q_heads);
         require_one_page(store_, sequences);
         require_one_run(store_, sequences, q_heads.tokens);
@@ -380,6 +406,8 @@ void bind_store(nb::module_& m) {
         "head_dim         a multiple of 16, of 32 for int4 and kivi; at most 256 for int8, int4 and kivi\n"
         "scales           of float8: 'given' (k_scale, v_scale [num_heads or 1] float32), or found for each token\n"
         "                 'per_head' or 'per_tensor'\n"
+        "num_rings        of kivi: 0, or sequences that have several pages each, of encoded tokens alone. The first\n"
+        "                 column of their block table is the ring of recent tokens of each\n"
         "float8 with given scales keeps what is beyond the largest finite code, infinities too, as that code: a token\n"
         "that overflows weighs too little and does not make all that see it NaN, as torch's cast to e5m2 would, which\n"
         "is infinite from 61440 on. A scale found for a token with an infinity makes all of it NaN. int8 and int4 "
@@ -387,9 +415,9 @@ void bind_store(nb::module_& m) {
         "an infinity as the largest that their scale and minimum reach, and lose the rest of its group. NaN stays.\n"
         "raises           ValueError")
         .def(nb::init<const std::string&, int64_t, int64_t, int64_t, int64_t, const std::string&,
-                      const std::optional<Array>&, const std::optional<Array>&>(),
+                      const std::optional<Array>&, const std::optional<Array>&, int64_t>(),
              "format"_a, "num_pages"_a, "page_size"_a, "num_heads"_a, "head_dim"_a, "scales"_a = "given",
-             "k_scale"_a.none() = nb::none(), "v_scale"_a.none() = nb::none())
+             "k_scale"_a.none() = nb::none(), "v_scale"_a.none() = nb::none(), "num_rings"_a = 0)
         .def(
             "append", &BoundStore::append, "k"_a, "v"_a, "block_table"_a, "ends"_a, "cu_seqlens"_a.none() = nb::none(),
             "isa"_a.none() = nb::none(), "slots"_a.none() = nb::none(),
@@ -486,7 +514,12 @@ void bind_store(nb::module_& m) {
         .def("write_pages", &BoundStore::write_pages, "pages"_a, "data"_a,
              "What read_pages read, into pages int32 [n].\n\nraises  ValueError, TypeError")
         .def_prop_ro("page_size", &BoundStore::page_size)
+        .def("read_ring", &BoundStore::read_ring, "ring"_a, "out"_a,
+             "All that a ring apart from the pages holds, into uint8 [ring_bytes].\n\nraises  ValueError, TypeError")
+        .def("write_ring", &BoundStore::write_ring, "ring"_a, "data"_a,
+             "What read_ring gave, into a ring.\n\nraises  ValueError, TypeError")
         .def_prop_ro("page_bytes", &BoundStore::page_bytes, "Bytes of a page, scales included.")
+        .def_prop_ro("ring_bytes", &BoundStore::ring_bytes, "Bytes of a ring that is apart from the pages.")
         .def_prop_ro("format", &BoundStore::format)
         .def_prop_ro("nbytes", &BoundStore::nbytes, "Bytes of all pages, scales included.")
         .def_prop_ro("last_isa", &BoundStore::last_isa, "What the kernel of the last attend said it is.");

@@ -1,6 +1,7 @@
 """`qbench serve MODEL`: the OpenAI-compatible HTTP API."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from qbench.cli.rank_options import check_engine_ranks, follows, join
 from qbench.run_options import RunOptions
 from qbench.text_file import read_text_file
 from quant.errors import InputError
+
+if TYPE_CHECKING:
+    from qbench.measure.subject import Subject
 
 
 @click.command("serve")
@@ -118,14 +122,8 @@ def command(
         subject = open_subject(model, options)
         with progress_bar(f"load {model}"):
             served = open_served(subject, engine, store, template)
-        if caching and options.prefill != DENSE:
-            print_warning(
-                f"prefill {options.prefill}: equal beginnings of prompts share no pages; each depends on its own length"
-            )
-        if caching and options.policy != FULL:
-            print_warning(
-                f"policy {options.policy}: equal beginnings of prompts share no pages; each evicts by its own queries"
-            )
+        for what, why in unshared(subject).items() if caching else ():
+            print_warning(f"{what}: equal beginnings of prompts share no pages; {why}")
         try:
             run(
                 served,
@@ -137,3 +135,18 @@ def command(
             )
         except KeyboardInterrupt:
             click.echo("ended", err=True)
+
+
+def unshared(subject: "Subject") -> dict[str, str]:
+    """Choices with which equal beginnings of prompts share no pages, and the reason for each."""
+    from qbench.measure.subject import kv_name
+    from quant.kv import KV_FORMATS
+
+    options, kv_format, found = subject.options, kv_name(subject.source), {}
+    if options.prefill != DENSE:
+        found[f"prefill {options.prefill}"] = "each depends on its own length"
+    if options.policy != FULL:
+        found[f"policy {options.policy}"] = "each evicts by its own queries"
+    if kv_format in KV_FORMATS and KV_FORMATS[kv_format].token_group > 1:
+        found[f"KV format {kv_format}"] = "each has its most recent tokens as floats"
+    return found

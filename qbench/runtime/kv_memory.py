@@ -126,7 +126,7 @@ class CacheMemory:
         found, policies = 0.0, policies_of_layers(config, self.policy)
         for layer, policy in enumerate(policies):
             num_tokens = sum(policy.slots_after(context - steps, steps, layer, len(policies)))
-            found += held_bytes(fmt, min(num_tokens, context), *sizes, unlike=policy.per_head_lengths)
+            found += held_bytes(fmt, min(num_tokens, context), *sizes, is_bound=policy.per_head_lengths)
         return found
 
     def tokens_per_forward(self, context: int, prefill: int | None) -> int:

@@ -94,9 +94,12 @@ class Model(DecoderModel[Cache]):
         other._caches = make(self._caches)
         return other
 
-    def page_pool(self, num_pages: int, page_size: int) -> PagePool:
-        """A pool with room for `num_pages` pages of all layers and heads, split as the model's policy frees them."""
-        return page_pool(self._caches, num_pages, page_size)
+    def page_pool(self, num_pages: int, page_size: int, num_sequences: int) -> PagePool:
+        """A pool with room for `num_pages` pages of all layers and heads, split as the model's policy frees them.
+
+        num_sequences  most sequences at once
+        """
+        return page_pool(self._caches, num_pages, page_size, num_sequences)
 
     def keeping(self, scheme: KVScheme) -> Self:
         if self.config.mla is not None:

@@ -2,12 +2,13 @@
 
 import secrets
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qbench.runtime import ModelConfig, Sampling, Tokenizer
-from qbench.runtime.engine import EngineOptions, Request, most_tokens
+from qbench.runtime.engine import Engine, Request, most_tokens
 from qbench.runtime.text.prompt_length import check_prompt_length
 from qbench.serve.bodies import MOST_STOP_CHARS, ChatBody, CompletionBody, SamplingFields
 from qbench.serve.chat_template import ChatTemplate
@@ -87,8 +88,9 @@ class Served:
         return tuple(self.tokenizer.encode(prompt))
 
 
-def served_seq_len(config: ModelConfig, options: EngineOptions, num_pages: int) -> int:
-    return min(most_tokens(config), num_pages * options.page_size)
+def served_seq_len(config: ModelConfig, engine: Engine) -> int:
+    num_pages = engine.pool.num_pages // engine.caches.pages_per_row
+    return bisect_right(range(1, most_tokens(config) + 1), num_pages, key=engine.pool.pages_for)
 
 
 def choices(request: Request, n: int) -> list[Request]:

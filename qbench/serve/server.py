@@ -41,7 +41,8 @@ def open_served(
         raise InputError(f"{subject.spec} has no tokenizer, so it has no text to serve; choose a model with one")
     info = subject.source.tokenizer
     tokenizer = Tokenizer(info if chat_template is None else replace(info, chat_template=chat_template))
-    check_engine_source(subject.source, subject.options)
+    leaving = {"--kv-store": store is not None, "--swap-disk": options.swap_disk_bytes > 0}
+    check_engine_source(subject.source, subject.options, leaving)
     model = load_model(subject.source, subject.options)
     assert isinstance(model, Model)  # on the CPU
     model.lead()
@@ -50,7 +51,7 @@ def open_served(
     metrics = Metrics(engine.stats())
     recipe = subject.options.recipe
     name = subject.spec if recipe is None else f"{subject.spec}:{recipe}"
-    max_seq_len = served_seq_len(model.config, options, engine.pool.num_pages // engine.caches.pages_per_row)
+    max_seq_len = served_seq_len(model.config, engine)
     thread = EngineThread(engine, metrics)
     return Served(
         name, model.config, tokenizer, template_of(tokenizer), thread, metrics, max_seq_len, options.max_queue

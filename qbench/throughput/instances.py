@@ -63,7 +63,7 @@ def measure_lending(
     raises        InputError for a model or options that cannot lend, and for a request that all pools cannot hold
     """
     subject = open_subject(spec, options)
-    check_engine_source(subject.source, subject.options)
+    check_engine_source(subject.source, subject.options, {"--instances": True})
     model = load_model(subject.source, subject.options)
     assert isinstance(model, Model)
     jobs = workload.jobs(model.config.vocab_size)
@@ -84,7 +84,7 @@ def measure_lending(
     events = run_until_done(instance)
     seconds = time.perf_counter() - start
     texts = texts_of(events, list(number))
-    alone = EngineSide(model, limits_of(workload, how)).run(own).tokens if own else []
+    alone = EngineSide(model, limits_of(model, workload, how)).run(own).tokens if own else []
     figures = InstanceFigures(
         requests=len(own),
         new_tokens=sum(map(len, texts)),

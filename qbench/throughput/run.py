@@ -144,15 +144,16 @@ def measure_throughput(
     check_size(with_kv_format(open_source(spec), options.kv_format, options.device), workload, options, how)
     subject = open_subject(spec, options, progress)
     check_clock(how.clock, subject.threads)
-    check_engine_source(subject.source, subject.options)
+    check_engine_source(subject.source, subject.options, {"--kv-store": how.store is not None})
     model = load_model(subject.source, subject.options)
     assert isinstance(model, Model)  # on the CPU
     model.lead()
     jobs = workload.jobs(model.config.vocab_size)
     opener = store_opener(subject.source, model, options.compute, how.store)
     with _contenders(model, workload, how, spec, subject.threads) as runs:
-        stored = None if opener is None else EngineSide(model, limits_of(workload, how), CLOCKS[how.clock], opener)
-        if stored is not None:
+        stored = None
+        if opener is not None:
+            stored = EngineSide(model, limits_of(model, workload, how), CLOCKS[how.clock], opener)
             runs[STORED] = stored.run
         outcomes = _interleaved(runs, jobs, how, progress)
     return ThroughputRow(
@@ -181,10 +182,10 @@ def check_size(source: Source, workload: Workload, options: RunOptions, how: Thr
     check_batch_memory(source, options, how.batch, workload.longest)
 
 
-def limits_of(workload: Workload, how: ThroughputOptions) -> EngineOptions:
+def limits_of(model: Model, workload: Workload, how: ThroughputOptions) -> EngineOptions:
     """Room for a whole batch of the longest, and one more for their document: no request is preempted."""
-    page_size = EngineOptions().page_size
-    num_pages = (how.batch + 1) * (-(-workload.longest // page_size) + 1)
+    one = model.page_pool(1, EngineOptions().page_size, how.batch)
+    num_pages = (how.batch + 1) * (one.pages_for(workload.longest) + 1)
     return EngineOptions(num_pages=num_pages, max_batch=how.batch, prefill_chunk=how.chunk)
 
 
@@ -193,7 +194,7 @@ def _contenders(
     model: Model, workload: Workload, how: ThroughputOptions, spec: str, threads: int
 ) -> Iterator[dict[str, Run]]:
     batch, clock = how.batch, CLOCKS[how.clock]
-    limits = limits_of(workload, how)
+    limits = limits_of(model, workload, how)
     runs: dict[str, Run] = {OURS: EngineSide(model, limits, clock).run}
     if workload.document:
         runs[ALONE] = EngineSide(model, replace(limits, prefix_caching=False), clock).run

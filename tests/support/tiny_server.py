@@ -1,6 +1,7 @@
 """Servers on free ports of the loopback, in a thread of the test's process."""
 
 import threading
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from support.array_source import ArraySource
 from support.byte_tokenizer import BOS, byte_tokenizer
 from support.metrics import metrics_of
 
+from qbench.cache_spec import FULL
 from qbench.measure.subject import Subject
 from qbench.run_options import RunOptions
 from qbench.runtime.engine import EngineOptions, StoreOptions
@@ -18,6 +20,7 @@ from qbench.serve.app import create_app
 from qbench.serve.limits import ServeLimits
 from qbench.serve.server import GracefulServer, listen, open_served, server_config
 
+NO_CHANGES: Mapping[str, object] = {}
 TEMPLATE = """{{ bos_token }}{% for message in messages %}
 {% if message.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}
 [{{ message.role }}] {{ message.content }}
@@ -25,11 +28,16 @@ TEMPLATE = """{{ bos_token }}{% for message in messages %}
 {% if add_generation_prompt %}[assistant] {% endif %}"""
 
 
-def tiny_subject(template: str | None = TEMPLATE, context: int = 512) -> Subject:
-    """A random model of one token per byte: any text is a prompt, and any bytes an answer."""
-    config = small_config(vocab_size=BOS + 1, max_position_embeddings=context, eos_token_id=None)
+def tiny_subject(
+    template: str | None = TEMPLATE, context: int = 512, policy: str = FULL, changes: Mapping[str, object] = NO_CHANGES
+) -> Subject:
+    """A random model of one token per byte: any text is a prompt, and any bytes an answer.
+
+    changes  to its config
+    """
+    config = small_config(vocab_size=BOS + 1, max_position_embeddings=context, eos_token_id=None, **changes)
     info = replace(byte_tokenizer().info, chat_template=template)
-    options = RunOptions(compute="exact", threads=torch.get_num_threads())
+    options = RunOptions(compute="exact", threads=torch.get_num_threads(), policy=policy)
     return Subject("tiny", ArraySource(config, random_weights(config), tokenizer=info), options)
 
 

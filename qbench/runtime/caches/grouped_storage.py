@@ -23,6 +23,7 @@ class GroupedStorage(JointStorage):
     Each sequence has one page. Decodes all tokens at each step: results and bytes are right, speed is not the aim.
 
     scales     of keys and of values
+    sizes      KV heads, and the widths of a head's key and value
     attention  one of `attention.in_torch`
     """
 
@@ -32,16 +33,23 @@ class GroupedStorage(JointStorage):
         scales: tuple[Tensor | None, Tensor | None],
         num_pages: int,
         page_size: int,
-        bytes_per_token: float,
+        sizes: tuple[int, int, int],
         attention: CausalAttention = causal_attention,
     ) -> None:
-        self.attention = attention
-        self.format, self.num_pages, self._page_size, self.bytes_per_token = fmt, num_pages, page_size, bytes_per_token
-        sides = list(zip((fmt.keys, fmt.values), scales, strict=True))
-        self._pages = [[self._side(codec, scale) for codec, scale in sides] for _ in range(num_pages)]
+        self.format, self.attention, self.sizes = fmt, attention, sizes
+        self.num_pages, self._page_size, self._first_size = num_pages, page_size, page_size
+        self.bytes_per_token = fmt.bytes_per_token(*sizes)
+        self._codecs = list(zip((fmt.keys, fmt.values), scales, strict=True))
+        self._pages: dict[int, list[Side]] = {}
 
     def _side(self, codec: Codec, scale: Tensor | None) -> "Side":
-        return Side(self.format, codec, scale, self._page_size)
+        return Side(self.format, codec, scale, self._first_size)
+
+    def _sides(self, page: int) -> "list[Side]":
+        """Keys and values of the sequence of a page."""
+        if page not in self._pages:
+            self._pages[page] = [self._side(codec, scale) for codec, scale in self._codecs]
+        return self._pages[page]
 
     @property
     def page_size(self) -> int:
@@ -50,7 +58,7 @@ class GroupedStorage(JointStorage):
     @property
     def size_bytes(self) -> int:
         """Bytes held for tokens that are there or expected."""
-        return sum(side.size_bytes for sides in self._pages for side in sides)
+        return sum(side.size_bytes for sides in self._pages.values() for side in sides)
 
     def resize(self, page_size: int) -> None:
         self._page_size = page_size  # each side grows when a group is full
@@ -72,7 +80,7 @@ class GroupedStorage(JointStorage):
 
     def _of_sequence(self, b: int, q: Tensor, k: Tensor, v: Tensor, past: Past, rule: AttentionRule) -> Tensor:
         end = int(past.ends[b])
-        start, sides = end - q.shape[2], self._pages[int(past.block_table[b, 0])]
+        start, sides = end - q.shape[2], self._sides(int(past.block_table[b, 0]))
         outputs = []
         for run in self.format.uniform_runs(start, end):
             new = slice(run[0] - start, run[1] - start)
@@ -81,7 +89,7 @@ class GroupedStorage(JointStorage):
         return torch.cat(outputs, dim=2)
 
     def mark(self) -> None:
-        for sides in self._pages:
+        for sides in self._pages.values():
             for side in sides:
                 side.mark()
 
@@ -97,7 +105,7 @@ class GroupedStorage(JointStorage):
     def _sides_to(self, block_table: np.ndarray, after: np.ndarray) -> "Iterator[tuple[Side, int]]":
         """Each side of the sequences, and the number of tokens that it is to keep."""
         for page, kept in zip(block_table[:, 0].tolist(), after.tolist(), strict=True):
-            for side in self._pages[page]:
+            for side in self._sides(page):
                 yield side, kept
 
     def compact(self, past: Past, keep: Tensor) -> None:

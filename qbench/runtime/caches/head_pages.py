@@ -37,7 +37,7 @@ class PooledHead(KVStorage):
 
     def missing(self, num_slots: int) -> int:
         """Pages that so many slots take beyond those that are held."""
-        return -(-num_slots // self.pool.page_size) - len(self.pages)
+        return self.pool.pages_for(num_slots) - len(self.pages)
 
     def resize(self, page_size: int) -> None:
         missing = self.missing(page_size)
@@ -65,6 +65,10 @@ class PooledHead(KVStorage):
         self, q: Tensor, past: Past, rule: AttentionRule, observe: Observe | None = None, far: Far | None = None
     ) -> tuple[Tensor, Tensor | Iterator[Tensor] | None]:
         return self.memory.attend(q, self._past(past), rule, observe, far)
+
+    def finish(self, past: Past) -> None:
+        if self.pages:
+            self.memory.finish(self._past(past))
 
     def compact(self, past: Past, keep: Tensor) -> None:
         self.memory.compact(self._past(past), keep)

@@ -54,6 +54,7 @@ class KernelStorage(KVStorage):
     scheme        format of keys and values; None: float32
     layer         whose scales the store takes
     num_kv_heads  None: as many as the model has
+    num_rings     of sequences whose recent tokens are apart from the pages; 0: pages have all tokens
     """
 
     one_width = True
@@ -67,15 +68,17 @@ class KernelStorage(KVStorage):
         num_pages: int,
         page_size: int,
         num_kv_heads: int | None = None,
+        num_rings: int = 0,
     ) -> None:
         name, scales = STORES[None if scheme is None else scheme.format.name]
         k_scale, v_scale = (None, None) if scheme is None else (scheme.k_scale, scheme.v_scale)
         given = () if k_scale is None or v_scale is None else (k_scale[layer], v_scale[layer])
         self.num_kv_heads, self.head_dim = num_kv_heads or config.num_kv_heads, config.head_dim
         sizes = (num_pages, held_tokens(page_size), self.num_kv_heads, self.head_dim)
-        self.store: Any = importlib.import_module("cpu_kernels").KVStore(name, *sizes, scales, *given)
+        make_store = importlib.import_module("cpu_kernels").KVStore
+        self.store: Any = make_store(name, *sizes, scales, *given, num_rings=num_rings)
         self.arithmetic = importlib.import_module("cpu_kernels.attention").multiplies_in(name)
-        self.num_pages = num_pages
+        self.num_pages, self.num_rings = num_pages, num_rings
         self.bytes_per_token = self.store.nbytes / (num_pages * self.page_size)
 
     @property

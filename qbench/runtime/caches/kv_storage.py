@@ -36,9 +36,15 @@ class PageMemory(ABC):
     layout                 name and version of the order of a page's bytes, the same for all instruction sets; "": pages
                            stay in this memory
     arithmetic             of attention over these keys and values: fp32, int16 or bf16
+    by_sequence            whether a sequence's first page has all its tokens; its other pages are as many as its bytes
+                           fill
+    num_rings              sequences whose recent tokens are apart from the pages, in rings; the first column of a block
+                           table is the ring of each sequence. 0: pages hold all tokens
     """
 
     arithmetic: str = "fp32"
+    by_sequence: bool = False
+    num_rings: int = 0
     num_pages: int
     bytes_per_token: float
     latents: Latents | None = None
@@ -52,6 +58,26 @@ class PageMemory(ABC):
     def size_bytes(self) -> int:
         """Memory of all pages."""
         return round(self.num_pages * self.page_size * self.bytes_per_token)
+
+    @property
+    def ring_bytes(self) -> int:
+        """Memory of a ring."""
+        return 0
+
+    def save_ring(self, ring: int) -> Any:
+        """A copy of a ring's bytes, for `load_ring` of any ring."""
+        raise NotImplementedError(f"{type(self).__name__} has no rings apart from its pages")
+
+    def load_ring(self, ring: int, saved: Any) -> None:
+        raise NotImplementedError(f"{type(self).__name__} has no rings apart from its pages")
+
+    def pages_for(self, num_slots: int) -> int:
+        """Pages that so many slots of one sequence take, at most; no fewer if there are more slots."""
+        return -(-num_slots // self.page_size)
+
+    def free_page(self, page: int) -> None:
+        """No sequence has the page."""
+        return  # its bytes stay, for the next one
 
     def mark(self) -> None:
         """Remember everything that `truncate` to this length needs."""

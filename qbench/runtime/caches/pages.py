@@ -27,10 +27,13 @@ class PagePool:
     impl     "auto": in cpu_kernels' stores if those hold the format; "reference": in torch
     mode     of latent attention, None: as `chosen_latents` has it
     layers   that the pages hold; None: all
+    num_sequences  most sequences that have pages at once, if no two share one; None: any number, which may share pages
+    evicts   whether a policy takes tokens out of the pages of a sequence
     memories one per layer
+    num_rings, by_sequence  as of a `PageMemory`
     on_copy  called with the numbers of a page and of its copy
-    raises   InputError for impossible sizes, or a format that encodes several tokens together: a token would be read as
-             it came until its group is full, so that results would depend on where forward passes end
+    raises   InputError for impossible sizes, or a format that encodes several tokens together if sequences share pages:
+             one sequence would read tokens as encoded that are still floats for another one
     source   Kwon et al. 2023, arXiv:2309.06180, section 4
     """
 
@@ -46,6 +49,8 @@ class PagePool:
         impl: str = "auto",
         mode: str | None = None,
         layers: Sequence[int] | None = None,
+        num_sequences: int | None = None,
+        evicts: bool = False,
     ) -> None:
         if num_pages < 1 or page_size < 1 or page_size % BLOCK_TOKENS:
             raise InputError(
@@ -56,11 +61,13 @@ class PagePool:
         self.page_size = page_size
         self.impl = impl
         self.layers = range(config.num_layers) if layers is None else layers
-        self.mode, self.memories = make_memories(
-            config, scheme, num_pages, page_size, impl=impl, mode=mode, layers=self.layers
-        )
+        self.num_sequences = num_sequences
+        how = {"layers": self.layers, "num_sequences": num_sequences, "evicts": evicts}
+        self.mode, self.memories = make_memories(config, scheme, num_pages, page_size, impl=impl, mode=mode, **how)
+        self.num_rings, self.by_sequence = self.memories[0].num_rings, self.memories[0].by_sequence
         self._references = [0] * num_pages
         self._free = list(range(num_pages))[::-1]
+        self._free_rings = list(range(self.num_rings))[::-1]
 
     @property
     def num_free(self) -> int:
@@ -70,6 +77,15 @@ class PagePool:
     def page_bytes(self) -> int:
         """Bytes of a page, over all layers."""
         return round(self.page_size * sum(memory.bytes_per_token for memory in self.memories))
+
+    @property
+    def ring_bytes(self) -> int:
+        """Bytes of a ring, over all layers."""
+        return sum(memory.ring_bytes for memory in self.memories)
+
+    def pages_for(self, num_slots: int) -> int:
+        """Pages that so many slots of one sequence take, at most."""
+        return self.memories[0].pages_for(num_slots)
 
     def grow(self, num_pages: int) -> None:
         """So many pages from now on, those that there are among them."""
@@ -104,6 +120,18 @@ class PagePool:
         self._references[page] -= 1
         if not self._references[page]:
             self._free.append(page)
+            if self.by_sequence:
+                for memory in self.memories:
+                    memory.free_page(page)
+
+    def allocate_ring(self) -> int:
+        """A ring that no sequence has; raises OutOfPages if all are taken."""
+        if not self._free_rings:
+            raise OutOfPages(f"all {self.num_rings} rings are held")
+        return self._free_rings.pop()
+
+    def release_ring(self, ring: int) -> None:
+        self._free_rings.append(ring)
 
     def copy(self, page: int) -> int:
         """A new page, held once, with the tokens of another; raises OutOfPages."""
@@ -123,6 +151,15 @@ class PagePool:
         """Put a result of `save` into a page."""
         for memory, data in zip(self.memories, saved, strict=True):
             memory.load_page(page, data)
+
+    def save_ring(self, ring: int) -> list[Any]:
+        """A copy of a ring's bytes, of every layer."""
+        return [memory.save_ring(ring) for memory in self.memories]
+
+    def load_ring(self, ring: int, saved: list[Any]) -> None:
+        """Put a result of `save_ring` into a ring."""
+        for memory, data in zip(self.memories, saved, strict=True):
+            memory.load_ring(ring, data)
 
     @property
     def layout(self) -> str:
@@ -163,15 +200,22 @@ class PagedSequence:
              copied before they are written to
     seq_len  tokens that it has seen
     table    the tokens that a policy keeps; None: all, or those of pages that are not EVICTED
+    ring     of the pool, if that has rings and the sequence has tokens
     peak_pages  most pages that it held; None: never more than in the end
     """
 
     peak_pages: int | None = None
+    ring: int | None = None
 
     def __init__(self, pool: PagePool, table: SlotTable | None = None) -> None:
         self.pool, self.table = pool, table
         self.pages: list[int] = []
         self.seq_len = 0
+
+    @property
+    def can_leave(self) -> bool:
+        """Whether the pages have all that a sequence needs to go on elsewhere."""
+        return EVICTED not in self.filled_pages
 
     @property
     def parts(self) -> "list[PagedSequence]":
@@ -203,11 +247,13 @@ class PagedSequence:
         pool, size = self.pool, self.pool.page_size
         first = self.num_slots // size  # the first page that is written to
         last = self.num_slots + num_tokens if self.table is None else self.table.longest_with(num_tokens)
-        num_pages = -(-last // size)
+        num_pages = self._pages_of(last)
         shared = [i for i in range(first, min(num_pages, len(self.pages))) if pool.references(self.pages[i]) > 1]
         missing = num_pages - len(self.pages)
         if max(missing, 0) + len(shared) > pool.num_free:
             raise OutOfPages(f"{max(missing, 0) + len(shared)} pages are needed, {pool.num_free} are free")
+        if pool.num_rings and self.ring is None:
+            self.ring = pool.allocate_ring()
         for i in shared:
             holds_tokens = i == first and self.num_slots % size
             own = pool.copy(self.pages[i]) if holds_tokens else pool.allocate()
@@ -229,7 +275,7 @@ class PagedSequence:
 
     def fork(self) -> "PagedSequence":
         """Another sequence of the same tokens, in the same pages until one of the two writes."""
-        assert self.table is None, "a policy's tokens move within their pages"
+        assert self.table is None and not self.pool.by_sequence and not self.pool.num_rings, "pages of one sequence"
         child = PagedSequence(self.pool)
         child.seq_len = self.seq_len
         child.pages = self.pages[: self._pages_of(self.seq_len)]
@@ -245,6 +291,9 @@ class PagedSequence:
             self.table.clear()
         self.seq_len = seq_len
         self.trim()
+        if seq_len == 0 and self.ring is not None:
+            self.pool.release_ring(self.ring)
+            self.ring = None
 
     def _release_from(self, first: int) -> None:
         for page in self.pages[first:]:
@@ -256,11 +305,12 @@ class PagedSequence:
         """raises ValueError for a length that it cannot go back to"""
         if not 0 <= seq_len <= self.seq_len:
             raise ValueError(f"truncate to {seq_len}, expected 0 to {self.seq_len}")
-        assert self.table is None or seq_len in (0, self.seq_len), "a policy has evicted tokens"
+        stays = self.table is not None or self.pool.by_sequence or self.pool.num_rings
+        assert not stays or seq_len in (0, self.seq_len), "tokens are evicted, or encoded together"
 
     def release(self) -> None:
         """Give all pages back."""
         self.truncate(0)
 
     def _pages_of(self, seq_len: int) -> int:
-        return -(-seq_len // self.pool.page_size)
+        return self.pool.pages_for(seq_len)

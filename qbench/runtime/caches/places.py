@@ -186,10 +186,13 @@ class PoolPages(Places[Any]):
     def begin(self, counts: Sequence[int]) -> None:
         for sequence, count in zip(self.sequences, counts, strict=True):
             sequence.reserve(count)
-        most = max([1, *(len(sequence.pages) for sequence in self.sequences)])
+        first = 1 if self.pool.num_rings else 0
+        most = first + max([1, *(len(sequence.pages) for sequence in self.sequences)])
         self.block_table = np.full((self.batch, most), EVICTED, dtype=np.int32)
         for row, sequence in zip(self.block_table, self.sequences, strict=True):
-            row[: len(sequence.pages)] = sequence.pages
+            row[first : first + len(sequence.pages)] = sequence.pages
+            if sequence.ring is not None:
+                row[0] = sequence.ring
 
     def reserve(self, layer: int, num_slots: int) -> None:
         """`begin` has taken the pages."""

@@ -11,6 +11,7 @@ from qbench.runtime.caches.evictor import slot_table
 from qbench.runtime.caches.growth import policies_of_layers
 from qbench.runtime.caches.head_pages import HeadPages, HeadSequence
 from qbench.runtime.caches.kv_cache import KVCache
+from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.layered_sequence import LayeredSequence, layer_groups
 from qbench.runtime.caches.model_policy import check_engine_policy, policy_for, scheme_under, window_rules
 from qbench.runtime.caches.owned_pages import WindowSequence, window_pages
@@ -22,8 +23,9 @@ from qbench.runtime.caches.pooled_cache import pooled_cache
 from qbench.runtime.caches.sink_view import SinkView
 from qbench.runtime.caches.storages import of_head
 from qbench.runtime.caches.view import ALL_TOKENS
+from qbench.runtime.caches.window_pages import SinkPages, SinkSequence, window_slots
 from quant.errors import InputError
-from quant.models import ModelConfig
+from quant.models import AttentionRule, ModelConfig
 from quant.present import present
 
 
@@ -34,7 +36,8 @@ class PooledCaches:
 
     shares_prefixes   whether sequences may share the pages of a common prefix. A policy that evicts cannot: one
                       sequence's queries would decide on the evictions of another one. Under a prefill pattern keys and
-                      values depend on the length of the whole prompt
+                      values depend on the length of the whole prompt. In a KV format that encodes tokens together, the
+                      recent tokens of one sequence would already be encoded for another one
     is_scored         whether evictions depend on attention or keys
     has_fixed_chunks  whether results depend on where forward passes end, so that each prompt has chunks of its own
     max_chunk_tokens  most tokens that a sequence may get at once; None: any number
@@ -47,13 +50,14 @@ class PooledCaches:
         self.policy = maker.spec.make_policy()
         self.pattern = None if maker.spec.prefill == DENSE else maker.spec.make_pattern()
         self._is_full, self._tally = isinstance(self.policy, Full), maker.tally
-        self.shares_prefixes = self._is_full and self.pattern is None
-        self.is_scored = not self.policy.position_only
-        self.has_fixed_chunks = self.is_scored or self.pattern is not None
+        self.shares_prefixes = self._is_full and self.pattern is None and pool.num_sequences is None
+        # Groups of tokens lose single ones by their slots.
+        self.is_scored = not self.policy.position_only or (pool.by_sequence and isinstance(self.policy, Window))
+        self.has_fixed_chunks = self.is_scored or self.pattern is not None or pool.by_sequence
         self.max_chunk_tokens = maker.spec.prefill_chunk
-        self.pages_per_row = pages_per_row(self.policy, self.config)
+        self.pages_per_row = pages_per_row(self.policy, self.config, by_sequence=pool.by_sequence)
         self._groups = list[list[int]]()  # layers that keep the same tokens, if a window says so
-        self._token_kinds, self._expand = None, maker.expand
+        self._token_kinds, self._expand, self.rules = None, maker.expand, list[AttentionRule]()
         check_engine_policy(maker.config, maker.scheme, self.policy)
         if self.is_scored:
             self._take_scored(maker)
@@ -61,6 +65,8 @@ class PooledCaches:
             self._take_window(max_chunk_tokens)
 
     def _take_scored(self, maker: CacheMaker) -> None:
+        if isinstance(self.policy, Window):
+            self.rules = window_rules(self.config, self.policy.tokens)
         self.policy = policy_for(self.policy, maker.config, maker.scheme, self.pool.mode)
         if self.policy.reads_token_kinds:
             self._token_kinds = maker.token_kinds()
@@ -73,7 +79,8 @@ class PooledCaches:
         self._window = max(rule.window for rule in self.rules)
         self._groups = layer_groups(config, policy)
         if self._sinks is not None:
-            max_chunk_tokens = min(max_chunk_tokens, max_chunk_tokens_of(config, self._sinks))
+            most = max_chunk_tokens_of(config, self._sinks)
+            max_chunk_tokens = most if self.has_fixed_chunks else min(max_chunk_tokens, most)
         self.max_chunk_tokens = min(max_chunk_tokens, self.max_chunk_tokens or max_chunk_tokens)
         self._most_pages = window_pages(self._window, self.max_chunk_tokens, self.pool.page_size)
 
@@ -83,6 +90,8 @@ class PooledCaches:
             return kind(self.pool, slot_table(self.config, self.pool.memories))
         if self._is_full:
             return PagedSequence(self.pool)
+        if self._sinks is not None and self.pool.by_sequence:
+            return SinkSequence(self.pool, self._window, self._sinks.sinks)
         parts = [self._part(group) for group in self._groups]
         return parts[0] if len(parts) == 1 else LayeredSequence(self.pool, parts)
 
@@ -102,6 +111,8 @@ class PooledCaches:
             cache.seq_lens, cache.evictor.expand = places.seq_lens, self._expand
             if self._token_kinds is not None:
                 cache.evictor.token_kinds = self._token_kinds
+            if self.rules:
+                cache.rules = self.rules
             return cache
         if self.pattern is not None:
             return pooled_cache(self.pool, sequences, PatternView(self.pattern, self._tally))
@@ -119,7 +130,8 @@ class PooledCaches:
             cache.seq_lens = groups[0].seq_lens
             return cache
         view = ALL_TOKENS if self._sinks is None else SinkView(self.config, self._sinks)
-        return pooled_cache(self.pool, sequences, view)
+        dropping = [sequence for sequence in sequences if isinstance(sequence, SinkSequence)]
+        return pooled_cache(self.pool, sequences, view, SinkPages(self.pool, dropping) if dropping else None)
 
     def _places(self, sequences: Sequence[PagedSequence]) -> PoolPages:
         heads = [sequence for sequence in sequences if isinstance(sequence, HeadSequence)]
@@ -139,8 +151,7 @@ class PooledCaches:
 
     def most_pages(self, num_prompt: int, num_new: int) -> int:
         """Pages that a sequence takes at most, with a prompt and a text behind it."""
-        rows = -(-self._most_slots(num_prompt, num_new) // self.pool.page_size)
-        all_rows = -(-(num_prompt + num_new) // self.pool.page_size)
+        rows, all_rows = map(self.pool.pages_for, (self._most_slots(num_prompt, num_new), num_prompt + num_new))
         if self.policy.per_head_lengths:  # the slots are a mean over heads, each of which fills its last page in part
             rows = min(rows + 1, all_rows)
         num_far = sum(not self.rules[group[0]].window for group in self._groups)
@@ -151,10 +162,13 @@ class PooledCaches:
         if self.is_scored:
             held = self._most_held(num_prompt)
             at_once = min(num_prompt, held + self.max_chunk_tokens) if self.max_chunk_tokens else num_prompt
-            grown = min(total, self._most_held(total) + 1) if self.policy.in_decode else held + num_new
+            is_bounded = self.policy.in_decode or isinstance(self.policy, Window)
+            grown = min(total, self._most_held(total) + 1) if is_bounded else held + num_new
             return max(at_once, min(total, grown))
         if self._is_full:
             return total
+        if self._sinks is not None and self.pool.by_sequence:
+            return min(total, window_slots(self._window, self._sinks.sinks) + (self.max_chunk_tokens or 0))
         sinks = 0 if self._sinks is None else -(-self._sinks.sinks // self.pool.page_size)
         return min(total, (self._most_pages + sinks) * self.pool.page_size)
 
@@ -164,16 +178,19 @@ class PooledCaches:
         return max(policy.slots(context, layer, len(policies)) for layer, policy in enumerate(policies))
 
 
-def page_pool(maker: CacheMaker, num_pages: int, page_size: int) -> PagePool:
+def page_pool(maker: CacheMaker, num_pages: int, page_size: int, num_sequences: int) -> PagePool:
     """A pool for `PooledCaches` with room for `num_pages` pages of all layers and heads.
 
+    num_sequences  most sequences at once
     raises   InputError for a KV format that pages of the model's policy cannot have
     """
     config, scheme, impl = maker.config, maker.scheme, maker.impl
     policy = maker.spec.make_policy()
     if config.mla is None:
         scheme = scheme_under(policy, scheme)
-    per_row, by_head = pages_per_row(policy, config), policy.per_head_lengths and config.mla is None
+    is_grouped = scheme is not None and scheme.format.token_group > 1 and chosen_latents(config, scheme)[1] is None
+    per_row = pages_per_row(policy, config, by_sequence=is_grouped)
+    by_head = policy.per_head_lengths and config.mla is None
     if per_row > 1 and scheme is not None and scheme.k_scale is not None:
         sharing = "heads" if by_head else "layers"
         raise InputError(
@@ -181,12 +198,16 @@ def page_pool(maker: CacheMaker, num_pages: int, page_size: int) -> PagePool:
             f"policy {policy.name}; choose a format with a scale per token"
         )
     num_pages *= per_row
+    how = {"impl": impl, "num_sequences": num_sequences if is_grouped else None}
+    how["evicts"] = is_grouped and not isinstance(policy, Full)
     if by_head:
-        return PagePool(of_head(config, scheme, 0)[0], scheme, num_pages, page_size, impl=impl, layers=[0])
+        return PagePool(of_head(config, scheme, 0)[0], scheme, num_pages, page_size, layers=[0], **how)
     layers = range(config.num_layers // per_row)
-    return PagePool(config, scheme, num_pages, page_size, impl=impl, layers=layers)
+    return PagePool(config, scheme, num_pages, page_size, layers=layers, **how)
 
 
-def pages_per_row(policy: CachePolicy, config: ModelConfig) -> int:
-    by_head = policy.per_head_lengths and config.mla is None
-    return config.num_layers * config.num_kv_heads if by_head else len(layer_groups(config, policy))
+def pages_per_row(policy: CachePolicy, config: ModelConfig, *, by_sequence: bool) -> int:
+    """by_sequence: whether groups of tokens lose single ones, so that a page has all layers whatever their windows"""
+    if policy.per_head_lengths and config.mla is None:
+        return config.num_layers * config.num_kv_heads
+    return 1 if by_sequence else len(layer_groups(config, policy))

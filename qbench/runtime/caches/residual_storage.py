@@ -14,17 +14,38 @@ from quant.models import AttentionRule, ModelConfig
 class ResidualStorage(JointStorage, KernelStorage):
     """Each page has encoded tokens of one sequence, and a ring of float16 for the recent ones.
 
+    In a pool, sequences have rings of their own, and pages hold encoded tokens alone.
+
     A query sees the tokens encoded that it would see if the text came token by token, however it is cut. So tokens are
     stored and attended to in one call.
     """
 
-    def __init__(self, config: ModelConfig, scheme: KVScheme, layer: int, num_pages: int, page_size: int) -> None:
-        super().__init__(config, scheme, layer, num_pages, page_size)
+    def __init__(
+        self, config: ModelConfig, scheme: KVScheme, layer: int, num_pages: int, page_size: int, num_rings: int = 0
+    ) -> None:
+        super().__init__(config, scheme, layer, num_pages, page_size, num_rings=num_rings)
+        self.format = scheme.format
         self.bytes_per_token = scheme.format.bytes_per_token(config.num_kv_heads, config.head_dim)  # encoded
 
     @property
     def size_bytes(self) -> int:
         return self.store.nbytes
+
+    @property
+    def ring_bytes(self) -> int:
+        return self.store.ring_bytes
+
+    def save_ring(self, ring: int) -> np.ndarray:
+        saved = np.empty(self.ring_bytes, dtype=np.uint8)
+        self.store.read_ring(ring, saved)
+        return saved
+
+    def load_ring(self, ring: int, saved: np.ndarray) -> None:
+        self.store.write_ring(ring, saved)
+
+    def pages_for(self, num_slots: int) -> int:
+        """In a pool: those of the tokens that are encoded."""
+        return -(-self.format.num_encoded(num_slots) // self.page_size)
 
     def append_attend(
         self, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor] | None, past: Past, rule: AttentionRule

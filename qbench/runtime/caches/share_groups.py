@@ -22,10 +22,16 @@ class ShareGroups(GroupedStorage):
     """
 
     def __init__(
-        self, fmt: KVFormat, scales: tuple[Tensor | None, Tensor | None], num_pages: int, page_size: int, share: Share
+        self,
+        fmt: KVFormat,
+        scales: tuple[Tensor | None, Tensor | None],
+        num_pages: int,
+        page_size: int,
+        sizes: tuple[int, int, int],
+        share: Share,
     ) -> None:
         self.share = share
-        super().__init__(fmt, scales, num_pages, page_size, 0.0)
+        super().__init__(fmt, scales, num_pages, page_size, sizes)
 
     def _side(self, codec: Codec, scale: Tensor | None) -> Side:
         return ShareSide(self.format, codec, scale, self.share)
@@ -47,7 +53,7 @@ class ShareGroups(GroupedStorage):
         parts = []
         for first, last in self.format.uniform_runs(start, end):
             some = slice(first - start, last - start)
-            keys, values = (side.extend(x[:, :, some]) for side, x in zip(self._pages[page], (k, v), strict=True))
+            keys, values = (side.extend(x[:, :, some]) for side, x in zip(self._sides(page), (k, v), strict=True))
             held = new.share.positions(last)
             parts.append(attention_at(q[:, :, some], keys, values, rule, new.positions[some], held))
         return concat(parts, 2)

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import chain
+from math import ceil
+from typing import cast
 
 import numpy as np
 import torch
@@ -11,11 +13,12 @@ from torch import Tensor
 
 from qbench.policies import Observe
 from qbench.runtime.attention.observed_weights import observed_weights
+from qbench.runtime.attention.rope import rotate
 from qbench.runtime.attention.sink_attention import sink_attention
-from qbench.runtime.caches.grouped_storage import GroupedStorage
+from qbench.runtime.caches.grouped_storage import GroupedStorage, Side
 from qbench.runtime.caches.kv_storage import Far
 from qbench.runtime.caches.past import Past
-from qbench.runtime.caches.slot_side import SlotSide, order_of
+from qbench.runtime.caches.slot_side import SlotSide, held_bytes, order_of
 from quant.kv.codec import Codec
 from quant.models import AttentionRule
 from quant.present import present
@@ -33,10 +36,23 @@ class SlotGroups(GroupedStorage):
     their bytes, and so do values, which are encoded token by token. The residual has as many recent tokens as without
     a policy.
 
-    Each sequence has one page. Runs in torch; results and bytes are right, speed is not the aim.
+    A sequence has one page, or several of a pool, as many as its bytes fill. The first one has all its tokens.
+
+    Runs in torch; results and bytes are right, speed is not the aim.
     """
 
-    _pages: "list[list[SlotSide]]"
+    by_sequence = True
+
+    def pages_for(self, num_slots: int) -> int:
+        num_heads, *widths = self.sizes
+        most = held_bytes(self.format, num_slots, num_heads, (widths[0], widths[1]), is_bound=True)
+        return ceil(most / (self.page_size * self.bytes_per_token))
+
+    def free_page(self, page: int) -> None:
+        self._pages.pop(page, None)
+
+    def add_pages(self, num_pages: int) -> None:
+        self.num_pages = num_pages
 
     def _side(self, codec: Codec, scale: Tensor | None) -> SlotSide:
         return SlotSide(self.format, codec, scale)
@@ -63,7 +79,12 @@ class SlotGroups(GroupedStorage):
     def append_attend(
         self, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor] | None, past: Past, rule: AttentionRule
     ) -> Tensor:
-        raise NotImplementedError("policies look at a forward pass between its parts; expected append and attend")
+        if rope is not None:
+            q, k = rotate(q, *rope), rotate(k, *rope)
+        self.append(k, v, past)
+        out, _ = self.attend(q, past, rule)
+        self.finish(past)
+        return out
 
     def attend(
         self, q: Tensor, past: Past, rule: AttentionRule, observe: Observe | None = None, far: Far | None = None
@@ -96,12 +117,12 @@ class SlotGroups(GroupedStorage):
         return torch.cat(outs, dim=2), _joined(weights, end, observe)
 
     def finish(self, past: Past) -> None:
-        for side in chain.from_iterable(self._pages[page] for page in past.block_table[:, 0].tolist()):
+        for side in chain.from_iterable(self._slot_sides(page) for page in past.block_table[:, 0].tolist()):
             side.finish()
 
     def compact(self, past: Past, keep: Tensor) -> None:
         for slots, page in zip(keep, past.block_table[:, 0].tolist(), strict=True):
-            sides = self._pages[page]
+            sides = self._slot_sides(page)
             held = present(sides[0].slots)
             stays = torch.zeros(held.shape, dtype=torch.bool).scatter(1, slots, value=True)  # by slot
             _arrange(sides, stays.gather(1, held))
@@ -110,16 +131,20 @@ class SlotGroups(GroupedStorage):
 
     def read(self, past: Past) -> tuple[Tensor, Tensor]:
         """As they will be read: of a prompt that is not encoded yet, the floats."""
-        found = [[side.by_slot(side.read()) for side in self._pages[page]] for page in past.block_table[:, 0].tolist()]
+        pages = past.block_table[:, 0].tolist()
+        found = [[side.by_slot(side.read()) for side in self._slot_sides(page)] for page in pages]
         keys, values = (torch.cat(side) for side in zip(*found, strict=True))
         return keys, values
 
-    def save_page(self, page: int) -> list[SlotSide]:
-        return [copy(side) for side in self._pages[page]]
+    def save_page(self, page: int) -> list[Side]:
+        return [copy(side) for side in self._pages.get(page, [])]
 
     def load_page(self, page: int, saved: object) -> None:
         assert isinstance(saved, list)
-        self._pages[page] = [copy(side) for side in saved]  # tensors are replaced, never changed
+        if saved:
+            self._pages[page] = [copy(side) for side in saved]  # tensors are replaced, never changed
+        else:
+            self.free_page(page)
 
     def check_truncate(self, block_table: np.ndarray, after: np.ndarray) -> None:
         """`append` drops the tokens in later slots."""
@@ -128,7 +153,10 @@ class SlotGroups(GroupedStorage):
         """`append` drops the tokens in later slots."""
 
     def _of(self, past: Past) -> list[SlotSide]:
-        return self._pages[int(past.block_table[0, 0])]
+        return self._slot_sides(int(past.block_table[0, 0]))
+
+    def _slot_sides(self, page: int) -> list[SlotSide]:
+        return cast("list[SlotSide]", self._sides(page))
 
 
 def _arrange(sides: Sequence[SlotSide], stays: Tensor, num_new: int = 0) -> None:

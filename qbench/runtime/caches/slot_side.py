@@ -117,18 +117,19 @@ def order_of(stays: Tensor, encoded: int, target: int, size: int) -> Tensor:
 
 
 def held_bytes(
-    fmt: KVFormat, num_tokens: int, num_heads: int, widths: tuple[int, int], *, unlike: bool = False
+    fmt: KVFormat, num_tokens: int, num_heads: int, widths: tuple[int, int], *, is_bound: bool = False
 ) -> float:
     """Bytes of the keys and values of `num_tokens` tokens in one layer, those of floats among them.
 
     widths  of a head's key and value
-    unlike  whether heads hold other numbers of tokens, `num_tokens` in the mean; the result is then an upper bound
+    is_bound  whether to count the most floats that there may be: an upper bound if each head holds `num_tokens` tokens
+              or fewer, or if heads hold different numbers and this is their mean
     """
     total = 0.0
     for codec, width in zip((fmt.keys, fmt.values), widths, strict=True):
         size = codec.token_group
         encoded = fmt.num_encoded(num_tokens) if fmt.residual else num_tokens // size * size
-        if unlike:  # no head has more floats
+        if is_bound:  # no head has more floats
             encoded = max(0, num_tokens - (fmt.residual + fmt.token_group if fmt.residual else size) + 1)
         float_bytes = num_heads * width * (2 if fmt.residual else 4)
         total += encoded * codec.bytes_per_token(num_heads, width) + (num_tokens - encoded) * float_bytes

@@ -35,6 +35,8 @@ def make_memories(
     mode: str | None = None,
     layers: Sequence[int] | None = None,
     shared: bool = True,
+    num_sequences: int | None = None,
+    evicts: bool = False,
 ) -> tuple[str | None, Sequence[KVStorage]]:
     """The mode of latent attention and the memory of each layer: rows of latents, or every head's keys and values.
 
@@ -43,6 +45,7 @@ def make_memories(
     mode     of latent attention; None: as `chosen_latents` has it
     layers   None: all
     shared   whether a page may serve any sequence; False: each sequence has one
+    num_sequences, evicts  as for `make_storage`
     raises   InputError as `chosen_latents` and `make_storage`
     """
     layers = range(config.num_layers) if layers is None else layers
@@ -51,8 +54,9 @@ def make_memories(
         mla, in_kernels = present(config.mla), not is_in_torch(impl)
         return chosen, [LatentStorage(rows, mla, num_pages, page_size, in_kernels=in_kernels) for _ in layers]
     in_kernels, attention = not is_in_torch(impl) and chosen is None, attend_by(impl)
-    how, sizes = {"in_kernels": in_kernels, "shared": shared, "attention": attention}, (num_pages, page_size)
-    return chosen, [make_storage(config, scheme, layer, *sizes, **how) for layer in layers]
+    how = {"in_kernels": in_kernels, "shared": shared, "evicts": evicts, "num_sequences": num_sequences}
+    sizes = (num_pages, page_size)
+    return chosen, [make_storage(config, scheme, layer, *sizes, **how, attention=attention) for layer in layers]
 
 
 def make_storage(
@@ -65,13 +69,15 @@ def make_storage(
     in_kernels: bool,
     shared: bool = True,
     evicts: bool = False,
+    num_sequences: int | None = None,
     attention: CausalAttention = causal_attention,
 ) -> KVStorage:
     """Every head's keys and values.
 
     in_kernels   in a store of cpu_kernels if these hold the format; others attend in torch, by `attention`
     shared       as for `make_memories`
-    evicts       whether a policy takes tokens out of the only page of a sequence
+    evicts       whether a policy takes tokens out of the pages of a sequence
+    num_sequences  most sequences that have pages of a pool at once, if no two share one; None: any number
     raises       InputError for a format that encodes several tokens together, if pages are shared
     """
     in_kernels = in_kernels and has_store(config, scheme)
@@ -79,17 +85,19 @@ def make_storage(
     scales = (None, None) if scheme is None else layer_scales(scheme, layer)
     check_heads(config, scheme)
     if scheme is not None and scheme.format.token_group > 1:
-        per_token = scheme.format.bytes_per_token(config.num_kv_heads, *widths)
-        if evicts:
-            return SlotGroups(scheme.format, scales, num_pages, page_size, per_token, attention)
+        sizes = (config.num_kv_heads, *widths)
+        if evicts or (num_sequences is not None and not in_kernels):
+            return SlotGroups(scheme.format, scales, num_pages, page_size, sizes, attention)
+        if num_sequences is not None:
+            return ResidualStorage(config, scheme, layer, num_pages, page_size, num_sequences)
         if shared:
             raise InputError(
-                f"{scheme.format.name} encodes several tokens together, which no pages hold: results would depend on "
-                "the other requests of a forward pass; take a format that encodes each token by itself"
+                f"{scheme.format.name} encodes several tokens together, so that sequences cannot share pages; take "
+                "cache dynamic or static, or a format that encodes each token by itself"
             )
         if in_kernels:
             return ResidualStorage(config, scheme, layer, num_pages, page_size)
-        return GroupedStorage(scheme.format, scales, num_pages, page_size, per_token, attention)
+        return GroupedStorage(scheme.format, scales, num_pages, page_size, sizes, attention)
     if in_kernels:
         return KernelStorage(config, scheme, layer, num_pages, page_size)
     return TorchStorage(num_pages, page_size, config.num_kv_heads, widths, codecs, scales, attention)

@@ -1,14 +1,16 @@
-"""`WindowPages`: pages of just the size of a window and of the sinks before it."""
+"""`WindowPages`, and `SinkPages` of a pool: pages of just the size of a window and of the sinks before it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, KVStorage, held_tokens
+from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.caches.past import Past
-from qbench.runtime.caches.places import OwnPages
+from qbench.runtime.caches.places import OwnPages, PoolPages
 from quant.errors import InputError
 
 
@@ -50,7 +52,7 @@ class WindowPages(OwnPages[KVStorage]):
     def advance(self, seq_lens: np.ndarray) -> None:
         self._peak_bytes = max(self._peak_bytes, self.size_bytes)
         ends = seq_lens - self._dropped
-        unseen = ends - (self.num_sinks + self.window - 1)  # by the next query and those after it
+        unseen = num_unseen(ends, self.window, self.num_sinks)
         if (unseen < BLOCK_TOKENS).all():
             return
         for b in np.flatnonzero(unseen >= BLOCK_TOKENS).tolist():
@@ -62,10 +64,8 @@ class WindowPages(OwnPages[KVStorage]):
 
     def _drop(self, b: int, end: int, count: int) -> None:
         """The oldest `count` tokens behind the sinks of a sequence of `end` slots."""
-        kept = torch.cat([torch.arange(self.num_sinks), torch.arange(self.num_sinks + count, end)])
         past = Past(self.block_table[b : b + 1], np.array([end]))
-        for memory in self.memories:
-            memory.compact(past, kept.expand(1, self.num_heads, -1))
+        drop_behind_sinks(self.memories, past, self.num_heads, self.num_sinks, count)
         self._dropped[b] += count
 
     def mark(self, seq_lens: np.ndarray) -> None:
@@ -96,6 +96,66 @@ class WindowPages(OwnPages[KVStorage]):
 
     def _is_marked(self, seq_lens: np.ndarray) -> bool:
         return self._mark is not None and np.array_equal(self._mark.seq_lens, seq_lens)
+
+
+class SinkSequence(PagedSequence):
+    """A sequence of a pool that keeps its sinks and the tokens that later queries see; `SinkPages` drops the others.
+
+    dropped  tokens that are gone
+    """
+
+    def __init__(self, pool: PagePool, window: int, num_sinks: int) -> None:
+        super().__init__(pool)
+        self.window, self.num_sinks, self.dropped = window, num_sinks, 0
+
+    @property
+    def num_slots(self) -> int:
+        return self.seq_len - self.dropped
+
+    @property
+    def can_leave(self) -> bool:
+        return not self.dropped
+
+    def truncate(self, seq_len: int) -> None:
+        if seq_len == 0:
+            self.dropped = 0
+        super().truncate(seq_len)
+
+
+class SinkPages(PoolPages):
+    """The same tokens in pages of a pool as in `WindowPages`, for memories whose groups of tokens lose single ones."""
+
+    sequences: list[SinkSequence]
+
+    @property
+    def dropped(self) -> np.ndarray:
+        return np.array([sequence.dropped for sequence in self.sequences], dtype=np.int64)
+
+    def advance(self, seq_lens: np.ndarray) -> None:
+        super().advance(seq_lens)
+        num_heads = self.pool.config.num_kv_heads
+        for b, sequence in enumerate(self.sequences):
+            count = int(num_unseen(sequence.num_slots, sequence.window, sequence.num_sinks))
+            if count >= BLOCK_TOKENS:
+                past = Past(self.block_table[b : b + 1], np.array([sequence.num_slots]))
+                drop_behind_sinks(self.memories, past, num_heads, sequence.num_sinks, count)
+                sequence.dropped += count
+                sequence.trim()
+
+
+Slots = TypeVar("Slots", int, np.ndarray)
+
+
+def num_unseen(num_slots: Slots, window: int, num_sinks: int) -> Slots:
+    """Tokens in so many slots that neither the next query sees nor those after it."""
+    return num_slots - (num_sinks + window - 1)
+
+
+def drop_behind_sinks(memories: Sequence[KVStorage], past: Past, num_heads: int, num_sinks: int, count: int) -> None:
+    """Forget the oldest `count` tokens behind the sinks of the only sequence of `past`."""
+    kept = torch.cat([torch.arange(num_sinks), torch.arange(num_sinks + count, past.num_slots)])
+    for memory in memories:
+        memory.compact(past, kept.expand(1, num_heads, -1))
 
 
 def window_slots(window: int, num_sinks: int = 0) -> int:

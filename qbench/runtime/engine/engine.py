@@ -263,11 +263,15 @@ def _pool(model: Model, options: EngineOptions) -> PagePool:
     """raises InputError where memory_bytes hold no page"""
     num_pages = options.num_pages
     if num_pages is None:
-        one = model.page_pool(1, options.page_size)
+        one = model.page_pool(1, options.page_size, options.max_batch)
         page_bytes = one.num_pages * one.page_bytes
-        num_pages = options.memory_bytes // page_bytes
+        rings_bytes = one.num_rings * one.ring_bytes
+        num_pages = (options.memory_bytes - rings_bytes) // page_bytes
         if num_pages < 1:
-            raise InputError(f"memory_bytes is {options.memory_bytes}, but a page takes {page_bytes}")
+            rings = f" and the recent tokens of {options.max_batch} requests take {rings_bytes}"
+            raise InputError(
+                f"memory_bytes is {options.memory_bytes}, but a page takes {page_bytes}{rings if one.num_rings else ''}"
+            )
         if not options.prefix_caching:  # finished requests keep no pages, so more would stay empty
-            num_pages = min(num_pages, options.max_batch * -(-model.config.max_positions // options.page_size))
-    return model.page_pool(num_pages, options.page_size)
+            num_pages = min(num_pages, options.max_batch * max(1, one.pages_for(model.config.max_positions)))
+    return model.page_pool(num_pages, options.page_size, options.max_batch)

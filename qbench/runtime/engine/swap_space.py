@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from qbench.runtime.caches.pages import PagedSequence, PagePool
-from qbench.runtime.caches.past import EVICTED
 from qbench.runtime.caches.slot_table import SlotTable
 from qbench.runtime.tiers.spill_file import SpillFile
 from quant.present import present
@@ -20,11 +19,13 @@ class Swapped:
     pages    the bytes of each, in order
     seq_len  tokens that it has seen
     table    the tokens that a policy keeps; None: all
+    ring     the recent tokens, if they are apart from the pages
     """
 
     pages: list[Any]
     seq_len: int
     table: SlotTable | None = None
+    ring: list[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class SwapSpace:
     max_bytes   of memory for all pages that are out at once; 0: no page is ever out
     disk_bytes  of the disk, likewise
 
-    num_pages            that are out now
+    num_pages            that are out now, with those that the recent tokens of sequences would fill
     num_on_disk          pages among them that are on the disk
     num_out, num_in      pages that were copied out and back, since the space was made
     """
@@ -49,17 +50,21 @@ class SwapSpace:
         self.pool = pool
         self.max_pages = max_bytes // pool.page_bytes
         self.num_pages = self.num_on_disk = self.num_out = self.num_in = 0
+        self._ring_pages = -(-pool.ring_bytes // pool.page_bytes)  # that take as many bytes as a ring
         self._spill = SpillFile(None, pool.block_bytes, disk_bytes) if disk_bytes else None
         self._max_on_disk = 0 if self._spill is None else self._spill.num_slots
 
     def save(self, sequence: PagedSequence) -> Swapped | None:
-        """A copy of the sequence's pages; None if there is no room for it, or if a window has freed some."""
+        """A copy of the sequence's pages; None if there is no room for it, or if it cannot leave them."""
         pages = sequence.filled_pages
-        if self.num_pages + len(pages) > self.max_pages + self._max_on_disk or EVICTED in pages:
+        needed = len(pages) + self._ring_pages
+        if self.num_pages + needed > self.max_pages + self._max_on_disk or not sequence.can_leave:
             return None
         num_in_memory = max(0, self.max_pages - (self.num_pages - self.num_on_disk))
         table = None if sequence.table is None else sequence.table.copy()
-        swapped = Swapped([], sequence.seq_len, table)
+        ring = None if sequence.ring is None else self.pool.save_ring(sequence.ring)
+        swapped = Swapped([], sequence.seq_len, table, ring)
+        self.num_pages += self._ring_pages
         try:
             for index, page in enumerate(pages):
                 swapped.pages.append(self.pool.save(page) if index < num_in_memory else self._write(page))
@@ -75,6 +80,8 @@ class SwapSpace:
         """Restore the sequence, in pages of its own except for full ones that it already holds."""
         first = 0 if swapped.table is not None else sequence.seq_len // self.pool.page_size
         sequence.seq_len = swapped.seq_len
+        if swapped.ring is not None:
+            self.pool.load_ring(present(sequence.ring), swapped.ring)
         for page, saved in zip(sequence.filled_pages[first:], swapped.pages[first:], strict=True):
             if isinstance(saved, OnDisk):
                 self.pool.fill(page, present(self._spill).read(saved.slot))
@@ -83,7 +90,7 @@ class SwapSpace:
             self.num_in += 1
 
     def drop(self, swapped: Swapped) -> None:
-        self.num_pages -= len(swapped.pages)
+        self.num_pages -= len(swapped.pages) + self._ring_pages
         for saved in swapped.pages:
             if isinstance(saved, OnDisk):
                 present(self._spill).release(saved.slot)

@@ -27,10 +27,12 @@ class LentCaches(PooledCaches):
         super().__init__(maker, pool, max_chunk_tokens)
         config = maker.config
         rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
-        if not self._is_full or self.pattern is not None or config.mla is not None or any(r.window for r in rules):
+        is_whole = self._is_full and self.pattern is None and pool.num_sequences is None
+        if not is_whole or config.mla is not None or any(rule.window for rule in rules):
             raise InputError(
                 "instances lend pages of models with keys and values of every head and without windows, under policy "
-                f"full and prefill dense; got a {config.architecture.name}, {maker.spec}"
+                "full and prefill dense, in a KV format that encodes each token by itself; got a "
+                f"{config.architecture.name}, {maker.spec}"
             )
         self._desk = desk
         self.shares_prefixes = False  # a page that another request shares could not move

@@ -42,11 +42,11 @@ class Leading:
         send_order(self.ranks, kind, *arrays)
         self.sent_at = time.monotonic()
 
-    def pool(self, pool: PagePool) -> None:
+    def pool(self, pool: PagePool, num_sequences: int) -> None:
         """The other ranks make the same pool, in which pages have the same numbers."""
         self._pool, self._copies = pool, []
         pool.on_copy = lambda source, target: self._copies.append((source, target))
-        self._send(Kind.POOL, np.array([pool.num_pages, pool.page_size]))
+        self._send(Kind.POOL, np.array([pool.num_pages, pool.page_size, num_sequences]))
 
     def cache(self, cache: Cache, capacity: int) -> None:
         self._own = cache

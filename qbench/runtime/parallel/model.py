@@ -51,10 +51,10 @@ class RankModel(Model):
             self.leading.cache(cache, capacity)
         return cache
 
-    def page_pool(self, num_pages: int, page_size: int) -> PagePool:
-        pool = super().page_pool(num_pages, page_size)
+    def page_pool(self, num_pages: int, page_size: int, num_sequences: int) -> PagePool:
+        pool = super().page_pool(num_pages, page_size, num_sequences)
         if self.leading is not None:
-            self.leading.pool(pool)
+            self.leading.pool(pool, num_sequences)
         return pool
 
     @property

@@ -75,7 +75,8 @@ class ShareMaker(CacheMaker):
         config, scheme = self.config, self.scheme
         if scheme is not None and scheme.format.token_group > 1:
             check_heads(config, scheme)
-            return ShareGroups(scheme.format, layer_scales(scheme, layer), batch, num_slots, self.share)
+            sizes = (config.num_kv_heads, config.head_dim, config.value_dim)
+            return ShareGroups(scheme.format, layer_scales(scheme, layer), batch, num_slots, sizes, self.share)
         return make_storage(config, scheme, layer, batch, num_slots, in_kernels=not is_in_torch(self._impl))
 
 

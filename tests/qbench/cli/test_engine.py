@@ -24,6 +24,14 @@ def test_table_json_and_record(qbench, tmp_path):
     assert record["metrics"]["contenders"] == row["contenders"]
 
 
+@pytest.mark.parametrize("kv, policy", [("kv-kivi-4", "full"), ("kv-kivi-2", "tova:192"), ("kv-int4-kc", "full")])
+def test_kv_formats_that_encode_tokens_together(qbench, kv, policy):
+    sizes = ("--requests", "3", "--prompt", "170,220", "--new", "2,5", "--batch", "2", "--rounds", "1")
+    words = ("engine", "ref:llama", *sizes, "--threads", "1", "--compute", "exact", "--kv", kv, "--policy", policy)
+    row = json.loads(qbench(*words, "--json").out)
+    assert row["kv_format"] == kv and row["contenders"]["static batches"]["same_text"] == 1
+
+
 def test_a_document_is_computed_once(qbench):
     out = qbench("engine", "ref:llama", *QUICK, "--document", "100", "--new", "1,1").out
     (ours,), (alone,) = (
@@ -50,6 +58,7 @@ def test_what_cannot_be_is_refused(qbench):
     qbench("engine", "ref:llama", "--cpu-time", "--threads", "2").fails_with("count it with --threads 1")
     qbench("engine", "ref:llama", "--kv-store", "x", "--policy", "window:64").fails_with("need prefix caching")
     qbench("engine", "ref:llama", *QUICK, "--kv-store", "x", "--kv-store-size", "4096").fails_with("give at least")
+    qbench("engine", "ref:llama", "--kv-store", "x", "--kv", "kv-kivi-2").fails_with("leave out --kv-store")
     qbench("engine", "ref:llama", "--vs", "llama.cpp").fails_with("GGUF file")
 
 

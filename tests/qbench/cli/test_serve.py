@@ -46,6 +46,9 @@ def test_serves_a_reference_model_until_it_is_interrupted(tmp_path):
         pytest.param(["ref:llama", "--chat-template", "no/file"], "no/file: cannot read", id="template"),
         pytest.param(["ref:llama", "--recipe", "q4"], "unknown recipe", id="recipe"),
         pytest.param(
+            ["ref:llama", "--kv", "kv-int4-kc", "--swap-disk", "1MiB"], "leave out --swap-disk", id="pages that stay"
+        ),
+        pytest.param(
             ["ref:llama", "--host", "256.0.0.1", "--api-key", "k"], "cannot listen on 256.0.0.1 port 0: ", id="address"
         ),
     ],

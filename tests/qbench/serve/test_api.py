@@ -15,6 +15,7 @@ from qbench.runtime.text.tokenizer import Tokenizer
 from qbench.serve.bodies import ChatBody
 from qbench.serve.limits import ServeLimits
 from qbench.serve.server import open_served
+from quant.kv.scheme import CONFIG_KEY
 
 PROMPT = "Once upon a time"
 GREEDY = {"model": "tiny", "temperature": 0}
@@ -54,6 +55,21 @@ def test_a_completion_is_what_the_runtime_generates(server, subject, stream):
     assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "length"
     assert chunks[-1].usage.total_tokens == len(PROMPT) + 1 + len(tokens)
     assert len({chunk.id for chunk in chunks}) == 1
+
+
+@pytest.mark.parametrize("kv, policy", [("kv-kivi-4", "full"), ("kv-kivi-2", "h2o:190"), ("kv-int4-kc", "full")])
+def test_kv_formats_that_encode_tokens_together(kv, policy):
+    subject = tiny_subject(policy=policy, changes={"head_dim": 32, CONFIG_KEY: {"format": kv}})
+    prompt = PROMPT * 14
+    tokens = Tokenizer(subject.source.tokenizer).encode(prompt)
+    assert len(tokens) > 190
+    expected = generate(load_model(subject.source, subject.options), tokens, Sampling(), 24)
+    with running(subject, EngineOptions(memory_bytes=1 << 22, max_batch=2)) as server:
+        assert server.served.max_seq_len == 512
+        asked = GREEDY | {"prompt": [tokens], "max_tokens": 24, "logprobs": 0}
+        choice = server.client().completions.create(**asked).choices[0]
+    stream = Tokenizer(subject.source.tokenizer).stream(tokens)
+    assert choice.text == "".join([*(stream.push(token) for token in expected.tokens), stream.flush()])
 
 
 def test_biases_and_penalties_change_the_answer(server, subject):

@@ -101,8 +101,7 @@ def heads(total: int, seed: int = 0) -> list[torch.Tensor]:
 
 def cache_of(name: str, policy: str):
     fmt = KV_FORMATS[name]
-    per_token = fmt.bytes_per_token(HEADS, WIDTH)
-    storages = [SlotGroups(fmt, (None, None), 1, 16, per_token) for _ in range(CONFIG.num_layers)]
+    storages = [SlotGroups(fmt, (None, None), 1, 16, (HEADS, WIDTH, WIDTH)) for _ in range(CONFIG.num_layers)]
     return policy_cache(CONFIG, policy, storages=storages)
 
 

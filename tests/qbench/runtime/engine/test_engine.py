@@ -97,11 +97,6 @@ def test_in_every_architecture(kind):
     assert engine.stats().preemptions > 0 and engine.stats().prefix_hit_tokens > 0
 
 
-def test_a_format_that_no_pages_hold_is_named(load):
-    with pytest.raises(InputError, match="kv-int4-kc"):
-        Engine(load("kv-int4-kc"), EngineOptions(num_pages=5))
-
-
 @pytest.fixture(scope="module")
 def greedy_texts(model) -> dict[tuple[int, ...], tuple[int, ...]]:
     """Texts of prompts that share beginnings, up to the middle of a page and across some."""

@@ -1,6 +1,7 @@
 """Finding tasks by name: this project's offline ones, those of folders that are named, lm-eval's own."""
 
 import random
+import sys
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -72,17 +73,34 @@ def _find(names: Sequence[str], folders: list[Path], metadata: dict[str, Any]) -
 
 
 def _load(manager: "TaskManager", name: str) -> "TaskDict":
-    # RULER draws its items from the global generators, which lm-eval's command line seeds.
-    random.seed(ITEMS_SEED)
-    np.random.seed(ITEMS_SEED)
     try:
-        return manager.load([name])
+        return _load_with_seed(manager, name)
     except Exception as error:  # task files and the hubs that they read from may raise anything
         reason = " ".join(str(error).split()) or "no reason given"
         raise InputError(
             f"task {name} cannot be loaded: {reason[:300]} ({type(error).__name__}); most tasks fetch their data, "
             f"without a network there are {', '.join(offline_names())} and the folders of --include-path"
         ) from error
+
+
+def _load_with_seed(manager: "TaskManager", name: str) -> "TaskDict":
+    """A task that draws its items from the global generators, as RULER's do, gets the same items in every load.
+
+    A package that is imported for the task may draw, too. The task is then loaded again, without imports.
+    """
+    seeded, num_modules = _seed(), len(sys.modules)
+    found = manager.load([name])
+    if random.getstate() == seeded or len(sys.modules) == num_modules:
+        return found
+    _seed()
+    return manager.load([name])
+
+
+def _seed() -> object:
+    """The state of Python's generator after both were seeded."""
+    random.seed(ITEMS_SEED)
+    np.random.seed(ITEMS_SEED)
+    return random.getstate()
 
 
 def _set_examples(task: Any, num_fewshot: int | None) -> None:

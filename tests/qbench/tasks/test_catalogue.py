@@ -148,6 +148,18 @@ def test_metadata_and_the_tokenizer_reach_the_task(tmp_path):
         load_tasks(settings)
 
 
+def test_items_repeat_if_an_import_draws(tmp_path):
+    """`wonderwords` or a package behind it draws from the global generator when RULER's tasks import it."""
+    (tmp_path / "drawn.yaml").write_text(LONG.replace("long", "drawn"))
+    (tmp_path / "drawn.py").write_text(LONG_ITEMS.replace("import random\n", "import random, drawing\n"))
+    (tmp_path / "drawing.py").write_text("import random\nrandom.random()\n")
+    settings = TaskSettings(("drawn",), include=(str(tmp_path),), metadata={"max_seq_lengths": [300]})
+    with pytest.MonkeyPatch.context() as patch, tokenizer_folder(open_source("ref:llama")) as folder:
+        patch.syspath_prepend(str(tmp_path))
+        texts, again = ([doc["text"] for doc in load_tasks(settings, folder)["tasks"]["drawn"].eval_docs] for _ in "ab")
+    assert texts == again
+
+
 def test_metadata_names_another_tokenizer(tmp_path):
     (tmp_path / "long.yaml").write_text(LONG)
     (tmp_path / "long.py").write_text(LONG_ITEMS)

@@ -7,10 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.policies.budget import Budget
+from qbench.policies.budget import Budget, Unit
 from qbench.policies.policy import check_at_least
 from qbench.policies.registry import policy
 from qbench.policies.retrieval import LARGEST, PAGE, BlockScores, BlockState, ChoiceSizes, RetrievalPolicy
+from quant.errors import InputError
 
 FEWEST_PAGES = 3  # as in the authors' code
 
@@ -23,7 +24,7 @@ class Quest(RetrievalPolicy):
     A page is 16 tokens. Its bound is the sum over channels of max(q * min, q * max), with the page's smallest and
     largest key of each channel. The prompt is dense. Every query of a later forward pass chooses by itself.
 
-    budget  tokens that a query reads, its own page included
+    budget  tokens that a query reads, its own page included; at least three pages
     dense   so many first layers read everything
 
     deviation  Query heads of a group share their pages, because they share their keys: bounds are summed over them.
@@ -42,6 +43,9 @@ class Quest(RetrievalPolicy):
 
     def __post_init__(self) -> None:
         check_at_least("dense", self.dense, 0)
+        least = FEWEST_PAGES * PAGE
+        if self.budget.unit is Unit.TOKENS and self.budget.amount < least:
+            raise InputError(f"budget {self.budget}: policy {self.name} needs at least {least} tokens")
 
     def summary_shape(self, num_kv_heads: int, head_dim: int) -> tuple[int, int]:
         return num_kv_heads, 2 * head_dim

@@ -78,7 +78,7 @@ POLICY_COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("policy", ["h2o:budget=16", "quest:budget=16"])
+@pytest.mark.parametrize("policy", ["h2o:budget=16", "quest:budget=48"])
 @pytest.mark.parametrize("command", POLICY_COMMANDS)
 def test_policies_are_refused_before_any_weight_is_read(qbench, t5, command, policy, monkeypatch):
     monkeypatch.setattr(EncoderDecoderSource, "read", lambda *_: pytest.fail("a weight was read"))

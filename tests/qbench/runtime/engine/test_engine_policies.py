@@ -226,7 +226,7 @@ def test_prefixes_are_not_shared() -> None:
     [
         ("adakv:budget=24,window=8", "deepseek2", "all heads of .* share the latent of a token"),
         ("h2o:budget=24", "bloom", "ALiBi"),
-        ("quest:budget=24", "llama", "the engine does not do"),
+        ("quest:budget=48", "llama", "the engine does not do"),
         ("oracle:budget=24", "llama", "reads a text twice"),
         ("window", "llama", "all layers of this model attend to all tokens"),
         ("sinks:4+2000", "llama", "the model's context holds"),

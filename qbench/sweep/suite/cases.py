@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from qbench.attention_choice import check_attention
-from qbench.cache_spec import DENSE, CacheSpec
+from qbench.cache_spec import DENSE, FULL, CacheSpec
 from qbench.calibration.options import is_file_spec
 from qbench.measure.case import CalibrationCase, Case, QualityCase, SpeedWork, TasksCase
 from qbench.sources.rand import PREFIX as RANDOM
@@ -132,11 +132,12 @@ class _Describe:
     def case(self, selected: Selected) -> Case:
         point, suite = selected.point, self.suite
         check_here(point)
-        fingerprint, max_seq_len = self.model(point.model)
+        fingerprint, config = self.model(point.model)
+        self.check_policy(point, config)
         speed = None
         if suite.bench is not None and "bench" in selected.sections:
             speed = replace(suite.bench, depth=point.context, batch=point.batch)
-            speed.check_context(max_seq_len)
+            speed.check_context(config.max_positions)
         recipe = point.recipe
         return Case(
             model=point.model,
@@ -177,9 +178,24 @@ class _Describe:
         """The hash of the file at that path; None for a text that the code makes."""
         return None if text is None or not is_file_spec(text) else self.hash(text)
 
-    def _model(self, spec: str) -> tuple[str, int]:
+    def check_policy(self, point: Point, config: ModelConfig) -> None:
+        """raises InputError for a policy that the model cannot have in any KV format"""
+        if point.policy == FULL:
+            return
+        from qbench.runtime.caches.model_policy import check_policy  # imports torch
+        from qbench.runtime.caches.retrieval_suits import check_retrieval_suits
+
+        spec = CacheSpec(policy=point.policy)
+        try:
+            check_policy(config, None, spec.make_policy())
+            check_retrieval_suits(config, None, spec)
+        except InputError as error:
+            pair = f'model: "{point.model}", policy: "{point.policy}"'
+            raise InputError(f"suite {self.suite.name}: {error}; exclude {{{pair}}}") from error
+
+    def _model(self, spec: str) -> tuple[str, ModelConfig]:
         source = open_model(spec)
-        return source.fingerprint(), ModelConfig.of(source).max_positions
+        return source.fingerprint(), ModelConfig.of(source)
 
 
 def speed_work(case: SpeedCase) -> SpeedWork:

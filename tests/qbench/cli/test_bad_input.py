@@ -80,6 +80,11 @@ from quant.recipes import RECIPES
             ["DeepseekV2ForCausalLM has latent attention", "`qbench mla`"],
             id="attention that the model has not",
         ),
+        pytest.param(
+            ["plan", "ref:llama", "--policy", "quest:budget=47"],
+            ["budget 47: policy quest needs at least 48 tokens"],
+            id="budget below three pages",
+        ),
         pytest.param(["plan", "x", "--prefill", "star:25%"], ["--prefill PATTERN is an option of"], id="plan star"),
         pytest.param(["plan", "x", "--cache-kind", "paged"], ["is called --cache now"], id="old --cache-kind"),
         pytest.param(["eval", "x", "--compute", "auto"], ["auto", "fast"], id="old auto"),
@@ -172,6 +177,17 @@ def test_suite_that_cannot_run(qbench, tmp_path, line, parts):
     suite = tmp_path / "s.yaml"
     suite.write_text(f"{line}\nmodels: [ref:llama]\nrecipes: [q8_0]\nbench: {{}}\n")
     qbench("sweep", suite, "-o", tmp_path / "run").fails_with(*parts)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "policy, why", [("adakv:budget=96", "share the latent"), ("quest", "keeps latents"), ("sinks:4+60", "sinks stand")]
+)
+def test_suite_whose_model_cannot_have_a_policy(qbench, tmp_path, policy, why):
+    suite = tmp_path / "s.yaml"
+    suite.write_text(f"name: s\nmodels: [ref:mla-moe]\nrecipes: [bf16]\npolicies: ['{policy}']\nbench: {{}}\n")
+    exclude = f'exclude {{model: "ref:mla-moe", policy: "{policy}"}}'
+    qbench("sweep", suite, "-o", tmp_path / "run").fails_with("suite s: ", why, exclude)
     assert not (tmp_path / "run").exists()
 
 

@@ -12,10 +12,11 @@ from qbench.runtime.caches.growth import policies_of_layers, sizes_after
 from qbench.runtime.caches.kernel_storage import has_store
 from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, held_tokens
 from qbench.runtime.caches.latent_choice import chosen_latents
-from qbench.runtime.caches.model_policy import policy_for, scheme_under, window_rules
+from qbench.runtime.caches.model_policy import check_policy, policy_for, scheme_under, window_rules
 from qbench.runtime.caches.owned_pages import window_pages
 from qbench.runtime.caches.residual_storage import residual_store_bytes
-from qbench.runtime.caches.sink_view import check_sinks, turns_with_text
+from qbench.runtime.caches.retrieval_suits import check_retrieval_suits
+from qbench.runtime.caches.sink_view import turns_with_text
 from qbench.runtime.caches.slot_side import held_bytes
 from qbench.runtime.caches.storages import check_format_suits
 from qbench.runtime.caches.window_pages import sink_slots, window_slots
@@ -49,6 +50,8 @@ class CacheMemory:
         self, config: ModelConfig, scheme: KVScheme | None, impl: str = "auto", spec: CacheSpec = DEFAULT_CACHE
     ) -> None:
         self.spec, policy = spec, spec.make_policy()
+        check_policy(config, scheme, policy)
+        check_retrieval_suits(config, scheme, spec)
         groups = scheme.format if scheme is not None and scheme.format.token_group > 1 else None
         by_slots = not policy.position_only or (groups is not None and isinstance(policy, Window))
         self.policy = policy_for(policy, config, scheme) if by_slots else None
@@ -64,7 +67,6 @@ class CacheMemory:
             windows = [rule.window for rule in window_rules(config, asked)]
             self.window, self.far_share = max(windows), windows.count(0) / len(windows)
         if isinstance(policy, Sinks):
-            check_sinks(config, policy)
             self.window = policy.window
             self.tokens_at_once = max_chunk_tokens_of(config, policy)
         check_format_suits(config, scheme, spec.layout)

@@ -1,6 +1,9 @@
 import json
 
 import pytest
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+from support.artifact import write_artifact
 from support.documents import read_records
 from tokenizers import Tokenizer, models
 
@@ -59,6 +62,21 @@ def test_bad_input_is_one_line(qbench):
 
 def test_it_is_listed():
     assert list(COMMANDS).index("plan") < list(COMMANDS).index("recommend")
+
+
+@pytest.mark.parametrize(
+    "kind, policy, why",
+    [
+        ("bloom", "h2o:budget=32", "lowers scores by distance"),
+        ("bloom", "quest", "has ALiBi"),
+        ("deepseek2", "quest", "keeps latents"),
+        ("gpt2", "infllm", "has no rotary positions"),
+    ],
+)
+def test_a_policy_that_the_model_cannot_have(qbench, tmp_path, kind, policy, why):
+    config = small_config(kind)
+    model = write_artifact(ArraySource(config, random_weights(config)), tmp_path / kind)
+    qbench("plan", model, "--policy", policy).fails_with(why)
 
 
 CLUSTER = """

@@ -10,7 +10,8 @@ QBENCH_F16_COMPUTE=float32: f16 weights are multiplied exactly for many tokens, 
 QBENCH_K_QUANT_COMPUTE=exact|int8x256: whether K-quants are multiplied as stored for 64 tokens and more, too, or are
 rounded to int8 with one scale for 256 inputs of a row (linear.reround_ref); by default all are rounded but Q6_K, to
 whose own error that adds too much. A prompt's products then differ from those of single tokens by that. By default
-AVX2 multiplies all of them as stored, which is faster there.
+AVX2 multiplies all of them as stored, which is faster there. Weights of a trellis code are rounded to int8 with one
+scale per row in the same cases, for 8 tokens and more and on every instruction set.
 Weights packed with exact=True are multiplied as stored where neither of the two variables is set.
 """
 

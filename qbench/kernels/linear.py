@@ -10,7 +10,7 @@ from cpu_kernels.linear import linear_ref, rounding_bound
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.reround import LARGEST, PATH, rerounded_weight
-from quant.formats import Format, IntGroupFormat, dequantize, get_format
+from quant.formats import Format, IntGroupFormat, TrellisFormat, dequantize, get_format
 from quant.formats.grid import GridFormat
 from quant.qtensor import QTensor
 
@@ -28,9 +28,11 @@ def linears() -> list[Kernel]:
 
 
 def has_two_paths(format_name: str) -> bool:
-    """Whether activations are rounded in blocks, as for blocks and groups; others are multiplied as stored."""
+    """Whether activations are rounded in blocks, as for blocks and groups; others are multiplied as stored, or turned
+    before.
+    """
     fmt = get_format(format_name)
-    return isinstance(fmt, IntGroupFormat) or fmt.block_size > 1
+    return isinstance(fmt, IntGroupFormat) or (fmt.block_size > 1 and not isinstance(fmt, TrellisFormat))
 
 
 def packed_formats() -> list[str]:

@@ -14,6 +14,7 @@ from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.linear import OP_PREFIX
 from qbench.kernels.peers.ggml_linear import GgmlLinears
+from qbench.kernels.random_weight import random_weight
 from quant.formats import IntGroupFormat, dequantize, get_format
 from quant.present import present
 from quant.qtensor import QTensor
@@ -41,7 +42,7 @@ class Weight:
     def __init__(self, format_name: str, num_rows: int, row_size: int, most_tokens: int) -> None:
         rng = np.random.default_rng((SEED, row_size))
         self.format = get_format(format_name.removesuffix(ACT_ORDER))
-        some = self.format.quantize(rng.standard_normal((min(num_rows, DISTINCT_ROWS), row_size)).astype(np.float32))
+        some = random_weight(self.format, (min(num_rows, DISTINCT_ROWS), row_size), rng)
         self.qtensor = some.take_rows(np.arange(num_rows) % len(next(iter(some.parts.values()))))
         if format_name.endswith(ACT_ORDER):
             assert isinstance(self.format, IntGroupFormat)

@@ -10,6 +10,7 @@ from cpu_kernels.moe import ExpertRef, experts_ref
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import deviation
 from qbench.kernels.linear import OP_PREFIX, PATHS, has_two_paths, packed_formats
+from qbench.kernels.random_weight import random_weight
 from quant.formats import get_format
 
 HIDDEN, FFN_SIZES, NUM_SHARED = 256, (256, 512, 256, 256), 1  # the last expert is shared
@@ -42,7 +43,7 @@ def problems(format_name: str) -> Iterator[Problem]:
 
 
 def packed(format_name: str, shape: tuple[int, int], rng: np.random.Generator) -> cpu_kernels.PackedLinear:
-    qtensor = get_format(format_name).quantize(rng.standard_normal(shape).astype(np.float32))
+    qtensor = random_weight(get_format(format_name), shape, rng)
     return cpu_kernels.PackedLinear(format_name, qtensor.parts | qtensor.shared, shape)
 
 

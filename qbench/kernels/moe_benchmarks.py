@@ -12,6 +12,7 @@ from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.linear_benchmarks import COLD_BYTES, COMPUTE_BOUND_TOKENS, arithmetic_of
 from qbench.kernels.moe_peers import BACKENDS_OF, KtLayers
 from qbench.kernels.peers.kt.experts import KtSizes, contender_name
+from qbench.kernels.random_weight import random_weight
 from quant.formats import dequantize, get_format
 from quant.qtensor import QTensor
 from quant.recipes.containers import fit_row
@@ -28,9 +29,7 @@ class Layer:
     def __init__(self, format_name: str, hidden: int, ffn: int, num_experts: int) -> None:
         rng = np.random.default_rng(SEED)
         self.qtensors = [
-            get_format(format_of(format_name, row_size)).quantize(
-                (0.02 * rng.standard_normal((num_rows, row_size))).astype(np.float32)
-            )
+            random_weight(get_format(format_of(format_name, row_size)), (num_rows, row_size), rng, 0.02)
             for num_rows, row_size in ((ffn, hidden), (ffn, hidden), (hidden, ffn))
         ]
         self.expert_bytes = sum(cpu_kernels.packed_linear_bytes(q.format, q.shape) for q in self.qtensors)

@@ -14,6 +14,7 @@ from qbench.kernels.gram import gram
 from qbench.kernels.group_quant import group_quant
 from qbench.kernels.linear import linears
 from qbench.kernels.linear_dense import dense_linears
+from qbench.kernels.linear_trellis import trellis_linears
 from qbench.kernels.mla_heads import mla_heads
 from qbench.kernels.moe import experts
 from qbench.kernels.trellis import trellis
@@ -22,6 +23,7 @@ from qbench.kernels.trellis import trellis
 FAMILIES = (
     linears,
     dense_linears,
+    trellis_linears,
     experts,
     attention,
     mla_heads,

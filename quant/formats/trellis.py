@@ -1,8 +1,6 @@
 """Weights of a trellis code in a basis without outliers, as QTIP and EXL3 keep them."""
 
-import hashlib
 import re
-from functools import lru_cache
 
 import numpy as np
 
@@ -10,6 +8,7 @@ from quant.errors import InputError
 from quant.formats.base import Format
 from quant.formats.trellis_code import LARGEST_STATE_BITS, TILE, TrellisCode
 from quant.qtensor import QTensor
+from quant.turn import turn_runs
 
 NAME = re.compile(r"trellis-w([1-4])(?:-l([89]|1[0-6]))?")  # trellis-w2-l12: bits, state bits (absent: 16)
 SIDE = 16  # rows and columns of a tile
@@ -138,32 +137,11 @@ def turn_size(row_size: int) -> int:
 
 def turn(weight: np.ndarray) -> np.ndarray:
     """L weight R, float32 [N, K]; all steps are single products, sums and differences in a fixed order."""
-    turned = turn_rows(weight, turn_size(weight.shape[1]))
-    return np.ascontiguousarray(turn_rows(turned.T, SIDE).T)
+    turned = turn_runs(weight, turn_size(weight.shape[1]))
+    return np.ascontiguousarray(turn_runs(turned.T, SIDE).T)
 
 
 def turn_back(turned: np.ndarray) -> np.ndarray:
     """L^T turned R^T, float32 [N, K]"""
-    weight = turn_rows(turned, turn_size(turned.shape[1]), back=True)
-    return np.ascontiguousarray(turn_rows(weight.T, SIDE, back=True).T)
-
-
-def turn_rows(values: np.ndarray, size: int, back: bool = False) -> np.ndarray:
-    """values [..., K] -> float32: each `size` of K times signs, then times a Hadamard matrix; `back`: the inverse"""
-    signs = turn_signs(size)
-    turned = np.ascontiguousarray(values, dtype=np.float32).reshape(-1, size)
-    turned = turned.copy() if back else turned * signs
-    half = 1
-    while half < size:
-        pairs = turned.reshape(-1, size // (2 * half), 2, half)
-        turned = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], axis=2)
-        half *= 2
-    turned = turned.reshape(-1, size) * np.float32(size**-0.5)
-    return (turned * signs if back else turned).reshape(values.shape)
-
-
-@lru_cache
-def turn_signs(size: int) -> np.ndarray:
-    """[size] float32, random bits that depend on the size alone as 1 or -1"""
-    data = hashlib.shake_128(f"signs of {size}".encode()).digest(-(-size // 8))
-    return (1 - 2 * np.unpackbits(np.frombuffer(data, dtype=np.uint8))[:size].astype(np.float32)).astype(np.float32)
+    weight = turn_runs(turned, turn_size(turned.shape[1]), back=True)
+    return np.ascontiguousarray(turn_runs(weight.T, SIDE, back=True).T)

@@ -8,13 +8,14 @@ import numpy as np
 
 from quant.errors import InputError
 from quant.formats import Format, TrellisFormat, get_format
-from quant.formats.trellis import SIDE, matrix_of, tiles_of, turn, turn_rows, turn_size
+from quant.formats.trellis import SIDE, matrix_of, tiles_of, turn, turn_size
 from quant.linalg.error_feedback import Factor, Solver, check_solver_device, make_solver
 from quant.methods.base import Layer, Method
 from quant.methods.gptq import FLOAT_FORMATS, by_inputs, check_damp, checked_hessian, factorize_damped
 from quant.methods.gptq_order import plain_order
 from quant.qtensor import QTensor
 from quant.stats import InputStats
+from quant.turn import turn_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Trellis(Method):
 
     def _factor(self, stats: InputStats | None, num_columns: int, solver: Solver) -> tuple[Factor, float]:
         hessian, size = checked_hessian(stats, num_columns), turn_size(num_columns)
-        turned = turn_rows(turn_rows(hessian, size).T, size)
+        turned = turn_runs(turn_runs(hessian, size).T, size)
         alive = np.zeros(num_columns, dtype=bool)
         return factorize_damped(turned, alive, plain_order(num_columns, SIDE).columns, self.damp, solver)
 

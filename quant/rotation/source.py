@@ -9,8 +9,8 @@ from quant.formats import dequantize, get_format
 from quant.models import EMBEDDING, HEAD, ModelConfig, expected_tensors, split_name
 from quant.qtensor import QTensor
 from quant.rotation.places import Place, places_of
-from quant.rotation.turn import turn_of
 from quant.source import Source, SourceView, TensorInfo
+from quant.turn import turn_of
 
 STORED = "f32"
 CHUNK_WEIGHTS = 1 << 20  # in float64 at a time

@@ -271,7 +271,9 @@ def test_bad_out(out, error, message):
 
 
 def test_unknown_path():
-    with pytest.raises(ValueError, match="path=fast: expected direct, tile or, of K-quants, int8x256"):
+    with pytest.raises(
+        ValueError, match="path=fast: expected direct, tile or, of K-quants and trellis codes, int8x256"
+    ):
         packed_q8_0(random_q8_0(16, 64)).matmul(np.zeros((1, 64), np.float32), path="fast")
 
 

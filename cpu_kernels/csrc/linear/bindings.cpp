@@ -14,6 +14,7 @@
 #include "linear/switch_points.h"
 #include "linear_float/bindings.h"
 #include "linear_int8/bindings.h"
+#include "linear_trellis/bindings.h"
 
 namespace qk::linear {
 
@@ -42,8 +43,8 @@ std::optional<Buffer> packed_part(const Parts& parts, size_t size) {
 
 namespace {
 
-constexpr const Maker* all_makers[] = {&block_maker, &group_maker, &linear_int8::int8_maker,
-                                       &linear_float::float_maker};
+constexpr const Maker* all_makers[] = {&block_maker, &group_maker, &linear_int8::int8_maker, &linear_float::float_maker,
+                                       &linear_trellis::trellis_maker};
 
 const Maker& find_maker(const std::string& format) {
     for (const Maker* maker : makers())
@@ -168,6 +169,7 @@ std::optional<std::string> PackedLinear::last_isa() const {
 void append_rows(std::vector<OpRow>& rows) {
     for (const BlockFormat& format : block_formats()) qk::append_rows(rows, format.op, format.table);
     for (const GroupFormat& format : group_formats()) qk::append_rows(rows, format.op, format.table);
+    for (const TrellisFormat& format : trellis_formats()) qk::append_rows(rows, format.op, format.table);
 }
 
 void bind(nb::module_& m) {
@@ -209,15 +211,17 @@ void bind(nb::module_& m) {
                              "         NotImplementedError (a format without kernels)")
         .def(nb::init<const std::string&, nb::dict, std::pair<int64_t, int64_t>, bool>(), "format"_a, "parts"_a,
              "shape"_a, "exact"_a = false)
-        .def("matmul", &PackedLinear::matmul, "x"_a, "isa"_a = nb::none(), "path"_a = nb::none(), "out"_a = nb::none(),
-             "y = x @ weight.T as cpu_kernels.linear defines it.\n\n"
-             "x        [M, K] float32, contiguous\n"
-             "isa      implementation by name; None: the best, at most QBENCH_ISA\n"
-             "path     \"direct\" or \"tile\", or of K-quants \"int8x256\": rounded once more, exact or not; None:\n"
-             "         QBENCH_LINEAR_PATH, or the measured crossover\n"
-             "out      [M, N] float32, contiguous, written and returned; x itself or apart from it; None: a new\n"
-             "         array\n"
-             "raises   ValueError (shape, strides, path), TypeError (dtype), RuntimeError (isa not on this machine)")
+        .def(
+            "matmul", &PackedLinear::matmul, "x"_a, "isa"_a = nb::none(), "path"_a = nb::none(), "out"_a = nb::none(),
+            "y = x @ weight.T as cpu_kernels.linear defines it.\n\n"
+            "x        [M, K] float32, contiguous\n"
+            "isa      implementation by name; None: the best, at most QBENCH_ISA\n"
+            "path     \"direct\" or \"tile\", or of K-quants and trellis codes \"int8x256\": rounded once more, exact\n"
+            "         or not; None:\n"
+            "         QBENCH_LINEAR_PATH, or the measured crossover\n"
+            "out      [M, N] float32, contiguous, written and returned; x itself or apart from it; None: a new\n"
+            "         array\n"
+            "raises   ValueError (shape, strides, path), TypeError (dtype), RuntimeError (isa not on this machine)")
         .def("choice", &PackedLinear::choice, "num_tokens"_a, "isa"_a = nb::none(), "path"_a = nb::none(),
              "(isa, path) that matmul runs for so many tokens.")
         .def("rows", &PackedLinear::rows, "index"_a,

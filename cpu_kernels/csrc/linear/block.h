@@ -122,8 +122,12 @@ struct GroupFormat : CodeFormat {
     bool asymmetric() const { return header_bytes == 3; }
 };
 
+// A trellis code with a scale for each row, see linear_trellis/linear_trellis.h.
+struct TrellisFormat : CodeFormat { int bits; };
+
 std::span<const BlockFormat> block_formats();
 std::span<const GroupFormat> group_formats();
+std::span<const TrellisFormat> trellis_formats();
 
 // name, bits, bytes of a row's scale and zero point, sums, most_direct_tokens
 #define QK_GROUP_FORMATS(X)    \

@@ -1,7 +1,6 @@
 #include "linear/block_weight.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 
@@ -30,13 +29,8 @@ constexpr int most_rerounded_bits = 5;
 // AVX2 multiplies the narrow codes of a K-quant in 20 to 25 operations, and rounded ones in 33: see tile/pairs.inl.
 constexpr bool gains_by_rounding(Isa isa) { return isa != Isa::avx2; }
 
-// QBENCH_K_QUANT_COMPUTE=exact: none is rounded; int8x256: all are, those too that were asked to be exact.
 bool may_reround(int bits, bool is_exact, Isa isa) {
-    const char* asked = std::getenv("QBENCH_K_QUANT_COMPUTE");
-    if (!asked || !*asked) return !is_exact && bits <= most_rerounded_bits && gains_by_rounding(isa);
-    if (std::string_view(asked) == "int8x256") return true;
-    if (std::string_view(asked) == "exact") return false;
-    throw std::runtime_error("QBENCH_K_QUANT_COMPUTE=" + std::string(asked) + ": expected int8x256 or exact");
+    return asked_rounding().value_or(!is_exact && bits <= most_rerounded_bits && gains_by_rounding(isa));
 }
 
 // A stretch unpacked; the largest of every kind.

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -15,7 +16,8 @@ inline Path parse_path(std::string_view name) {
     if (name == "direct") return Path::direct;
     if (name == "tile") return Path::tile;
     if (name == "int8x256") return Path::int8x256;
-    throw std::invalid_argument("path=" + std::string(name) + ": expected direct, tile or, of K-quants, int8x256");
+    throw std::invalid_argument("path=" + std::string(name) +
+                                ": expected direct, tile or, of K-quants and trellis codes, int8x256");
 }
 
 // For the formats that are multiplied as stored on every path.
@@ -33,6 +35,16 @@ inline Path forced_path() {
     if (forced == "direct") return Path::direct;
     if (forced == "tile") return Path::tile;
     throw std::invalid_argument("QBENCH_LINEAR_PATH=" + std::string(forced) + ": expected direct or tile");
+}
+
+// QBENCH_K_QUANT_COMPUTE=exact: no codes are rounded to 8 bits; int8x256: all are, those too that were asked to be exact.
+// Nothing if it is not set. Reads the environment, as forced_path does.
+inline std::optional<bool> asked_rounding() {
+    const char* asked = std::getenv("QBENCH_K_QUANT_COMPUTE");
+    if (!asked || !*asked) return std::nullopt;
+    if (std::string_view(asked) == "int8x256") return true;
+    if (std::string_view(asked) == "exact") return false;
+    throw std::runtime_error("QBENCH_K_QUANT_COMPUTE=" + std::string(asked) + ": expected int8x256 or exact");
 }
 
 // From so many tokens on the tile instructions of AMX are faster than AVX-512 VNNI. Their sums go through memory to be

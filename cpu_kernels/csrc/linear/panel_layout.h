@@ -28,6 +28,7 @@ struct BlockShape {
     int steps;  // of all blocks of a panel but perhaps the last; also the span, for spans
     int header_bytes;  // scales and the like of 16 rows
     int step_bytes;
+    int state_bits = 0;  // of a trellis code: the last bits of a state decide its value
 
     int64_t bytes(int64_t num_steps) const { return header_bytes + num_steps * step_bytes; }
 };

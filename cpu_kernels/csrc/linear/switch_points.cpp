@@ -20,6 +20,7 @@ Points& all_points() {
         Points made;
         for (const BlockFormat& format : block_formats()) made[format.op];
         for (const GroupFormat& format : group_formats()) made[format.op];
+        for (const TrellisFormat& format : trellis_formats()) made[format.op];
         return made;
     }();
     return points;
@@ -51,7 +52,8 @@ Switches SwitchPoints::of(Isa isa, const Switches& shipped) const {
 SwitchPoints& switch_points(std::string_view op) {
     const auto found = all_points().find(op);
     if (found == all_points().end())
-        throw std::invalid_argument("op: got " + std::string(op) + ", expected a linear of blocks or groups of codes");
+        throw std::invalid_argument("op: got " + std::string(op) +
+                                    ", expected a linear of blocks or groups of codes, or of a trellis");
     return found->second;
 }
 

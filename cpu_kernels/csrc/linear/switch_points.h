@@ -30,8 +30,8 @@ private:
     std::atomic<int64_t> most_direct_{0}, least_rerounded_{0};
 };
 
-// The points of the op "linear_q4_0" or another of block_formats() and group_formats(), as long as the library lives. Throws
-// std::invalid_argument for another op.
+// The points of the op "linear_q4_0" or another of block_formats(), group_formats() and trellis_formats(), as long as
+// the library lives. Throws std::invalid_argument for another op.
 SwitchPoints& switch_points(std::string_view op);
 
 // Grows whenever a switch point is set or cleared.

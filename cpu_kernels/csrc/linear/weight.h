@@ -19,7 +19,8 @@ inline constexpr int panel_rows = 16;
 
 // direct  each group of codes is unpacked in registers and multiplied at once: one token or a few
 // tile    a stretch of a panel is unpacked into the L1 and multiplied with all tokens: many
-// int8x256  the same, with the stretch rounded to 8 bits and one scale for 256 inputs of a row before: K-quants alone
+// int8x256  the same, with the stretch rounded to 8 bits before: K-quants with one scale for 256 inputs of a row, and
+//           trellis codes with one for the row
 enum class Path : uint8_t { automatic, direct, tile, int8x256 };
 
 // The implementation, decided once per call.

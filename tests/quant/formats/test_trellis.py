@@ -5,7 +5,7 @@ import pytest
 
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
-from quant.formats.trellis import TrellisFormat, matrix_of, tiles_of, turn, turn_back, turn_rows
+from quant.formats.trellis import TrellisFormat, matrix_of, tiles_of, turn, turn_back
 from quant.formats.trellis_code import TrellisCode
 
 WEIGHT = (0.02 * np.random.default_rng(0).standard_normal((48, 256))).astype(np.float32)
@@ -17,14 +17,6 @@ def test_names():
     for name in ("trellis-w5", "trellis-w2-l7", "trellis-w2-l17", "trellis-w"):
         with pytest.raises(InputError, match="unknown format"):
             get_format(name)
-
-
-@pytest.mark.parametrize("size", [16, 128])
-def test_the_turn_is_orthogonal_and_flat(size):
-    matrix = turn_rows(np.eye(size, dtype=np.float32), size)
-    np.testing.assert_allclose(matrix @ matrix.T, np.eye(size), atol=1e-6)
-    np.testing.assert_allclose(np.abs(matrix), size**-0.5, rtol=1e-6)
-    assert set(np.sign(matrix[:, 0])) == {-1, 1}, "Hadamard's first column is all ones: these are the signs"
 
 
 @pytest.mark.parametrize("row_size", [16, 48, 352, 512])

@@ -7,11 +7,12 @@ from support.array_source import ArraySource
 
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
-from quant.formats.trellis import SIDE, matrix_of, tiles_of, turn, turn_back, turn_rows
+from quant.formats.trellis import SIDE, matrix_of, tiles_of, turn, turn_back
 from quant.job import make_job
 from quant.methods import Layer, make_method
 from quant.recipes.yaml_recipe import recipe_from
 from quant.stats import InputStats
+from quant.turn import turn_runs
 
 
 def problem(num_rows: int, row_size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +35,7 @@ def textbook(name: str, weight: np.ndarray, hessian: np.ndarray) -> np.ndarray:
     fmt = get_format(name)
     turned = turn(weight).astype(np.float64)
     scale = fmt.scale_of(turned).astype(np.float64)
-    H = turn_rows(turn_rows(hessian, weight.shape[1]).T, weight.shape[1]).astype(np.float64)
+    H = turn_runs(turn_runs(hessian, weight.shape[1]).T, weight.shape[1]).astype(np.float64)
     H += 0.01 * H.diagonal().mean() * np.eye(len(H))
     left, made = turned.copy(), np.zeros_like(turned)
     for end in range(SIDE, len(H) + 1, SIDE):
@@ -54,7 +55,7 @@ def test_weights_are_those_of_the_textbook():
 
 def share_that_is_left(hessian: np.ndarray) -> float:
     """Output error with feedback over that without, if all errors are of equal size."""
-    H = turn_rows(turn_rows(hessian, len(hessian)).T, len(hessian)).astype(np.float64)
+    H = turn_runs(turn_runs(hessian, len(hessian)).T, len(hessian)).astype(np.float64)
     left = 0.0
     for begin in range(0, len(H), SIDE):
         block, later = slice(begin, begin + SIDE), slice(begin + SIDE, None)

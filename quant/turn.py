@@ -1,10 +1,14 @@
-"""Turn: an orthogonal matrix that spreads each channel over all others, as a product of small factors.
+"""Turns: orthogonal matrices that spread each channel over all others, as products of small factors.
 
     Q = diag(signs) (F1 x F2 x ... x Fn)      x: the Kronecker product
 
 Each power of two in the size is Hadamard factors, and the odd rest is one orthonormal cosine transform, so every size
-has a turn. The signs are random bits that depend on the size alone: readers and writers of equal channels have equal
-turns.
+has a turn. The signs are random bits that depend on the size and on a purpose: readers and writers of equal channels
+have equal turns.
+
+`Turn` multiplies by the factors in float64, for weights that are written once. `turn_runs` takes powers of two alone,
+by butterflies in float32: single sums and differences in a fixed order, so that every machine and every kernel comes to
+the same bits.
 source   Ashkboos et al. 2024, arXiv:2404.00456 (QuaRot), section 3.1: randomized Hadamard matrices
 """
 
@@ -45,9 +49,36 @@ def turn_of(size: int) -> Turn:
         rest //= power
     if rest > 1 or not factors:
         factors.append(cosines(rest))
-    bits = np.frombuffer(hashlib.shake_128(f"turn of {size}".encode()).digest(-(-size // 8)), dtype=np.uint8)
-    signs = 1 - 2.0 * np.unpackbits(bits)[:size]
-    return Turn(signs, tuple(factors))
+    return Turn(random_signs("turn", size), tuple(factors))
+
+
+def turn_runs(values: np.ndarray, size: int, back: bool = False) -> np.ndarray:
+    """values [..., K] -> float32: each `size` of K times signs, then times a Hadamard matrix; `back`: the inverse
+
+    size   a power of two that divides K
+    """
+    signs = run_signs(size)
+    turned = np.ascontiguousarray(values, dtype=np.float32).reshape(-1, size)
+    turned = turned.copy() if back else turned * signs
+    half = 1
+    while half < size:
+        pairs = turned.reshape(-1, size // (2 * half), 2, half)
+        turned = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], axis=2)
+        half *= 2
+    turned = turned.reshape(-1, size) * np.float32(size**-0.5)
+    return (turned * signs if back else turned).reshape(values.shape)
+
+
+@lru_cache
+def run_signs(size: int) -> np.ndarray:
+    """[size] float32, those of `turn_runs`; cpu_kernels/csrc/turn has the same"""
+    return random_signs("signs", size).astype(np.float32)
+
+
+def random_signs(purpose: str, size: int) -> np.ndarray:
+    """[size] float64, 1 or -1 by bits that depend on the purpose and the size alone"""
+    data = hashlib.shake_128(f"{purpose} of {size}".encode()).digest(-(-size // 8))
+    return 1 - 2.0 * np.unpackbits(np.frombuffer(data, dtype=np.uint8))[:size]
 
 
 def hadamard(size: int) -> np.ndarray:

@@ -1,0 +1,12 @@
+// Lanes i and i ^ half change places: 8 lanes. Include it after simd/lanes_avx2.inl.
+#ifndef QK_SIMD_INT
+#error "turn/lanes_avx2.inl: include simd/lanes_*.inl before this file"
+#endif
+#define QK_TURN_LANES
+
+template <int half>
+inline Float swapped(Float a) {
+    if constexpr (half == 1) return {_mm256_permute_ps(a.v, 0b10110001)};
+    if constexpr (half == 2) return {_mm256_permute_ps(a.v, 0b01001110)};
+    return {_mm256_permute2f128_ps(a.v, a.v, 1)};
+}

@@ -84,7 +84,7 @@ class Engine:
         self.model = model
         self.options = options
         self.tokenizer = tokenizer
-        self.pool = _pool(model, options)
+        self.pool = model.page_pool(pages_of_pool(model, options), options.page_size, options.max_batch)
         self.caches = model.pooled_caches(self.pool, options.prefill_chunk, make_caches)
         tree = None
         if options.prefix_caching and self.caches.shares_prefixes:
@@ -259,19 +259,20 @@ class Engine:
         self.scheduler.end(state)
 
 
-def _pool(model: Model, options: EngineOptions) -> PagePool:
+def pages_of_pool(model: Model, options: EngineOptions) -> int:
     """raises InputError where memory_bytes hold no page"""
-    num_pages = options.num_pages
-    if num_pages is None:
-        one = model.page_pool(1, options.page_size, options.max_batch)
-        page_bytes = one.num_pages * one.page_bytes
-        rings_bytes = one.num_rings * one.ring_bytes
-        num_pages = (options.memory_bytes - rings_bytes) // page_bytes
-        if num_pages < 1:
-            rings = f" and the recent tokens of {options.max_batch} requests take {rings_bytes}"
-            raise InputError(
-                f"memory_bytes is {options.memory_bytes}, but a page takes {page_bytes}{rings if one.num_rings else ''}"
-            )
-        if not options.prefix_caching:  # finished requests keep no pages, so more would stay empty
-            num_pages = min(num_pages, options.max_batch * max(1, one.pages_for(model.config.max_positions)))
-    return model.page_pool(num_pages, options.page_size, options.max_batch)
+    if options.num_pages is not None:
+        return options.num_pages
+    one = model.page_pool(1, options.page_size, options.max_batch)
+    page_bytes = one.num_pages * one.page_bytes
+    rings_bytes = one.num_rings * one.ring_bytes
+    num_pages = (options.memory_bytes - rings_bytes) // page_bytes
+    if num_pages < 1:
+        rings = f" and the recent tokens of {options.max_batch} requests take {rings_bytes}"
+        raise InputError(
+            f"memory_bytes is {options.memory_bytes}, but a page takes {page_bytes}{rings if one.num_rings else ''}"
+        )
+    if options.prefix_caching:
+        return num_pages
+    # Finished requests keep no pages, so more would stay empty.
+    return min(num_pages, options.max_batch * max(1, one.pages_for(model.config.max_positions)))

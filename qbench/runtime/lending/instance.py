@@ -1,10 +1,12 @@
 """`Instance`: the engine of one rank, which borrows pages of other ranks for requests that outgrow its pool."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.engine import Engine, EngineOptions, Event, NeverFits, Request
+from qbench.runtime.engine.engine import pages_of_pool
 from qbench.runtime.engine.options import RECOMPUTE
 from qbench.runtime.engine.state import RequestState
 from qbench.runtime.lending.desk import Desk
@@ -21,7 +23,8 @@ from quant.present import present
 class Instance:
     """Each rank has the whole model, a pool of its own and requests of its own. All ranks call `round` equally often.
 
-    options  the same on all ranks, without prefix caching, and with preempt "recompute"
+    options  the same on all ranks, without prefix caching, and with preempt "recompute"; chunks of prompts take at
+             most a half of the pool
     num_borrowed, num_lent  pages since the instance was made
     """
 
@@ -31,6 +34,9 @@ class Instance:
                 f"instances share no prefixes and swap no pages; got prefix_caching {options.prefix_caching} and "
                 f"preempt {options.preempt}, expected False and {RECOMPUTE}"
             )
+        # A chunk that is larger than the pool could not begin: pages are borrowed for requests that run.
+        most = max(2, pages_of_pool(model, options) * options.page_size // 2)
+        options = replace(options, prefill_chunk=min(options.prefill_chunk, most))
         self.ranks = ranks
         self.engine = Engine(model, options, tokenizer, make_caches=self._make_caches)
         self.num_borrowed = self.num_lent = self._num_rounds = 0

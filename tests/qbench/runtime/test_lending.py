@@ -1,5 +1,6 @@
 """Instances that lend pages: a request that outgrows its rank has the text of one rank, and so have all others."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,9 +62,9 @@ def alone(weights, requests, impl="reference") -> dict[int, list[int]]:
     return text(events)
 
 
-def on_ranks(weights, of_ranks, impl="reference"):
+def on_ranks(weights, of_ranks, impl="reference", options=OPTIONS):
     def run(ranks):
-        instance = Instance(model_of(weights, impl), OPTIONS, ranks)
+        instance = Instance(model_of(weights, impl), options, ranks)
         for each in of_ranks[ranks.rank]:
             instance.submit(each)
         found = text(run_until_done(instance))
@@ -82,6 +83,13 @@ def test_a_request_that_outgrows_its_rank_has_the_text_of_one_rank(impl):
     (first, borrowed, _), (second, _, lent) = on_ranks(weights, OF_RANKS, impl)
     assert [first, second] == expected
     assert borrowed == lent >= 4
+
+
+def test_a_chunk_is_no_larger_than_the_pool():
+    """The prompt of 180 tokens would be one chunk, and a rank has pages for 128 tokens."""
+    weights = source()
+    found = on_ranks(weights, OF_RANKS, options=replace(OPTIONS, prefill_chunk=256))
+    assert [each for each, _, _ in found] == [alone(weights, requests) for requests in OF_RANKS]
 
 
 @pytest.mark.parametrize("impl", ["reference", "auto"])

@@ -53,11 +53,12 @@ def marked(mark: str, rank: int | None = None) -> list[int]:
     return found
 
 
-def waited(found):
-    """The first value of found() that is true."""
+def waited(found, driver: subprocess.Popen | None = None):
+    """The first value of found() that is true; driver: its end before is a failure"""
     deadline = time.monotonic() + WAIT_S
     while not (value := found()):
         assert time.monotonic() < deadline, "it hangs"
+        assert driver is None or driver.poll() is None, driver.communicate()
         time.sleep(0.02)
     return value
 
@@ -170,7 +171,7 @@ def signalled(rank: int, number: int, *argv: str) -> tuple[int, str, str]:
     """The end of a run whose rank gets a signal while it works; every rank ends."""
     driver = under_ray(*argv)
     try:
-        os.kill(waited(lambda: at_work(driver.mark, rank)), number)
+        os.kill(waited(lambda: at_work(driver.mark, rank), driver), number)
         out, err = driver.communicate(timeout=WAIT_S)
     finally:
         driver.kill()
@@ -213,7 +214,7 @@ def test_ranks_start_again_and_answer_all_requests(number, patience):
 def test_a_driver_that_is_killed_leaves_no_rank():
     driver = under_ray(*ENGINE)
     try:
-        waited(lambda: at_work(driver.mark, 1))
+        waited(lambda: at_work(driver.mark, 1), driver)
     finally:
         driver.kill()
         ranks_end(driver)
@@ -241,7 +242,7 @@ def test_a_server_answers_again_after_a_rank_was_killed(capsys):
     driver = under_ray(*argv, "--restarts", "1")
     try:
         before = asked(ready_url(driver))
-        os.kill(waited(lambda: at_work(driver.mark, 1)), signal.SIGKILL)
+        os.kill(waited(lambda: at_work(driver.mark, 1), driver), signal.SIGKILL)
         lost, again = driver.stderr.readline(), driver.stderr.readline()
         assert LOST_LINE.search(lost) and "all ranks start again" in again
         assert asked(ready_url(driver)) == before

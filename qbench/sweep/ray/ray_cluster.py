@@ -15,6 +15,7 @@ from qbench.sweep.ray.ray_placing import Node, Placed
 from quant.errors import InputError
 
 AUTO = "auto"
+STARTS = 4  # tries to start a cluster
 LOCAL = "local"  # a cluster of this machine alone, for as long as this process
 CONNECT_S = 5.0
 ANSWER_S = 120.0  # for a node to start a worker, import the project and answer
@@ -134,7 +135,7 @@ def connected(address: str, num_cpus: int | None = None) -> Any:
         raise InputError("--ray needs Ray: pip install 'qbench-llm[ray]', on every node") from error
     if address == LOCAL and num_cpus is not None:
         quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
-        ray.init(LOCAL, num_cpus=num_cpus, include_dashboard=False, **quiet)
+        start_local(ray, num_cpus=num_cpus, include_dashboard=False, **quiet)
         return ray
     if address != AUTO:
         _require_listener(address)
@@ -144,6 +145,24 @@ def connected(address: str, num_cpus: int | None = None) -> Any:
         where = "this machine belongs to no cluster" if address == AUTO else f"no cluster there ({_first_line(error)})"
         raise InputError(f"--ray {address}: {where}; `ray start --head` starts one") from error
     return ray
+
+
+def start_local(ray: Any, **options: Any) -> None:
+    """Ray gives its own processes 30 s to start, so a busy machine needs more than one try.
+
+    raises   InputError if they do not start
+    """
+    for tries_left in reversed(range(STARTS)):
+        try:
+            ray.init(LOCAL, **options)
+            return
+        except Exception as error:  # Ray raises no class of its own
+            ray.shutdown()
+            if not tries_left:
+                raise InputError(
+                    f"--ray {LOCAL}: Ray does not start on this machine ({_first_line(error)}); try again when it is "
+                    "less busy"
+                ) from error
 
 
 def _require_listener(address: str) -> None:

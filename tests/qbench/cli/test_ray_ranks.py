@@ -23,7 +23,7 @@ GENERATE = ("generate", "ref:llama", "--prompt", "The", "-n", "8", "--json")
 # Seconds until a stopped rank is given up. Ranks start apart from each other by less, even on a busy machine.
 PATIENCE = "30"
 WAIT_S = 300.0  # a bound that no machine reaches unless something hangs
-# Of another rank, or of the starter if the others cannot tell within ray_ranks.ENDING_S.
+# Another rank says it, or the starter if no rank does within ray_ranks.ENDING_S.
 LOST_LINE = re.compile(r"qbench: rank 1 (on \S+ |was killed; )")
 SLOW = pytest.mark.exhaustive("starts Ray")
 

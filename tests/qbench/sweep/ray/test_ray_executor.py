@@ -11,7 +11,7 @@ from qbench.measure.host.machine import Machine
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Origin
 from qbench.sweep.case_runner import Outcome
-from qbench.sweep.ray.ray_cluster import Cluster, Lost
+from qbench.sweep.ray.ray_cluster import STARTS, Cluster, Lost, start_local
 from qbench.sweep.ray.ray_executor import ATTEMPTS, RayExecutor
 from qbench.sweep.ray.ray_placing import Demand, Node, demand_of
 from quant.errors import InputError
@@ -162,6 +162,30 @@ def test_no_cluster_is_said_at_once(address):
     pytest.importorskip("ray", reason="ray is not installed: sweeps on a cluster are not tested")
     with pytest.raises(InputError, match=f"--ray {address}: (expected HOST:PORT|nobody answers)"):
         Cluster(address)
+
+
+class SlowRay:
+    """A Ray that starts at the given try."""
+
+    def __init__(self, starts_at: int) -> None:
+        self.starts_at, self.tries, self.calls = starts_at, 0, []
+
+    def init(self, address, **options):
+        self.tries += 1
+        if self.tries < self.starts_at:
+            raise Exception("The current node timed out during startup.")
+
+    def shutdown(self):
+        self.calls.append("shutdown")
+
+
+def test_a_slow_start_of_ray_is_tried_again():
+    slow, dead = SlowRay(STARTS), SlowRay(STARTS + 1)
+    start_local(slow, num_cpus=2)
+    assert (slow.tries, len(slow.calls)) == (STARTS, STARTS - 1)
+    with pytest.raises(InputError, match=r"--ray local: Ray does not start on this machine .The current node"):
+        start_local(dead, num_cpus=2)
+    assert (dead.tries, len(dead.calls)) == (STARTS, STARTS)
 
 
 def test_without_ray_the_command_says_what_to_install(monkeypatch):

@@ -79,6 +79,7 @@ BIASES = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_gate.bia
 GATING = "expert_gating_func"
 GATINGS = {"softmax": 1, "sigmoid": 2}  # llama.cpp's numbers; a file without the key means softmax
 LLAMA_BEST_OF_GROUP = 2  # scores that llama.cpp sums to a group's own
+CAUSAL = "attention.causal"  # a file without the key is causal
 # llama.cpp reads it for another kind of scaling and ignores it for this one; here it completes rope_freqs.weight.
 ORIGINAL_CONTEXT = "rope.scaling.original_context_length"
 
@@ -157,6 +158,8 @@ def config_from_metadata(
         if value is not None:
             config[name] = value
     config |= FIXED.get(architecture.name, {})
+    if reader.get(CAUSAL, bool) is False:
+        config["is_causal"] = False  # refused as in a config.json
     if architecture.positions == "rope":
         config |= _mla_dims(reader) if architecture.has_mla else _head_dim(reader)
         theta = reader.get("rope.freq_base", float) or DEFAULT_THETA

@@ -14,6 +14,8 @@ POSITIONS = "model.embed_positions.weight"
 EMBEDDING_NORM = "model.embed_layernorm.weight"
 FINAL_NORM = "model.norm.weight"
 HEAD = "lm_head.weight"
+# Keys by which configs of embedding models let a query see later tokens, and the value of a causal decoder.
+CAUSAL = {"is_causal": True, "use_bidirectional_attention": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,14 @@ class Architecture:
     def canonical(self, config: Mapping[str, Any]) -> RenamedConfig:
         """A config.json of this architecture in the keys that most others have.
 
-        raises   InputError for a value that is not supported
+        raises   InputError for a value that is not supported, and for attention that is not causal
         """
+        for key, causal in CAUSAL.items():
+            if config.get(key) not in (None, causal):
+                raise InputError(
+                    f"{key} is {shown(config[key])}: attention is not causal, since queries see later tokens; expected "
+                    f"{causal}"
+                )
         for key, supported in self.only.items():
             if config.get(key) not in (None, supported):
                 raise InputError(f"{key} {shown(config[key])} is not supported; known: {supported}")

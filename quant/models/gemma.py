@@ -39,7 +39,7 @@ _DEFAULTS = {
     "sliding_window": 4096,
     "tie_word_embeddings": True,
 }
-_ONLY = {"attention_bias": False, "use_bidirectional_attention": False}
+_ONLY = {"attention_bias": False}
 
 GEMMA2 = Architecture(
     name="Gemma2ForCausalLM",

@@ -78,12 +78,16 @@ POLICY_COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("policy", ["h2o:budget=16", "quest:budget=48"])
+@pytest.mark.parametrize("choice", ["--policy h2o:budget=16", "--policy quest:budget=48", "--prefill star:25%"])
 @pytest.mark.parametrize("command", POLICY_COMMANDS)
-def test_policies_are_refused_before_any_weight_is_read(qbench, t5, command, policy, monkeypatch):
+def test_policies_and_patterns_are_refused_before_any_weight_is_read(qbench, t5, command, choice, monkeypatch):
     monkeypatch.setattr(EncoderDecoderSource, "read", lambda *_: pytest.fail("a weight was read"))
     argv = [word.format(t5) for word in POLICY_COMMANDS[command]]
-    qbench(*argv, "--policy", policy).fails_with(f"{t5}", "is an encoder-decoder")
+    qbench(*argv, *choice.split()).fails_with(f"{t5}", "is an encoder-decoder")
+
+
+def test_patterns_pay_nowhere(qbench, t5):
+    qbench("breakeven", t5).fails_with(f"{t5}", "is an encoder-decoder, whose encoder is not causal")
 
 
 def test_a_sweep_refuses_policies(qbench, t5):

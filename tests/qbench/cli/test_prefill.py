@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from quant.artifacts.hf_reader import HFSource
+
 ONE_THREAD = ("--threads", "1", "--json")
 
 
@@ -66,3 +68,13 @@ def test_patterns_are_listed(qbench):
 )
 def test_one_line_and_status_2(qbench, arguments, named):
     qbench(*arguments).fails_with(named)
+
+
+@pytest.mark.parametrize("command", ["generate", "bench", "eval", "engine", "serve", "breakeven", "plan"])
+def test_a_decoder_without_causal_attention(qbench, small_model, command, monkeypatch):
+    """With a pattern and without one: queries that see later tokens are computed nowhere."""
+    config = json.loads((small_model / "config.json").read_text())
+    (small_model / "config.json").write_text(json.dumps(config | {"is_causal": False}))
+    monkeypatch.setattr(HFSource, "read", lambda *_: pytest.fail("a weight was read"))
+    for pattern in ((), ("--prefill", "star:25%")) if command not in ("breakeven", "plan") else ((),):
+        qbench(command, small_model, *pattern).fails_with("config.json: is_causal is False: attention is not causal")

@@ -161,3 +161,13 @@ def test_deepseek_files_that_are_not_read(tmp_path, key, value, words):
     write_gguf(small_source("deepseek2"), tmp_path / "x.gguf", name="x", metadata={f"deepseek2.{key}": value})
     with pytest.raises(InputError, match=words):
         GGUFSource(tmp_path / "x.gguf")
+
+
+def test_a_file_without_causal_attention(tmp_path):
+    """As llama.cpp's converter marks embedding models."""
+    causal, other = tmp_path / "causal.gguf", tmp_path / "other.gguf"
+    for path, value in ((causal, True), (other, False)):
+        write_gguf(small_source("qwen2"), path, name="x", metadata={"qwen2.attention.causal": value})
+    assert ModelConfig.of(GGUFSource(causal)) == ModelConfig.of(small_source("qwen2"))
+    with pytest.raises(InputError, match=r"other.gguf: is_causal is False: attention is not causal"):
+        GGUFSource(other)

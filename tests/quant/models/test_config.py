@@ -153,3 +153,20 @@ def test_an_impossible_value_is_an_input_error(changes, message):
 def test_the_unsupported_lists_the_supported(changes, message):
     with pytest.raises(InputError, match=message):
         ModelConfig.from_hf(small_config(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        pytest.param({"is_causal": False}, "is_causal is False: attention is not causal", id="is_causal"),
+        pytest.param({"use_bidirectional_attention": True}, "use_bidirectional_attention is True", id="bidirectional"),
+        pytest.param({"use_bidirectional_attention": "all"}, "'all': attention is not causal", id="a kind of it"),
+    ],
+)
+def test_attention_that_is_not_causal(changes, message):
+    """As the configs of embedding models have it, which are decoders otherwise."""
+    for kind in ("llama", "qwen2", "gemma3"):
+        with pytest.raises(InputError, match=message):
+            ModelConfig.from_hf(small_config(kind, **changes))
+    causal = {key: {"is_causal": True}.get(key, False) for key in changes}
+    assert ModelConfig.from_hf(small_config(**causal)) == ModelConfig.from_hf(small_config())

@@ -25,10 +25,15 @@ def breakeven_cells(records: list[Record]) -> Cells:
     for case, found in rows_of(records, BreakevenCase, BreakevenMetrics):
         for number, point in enumerate(found.points):
             is_last = number + 1 == len(found.points)
-            pays = str(found.pays_from or "off") if is_last else ""
+            pays = pays_text(found, point) if is_last else ""
             about = [case.alternative, str(point.size), point.choice or MISSING]
             cells.append([*about, speed_text(point), verdict_of(point), pays])
     return heading, cells, [False, True, False, True, False, True]
+
+
+def pays_text(found: BreakevenMetrics, last: BreakevenPoint) -> str:
+    """A question with verdicts of its own, such as offload, has no size from which it pays."""
+    return MISSING if last.says is not None else str(found.pays_from or "off")
 
 
 def speed_text(point: BreakevenPoint) -> str:

@@ -5,7 +5,9 @@ import re
 import pytest
 
 from qbench.breakeven import Point, Settings, get_question
-from qbench.breakeven.offload import conclusion, limits_of
+from qbench.breakeven.offload import NEEDED, conclusion, limits_of
+from qbench.measure.records.kept_placements import BreakevenMetrics, BreakevenPoint
+from qbench.report.breakeven import pays_text
 from qbench.run_options import RunOptions
 from quant.errors import InputError
 
@@ -19,6 +21,14 @@ def test_the_conclusion_has_the_share_of_each_limit_that_needs_offload():
     points = [Point(400, "", 0.25), Point(900, "", 1.0)]
     expected = "offload: off from 800 MiB on, the peak without it; needed below, with 25% of the speed at 400 MiB"
     assert conclusion(800, points) == expected
+
+
+def test_tables_name_no_size_from_which_it_pays():
+    def cell(says: str | None, pays_from: int | None = None) -> str:
+        point = BreakevenPoint(size=900, ratio=0.5, says=says)
+        return pays_text(BreakevenMetrics(axis="MiB", points=(point,), pays_from=pays_from), point)
+
+    assert [cell(NEEDED), cell(None), cell(None, 900)] == ["n/a", "off", "900"]
 
 
 @pytest.mark.parametrize(

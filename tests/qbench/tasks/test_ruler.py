@@ -1,0 +1,56 @@
+"""RULER's first task on a model that can answer it, with every token kept and under policies."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from support.copying_model import write_copying_model
+
+from qbench.cache_spec import FULL
+from qbench.run_options import RunOptions
+from qbench.tasks import run
+from qbench.tasks.catalogue import load_tasks
+from qbench.tasks.evaluate import evaluate_tasks
+from qbench.tasks.settings import HIDDEN, TaskSettings
+
+pytest.importorskip("wonderwords", reason="RULER's words are not installed; the extra `ruler` does")
+
+TASK, NUM_ITEMS, LENGTH = "niah_single_1", 6, 500
+# The prompt ends in "is", and the number is after ":" in the text.
+READ_AS = {"Ġis": ":"}
+
+
+@pytest.fixture(scope="module")
+def copying_model(tmp_path_factory) -> Path:
+    return write_copying_model(tmp_path_factory.mktemp("copying"), READ_AS)
+
+
+@pytest.fixture
+def loaded(tmp_path, monkeypatch) -> list:
+    """The tasks of each run. lm-eval looks for data of NLTK that this task does not read, and else fetches it."""
+    (tmp_path / "tokenizers" / "punkt_tab").mkdir(parents=True)
+    monkeypatch.setattr("nltk.data.path", [str(tmp_path)])
+    found = []
+    monkeypatch.setattr(run, "load_tasks", lambda *given: found.append(load_tasks(*given)) or found[-1])
+    return found
+
+
+def is_clear(number: str) -> bool:
+    """Whether the two digits before each digit are enough to know it: the model reads no more."""
+    pairs = [first + second for first, second in pairwise(number)]
+    return len({*pairs}) == len(pairs)
+
+
+@pytest.mark.exhaustive("lm-eval lists all its tasks for 6 seconds, per case")
+@pytest.mark.parametrize(
+    ("policy", "question", "answers"),
+    [(FULL, None, True), (FULL, HIDDEN, True), ("snapkv:budget=1024", HIDDEN, True), ("recent:budget=64", None, False)],
+)
+def test_answers_are_right_if_the_needle_is_kept(copying_model, loaded, policy, question, answers):
+    settings = TaskSettings((TASK,), NUM_ITEMS, metadata={"max_seq_lengths": [LENGTH]}, question=question)
+    (result,) = evaluate_tasks(str(copying_model), settings, RunOptions(policy=policy, threads=1)).tasks.values()
+    items = list(loaded[0]["tasks"][TASK].eval_docs)[:NUM_ITEMS]
+    clear = [is_clear(item["outputs"][0]) for item in items]
+    right = [digit == "1" for digit in result.correct]
+    assert result.metric == str(LENGTH) and sum(clear) >= 3
+    assert [each for each, known in zip(right, clear, strict=True) if known] == [answers] * sum(clear)

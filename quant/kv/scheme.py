@@ -62,7 +62,11 @@ class KVScheme:
 
 
 def calibrate_kv(fmt: KVFormat, stats: Sequence[KVStats]) -> KVScheme:
-    """The scheme whose scales bring each layer's largest key and value to the largest code.
+    """The scheme whose scales are the least powers of two that hold each layer's largest key and value.
+
+    FP8 codes are floats, so another scale changes the rounding of normal codes by chance alone. A power of two keeps
+    the rounding of scale 1: no value in the calibrated range is rounded worse than without calibration, and small
+    ones are rounded better.
 
     stats    one per layer; ignored if the format finds its scales by itself
     raises   InputError if they are missing
@@ -83,10 +87,11 @@ def _calibrated(fmt: KVFormat) -> tuple[Fp8, Fp8]:
 
 
 def _scale(codec: Fp8, absmax: np.ndarray) -> np.ndarray:
-    """absmax [G, D] -> [1 or G] float32"""
+    """absmax [G, D] -> [1 or G] float32, powers of two"""
     amax = absmax.max(axis=1)  # [G]
     amax = amax if codec.per == "head" else amax.max(keepdims=True)
-    return np.maximum(amax / codec.largest, SMALLEST_SCALE).astype(np.float32)
+    mantissa, exponent = np.frexp(np.maximum(amax / codec.largest, SMALLEST_SCALE))  # mantissa in [0.5, 1)
+    return np.ldexp(np.ones(len(amax), np.float32), exponent - (mantissa == 0.5))
 
 
 def scale_shape(fmt: KVFormat, model: ModelConfig) -> tuple[int, int]:

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from support.architectures import small_config
 
 from quant.errors import InputError
@@ -24,12 +25,39 @@ def make_stats() -> list[KVStats]:
 @pytest.mark.parametrize(
     "name, shape", [("kv-fp8-cal", (2, 1)), ("kv-fp8-cal-head", (2, 2)), ("kv-fp8-e5m2-cal", (2, 1))]
 )
-def test_scales_bring_the_largest_to_the_largest_code(name, shape):
+def test_scales_are_the_least_powers_of_two_that_hold_the_largest(name, shape):
     scheme = calibrate_kv(KV_FORMATS[name], make_stats())
-    assert scheme.k_scale.shape == shape
+    assert scheme.k_scale.shape == shape and scheme.k_scale.dtype == np.float32
     top = {"kv-fp8-e5m2-cal": 57344}.get(name, 448)
-    np.testing.assert_array_equal(scheme.k_scale[1].max(), np.float32(np.float32(64) / top))
-    np.testing.assert_array_equal(scheme.v_scale[1].max(), np.float32(np.float32(32) / top))
+    for scales, largest in ((scheme.k_scale, 64), (scheme.v_scale, 32)):
+        scale = scales[1].max()
+        assert np.frexp(scale)[0] == 0.5 and scale * top / 2 < largest <= scale * top
+
+
+def test_a_range_that_is_a_power_of_two_of_the_largest_code_is_held_without_headroom():
+    stats = [KVStats(np.full((2, 16), 448 / 64, np.float32), np.full((2, 16), 448 * 4, np.float32))]
+    scheme = calibrate_kv(KV_FORMATS["kv-fp8-cal"], stats)
+    assert scheme.k_scale.tolist() == [[1 / 64]] and scheme.v_scale.tolist() == [[4]]
+
+
+@pytest.mark.parametrize("name", ["kv-fp8-cal", "kv-fp8-cal-head", "kv-fp8-e5m2-cal"])
+@pytest.mark.parametrize("spread", [1e-4, 0.3, 50.0])
+def test_no_value_is_rounded_worse_than_with_scale_one(name, spread):
+    """A calibrated format must not lose to the same codes without calibration."""
+    x = spread * torch.randn(1, 2, 400, 16, generator=torch.Generator().manual_seed(1))
+    absmax = x.abs().amax(dim=(0, 2)).numpy()
+    scheme = calibrate_kv(KV_FORMATS[name], [KVStats(absmax, absmax)])
+    codec, ones = scheme.format.keys, torch.ones(scheme.k_scale.shape[1])
+    errors = [(codec.round_trip(x, scale) - x).abs() for scale in (torch.from_numpy(scheme.k_scale[0]), ones)]
+    assert (errors[0] <= errors[1]).all()
+
+
+def test_values_beyond_the_codes_are_held_if_they_were_calibrated():
+    x = torch.linspace(-3000, 3000, 32).reshape(1, 2, 1, 16)
+    absmax = x.abs().amax(dim=(0, 2)).numpy()
+    scheme = calibrate_kv(KV_FORMATS["kv-fp8-cal"], [KVStats(absmax, absmax)])
+    found = scheme.format.keys.round_trip(x, torch.from_numpy(scheme.k_scale[0]))
+    assert ((found - x).abs() <= x.abs() / 16).all()
 
 
 @pytest.mark.parametrize("name", KV_FORMATS)

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,6 +20,8 @@ from quant.json_data import JsonData
 from quant.models import ModelConfig, split_name
 from quant.qtensor import QTensor
 from quant.source import Source, SourceView
+
+HASHED_BYTES = 8 << 20  # some milliseconds
 
 
 class OneLayer(SourceView):
@@ -80,6 +83,19 @@ def forecast(job: QuantizationJob, options: CalibrationOptions, threads: int) ->
         disk_bytes=disk_bytes(job, options, config),
         artifact_bytes=sum(tensor_sizes(job).values()),
     )
+
+
+def plain_seconds(job: QuantizationJob, threads: int) -> float:
+    """Seconds of a job without calibration: those of its middle layer for each layer, and of hashing the source."""
+    num_bytes = sum(info.size_bytes for info in job.source.tensors.values())
+    probe = measure_layer(job, CalibrationOptions(), threads)
+    return total_seconds(probe, ModelConfig.of(job.source).num_layers, num_bytes * hash_seconds_per_byte())
+
+
+def hash_seconds_per_byte() -> float:
+    start = time.perf_counter()
+    sha256(bytes(HASHED_BYTES))
+    return (time.perf_counter() - start) / HASHED_BYTES
 
 
 def total_seconds(probe: Probe, num_layers: int, hashed_s: float) -> float:

@@ -91,16 +91,23 @@ def print_formats(job: "QuantizationJob", as_json: bool) -> None:
 
 
 def print_forecast(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> None:
-    """Costs of a job with calibration, from a probe of one layer; without calibration, the artifact's size."""
-    from qbench.calibration.forecast import forecast, tensor_sizes
+    """Costs from a probe of one layer; without calibration, time and size; without weights, the size."""
+    from qbench.calibration.forecast import forecast, plain_seconds, tensor_sizes
     from qbench.runtime import set_threads
+    from qbench.sources.shape import PREFIX
 
-    if how.calibration.imatrix is not None or not job.needs_calibration:
-        if not as_json:
-            click.echo(f"the artifact takes {readable_bytes(sum(tensor_sizes(job).values()))} of disk")
-        return
     threads = how.threads or available_cores()
     set_threads(threads)
+    if how.calibration.imatrix is not None or not job.needs_calibration:
+        cost, size = "", sum(tensor_sizes(job).values())
+        if how.calibration.imatrix is None and not job.source.spec.startswith(PREFIX):
+            seconds = plain_seconds(job, threads)
+            cost = f"takes about {max(1.0, seconds):.0f} s by a probe of a layer; "
+        if as_json and cost:
+            print_json({"seconds": seconds, "artifact_bytes": size})
+        elif not as_json:
+            click.echo(f"{cost}the artifact takes {readable_bytes(size)} of disk")
+        return
     cost = forecast(job, how.calibration, threads)
     if as_json:
         print_json(cost.to_json())

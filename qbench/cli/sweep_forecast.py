@@ -1,6 +1,4 @@
-"""Output of `qbench sweep --dry-run`: a line per model, then time, memory and disk; with --json an object a case."""
-
-from itertools import groupby
+"""Output of `qbench sweep --dry-run`: a line per recipe, then time, memory and disk; with --json an object per case."""
 
 import click
 
@@ -9,8 +7,8 @@ from qbench.cli.output import print_json, readable_bytes
 from qbench.markdown_grid import markdown_grid
 from qbench.sweep.suite.axes import NAMES, Point
 
-HEADINGS = ("model", "cases", "measured", "quality", "speed", "takes", "says", "memory", "artifacts")
-NUMERIC = (False, True, True, True, True, True, False, True, True)
+HEADINGS = ("model", "recipe", "cases", "measured", "quality", "speed", "takes", "says", "memory", "artifacts")
+NUMERIC = (False, False, True, True, True, True, True, False, True, True)
 # distance of the measured cases, the largest first
 BASES = {
     "unfit": "will fail",
@@ -27,8 +25,10 @@ def print_forecast(suite, forecast, as_json: bool) -> None:
             print_json(forecast_row(case))
         return
     click.echo(f"{suite.name} {suite.version}: {suite.description}".rstrip(": ") + "\n")
-    by_model = groupby(sorted(forecast.cases, key=model_of), key=model_of)
-    click.echo(markdown_grid([HEADINGS, *(model_line(model, list(cases)) for model, cases in by_model)], NUMERIC))
+    by_recipe: dict[tuple[str, str], list] = {}
+    for case in forecast.cases:
+        by_recipe.setdefault((case.selected.point.model, case.selected.point.recipe), []).append(case)
+    click.echo(markdown_grid([HEADINGS, *(recipe_line(*names, cases) for names, cases in by_recipe.items())], NUMERIC))
     click.echo("\n" + "\n".join(summary(suite, forecast)))
 
 
@@ -48,17 +48,14 @@ def point_text(point: Point) -> str:
     return f"{point.model} {point.recipe}"
 
 
-def model_of(case) -> str:
-    return case.selected.point.model
-
-
-def model_line(model: str, cases: list) -> list[str]:
+def recipe_line(model: str, recipe: str, cases: list) -> list[str]:
     waiting = [case for case in cases if case.basis != "done"]
     measures = [section for case in cases for section in case.selected.sections]
     known = [case.seconds for case in waiting if case.seconds is not None]
     basis = next((text for name, text in BASES.items() if any(case.basis == name for case in waiting)), "")
     return [
         model,
+        recipe,
         str(len(cases)),
         str(len(cases) - len(waiting)),
         str(measures.count("eval")),

@@ -111,7 +111,8 @@ def forecast_sweep(
     keys = set() if selection.fresh else measured_keys(records, here)
     held = {index for index, case in enumerate(cases) if case_key(case) in keys}
     waiting = [case for index, case in enumerate(cases) if index not in held]
-    told = _Forecaster(past, probe_unknown(waiting, past, on_probe), CaseRunner(out_dir / "artifacts", out_dir / "tmp"))
+    runner = CaseRunner(out_dir / "artifacts", out_dir / "tmp")
+    told = _Forecaster(past, probe_unknown(waiting, past, runner, on_probe), runner)
     forecasts = [
         told.done(selected[index]) if index in held else told.case(selected[index], case)
         for index, case in enumerate(cases)
@@ -129,13 +130,20 @@ def read_past(machines: set[str], records: Path, kept: Path) -> Past:
     return past
 
 
-def probe_unknown(cases: Sequence[Case], past: Past, on_probe: OnProbe | None) -> dict[str, ModelProbe]:
-    """A probe of each model that has a case without any record like it; a model whose probe fails is left out."""
+def probe_unknown(
+    cases: Sequence[Case], past: Past, runner: CaseRunner, on_probe: OnProbe | None
+) -> dict[str, ModelProbe]:
+    """A probe of each model that has a case without any record like it, or a recipe to quantize by that no record has.
+
+    A model whose probe fails is left out.
+    """
     probes = {}
-    unknown = dict.fromkeys(case.model for case in cases if not case.tasks and past.measuring(case) is None)
-    for model in unknown:
+    unmade = [case for case in cases if past.quantizing(case) is None and runner.made(case) is None]
+    unmeasured = [case for case in cases if not case.tasks and past.measuring(case) is None]
+    unknown = {case.model for case in (*unmade, *unmeasured)}
+    for model in dict.fromkeys(case.model for case in cases if case.model in unknown):
         of_model = [case for case in cases if case.model == model]
-        recipes = list(dict.fromkeys(present(case.recipe) for case in of_model if past.quantizing(case) is None))
+        recipes = list(dict.fromkeys(present(case.recipe) for case in unmade if case.model == model))
         threads = max(case.threads or 1 for case in of_model)
         job = ProbeJob(model, tuple(recipes), of_model[0].calibration, threads, PROBE_BUDGET_S)
 

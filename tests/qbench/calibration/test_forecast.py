@@ -9,7 +9,16 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.calibration import small_source
 
-from qbench.calibration.forecast import OneLayer, Probe, disk_bytes, forecast, one_layer_job, total_seconds
+from qbench.calibration import forecast as forecast_module
+from qbench.calibration.forecast import (
+    OneLayer,
+    Probe,
+    disk_bytes,
+    forecast,
+    one_layer_job,
+    plain_seconds,
+    total_seconds,
+)
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.write import write_quantized
 from qbench.cli.main import main
@@ -87,13 +96,29 @@ def test_a_plan_of_a_calibrated_recipe_ends_in_its_cost(tmp_path, monkeypatch, c
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plan_says_how_large_the_artifact_will_be(tmp_path, capsys):
+def test_a_plan_says_how_long_it_takes_and_how_large_the_artifact_will_be(tmp_path, monkeypatch, capsys):
     argv = ["quantize", "rand:tiny", "--recipe", "q4_k_m", "-o", str(tmp_path / "m.gguf")]
+    monkeypatch.setattr(forecast_module, "measure_layer", lambda *_: Probe(layer_s=20, rest_s=5.0, peak_rss_bytes=1))
+    monkeypatch.setattr(forecast_module, "hash_seconds_per_byte", lambda: 0.0)
     assert main([*argv, "--dry-run"]) == 0
-    told = capsys.readouterr().out.splitlines()[-1]
+    shown = capsys.readouterr().out.splitlines()[-1]
+    assert main([*argv, "--dry-run", "--json"]) == 0
+    cost = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert main([*argv, "--json"]) == 0
-    written = json.loads(capsys.readouterr().out)
-    assert told == f"the artifact takes {readable_bytes(written['size_bytes'])} of disk"
+    size = json.loads(capsys.readouterr().out)["size_bytes"]
+    seconds = 20 * ModelConfig.of(rand.RandomSource("rand:tiny")).num_layers + 5
+    assert cost == {"seconds": seconds, "artifact_bytes": size}
+    assert shown == f"takes about {seconds} s by a probe of a layer; the artifact takes {readable_bytes(size)} of disk"
+
+
+def test_a_plan_of_a_shape_has_no_weights_to_time(capsys):
+    assert main(["quantize", "shape:tiny", "--recipe", "q4_k_m", "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("the artifact takes ")
+
+
+def test_a_plan_times_a_recipe_without_calibration():
+    job = make_job(small_source(num_hidden_layers=3), get_recipe("q4_k_m"))
+    assert plain_seconds(job, threads=1) > 0
 
 
 def test_forecast_within_a_fifth(benchmark, tmp_path, monkeypatch):

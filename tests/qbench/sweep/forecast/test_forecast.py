@@ -55,21 +55,34 @@ def test_without_any_record_a_probe_tells(tmp_path, probed):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_probe_knows_the_texts_of_tasks(tmp_path, probed):
+def test_no_probe_knows_the_texts_of_tasks(tmp_path):
     suite = replace(SUITE, bench=None, eval=None, tasks=TaskSettings(names=("ref_recall",)))
     foreseen = foresee(tmp_path, suite)
-    assert probed == [] and [(case.seconds, case.basis) for case in foreseen.cases] == [(None, "unknown")] * 2
+    assert [(case.seconds, case.basis) for case in foreseen.cases] == [(None, "unknown")] * 2
     assert time_text(foreseen).startswith("unknown: records have no case like these")
     assert foreseen.peak_rss_bytes > 100e6
-    measure(tmp_path / "kept" / "a.jsonl", suite, 0, wall_seconds=50.0)
-    assert time_text(foresee(tmp_path, suite, kept="kept")) == "about 1 min 40 s"
+    for index in range(2):
+        measure(tmp_path / "kept" / "a.jsonl", suite, index, wall_seconds=50.0, quantize_seconds=2.0)
+    assert time_text(foresee(tmp_path, suite, kept="kept")) == "about 1 min 44 s"
 
 
 def test_kept_records_of_this_machine_tell(tmp_path, probed):
     measure(tmp_path / "kept" / "a.jsonl", SUITE, 0, wall_seconds=50.0, quantize_seconds=2.0, reference_seconds=3.0)
+    measure(tmp_path / "kept" / "b.jsonl", SUITE, 1, wall_seconds=60.0, quantize_seconds=4.0)
     told = foresee(tmp_path, kept="kept")
-    assert probed == [] and [(case.seconds, case.basis) for case in told.cases] == [(55.0, "measured"), (50.0, "alike")]
-    assert told.seconds == 105.0
+    assert probed == [] and [(case.seconds, case.basis) for case in told.cases] == [
+        (55.0, "measured"),
+        (64.0, "measured"),
+    ]
+    assert told.seconds == 119.0
+
+
+def test_a_recipe_that_no_record_has_takes_the_time_of_its_probe(tmp_path, probed):
+    """Its measuring is like that of others, its quantizing is not."""
+    measure(tmp_path / "kept" / "a.jsonl", SUITE, 0, wall_seconds=50.0, quantize_seconds=2.0, reference_seconds=3.0)
+    foreseen = foresee(tmp_path, kept="kept")
+    assert probed == [("ref:llama", ["q8_0"])]
+    assert [(case.seconds, case.basis) for case in foreseen.cases] == [(55.0, "measured"), (55.0, "alike")]
 
 
 def test_what_the_run_holds_takes_no_time_unless_it_is_to_be_fresh(tmp_path):
@@ -108,7 +121,12 @@ def test_the_command_prints_it_and_writes_nothing(tmp_path, monkeypatch, capsys)
     )
     assert main(["sweep", "s.yaml", "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert "| ref:llama |     4 |" not in out and "4 of 4 cases" in out and "a probe" in out
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if line.startswith("| r")]
+    assert [row[:3] for row in rows] == [
+        ["ref:llama", "bf16", "1"], ["ref:llama", "q8_0", "1"], ["rand:tiny", "bf16", "1"], ["rand:tiny", "q8_0", "1"],
+    ]  # fmt: skip
+    assert all(row[6].endswith((" s", " min")) for row in rows), "the time of each row"
+    assert "4 of 4 cases" in out and "a probe" in out and "\ntime        about " in out
     assert "rand: models are never evaluated" in out
     assert main(["sweep", "s.yaml", "--dry-run", "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from quant.doctor.codes import group_columns, read_codes
-from quant.formats import Codes, dequantize
+from quant.doctor.extremes import NUM_LARGEST, NUM_SMALLEST
+from quant.formats import dequantize
 from quant.formats.base import rows_of
 from quant.qtensor import QTensor
 
@@ -27,7 +28,9 @@ class Measured:
     num_levels, run      see `quant.formats.Codes`; 0 for plain floats
     num_bad_scales       weights under a scale that is NaN or inf, or that the format has no place for
     scale_min, scale_max magnitudes of the scales of weights that are not 0; of plain floats, the weights' own
-    largest, smallest    the two magnitudes at either end, except 0, the outermost first; only for plain floats
+    largest, smallest    magnitudes at either end, except 0, the outermost first: of plain floats the weights', else
+                         those of the largest scale of each group
+    num_magnitudes       those that `largest` and `smallest` are the ends of
     exponents            power of two -> weights whose scale is below it and not below its half
     num_dead_groups      groups of zeros; `num_killed_groups` of them are not so in the reference
     signal, noise        sum of the reference's squares and of the differences' squares; None without a reference
@@ -47,6 +50,7 @@ class Measured:
     scale_max: float = 0.0
     largest: tuple[float, ...] = ()
     smallest: tuple[float, ...] = ()
+    num_magnitudes: int = 0
     exponents: dict[int, int] = field(default_factory=dict)
     num_groups: int = 0
     num_dead_groups: int = 0
@@ -94,7 +98,7 @@ def measure(name: str, qtensor: QTensor, reference: QTensor | None) -> Measured:
             if weight.ndim == 1:
                 _add_floats(measured, weight)
             else:
-                _add_codes(measured, read_codes(chunk), weight)
+                _add_codes(measured, chunk, weight)
                 _add_groups(measured, chunk, weight, original)
             if original is not None:
                 _add_noise(measured, weight, original)
@@ -111,7 +115,8 @@ def _take(qtensor: QTensor, rows: slice) -> QTensor:
     return QTensor(qtensor.format, (rows.stop - rows.start, *qtensor.shape[1:]), parts, qtensor.shared)
 
 
-def _add_codes(measured: Measured, codes: Codes | None, weight: np.ndarray) -> None:
+def _add_codes(measured: Measured, chunk: QTensor, weight: np.ndarray) -> None:
+    codes = read_codes(chunk)
     if codes is None:
         _add_floats(measured, weight)
         return
@@ -119,6 +124,7 @@ def _add_codes(measured: Measured, codes: Codes | None, weight: np.ndarray) -> N
     used = codes.scale != 0
     measured.num_coded += int(used.sum())
     measured.num_at_end += int((codes.at_end & used).sum())
+    _add_ends(measured, _group_scales(chunk, codes.scale, weight))
     bad = ~np.isfinite(codes.scale)
     if not codes.signed:
         bad |= (codes.scale < 0) | (~used & (codes.level != 0))
@@ -133,15 +139,31 @@ def _magnitudes(values: np.ndarray) -> np.ndarray:
 
 
 def _add_floats(measured: Measured, weight: np.ndarray) -> None:
-    """Magnitudes of plain floats: as scales, and the two at either end."""
+    """Magnitudes of plain floats: as scales, and those at either end."""
     known = _magnitudes(weight)
     _add_scales(measured, known)
-    ends = min(2, known.size)
-    if ends:
-        high = np.partition(known, known.size - ends)[known.size - ends :].tolist()
-        low = np.partition(known, ends - 1)[:ends].tolist()
-        measured.largest = tuple(sorted([*measured.largest, *high], reverse=True)[:2])
-        measured.smallest = tuple(sorted([*measured.smallest, *low])[:2])
+    _add_ends(measured, known)
+
+
+def _add_ends(measured: Measured, known: np.ndarray) -> None:
+    """known [n], of `_magnitudes`"""
+    if not known.size:
+        return
+    high, low = min(NUM_LARGEST, known.size), min(NUM_SMALLEST, known.size)
+    outer = np.partition(known, sorted({low - 1, known.size - high}))
+    measured.largest = tuple(
+        sorted([*measured.largest, *outer[known.size - high :].tolist()], reverse=True)[:NUM_LARGEST]
+    )
+    measured.smallest = tuple(sorted([*measured.smallest, *outer[:low].tolist()])[:NUM_SMALLEST])
+    measured.num_magnitudes += known.size
+
+
+def _group_scales(chunk: QTensor, scale: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The largest scale of each group that has weights other than 0: as many as there are stored scales."""
+    order, size = group_columns(chunk)
+    used = np.where(weight != 0, np.abs(scale), 0)
+    used = used if order is None else used[:, order]
+    return _magnitudes(used.reshape(-1, size).max(axis=1))
 
 
 def _add_scales(measured: Measured, scale: np.ndarray) -> None:

@@ -1,7 +1,15 @@
 """Checks of one tensor: a table of names and functions from a Measured to a finding; None if all is well."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from quant.doctor.extremes import (
+    LEAST_SHARE,
+    MOST_CHANCE,
+    NUM_LARGEST,
+    chance_of_largest,
+    chance_of_smallest,
+    chance_of_smallest_scale,
+)
 from quant.doctor.measure import Measured
 from quant.formats import get_format
 from quant.models import EMBEDDING, HEAD
@@ -13,7 +21,7 @@ SATURATION_FACTOR, MOST_SATURATION = 2.0, 0.9
 # outlier rows and channels of real models stay below 10. Single weights and biases spread wider than scales do.
 SCALE_OCTAVES, FLOAT_OCTAVES = 11, 17
 # Powers of two between the outermost magnitude of plain floats and the next one. Around 0 weights are spread evenly, so
-# the smallest is below 2^-16 of the second in one tensor of 65536. Single outliers of real models are a few times the
+# the smallest is below 2^-16 of the second in one vector of 65536. Single outliers of real models are a few times the
 # next.
 GAP_BELOW, GAP_ABOVE = 16, 6
 # Share of groups, in a tensor whose reference is not known. Padding of a vocabulary is zeros, so embedding and head may
@@ -54,16 +62,37 @@ def scale_range(tensor: Measured) -> str | None:
 
 
 def lone_weight(tensor: Measured) -> str | None:
-    """A magnitude that no other comes near, as an exponent bit that flipped leaves; unless `scale_range` reports it."""
-    if scale_range(tensor) is not None:
+    """A magnitude that no other comes near, as an exponent bit that flipped leaves; unless `scale_range` reports it.
+
+    The tails of a matrix show which distance is normal; a vector has too few weights for that.
+    """
+    if tensor.num_levels or len(tensor.largest) < 2 or scale_range(tensor) is not None:
         return None
-    if len(tensor.largest) == 2 and tensor.largest[0] >= 2.0**GAP_ABOVE * tensor.largest[1]:
-        most, second = tensor.largest
-        return f"one weight of magnitude {most:.4g} is over 2^{GAP_ABOVE} times the next, {second:.4g}: a flipped bit?"
-    if len(tensor.smallest) == 2 and tensor.smallest[0] <= 2.0**-GAP_BELOW * tensor.smallest[1]:
-        least, second = tensor.smallest
-        return f"one weight of magnitude {least:.4g} is below 2^-{GAP_BELOW} of the next, {second:.4g}: a flipped bit?"
+    is_matrix = len(tensor.shape) > 1
+    (most, second), (least, next_least) = tensor.largest[:2], tensor.smallest[:2]
+    if most >= 2.0**GAP_ABOVE * second or (is_matrix and _is_far(tensor, chance_of_largest, tensor.largest)):
+        return f"one weight of magnitude {most:.4g} is {most / second:.3g} times the next, {second:.4g}: a flipped bit?"
+    if least <= 2.0**-GAP_BELOW * next_least or (is_matrix and _is_far(tensor, chance_of_smallest, tensor.smallest)):
+        return f"one weight of magnitude {least:.4g} is too close to 0 for chance: a flipped bit?"
     return None
+
+
+def lone_scale(tensor: Measured) -> str | None:
+    """A group's scale that no other comes near. Rows of a scale each may be nearly 0, as those of dead channels."""
+    if not tensor.num_levels or len(tensor.largest) < 2 or scale_range(tensor) is not None:
+        return None
+    (most, second), (least, next_least) = tensor.largest[:2], tensor.smallest[:2]
+    if _is_far(tensor, chance_of_largest, tensor.largest):
+        return f"one scale of {most:.4g} is {most / second:.3g} times the next, {second:.4g}: a flipped bit?"
+    if tensor.run < tensor.shape[-1] and _is_far(tensor, chance_of_smallest_scale, tensor.smallest[:NUM_LARGEST]):
+        return f"one scale of {least:.4g} is {least / next_least:.3g} times the next, {next_least:.4g}: a flipped bit?"
+    return None
+
+
+def _is_far(tensor: Measured, chance: Callable[[Sequence[float]], float], ends: Sequence[float]) -> bool:
+    """Whether the outermost magnitude is too far out for chance, if there are enough to know the tail."""
+    is_known = len(ends) >= NUM_LARGEST and tensor.num_magnitudes >= LEAST_SHARE * len(ends)
+    return is_known and chance(ends) < MOST_CHANCE
 
 
 def sqnr(tensor: Measured) -> str | None:
@@ -93,6 +122,7 @@ TENSOR_CHECKS: dict[str, Callable[[Measured], str | None]] = {
     "saturation": saturation,
     "scale range": scale_range,
     "lone weight": lone_weight,
+    "lone scale": lone_scale,
     "sqnr": sqnr,
     "dead groups": dead_groups,
 }

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -78,10 +79,16 @@ def mutate_json(rng: Random, raw: bytes) -> bytes:
     if rng.random() < 0.15:
         return mutate_bytes(rng, raw)
     try:
-        tree = json.loads(raw)
+        tree = _json_tree(raw)
     except (ValueError, RecursionError):
         return mutate_bytes(rng, raw)
     return json.dumps(mutate_tree(rng, tree)).encode()
+
+
+@lru_cache(maxsize=32)
+def _json_tree(seed: bytes) -> Any:
+    """The tree of a seed, parsed once: mutations leave it as it is."""
+    return json.loads(seed)
 
 
 def mutate_gguf(rng: Random, raw: bytes, parts: GgufParts | None) -> bytes:

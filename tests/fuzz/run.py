@@ -96,6 +96,12 @@ def keep_inputs(name: str, faults: dict) -> None:
             (CORPUS / f"{name}-{hashlib.sha256(raw).hexdigest()[:12]}").write_bytes(raw)
 
 
+def print_counts(name: str, counts: Counter) -> None:
+    """One line; the last column is CPU time of mutating and running a case."""
+    cost = f"{counts['cpu_ms'] / max(1, counts['cases']):.2f}"
+    print(name.ljust(18), *(str(counts[column]).rjust(9) for column in COLUMNS), cost.rjust(9), flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("targets", nargs="*", default=list(TARGETS), metavar="TARGET")
@@ -108,16 +114,16 @@ def main() -> int:
     if unknown:
         parser.error(f"no target {unknown[0]}; targets are {', '.join(TARGETS)}")
     total, found = Counter(), 0
-    print("target".ljust(18), *(column.rjust(9) for column in COLUMNS), flush=True)
+    print("target".ljust(18), *(column.rjust(9) for column in (*COLUMNS, "ms/case")), flush=True)
     for name in options.targets:
         share = options.seconds / len(options.targets)
         counts, faults = fuzz(name, share, options.cases, options.first, options.keep)
         total += counts
-        print(name.ljust(18), *(str(counts[column]).rjust(9) for column in COLUMNS), flush=True)
+        print_counts(name, counts)
         for place, fault in faults.items():
             print(f"  {fault['kind']} in case {fault['number']}: {place}", flush=True)
         found += sum(counts[kind] for kind in FAULTS)
-    print("all".ljust(18), *(str(total[column]).rjust(9) for column in COLUMNS))
+    print_counts("all", total)
     return 1 if found else 0
 
 

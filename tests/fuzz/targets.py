@@ -3,7 +3,7 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
 
@@ -36,6 +36,7 @@ from quant.safetensors.header import read_header
 from quant.source import TokenizerInfo
 
 OPTIONS = RunOptions(threads=1)
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # 20 times as fast, if PyYAML was built with it
 ACCEPTED, FORWARD = "accepted", "forward"
 REFUSALS = (InputError, OSError, NotImplementedError)  # errors for which the command line exits with status 2
 
@@ -189,9 +190,15 @@ class YamlTarget(Target):
         if rng.random() < 0.4:
             return mutate_bytes(rng, seed)
         try:
-            return yaml.safe_dump(mutate_tree(rng, yaml.safe_load(seed)), sort_keys=False).encode()
+            return yaml.dump(mutate_tree(rng, _yaml_tree(seed)), Dumper=DUMPER, sort_keys=False).encode()
         except (yaml.YAMLError, ValueError, TypeError, RecursionError):
             return mutate_bytes(rng, seed)
+
+
+@lru_cache(maxsize=32)
+def _yaml_tree(seed: bytes) -> object:
+    """The tree of a seed, parsed once: mutations leave it as it is."""
+    return yaml.safe_load(seed)
 
 
 class RecipeTarget(YamlTarget):

@@ -77,7 +77,7 @@ def main() -> None:
         seeds += corpus_of(name)
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + MORE_BYTES, size + MORE_BYTES))
-        end, number = time.monotonic() + seconds, first
+        end, number, spent = time.monotonic() + seconds, first, time.process_time()
         while time.monotonic() < end and number < first + most:
             progress.seek(0)
             progress.write(number.to_bytes(8, "little"))
@@ -90,6 +90,7 @@ def main() -> None:
             if place and place not in faults:
                 faults[place] = {"kind": kind, "number": number, "input": raw.hex() if len(raw) < 1 << 20 else ""}
             number += 1
+    counts["cpu_ms"] = round(1e3 * (time.process_time() - spent))
     out.write(json.dumps({"counts": counts, "faults": faults, "next": number}))
     out.close()
     os._exit(0)  # threads of a server do not matter any more

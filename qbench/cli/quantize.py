@@ -99,14 +99,14 @@ def print_forecast(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> 
     threads = how.threads or available_cores()
     set_threads(threads)
     if how.calibration.imatrix is not None or not job.needs_calibration:
-        cost, size = "", sum(tensor_sizes(job).values())
-        if how.calibration.imatrix is None and not job.source.spec.startswith(PREFIX):
-            seconds = plain_seconds(job, threads)
-            cost = f"takes about {max(1.0, seconds):.0f} s by a probe of a layer; "
-        if as_json and cost:
+        size = sum(tensor_sizes(job).values())
+        is_timed = how.calibration.imatrix is None and not job.source.spec.startswith(PREFIX)
+        seconds = plain_seconds(job, threads) if is_timed else None
+        if as_json and seconds is not None:
             print_json({"seconds": seconds, "artifact_bytes": size})
         elif not as_json:
-            click.echo(f"{cost}the artifact takes {readable_bytes(size)} of disk")
+            time = "" if seconds is None else f"takes about {max(1.0, seconds):.0f} s by a probe of a layer; "
+            click.echo(f"{time}the artifact takes {readable_bytes(size)} of disk")
         return
     cost = forecast(job, how.calibration, threads)
     if as_json:

@@ -1,6 +1,6 @@
 """Linears on stored codes: y = x @ weight.T, x rounded to 8 bits in blocks of 32."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 
 import numpy as np
@@ -33,6 +33,15 @@ def has_two_paths(format_name: str) -> bool:
     """
     fmt = get_format(format_name)
     return isinstance(fmt, IntGroupFormat) or (fmt.block_size > 1 and not isinstance(fmt, TrellisFormat))
+
+
+def fixed_paths(format_name: str) -> Mapping[str | None, frozenset[str]]:
+    """Paths that multiply the same values for any number of tokens, each with the instruction sets that lack it; None
+    is the only path of a format.
+    """
+    if isinstance(get_format(format_name), TrellisFormat):
+        return {"direct": PATHS["direct"], PATH: PATHS["tile"]}
+    return {**PATHS} if has_two_paths(format_name) else {None: frozenset()}
 
 
 def packed_formats() -> list[str]:
@@ -101,7 +110,7 @@ def of_paths(qtensor: QTensor, x: np.ndarray, label: str) -> Iterator[Problem]:
         yield Problem(f"{PATH} {label}", partial(multiply, packed, x, PATH), check_rerounded, PATHS["tile"])
 
 
-def multiply(packed: cpu_kernels.PackedLinear, x: np.ndarray, path: str, isa: str) -> tuple[np.ndarray, str]:
+def multiply(packed: cpu_kernels.PackedLinear, x: np.ndarray, path: str | None, isa: str) -> tuple[np.ndarray, str]:
     out = np.full((len(x), packed.shape[0]), np.nan, np.float32)
     return packed.matmul(x, isa=isa, path=path, out=out), packed.last_isa
 

@@ -9,8 +9,9 @@ import cpu_kernels
 from cpu_kernels.linear import round_activations_ref, rounding_bound
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
-from qbench.kernels.linear import OP_PREFIX, PATHS, multiply
+from qbench.kernels.linear import OP_PREFIX, fixed_paths, multiply
 from qbench.kernels.random_weight import random_weight
+from qbench.kernels.reround import PATH
 from quant.formats import TrellisFormat
 from quant.formats.trellis import SIDE, matrix_of, turn_size
 from quant.qtensor import QTensor
@@ -19,7 +20,6 @@ from quant.turn import turn_runs
 # M, N, K: tiles are 16 by 16, steps 32 long, direct products 8 tokens high, stretches 512 long.
 SHAPES = ((1, 16, 16), (3, 48, 96), (8, 16, 544), (13, 32, 128), (131, 80, 272))
 STATE_BITS = (16, 9)
-ROUNDED_PATH = "int8x256"
 SEED = 31
 
 
@@ -48,8 +48,8 @@ def random_inputs(fmt: TrellisFormat, num_tokens: int, num_rows: int, row_size: 
 
 def of_paths(weight: QTensor, x: np.ndarray, label: str) -> Iterator[Problem]:
     packed = cpu_kernels.PackedLinear(weight.format, weight.parts, weight.shape)
-    for path, not_for in (("direct", PATHS["direct"]), (ROUNDED_PATH, PATHS["tile"])):
-        oracle = cache(partial(trellis_ref, weight, x, path == ROUNDED_PATH))
+    for path, not_for in fixed_paths(weight.format).items():
+        oracle = cache(partial(trellis_ref, weight, x, path == PATH))
 
         def check(y: np.ndarray, oracle=oracle) -> Deviation:
             return deviation(y, *oracle())

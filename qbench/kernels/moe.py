@@ -9,7 +9,7 @@ import cpu_kernels
 from cpu_kernels.moe import ExpertRef, experts_ref
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import deviation
-from qbench.kernels.linear import OP_PREFIX, PATHS, has_two_paths, packed_formats
+from qbench.kernels.linear import OP_PREFIX, fixed_paths, packed_formats
 from qbench.kernels.random_weight import random_weight
 from quant.formats import get_format
 
@@ -35,8 +35,7 @@ def problems(format_name: str) -> Iterator[Problem]:
         x = rng.standard_normal((num_tokens, HIDDEN)).astype(np.float32)
         chosen = rng.permuted(np.tile(np.arange(num_routed), (num_tokens, 1)), axis=1)[:, :num_chosen].copy()
         weights = rng.random((num_tokens, num_chosen), dtype=np.float32)
-        paths = PATHS if has_two_paths(format_name) else {None: frozenset()}
-        for path, not_for in paths.items():
+        for path, not_for in fixed_paths(format_name).items():
             run = partial(both, layer, nets, (x, chosen, weights), path)
             label = f"{path or 'automatic'} M={num_tokens} of {num_chosen}"
             yield Problem(label, run, lambda y: deviation(y[0], y[1], 0.0), not_for)

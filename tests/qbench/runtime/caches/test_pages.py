@@ -66,6 +66,9 @@ class Pool(RuleBasedStateMachine):
         self.sequences: list[tuple[PagedSequence, list[int]]] = []
         self.clock = 0
 
+    def pages_for(self, num_slots: int) -> int:
+        return -(-num_slots // PAGE)
+
     def copy_page(self, source: int, target: int) -> None:
         self.written[target] = list(self.written[source])
 

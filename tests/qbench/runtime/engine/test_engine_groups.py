@@ -78,8 +78,9 @@ def test_no_schedule_changes_a_greedy_text(kv: str, policy: str, preempt: str) -
     model = model_of(kv, policy)
     engine = assert_texts_of_generate(model, crowded(model, preempt))
     stats = engine.stats()
-    assert stats.preemptions > 0 and stats.swapped_in == stats.swapped_out and stats.swap_pages == 0
-    assert (stats.swapped_out > 0) == (preempt == "swap")
+    assert stats.swapped_in == stats.swapped_out and stats.swap_pages == 0
+    if (kv, policy, preempt) in OFTEN:  # other policies may leave room for both texts
+        assert stats.preemptions > 0 and (stats.swapped_out > 0) == (preempt == "swap")
 
 
 @pytest.mark.parametrize("kv", FORMATS)

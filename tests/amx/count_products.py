@@ -6,15 +6,19 @@ import numpy as np
 from support import amx
 
 import cpu_kernels
+from qbench.kernels.random_weight import random_weight
 from qbench.kernels.reround import LARGEST, PATH
-from quant.formats import get_format
+from quant.formats import TrellisFormat, get_format
 
 SHAPE = (48, 64, 512)  # tokens, output rows, input features: whole tiles of every kind
 
 
 def count(format_name: str, path: str, num_tokens: int, num_rows: int, row_size: int) -> dict[str, int]:
     rng = np.random.default_rng(1)
-    qtensor = get_format(format_name).quantize(rng.standard_normal((num_rows, row_size)).astype(np.float32))
+    fmt = get_format(format_name)
+    if isinstance(fmt, TrellisFormat):
+        num_rows += -num_rows % 16  # it has whole panels alone
+    qtensor = random_weight(fmt, (num_rows, row_size), rng)
     packed = cpu_kernels.PackedLinear(format_name, qtensor.parts, qtensor.shape)
     x = rng.standard_normal((num_tokens, row_size)).astype(np.float32)
     before = amx.counts()
@@ -23,9 +27,14 @@ def count(format_name: str, path: str, num_tokens: int, num_rows: int, row_size:
     return {op: value - before[op] for op, value in amx.counts().items()}
 
 
+def tile_path(format_name: str) -> str:
+    """The path of tiles; those of a trellis code are of rounded values."""
+    return PATH if isinstance(get_format(format_name), TrellisFormat) else "tile"
+
+
 if __name__ == "__main__":
     ops = [row["op"] for row in cpu_kernels.op_table() if row["impl"] == "amx"]
     formats = [op.removeprefix("linear_") for op in ops if op.startswith("linear_") and op != "linear_llm_int8"]
-    paths = [(name, "tile") for name in formats] + [(name, PATH) for name in LARGEST]
+    paths = [(name, tile_path(name)) for name in formats] + [(name, PATH) for name in LARGEST]
     shapes = (SHAPE, (37, 40, 512))
     print(json.dumps({f"{name} {path}": [count(name, path, *shape) for shape in shapes] for name, path in paths}))

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from amx.count_products import tile_path
 from support import amx
 
 import cpu_kernels
@@ -15,10 +16,10 @@ FORMATS = sorted(
     for row in cpu_kernels.op_table()
     if row["impl"] == "amx" and row["op"].startswith("linear_") and row["op"] != "linear_llm_int8"  # w8a8's products
 )
-PRODUCTS = [f"{name} tile" for name in FORMATS] + [f"{name} {PATH}" for name in LARGEST]
+PRODUCTS = [f"{name} {tile_path(name)}" for name in FORMATS] + [f"{name} {PATH}" for name in LARGEST]
 # Input features that one tile instruction sums: those that share a scale of the weight and of the activations, else
 # as many as a tile has room for.
-FEATURES = {"q3_k tile": 16, "q6_k tile": 16, "w8a8 tile": 64}
+FEATURES = {"q3_k tile": 16, "q6_k tile": 16, "iq2_xs tile": 16, "iq2_s tile": 16, "w8a8 tile": 64}
 OTHERS = 32
 
 

@@ -152,4 +152,4 @@ def test_each_question_has_a_table_and_each_size_a_row(markdown):
     assert first in rows_of(text) and ["star", "4096", "star:25%", "1.500 [1.200, 1.700]", "on", "4096"] in rows_of(
         text
     )
-    assert ["offload", "600", "n/a", "n/a", "needed", "off"] in rows_of(text)
+    assert ["offload", "600", "n/a", "n/a", "needed", "n/a"] in rows_of(text)

@@ -13,7 +13,7 @@ from cpu_kernels.linear import linear_ref, rounding_bound
 from quant.formats import get_format
 
 PATHS = ("direct", "tile")
-# They share their code with iq2_xs, iq3_s, tq1_0 and the groups of 2 bits; test_grids.py has them in every run.
+# They share their code with iq2_xs, iq3_s, tq1_0 and the groups of 2 bits; test_grids.py has the lattices in every run.
 SIMILAR = ("iq2_xxs", "iq2_s", "iq3_xxs", "tq2_0")
 OTHERS = pytest.mark.exhaustive("every instruction set takes seconds; every run has formats of the same code")
 FORMATS = [

@@ -1,7 +1,9 @@
 """Compiling a kernel for an absent GPU: to a cubin, with the assembler's report."""
 
+import ast
 import re
 import subprocess
+import threading
 from pathlib import Path
 
 import triton
@@ -13,6 +15,21 @@ from triton.runtime.jit import create_function_from_signature
 from gpu_kernels.launch import Launch
 
 ARCHITECTURES = (80, 90, 100)
+
+parsing, parse_alone = threading.Lock(), ast.parse
+
+
+def parse_in_turn(*arguments, **options) -> ast.AST:
+    """ast.parse for one thread at a time: in two, CPython 3.11 counts their recursion together, and may raise
+    SystemError.
+
+    source   https://github.com/python/cpython/issues/106905
+    """
+    with parsing:
+        return parse_alone(*arguments, **options)
+
+
+ast.parse = parse_in_turn  # Triton parses a kernel whenever it compiles, in whatever thread
 
 
 def compile_launch(launch: Launch, arch: int) -> CompiledKernel:

@@ -1,5 +1,6 @@
 """Whether sequences fit into this machine's memory, asked before anything of their size is made."""
 
+import sys
 from bisect import bisect_left
 
 from qbench.measure.host.memory import usable_memory_bytes
@@ -49,7 +50,7 @@ def check_batch_memory(source: Source, options: RunOptions, batch: int, num_toke
     limit = usable_memory_bytes()
     if needed(batch) <= limit:
         return
-    largest = bisect_left(range(1, batch + 1), True, key=lambda count: needed(count) > limit)
+    largest = bisect_left(range(1, min(batch, sys.maxsize - 1) + 1), True, key=lambda count: needed(count) > limit)
     advice = f"the largest batch that fits is {largest}" if largest else "ask for fewer tokens"
     raise InputError(
         f"batch {batch} of {num_tokens} tokens needs {needed(batch)} bytes for keys, values and activations; "

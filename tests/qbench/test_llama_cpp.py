@@ -71,11 +71,16 @@ def check_llama_perplexity(tmp_path, spec: str, recipe: str, text: str, agreemen
     assert abs(ours["perplexity"] / theirs - 1) < agreement, f"ours {ours['perplexity']}, llama.cpp {theirs}"
 
 
+# At a perplexity of 54 the rounding of inputs matters: both sides are 0.64 % apart if both round.
+TERNARY = ("tq1_0", "tq2_0")
+
+
 def check(tmp_path, spec: str, recipe: str, text) -> None:
     source = open_source(spec)
     path = write_artifact(source, tmp_path / "model.gguf", recipe=get_recipe(recipe))
     (plan,) = prepare(source, read_text(text, spec), NUM_WINDOWS)
-    ours = evaluated(str(path), text=text or write_heldout(tmp_path), max_windows=NUM_WINDOWS)
+    compute = "float32" if recipe in TERNARY else "fast"
+    ours = evaluated(str(path), text=text or write_heldout(tmp_path), max_windows=NUM_WINDOWS, compute=compute)
     theirs = llama_cpp_perplexity(path, stacked(plan))
     assert ours["num_windows"] == NUM_WINDOWS
     assert abs(ours["perplexity"] / theirs - 1) < AGREEMENT, f"{recipe}: ours {ours['perplexity']}, llama.cpp {theirs}"

@@ -45,9 +45,9 @@ def one_a_kernel(launches):
     return {signature: launches[signature] for signature in first.values()}
 
 
-# Strides that 32 bits may multiply: within a page (_kt, _vt, _ct), a row of a block table (_tp), the scales of a row
-# or column of blocks (_qb, _wb), which are fewer than the features, of heads (_scale, 0 or 1).
-WITHIN = {"stride_kt", "stride_vt", "stride_ct", "stride_tp", "stride_qb", "stride_wb", "stride_scale"}
+# Strides that 32 bits may multiply: within a page (_kt, _vt, _ct, _st), a row of a block table (_tp), the scales of a
+# row or column of blocks (_qb, _wb), which are fewer than the features, of heads (_scale, 0 or 1).
+WITHIN = {"stride_kt", "stride_vt", "stride_ct", "stride_st", "stride_tp", "stride_qb", "stride_wb", "stride_scale"}
 
 
 def narrow_strides(ttir):

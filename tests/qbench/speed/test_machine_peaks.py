@@ -69,7 +69,7 @@ def test_the_buffer_of_the_probe_is_not_in_the_peak(monkeypatch):
     size, page = 64 << 20, b"x" * 4096
 
     def measured(threads, device):
-        with mmap.mmap(-1, size) as buffer:  # malloc may keep what is given back
+        with mmap.mmap(-1, size) as buffer:  # malloc may keep freed memory
             for _ in range(size // len(page)):
                 buffer.write(page)
         return float(size)

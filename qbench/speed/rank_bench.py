@@ -18,13 +18,14 @@ from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.parallel import RankModel
 from qbench.runtime.parallel.traffic import Exchanges, Traffic, bubble, expected_bubble, expected_traffic
-from qbench.speed.interleaved import random_tokens
-from qbench.speed.rounds import PHASES
-from qbench.speed.speed import time_model
+from qbench.speed.interleaved import interleave, random_tokens
+from qbench.speed.rounds import PHASES, Rounds
+from qbench.speed.speed import cached_statistics
 from qbench.speed.speed_case import SpeedCase, SpeedSizes
 from qbench.speed.speed_worker import TimedModel
 from quant.json_data import JsonData
 from quant.models import ModelConfig
+from quant.present import present
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def rank_bench(
     assert isinstance(model, RankModel)
     ranks, layout = model.ranks, options.layout
     for case in cases:
-        figures, _ = time_model(model, case, threads=subject.threads, progress=progress)
+        figures, _ = time_ranks(model, case, threads=subject.threads, progress=progress)
         exchanges = {phase: measure_exchange(model, case, phase) for phase in PHASES if getattr(case, phase)}
         about = ranks.meeting.tell("memory", json.dumps([model.weight_bytes, figures.kv_bytes_held, peak_rss_bytes()]))
         weights, caches, peaks = zip(*map(json.loads, about), strict=True)
@@ -84,6 +85,24 @@ def rank_bench(
             kv_bytes=list(caches),
             peak_rss_bytes=list(peaks),
         )
+
+
+class TimedRanks(TimedModel):
+    """Every rank has the times of rank 0. With times of their own, ranks would see warm-ups of different lengths, and
+    one would stop while another waits for it.
+    """
+
+    def seconds(self, tokens: list[list[int]], step: int) -> float:
+        return self.model.ranks.of_first(super().seconds(tokens, step))
+
+
+def time_ranks(
+    model: RankModel, case: SpeedCase, *, threads: int = 1, progress: Progress | None = None
+) -> tuple[SpeedFigures, Rounds]:
+    """As `time_model`, on every rank of the model at once."""
+    timed = TimedRanks(model)
+    rounds = interleave([timed], case, threads=threads, progress=progress)
+    return cached_statistics(case, rounds, 0, present(timed.cache)), rounds
 
 
 def measure_exchange(model: RankModel, case: SpeedCase, phase: str) -> Exchange:

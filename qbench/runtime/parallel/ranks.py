@@ -63,6 +63,13 @@ class Ranks:
         """The largest value over the lanes of this stage, entry by entry."""
         return torch.stack(self.gather(x)).amax(0)
 
+    def of_first(self, value: float) -> float:
+        """The value of rank 0, as float32, on every rank. Not counted."""
+        x, others = torch.tensor([value], dtype=torch.float32), range(1, self.layout.num_ranks)
+        sent, received = ([], [(0, x)]) if self.rank else ([(rank, x) for rank in others], [])
+        self._moved(lambda: self.link.exchange(sent, received))
+        return float(x)
+
     def send(self, x: Tensor, ranks: Sequence[int]) -> None:
         x = x.contiguous()
         self._exchange([(rank, x) for rank in ranks], [])
@@ -103,10 +110,13 @@ class Ranks:
     def _counted(self, transfer: Callable[[], None], sent: Iterable[int]) -> None:
         """Run a transfer that sends messages of so many bytes. raises RankError for a rank that ended or is late"""
         start = time.perf_counter()
+        self._moved(transfer)
+        for num_bytes in sent:
+            self.traffic.sent(num_bytes)
+        self.traffic.seconds += time.perf_counter() - start
+
+    def _moved(self, transfer: Callable[[], None]) -> None:
         try:
             transfer()
         except LinkError as error:
             raise self.meeting.error(error.rank, error.is_late) from error
-        for num_bytes in sent:
-            self.traffic.sent(num_bytes)
-        self.traffic.seconds += time.perf_counter() - start

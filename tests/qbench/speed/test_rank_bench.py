@@ -1,11 +1,14 @@
-"""Traffic of a phase, counted on all ranks."""
+"""Times and traffic of a phase, on all ranks."""
+
+import threading
 
 import pytest
 from support.thread_ranks import model_on, run_ranks
 
 from qbench.rank_layout import GATHER, RankLayout
 from qbench.sources import open_source
-from qbench.speed.rank_bench import measure_exchange
+from qbench.speed import speed_worker
+from qbench.speed.rank_bench import measure_exchange, time_ranks
 from qbench.speed.speed_case import SpeedCase
 
 CASE = SpeedCase(pp=16, tg=4, depth=3, repetitions=1)
@@ -33,3 +36,21 @@ def test_a_decoded_token_sends_the_formulas_bytes(layout, values, messages):
     for found in run_ranks(layout, work):
         assert (found.bytes_per_token, found.messages_per_pass) == (4 * values, messages)
         assert (found.expected_bytes_per_token, found.expected_messages_per_pass) == (4 * values, messages)
+
+
+def test_ranks_with_different_clocks_stop_after_the_same_round(monkeypatch):
+    this = threading.local()
+
+    def clock() -> float:
+        this.ticks += 1
+        is_slow = this.rank == 1 and this.ticks < 10  # rank 1 alone has a long warm-up
+        this.now += 100.0 if is_slow else 1.0
+        return this.now
+
+    def work(ranks):
+        this.rank, this.ticks, this.now = ranks.rank, 0, 0.0
+        _, rounds = time_ranks(model_on(ranks, open_source("rand:tiny")), SpeedCase(pp=8, tg=2, repetitions=5))
+        return {phase: samples[0].seconds for phase, samples in rounds.of.items()}
+
+    monkeypatch.setitem(speed_worker.CLOCKS, "wall", clock)
+    assert run_ranks(RankLayout(pp=2), work) == [{"pp": [1.0] * 6, "tg": [1.0] * 6}] * 2

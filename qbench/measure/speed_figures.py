@@ -72,8 +72,8 @@ class SpeedFigures(JsonRow):
     kv_peak_bytes       its largest size in any pass, if a policy evicts tokens
     tokens_read         tokens that attention read per KV head and decode step, if a policy chooses them: the mean over
                         layers, sequences and steps
-    kv_blocks_loaded    blocks of keys and values that a decode step read from the disk, and kv_bytes_read: their bytes;
-                        means over steps; None unless the cache has a disk
+    kv_blocks_loaded    blocks of keys and values that a decode step read from the disk, in vain or not, and
+                        kv_bytes_read: their bytes; means over steps; None unless the cache has a disk
     kv_hit_share        share of the blocks which decode steps needed that were in memory
     """
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class TierReads:
     """Means over decode steps.
 
-    blocks_loaded  blocks of all layers that came from the disk
-    bytes_read     of these blocks, and of blocks that were read ahead and not needed
+    blocks_loaded  blocks of all layers that came from the disk, those among them that were read ahead and not needed
+    bytes_read     of these blocks
     hit_share      share of the needed blocks that were in memory
     """
 
@@ -50,6 +50,6 @@ class TierTally:
         """None before the first step"""
         if not self._steps:
             return None
-        per_step = self._step_loaded / self._steps
+        per_step = (self._step_loaded + self._step_unused) / self._steps
         hits = 1 - self._step_loaded / self._step_asked if self._step_asked else 1.0
-        return TierReads(per_step, (per_step + self._step_unused / self._steps) * self.block_bytes, hits)
+        return TierReads(per_step, per_step * self.block_bytes, hits)

@@ -145,10 +145,11 @@ class Streamer:
     def bring(self, names: Sequence[str]) -> None:
         """Read units outside the order, all at once; `need` waits for each."""
         with self._changed:
-            for name in names:
-                if name not in self._resident and name not in self._coming:
-                    self._queue(name)
-            self._changed.notify_all()
+            away = [name for name in dict.fromkeys(names) if name not in self._resident and name not in self._coming]
+            for name in away:
+                self._queue(name)
+            if away:  # readers that wake up for nothing take turns with the thread that computes
+                self._changed.notify_all()
 
     def bandwidth(self, names: Sequence[str], most_bytes: int) -> float:
         """Bytes per second of direct reads of these units, with as many requests, and no computation."""

@@ -62,6 +62,16 @@ def test_a_step_reads_only_the_experts_that_its_tokens_choose(offloaded):
     assert read <= size * num_layers * model.config.moe.num_experts_per_token
 
 
+def test_a_step_whose_experts_are_in_memory_wakes_no_reader(offloaded, monkeypatch):
+    model = with_experts(offloaded, open_source("ref:mla-moe"), 1.0)
+    tokens, cache, woken = torch.tensor([[1]]), model.new_cache(1, 8), []
+    model(tokens, cache)
+    cache.truncate(0)
+    monkeypatch.setattr(model.weights.streamer._changed, "notify_all", lambda: woken.append(True))
+    model(tokens, cache)
+    assert model.weights.experts.hits and not woken
+
+
 def test_least_memory_holds_one_expert(offloaded):
     source = open_source("rand:tiny-moe")
     model = offloaded(source, 0)

@@ -2,7 +2,7 @@
 
 Products of packed weights are timed alone. Norms, attention, Python and the head are in no product, so the first layers
 of the model run in memory, with two numbers of layers. The difference is the time of a layer, and the remainder that of
-a step. Before each layer the streamer is asked for a unit, as in a run.
+a step. The code is that of a run: see `resident_model`.
 """
 
 import time
@@ -14,13 +14,13 @@ from statistics import median
 
 import torch
 
+from qbench.plan.offload.resident_model import resident_model
+from qbench.plan.offload.sizes import num_unusual
 from qbench.plan.offload.stream_rates import PassingUnits
 from qbench.plan.offload.tiers import WEIGHT_BYTES, Overheads, seconds_of
 from qbench.plan.random_rows import random_rows
 from qbench.run_options import RunOptions
-from qbench.runtime import load_model
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.layers.paths import AUTO, LayerPaths
 from qbench.runtime.model import Model
 from qbench.runtime.offload.placement import split_experts
 from qbench.runtime.offload.units import HEAD_UNIT, Unit
@@ -48,8 +48,9 @@ class LayerTimes:
         self.passing = PassingUnits(path, split_experts(units)[0])
         weakref.finalize(self, self.passing.streamer.close)
         self._before = self.passing.stay
-        self.models = [self._layer_by_layer(FirstLayers(source, count), options) for count in self.counts]
-        self.vocab_size = config.vocab_size
+        firsts = (FirstLayers(source, count) for count in self.counts)
+        self.models = [resident_model(first, options, path, self._enter) for first in firsts]
+        self.vocab_size, self.num_unusual = config.vocab_size, num_unusual(config)
 
     def slowdown(self, batch: int) -> float:
         """Seconds by which computation is longer per byte that is read meanwhile: the readers need the processor, too.
@@ -77,15 +78,6 @@ class LayerTimes:
         self.passing.fill()
         return max(0.0, median(busy) - median(quiet)) / max(1.0, median(num_bytes))
 
-    def _layer_by_layer(self, source: Source, options: RunOptions) -> Model:
-        """A model whose layers run by the code that runs layers which come and go."""
-        model = load_model(source, options)
-        assert isinstance(model, Model)
-        for block in model.blocks:
-            block.before = self._enter
-        model.paths = LayerPaths(model.blocks, model.config, AUTO)
-        return model
-
     def _enter(self) -> None:
         self._before()
 
@@ -98,11 +90,12 @@ class LayerTimes:
             scale = (context - timed) / (timed - timed // 4)
             few, many = (now + scale * max(0.0, now - then) for now, then in zip((few, many), shorter, strict=True))
         layers, (some, all_) = self.counts[1] - self.counts[0], self.counts
+        usual = max(0, all_ - self.num_unusual)
         of_layer = (many - few) / layers if layers else 0.0
         between = self._products(some, all_, product_s)
         layer_s = of_layer - between / layers if layers else 0.0
         head = sum(seconds_of(unit, product_s) for unit in self.units if unit.name == HEAD_UNIT)
-        return Overheads(layer_s, many - self._products(0, all_, product_s) - all_ * layer_s - head)
+        return Overheads(layer_s, many - self._products(0, all_, product_s) - usual * layer_s - head)
 
     def _products(self, first: int, end: int, product_s: Mapping[str, float]) -> float:
         units = [unit for unit in self.units if unit.layer is not None and first <= unit.layer < end]
@@ -128,10 +121,8 @@ class LayerTimes:
 def counts_of(config: ModelConfig, units: Sequence[Unit]) -> tuple[int, int]:
     """Two numbers of layers, more weights apart than a cache holds if the model has so many; the first alone of one."""
     layer_bytes = sum(unit.size_bytes for unit in units if unit.layer is not None) / config.num_layers
-    kinds = [config.layer_kind(layer) for layer in range(config.num_layers)]
-    usual = kinds.index(kinds[-1])  # dense layers before those with experts
     step = max(1, min(config.num_layers // 2, ceil(WEIGHT_BYTES / 2 / layer_bytes)))
-    few = min(max(step, usual), config.num_layers)
+    few = min(max(step, num_unusual(config)), config.num_layers)
     return few, min(config.num_layers, few + step)
 
 

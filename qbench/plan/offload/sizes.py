@@ -76,7 +76,7 @@ class Sizes:
         num_chosen = present(self.config.moe).num_experts_per_token if experts else 1
         found = place(self.units, Region(list(self.units)), int(weights_bytes), num_chosen)
         streamed = set(found.streamed)
-        seconds = self._seconds(tiers)
+        seconds, rest = self._seconds(tiers), self._rest(tiers)
 
         def stage(unit: Unit | None, compute_s: float, blocked_s: float) -> Stage:
             if unit is None or unit.name not in streamed:
@@ -92,18 +92,25 @@ class Sizes:
         for layer in range(self.config.num_layers):
             unit = of_layer.get(layer)
             routed = routed_s / len(routing) + costs.disk.latency_s if layer in routing and share < 1 else 0.0
-            stages.append(stage(unit, seconds(unit) if unit else tiers.overheads.layer_s, routed + spilled_s))
+            stages.append(stage(unit, seconds(unit) if unit else rest(layer), routed + spilled_s))
         head = of_layer[None]
         return [*stages, stage(head, seconds(head), 0.0)], found.ring_bytes
 
     def _seconds(self, tiers: Tiers) -> Callable[[Unit], float]:
         """Seconds of computation with a unit: its products, and the rest of its layer or of the step."""
+        rest = self._rest(tiers)
+        return lambda unit: max(0.0, seconds_of(unit, tiers.product_s) + rest(unit.layer))
 
-        def seconds(unit: Unit) -> float:
-            rest = tiers.overheads.other_s if unit.name == HEAD_UNIT else tiers.overheads.layer_s
-            return max(0.0, seconds_of(unit, tiers.product_s) + rest)
+    def _rest(self, tiers: Tiers) -> Callable[[int | None], float]:
+        """Seconds of a layer beyond its products; None: of the step."""
+        first, overheads = num_unusual(self.config), tiers.overheads
 
-        return seconds
+        def rest(layer: int | None) -> float:
+            if layer is None:
+                return overheads.other_s
+            return 0.0 if layer < first else overheads.layer_s
+
+        return rest
 
     def _weights(self, tiers: Tiers) -> list[Kind]:
         """Equal units that every step reads are one kind."""
@@ -135,3 +142,9 @@ class Sizes:
         """Expected share of the experts that a step uses, if each token chooses at random."""
         moe = self.config.moe
         return 0.0 if moe is None else 1 - (1 - moe.num_experts_per_token / moe.num_experts) ** self.together
+
+
+def num_unusual(config: ModelConfig) -> int:
+    """First layers of another kind than the last: dense ones before those with experts"""
+    kinds = [config.layer_kind(layer) for layer in range(config.num_layers)]
+    return kinds.index(kinds[-1])

@@ -34,8 +34,8 @@ SMALL_READS = 64
 class Overheads(JsonData):
     """Seconds per step at a batch and a context.
 
-    layer_s   of a layer beyond its products
-    other_s   of everything else beyond the head's product
+    layer_s   of a layer beyond its products; of a model with experts, of a layer that has them
+    other_s   of everything else beyond the head's product; the first layers without experts among it
     """
 
     layer_s: float

@@ -4,6 +4,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
+from typing import Self
 
 from torch import Tensor
 
@@ -48,7 +49,7 @@ def load_offloaded(
     region = Region(units)
     streamer = Streamer(DirectFile(file.path), region, units, file.starts, file.crcs)
     builder = StreamedBuilder(config, source.read, impl, units, file, region)
-    store = builder.store = _expert_store(streamer, region, units, options.expert_placement, config)
+    store = builder.store = expert_store(streamer, region, units, options.expert_placement, config)
     kv = KVScheme.of(source.config, config, source.spec)
     caches = CacheMaker(config, kv, impl, options.cache_spec, partial(token_kinds, source.tokenizer), options.attention)
     embedding = builder.embedding(FileTable(file))
@@ -73,7 +74,7 @@ def check_limit(source: Source, options: RunOptions, use: Use) -> None:
         Budget(source, options, impl).check(least_bytes(units), use)
 
 
-def _expert_store(
+def expert_store(
     streamer: Streamer, region: Region, units: list[Unit], rule: str, config: ModelConfig
 ) -> ExpertStore | None:
     """None for a model without routed experts that can be streamed."""
@@ -99,6 +100,14 @@ class OffloadedModel(Model):
     """A Model that makes room before each forward pass."""
 
     weights: StreamedWeights
+
+    @classmethod
+    def of(cls, model: Model, weights: StreamedWeights) -> Self:
+        """The layers of a model, and a head that asks for its unit."""
+        parts = model.config, model.embedding, model.blocks, model.norm, weights.head(model.head), model._caches
+        made = cls(*parts)
+        made.impls, made.weight_bytes, made.weights = model.impls, model.weight_bytes, weights
+        return made
 
     def new_cache(
         self, batch: int = 1, capacity: int = 256, *, spec: CacheSpec | None = None, mode: str | None = None

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from qbench.cli.main import cli
@@ -15,13 +16,21 @@ from qbench.measure.records.record import read_files
 from qbench.plan.offload import OffloadCase, measured_plan, plan_offload
 from qbench.plan.offload.costs import DiskRates
 from qbench.plan.offload.layer_times import LayerTimes
+from qbench.plan.offload.resident_model import resident_model
+from qbench.plan.offload.sizes import Sizes
+from qbench.plan.offload.solve import solve
 from qbench.plan.offload.stream_rates import starts_within
-from qbench.plan.offload.tiers import DiskProbe, Overheads, seconds_of
+from qbench.plan.offload.tiers import DiskProbe, Overheads, Tiers, seconds_of
+from qbench.run_options import RunOptions
+from qbench.runtime import load_model
+from qbench.runtime.memory import MemoryPredictor
+from qbench.runtime.offload.experts import StreamedExperts
 from qbench.runtime.offload.streamer import ReadTimes
 from qbench.runtime.offload.units import Unit, streamable_units
 from qbench.sources import open_source
 from quant.errors import InputError
 from quant.models import ModelConfig
+from quant.present import present
 
 MEBI = 1 << 20
 BASE = 200 * MEBI  # of a process in these tests, on every machine
@@ -213,6 +222,37 @@ def test_products_and_overheads_add_up_to_the_steps_that_were_timed(context, fil
     assert times.counts == (1, 2)
     assert layers[1] + found.layer_s == pytest.approx(0.003)
     assert sum(layers) + 2 * found.layer_s + head + found.other_s == pytest.approx(0.008)
+
+
+@pytest.mark.parametrize("model", ["rand:tiny", "rand:tiny-moe", "rand:tiny-mla-moe"])
+def test_a_step_in_memory_takes_the_time_of_all_layers(model, file, monkeypatch):
+    """Few layers take 5 ms and many 8; a layer that was not timed takes as long as one of the difference."""
+    source = open_source(model)
+    config = ModelConfig.of(source)
+    units = streamable_units(source, config, "auto")
+    times = LayerTimes(source, units, 1, file)
+    monkeypatch.setattr(times, "_seconds", lambda batch, context: (0.005, 0.008))
+    product_s = {linear.format: 1e-9 for unit in units for linear in unit.linears}
+    tiers = Tiers(DiskRates(1e9), product_s, times.overheads(1, 8, product_s))
+    sizes = Sizes.of(source, MemoryPredictor(source), units, 8, 1)
+    costs = sizes.costs(tiers, 1 << 40)
+    stages, _ = sizes.stages(tiers, costs, present(solve(costs)))
+    few, many = times.counts
+    expected = 0.008 + (config.num_layers - many) * 0.003 / (many - few)
+    assert sum(stage.compute_s for stage in stages) == pytest.approx(expected)
+    assert tiers.overheads.other_s > 0
+
+
+def test_experts_are_timed_by_the_code_of_a_run(file):
+    source = open_source("rand:tiny-moe")
+    model = resident_model(source, RunOptions(), file, lambda: None)
+    tokens = torch.tensor([[1, 2, 3]])
+    assert torch.equal(model(tokens), load_model(source, RunOptions())(tokens))
+    experts = present(model.weights.experts)
+    assert all(type(block.feed_forward) is StreamedExperts for block in model.blocks) and experts.misses > 0
+    missed = experts.misses
+    model(tokens)
+    assert experts.misses == missed and experts.hits > 0  # as experts that stay
 
 
 def test_layers_are_timed(file):

@@ -16,7 +16,9 @@ from support.metrics import metrics_of
 from qbench.runtime.tiers.block_file import FIELDS, HEADER_BYTES, unpack
 from qbench.runtime.tiers.block_store import BlockKey
 
-PROMPTS = [f"Story {number}. " + f"Once upon a time there was a king who had {number} sons. " * 4 for number in range(3)]
+PROMPTS = [
+    f"Story {number}. " + f"Once upon a time there was a king who had {number} sons. " * 4 for number in range(3)
+]
 CALLS = (24, 60)  # of which one is the last: a block takes three, and the first prompt has fewer than eight blocks
 NEVER = 0
 

@@ -44,7 +44,7 @@ class OffloadQuestion(Question):
                     break  # a lower limit is too small, too
                 found[size] = point
         points = [replace(point, says=NEEDED if size < peak else OFF) for size, point in sorted(found.items())]
-        yield Answer("offload", tuple(points), conclusion=conclusion(peak, points))
+        yield Answer("offload", tuple(points), conclusion=conclusion(peak, points), needed_below=peak)
 
 
 def check(settings: Settings) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from quant.json_data import JsonData
 
@@ -46,13 +47,17 @@ class Answer(JsonData):
     pays_from    the smallest measured size from which on every measured size pays; None: the largest does not
     below        the largest measured size that does not pay, which the crossover is above; None: all pay
     conclusion   in words, if the sizes that pay do not say it
+    needed_below the size below which there is no choice, as with offload; None: there is one at every size
     """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("needed_below",)
 
     alternative: str
     points: tuple[Point, ...]
     pays_from: int | None = None
     below: int | None = None
     conclusion: str | None = None
+    needed_below: int | None = None
 
     @classmethod
     def of(cls, alternative: str, points: Sequence[Point]) -> "Answer":

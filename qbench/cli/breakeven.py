@@ -8,6 +8,7 @@ from qbench.cli.cache_options import kv_option, split_list
 from qbench.cli.count_option import count_option
 from qbench.cli.int_list import IntList
 from qbench.cli.keep_path import KeepPath
+from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import aligned, cpu_time_option, json_option, print_json, print_warning, threads_option
 from qbench.cli.percentage import Percentage
 from qbench.cli.progress import progress_bar
@@ -20,6 +21,7 @@ from qbench.run_options import RunOptions
 if TYPE_CHECKING:
     from qbench.breakeven import Answer, Point
 
+MEBI, OFFLOAD = 1 << 20, "offload"
 MASS = 0.95  # papers compare patterns there
 SHARES = ("blocks", "mass")
 CASE_KEYS = ("model", "recipe", "kv_format", "question", "alternative", "layers", "mass", "rounds", "threads", "clock")
@@ -37,7 +39,7 @@ def list_questions(ctx: click.Context, param: click.Parameter, value: bool) -> N
 
 @click.command("breakeven")
 @click.argument("model", required=False)
-@click.option("--what", default="prefill", show_default=True, help="Question to answer; --list shows all.")
+@click.option("--what", help="Question to answer; --list shows all  [default: prefill]")
 @click.option(
     "--list",
     is_flag=True,
@@ -48,6 +50,7 @@ def list_questions(ctx: click.Context, param: click.Parameter, value: bool) -> N
 )
 @click.option("--only", help="Alternatives, e.g. flexprefill,star:25%  [default: all that the question knows]")
 @click.option("--at", "sizes", type=IntList(1), default=(), help="Sizes to measure  [default: the question's own]")
+@click.option("--memory", type=MEMORY_SIZE, help="Memory limit to measure: short for --what offload --at its MiB.")
 @click.option(
     "--mass",
     type=Percentage(),
@@ -63,7 +66,9 @@ def list_questions(ctx: click.Context, param: click.Parameter, value: bool) -> N
 @threads_option
 @click.option("--keep", type=KeepPath(), help="Append each alternative as a record to this file or folder.")
 @json_option
-def command(model, what, only, sizes, mass, recipe, layers, rounds, cpu_time, kv, threads, keep, as_json) -> None:
+def command(
+    model, what, only, sizes, memory, mass, recipe, layers, rounds, cpu_time, kv, threads, keep, as_json
+) -> None:
     """Sizes from which on a choice is faster than the default, from interleaved measurements with intervals.
 
     An alternative is "off" at a size unless its whole interval is above 1.
@@ -72,11 +77,12 @@ def command(model, what, only, sizes, mass, recipe, layers, rounds, cpu_time, kv
         raise click.UsageError("MODEL is missing; only --list needs none")
     from qbench.breakeven import Settings, get_question
 
-    asked, clock = get_question(what), "cpu" if cpu_time else "wall"
+    asked, clock = get_question(question_name(what, memory)), "cpu" if cpu_time else "wall"
     check_clock(clock, threads or available_cores())
     alternatives = tuple(split_list(only)) if only else ()
     options = RunOptions(recipe, kv, threads=threads)
-    settings = Settings(options, tuple(sizes), alternatives, rounds, clock, mass, layers)
+    sizes = (*sizes, *(() if memory is None else (max(1, memory // MEBI),)))
+    settings = Settings(options, sizes, alternatives, rounds, clock, mass, layers)
     busy = busy_share()
     with progress_bar(f"breakeven {model}") as update:
         answers = list(asked.answers(model, settings, update))
@@ -92,6 +98,15 @@ def command(model, what, only, sizes, mass, recipe, layers, rounds, cpu_time, kv
             print_json(about | answer.to_json())
     else:
         print_answers(asked.asks, asked.axis, answers)
+
+
+def question_name(what: str | None, memory: int | None) -> str:
+    """raises UsageError for a memory limit with another question"""
+    if memory is None:
+        return what or "prefill"
+    if what not in (None, OFFLOAD):
+        raise click.UsageError(f"--memory is a limit of --what {OFFLOAD}; --at has the sizes of --what {what}")
+    return OFFLOAD
 
 
 def print_answers(asks: str, axis: str, answers: list["Answer"]) -> None:

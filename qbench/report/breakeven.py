@@ -36,6 +36,11 @@ def pays_text(found: BreakevenMetrics, last: BreakevenPoint) -> str:
     return MISSING if last.says is not None else str(found.pays_from or "off")
 
 
+def conclusions(records: list[Record]) -> list[str]:
+    """Answers in words, for questions whose sizes that pay do not say it"""
+    return [found.conclusion for _, found in rows_of(records, BreakevenCase, BreakevenMetrics) if found.conclusion]
+
+
 def speed_text(point: BreakevenPoint) -> str:
     if point.ratio is None:
         return MISSING

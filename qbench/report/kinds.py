@@ -8,8 +8,9 @@ from qbench.markdown_grid import markdown_grid
 from qbench.measure.records.kept_kinds import VersusMetrics
 from qbench.measure.records.record import Record
 from qbench.phrases import count, short_commit
-from qbench.report.breakeven import BREAKEVEN_NOTE, asked, breakeven_cells
+from qbench.report.breakeven import BREAKEVEN_NOTE, asked, breakeven_cells, conclusions
 from qbench.report.latent import latent_cells
+from qbench.report.peers import PEERS_NOTE, peers_cells
 from qbench.report.placed import PLACED_NOTE, placed_cells
 from qbench.report.planned import planned_cells
 from qbench.report.ranks import RANKS_NOTE, ranks_cells
@@ -26,6 +27,7 @@ class Kind:
     shared   fields of a case that all rows of a table have in common, like the machine
     note     meaning of the columns, below each table
     part     another key that divides the rows into tables, each with that name
+    says     lines below each of these tables
     is_run   one command measures all rows again: those of other code than the newest row's are not shown
     """
 
@@ -35,6 +37,7 @@ class Kind:
     note: str = ""
     part: Callable[[Record], str] = lambda record: ""
     is_run: bool = False
+    says: Callable[[list[Record]], list[str]] = lambda records: []
 
 
 OF_LATENTS = ("model", "kv_format", "threads", "clock")
@@ -47,9 +50,10 @@ KINDS = {
     "mla": Kind("Modes of latent attention, one layer", latent_cells, ("model", "kv_format", "threads", "clock")),
     "plan": Kind("Memory by part, as planned", planned_cells, ()),
     "placement": Kind("Models within a memory limit, as planned and measured", placed_cells, ("threads",), PLACED_NOTE),
+    "peer": Kind("Within a memory limit, next to other programs", peers_cells, ("threads",), PEERS_NOTE),
     "ranks": Kind("Several ranks against one", ranks_cells, ("threads",), RANKS_NOTE),
     "search": Kind("The best file for a size, against fixed recipes", search_cells, ("threads",), SEARCH_NOTE),
-    "breakeven": Kind("When it pays", breakeven_cells, ("threads", "clock"), BREAKEVEN_NOTE, asked),
+    "breakeven": Kind("When it pays", breakeven_cells, ("threads", "clock"), BREAKEVEN_NOTE, asked, says=conclusions),
 }
 
 
@@ -75,6 +79,7 @@ def kinds_markdown(records: Iterable[Record]) -> str:
             heading, cells, numeric = kind.cells(of_part)
             grids += [part] if part else []
             grids.append(markdown_grid([heading, *cells], numeric))
+            grids += [f"{line}." for line in kind.says(of_part)]
         told = [kind.note, footer(rows, kind.shared)] if kind.note else [footer(rows, kind.shared)]
         tables.append("\n\n".join([f"**{kind.title} on {rows[0].machine.cpu}**", *grids, *(f"{one}." for one in told)]))
     return "\n\n".join(tables) + "\n" if tables else ""

@@ -18,13 +18,16 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-import pytest
 from plan_offload import qbench
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from support.memory_limit import Limited, run_within
+from support.memory_limit import NEEDS, Limited, can_limit, run_within
 
 from qbench.byte_text import parse_bytes
+from qbench.cli.keep_path import require_clean_tree
+from qbench.measure.host.busy import busy_share
+from qbench.measure.host.machine import available_cores
+from qbench.measure.records.kept_row import keep_row
 
 SHARE = 0.97  # of the limit for qbench's own --memory: the shell that starts a process shares its group
 
@@ -95,6 +98,7 @@ print(json.dumps(taken[1:]))
 """
 
 PEERS = {"llama.cpp": LLAMA_CPP, "accelerate": ACCELERATE}
+KEPT = ("peer", "qbench_s", "peer_s", "disk_s", "read_bytes", "times_as_fast", "most_times_as_fast")
 TARGETS = {"llama.cpp": 1, "accelerate": 5}  # times as fast, at least
 
 
@@ -110,10 +114,7 @@ def forget(model: Path) -> None:
 def run(code: str, arguments: list[str], limit_bytes: int) -> tuple[float, Limited]:
     """Median seconds of a step in a fresh process under the limit; its last line has those of all steps."""
     forget(Path(arguments[0]))
-    try:
-        done = run_within(limit_bytes, [sys.executable, "-c", code, *arguments], timeout_s=600)
-    except pytest.skip.Exception as reason:
-        raise SystemExit(f"this system cannot limit memory: {reason}") from reason
+    done = run_within(limit_bytes, [sys.executable, "-c", code, *arguments], timeout_s=600)
     if done.returncode:
         raise SystemExit(f"exit status {done.returncode}: {done.stderr[-2000:]}")
     return median(json.loads(done.stdout.splitlines()[-1])), done
@@ -131,7 +132,7 @@ def made(folder: Path, shape: str) -> dict[str, str]:
 
 def compare(peer: str, model: str, asked: argparse.Namespace) -> None:
     """Prints the seconds of each turn on stderr, and one object on stdout."""
-    limit = parse_bytes(asked.memory)
+    limit, busy = parse_bytes(asked.memory), busy_share()
     own, theirs, peaks, disk_s = [], [], [], []
     for number in range(asked.rounds + 1):
         with tempfile.TemporaryDirectory(dir=Path(model).parent) as folder:
@@ -151,6 +152,10 @@ def compare(peer: str, model: str, asked: argparse.Namespace) -> None:
     found |= {"read_bytes": disk["read_bytes"], "disk_s": disk_s}
     if all(disk_s):
         found["most_times_as_fast"] = median(peer_s / least for least, peer_s in zip(disk_s, theirs, strict=True))
+    if asked.keep:
+        case = {"model": Path(model).name, "memory_bytes": limit, "batch": asked.batch, "threads": available_cores()}
+        row = case | {name: found.get(name) for name in KEPT} | {"busy_before": busy}
+        keep_row(asked.keep, row, {"kind": "peer"}, [*case, "peer"])
     print(json.dumps(found | {"limit_bytes": limit, "peak_bytes": peaks}), flush=True)
 
 
@@ -163,7 +168,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5, help="decode steps per turn")
     parser.add_argument("--rounds", type=int, default=2, help="turns of each program")
     parser.add_argument("--batch", type=int, default=1, help="sequences; llama.cpp runs one")
+    parser.add_argument("--keep", help="append the rows as records to this file or folder")
     asked = parser.parse_args()
+    if asked.keep:
+        require_clean_tree(Path(asked.keep))
+    if not can_limit():
+        raise SystemExit(f"this system cannot limit memory: {NEEDS}")
     is_all = asked.peer == "all"
     for peer, model in (made(Path(asked.model), asked.shape) if is_all else {asked.peer: asked.model}).items():
         compare(peer, model, asked)

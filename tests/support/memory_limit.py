@@ -8,9 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 CONTROLLER = Path("/sys/fs/cgroup/memory")  # version 1
+
+
+NEEDS = "needs the memory controller of cgroup version 1, and root"
+
+
+def can_limit() -> bool:
+    return (CONTROLLER / "memory.limit_in_bytes").exists() and os.geteuid() == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,10 @@ def run_within(limit_bytes: int, command: Sequence[str], timeout_s: float = 120)
 @contextmanager
 def limited_group(limit_bytes: int) -> Iterator[Path]:
     """A group of processes that may allocate so much together; a process joins it by writing to cgroup.procs."""
-    if not (CONTROLLER / "memory.limit_in_bytes").exists() or os.geteuid() != 0:
-        pytest.skip("needs the memory controller of cgroup version 1, and root")
+    if not can_limit():
+        import pytest  # scripts without it ask first
+
+        pytest.skip(NEEDS)
     group = CONTROLLER / f"qbench-{uuid.uuid4().hex}"
     group.mkdir()
     try:

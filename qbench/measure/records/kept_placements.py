@@ -1,6 +1,8 @@
-"""The rows of `qbench plan --goal` and `qbench breakeven`: placements, and sizes from which a choice pays."""
+"""Rows of `qbench plan --goal`, `compare_offload.py` and `qbench breakeven`: placements, rates next to other programs,
+and sizes from which a choice pays."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from qbench.measure.records.kept_kinds import ModelRow, TimedRow
 from qbench.measure.step_time import StepTime
@@ -53,6 +55,33 @@ class PlacementMetrics(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
+class PeerCase(ModelRow):
+    """A model in qbench and in another program, each within a memory limit of the system."""
+
+    peer: str = ""
+    memory_bytes: int | None = None
+    batch: int | None = None
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PeerMetrics(JsonRow):
+    """Seconds of a step in each turn.
+
+    disk_s              if only the disk took time: read_bytes over its bandwidth
+    times_as_fast       peer_s over qbench_s; most_times_as_fast: peer_s over disk_s
+    """
+
+    qbench_s: tuple[float, ...] = ()
+    peer_s: tuple[float, ...] = ()
+    disk_s: tuple[float, ...] = ()
+    read_bytes: int | None = None
+    times_as_fast: float | None = None
+    most_times_as_fast: float | None = None
+    busy_before: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BreakevenCase(TimedRow):
     """A question of `qbench breakeven`, and one alternative of its answer."""
 
@@ -78,11 +107,17 @@ class BreakevenPoint(JsonRow):
 
 @dataclass(frozen=True, slots=True)
 class BreakevenMetrics(JsonRow):
-    """The points of an alternative, and the size from which it pays. axis: the size, with its unit"""
+    """The points of an alternative, and the size from which it pays, see `breakeven.verdict`.
+
+    axis   the size, with its unit
+    """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("needed_below",)
 
     axis: str = ""
     points: tuple[BreakevenPoint, ...] = ()
     pays_from: int | None = None
     below: int | None = None
     conclusion: str | None = None
+    needed_below: int | None = None
     busy_before: float | None = None

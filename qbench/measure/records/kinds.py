@@ -20,7 +20,14 @@ from qbench.measure.records.kept_kinds import (
     VersusCase,
     VersusMetrics,
 )
-from qbench.measure.records.kept_placements import BreakevenCase, BreakevenMetrics, PlacementCase, PlacementMetrics
+from qbench.measure.records.kept_placements import (
+    BreakevenCase,
+    BreakevenMetrics,
+    PeerCase,
+    PeerMetrics,
+    PlacementCase,
+    PlacementMetrics,
+)
 from qbench.measure.records.kept_ranks import RankRates, RankRatesCase, RanksCase, RanksMetrics
 from qbench.measure.records.kept_searches import SearchCase, SearchMetrics
 from qbench.statistics.estimate import Estimate
@@ -167,6 +174,7 @@ KeptCase = (
     | LatentCase
     | PlanCase
     | PlacementCase
+    | PeerCase
     | BreakevenCase
     | RanksCase
     | RankRatesCase
@@ -179,6 +187,7 @@ KeptMetrics = (
     | LatentMetrics
     | PlanMetrics
     | PlacementMetrics
+    | PeerMetrics
     | BreakevenMetrics
     | RanksMetrics
     | RankRates
@@ -198,6 +207,7 @@ OF_KIND: dict[str | None, tuple[type[AnyCase], type[AnyMetrics]]] = {
     "mla": (LatentCase, LatentMetrics),
     "plan": (PlanCase, PlanMetrics),
     "placement": (PlacementCase, PlacementMetrics),
+    "peer": (PeerCase, PeerMetrics),
     "breakeven": (BreakevenCase, BreakevenMetrics),
     "ranks": (RanksCase, RanksMetrics),
     "rank-rates": (RankRatesCase, RankRates),

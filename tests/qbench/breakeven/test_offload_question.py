@@ -1,11 +1,14 @@
 """The question about offload: limits below the peak are `needed`, and options that offload cannot take are refused."""
 
+import json
 import re
 
 import pytest
+from click.testing import CliRunner
 
-from qbench.breakeven import Point, Settings, get_question
-from qbench.breakeven.offload import NEEDED, conclusion, limits_of
+from qbench.breakeven import Answer, Point, Settings, get_question
+from qbench.breakeven.offload import NEEDED, OffloadQuestion, conclusion, limits_of
+from qbench.cli.breakeven import command
 from qbench.measure.records.kept_placements import BreakevenMetrics, BreakevenPoint
 from qbench.report.breakeven import pays_text
 from qbench.run_options import RunOptions
@@ -29,6 +32,25 @@ def test_tables_name_no_size_from_which_it_pays():
         return pays_text(BreakevenMetrics(axis="MiB", points=(point,), pays_from=pays_from), point)
 
     assert [cell(NEEDED), cell(None), cell(None, 900)] == ["n/a", "off", "900"]
+
+
+@pytest.mark.parametrize("what", [(), ("--what", "offload")])
+def test_a_memory_limit_is_a_size_of_the_question(monkeypatch, what):
+    asked = []
+
+    def answers(question, spec, settings, progress):
+        asked.append(settings.sizes)
+        yield Answer("offload", (Point(640, "--memory 640MiB", 0.3, says=NEEDED),), conclusion="end", needed_below=900)
+
+    monkeypatch.setattr(OffloadQuestion, "answers", answers)
+    result = CliRunner().invoke(command, ["ref:llama", "--memory", "640MiB", *what, "--json"], catch_exceptions=False)
+    row = json.loads(result.stdout)
+    assert asked == [(640,)] and row["question"] == "offload" and row["needed_below"] == 900
+
+
+def test_a_memory_limit_of_another_question():
+    result = CliRunner().invoke(command, ["ref:llama", "--memory", "1GiB", "--what", "kv"])
+    assert result.exit_code == 2 and "--memory is a limit of --what offload" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,16 @@ def test_a_placement_has_both_sides_of_each_part(markdown):
     assert plan[7] == "100.0 / n/a" and plan[-1] == "n/a"
 
 
+def test_a_peer_has_the_seconds_of_both_and_those_of_the_disk(markdown):
+    case = {"kind": "peer", "model": "m.gguf", "peer": "llama.cpp", "memory_bytes": 880 << 20, "batch": 1, "threads": 2}
+    found = {"qbench_s": [0.5, 0.4], "peer_s": [0.9, 0.9], "disk_s": [0.4, 0.4], "read_bytes": 1_500_000_000}
+    row = of_kind(case, found | {"times_as_fast": 2.025, "most_times_as_fast": 2.25, "busy_before": 0.0})
+    alone = of_kind(case | {"peer": "accelerate"}, found | {"disk_s": [], "times_as_fast": 2.025})
+    both, one = rows_of(markdown([row, alone]))
+    assert both == ["m.gguf", "llama.cpp", "880", "1", "1500.0", "0.450", "0.900", "0.400", "2.02", "2.25"]
+    assert one[1] == "accelerate" and one[7:] == ["n/a", "2.02", "n/a"]
+
+
 def test_each_question_has_a_table_and_each_size_a_row(markdown):
     case = {"kind": "breakeven", "model": "m", "recipe": None, "kv_format": None, "question": "prefill"}
     case |= {"alternative": "star", "layers": 2, "mass": 0.95, "rounds": 8, "threads": 1, "clock": "cpu"}
@@ -146,10 +156,13 @@ def test_each_question_has_a_table_and_each_size_a_row(markdown):
     pays = of_kind(case, {"axis": "tokens", "points": points, "pays_from": 4096, "below": 512, "conclusion": None})
     offload = case | {"question": "offload", "alternative": "offload"}
     limit = {"size": 600, "choice": None, "ratio": None, "low": None, "high": None, "figures": None, "says": "needed"}
-    text = markdown([pays, of_kind(offload, {"axis": "MiB", "points": [limit], "pays_from": None})])
+    cost = "offload: off from 900 MiB on"
+    needed = {"axis": "MiB", "points": [limit], "pays_from": None, "conclusion": cost, "needed_below": 900}
+    text = markdown([pays, of_kind(offload, needed)])
     assert "`--what prefill` by tokens, m, as stored, the first 2 layers:" in text and "`--what offload` by MiB" in text
     first = ["star", "512", "star:25%", "0.900 [0.800, 1.100]", "off", ""]
     assert first in rows_of(text) and ["star", "4096", "star:25%", "1.500 [1.200, 1.700]", "on", "4096"] in rows_of(
         text
     )
     assert ["offload", "600", "n/a", "n/a", "needed", "n/a"] in rows_of(text)
+    assert f"|\n\n{cost}.\n\nSpeed is" in text

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 from qbench.runtime.engine import Engine, Event, Request
 from qbench.runtime.parallel import RankError
-from qbench.serve.errors import EngineFailed
+from qbench.serve.errors import EngineFailed, Unavailable
 from qbench.serve.metrics import Metrics
 from quant.errors import InputError
 
@@ -54,7 +54,7 @@ class EngineThread:
         self._metrics = metrics
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._streams: dict[int, RequestStream] = {}
-        self._is_stopping = False
+        self._is_stopping = self._is_ending = False
         self._counted_at = -COUNT_EVERY_S
         self.failure: str | None = None  # why the thread has ended by itself
         self.lost: Exception | None = None  # the error that ends a server on several ranks
@@ -71,7 +71,7 @@ class EngineThread:
         self._engine.close()
 
     async def submit(self, request: Request) -> RequestStream:
-        """raises the errors of Engine.submit, and EngineFailed if the engine has ended"""
+        """raises the errors of Engine.submit, EngineFailed if the engine has ended, Unavailable after `abort_all`"""
         stream = RequestStream(request, self._abort_later)
         try:
             await self._done(lambda: self._submit(stream))
@@ -95,7 +95,7 @@ class EngineThread:
                 if self.failure is not None:
                     raise EngineFailed(self.failure)
                 command()
-            except (InputError, EngineFailed) as refusal:
+            except (InputError, EngineFailed, Unavailable) as refusal:
                 error = refusal
             loop.call_soon_threadsafe(settle, answer, error)
 
@@ -103,6 +103,8 @@ class EngineThread:
         await answer
 
     def _submit(self, stream: RequestStream) -> None:
+        if self._is_ending:
+            raise Unavailable("the server is ending")
         stream.request_id = self._engine.submit(stream.request)
         self._streams[stream.request_id] = stream
 
@@ -118,7 +120,7 @@ class EngineThread:
         self._engine.model.idle()
 
     def abort_all(self) -> None:
-        """Every request that runs or waits ends at the next step."""
+        """Every request that runs or waits ends at the next step, and later ones are refused."""
         self._commands.put(self._abort_all)
 
     def _stop(self) -> None:
@@ -126,6 +128,7 @@ class EngineThread:
         self._abort_all()
 
     def _abort_all(self) -> None:
+        self._is_ending = True
         for request_id in self._streams:
             self._engine.abort(request_id)
 

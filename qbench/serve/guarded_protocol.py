@@ -88,6 +88,10 @@ class GuardedProtocol(H11Protocol):
         for event in events:
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+        if self.cycle is not None and not self.cycle.response_complete:
+            # The application may wait for the body: it hears that its client has left, and its own answer is dropped.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
 
 def guarded(limits: ServeLimits) -> type[GuardedProtocol]:

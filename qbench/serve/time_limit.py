@@ -1,6 +1,7 @@
-"""TimeLimit: no request takes longer than a given time."""
+"""TimeLimit: no request takes longer than a given time, or outlasts the end of its server."""
 
 import asyncio
+import contextlib
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -11,7 +12,9 @@ FAREWELL_S = 1.0  # until a client that does not read is left
 
 
 class TimeLimit:
-    """Answers 503 after `seconds`; a stream that has begun ends in an event with the error."""
+    """Answers 503 after `seconds`, or when the server cancels the request; a stream that has begun ends in an event
+    with the error.
+    """
 
     def __init__(self, app: ASGIApp, seconds: float) -> None:
         self.app, self.seconds = app, seconds
@@ -20,23 +23,33 @@ class TimeLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        has_begun = False
+        has_begun = is_open = False  # is_open: a stream that has begun and not ended
 
         async def watched(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = has_begun or message["type"] == "http.response.start"
+            nonlocal has_begun, is_open
             await send(message)
+            if message["type"] == "http.response.start":
+                has_begun, is_open = True, b"content-length" not in dict(message["headers"])
+            else:
+                is_open = is_open and message.get("more_body", False)
 
         timeout = asyncio.timeout(self.seconds)
         try:
             async with timeout:
                 await self.app(scope, receive, watched)
+            return
         except TimeoutError:
             if not timeout.expired():
                 raise
             error = Unavailable(f"the request took longer than {self.seconds:g} s; ask for fewer tokens")
+        except asyncio.CancelledError:  # by uvicorn, which would log it as a mistake of the application
+            error = Unavailable("the server is ending")
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
-                await (end_stream(send, error) if has_begun else refusal(error)(scope, receive, send))
+                if not has_begun:
+                    await refusal(error)(scope, receive, send)
+                elif is_open:
+                    await end_stream(send, error)
 
 
 async def end_stream(send: Send, error: Exception) -> None:

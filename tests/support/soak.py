@@ -9,6 +9,7 @@ import contextlib
 import json
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: appli
 FAULTS = ("num_wrong", "leaked_pages", "exit_status", "tracebacks")
 MOST_GROWTH, MOST_STOP_S = 0.05, 5.0
 STARTED = re.compile(r" at (http://[^/]+)/v1 \(Ctrl-C ends\)")
+RAISED = re.compile(r"^[ +|]*Traceback .*\n(?:[ +|].*\n)*(\S.*)", re.MULTILINE)  # the last line of each
 OPTIONS = ("--port", "0", "--kv-memory", "32MiB", "--request-timeout", "20", "--max-queue", "300")
 
 
@@ -45,17 +47,17 @@ class Soaked:
 
 
 @contextlib.contextmanager
-def server():
-    """The process, its address, and the file of its messages."""
+def server(log: Path):
+    """The process and its address; its messages go to the file."""
     command = [sys.executable, "-m", "qbench.cli.main", "serve", "ref:llama", "--compute", "exact", *OPTIONS]
-    with tempfile.NamedTemporaryFile() as log:
-        process = subprocess.Popen(command, stderr=log)
+    with log.open("w") as messages:
+        process = subprocess.Popen(command, stderr=messages)
         try:
-            while (found := STARTED.search(Path(log.name).read_text())) is None:
+            while (found := STARTED.search(log.read_text())) is None:
                 if process.poll() is not None:
-                    raise RuntimeError(f"the server did not start: {Path(log.name).read_text()}")
+                    raise RuntimeError(f"the server did not start: {log.read_text()}")
                 time.sleep(0.1)
-            yield process, found[1], Path(log.name)
+            yield process, found[1]
         finally:
             process.kill()
             process.wait()
@@ -173,18 +175,25 @@ def settled(url: str) -> dict[str, float]:
     return found
 
 
-async def stopped_under_load(url: str, process: subprocess.Popen, num_clients: int) -> float:
-    """Seconds until the server has ended after Ctrl-C, while streams run and wait."""
+def ended_cpu_s() -> float:
+    """CPU time of all processes that this one has waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+async def stopped_under_load(url: str, process: subprocess.Popen, num_clients: int) -> tuple[float, float]:
+    """Seconds until the server has ended after Ctrl-C, while streams run and wait; and its CPU time from then on."""
     body = NORMAL | {"prompt": "x", "max_tokens": 900, "stream": True}
     async with httpx.AsyncClient(limits=httpx.Limits(max_connections=None), timeout=60) as client:
         streams = [asyncio.create_task(client.post(f"{url}/v1/completions", json=body)) for _ in range(num_clients)]
         await asyncio.sleep(0.5)
+        spent, others_cpu_s = psutil.Process(process.pid).cpu_times(), ended_cpu_s()
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         await asyncio.to_thread(process.wait, 60)
         seconds = time.monotonic() - began
         await asyncio.gather(*streams, return_exceptions=True)
-    return seconds
+    return seconds, ended_cpu_s() - others_cpu_s - spent.user - spent.system
 
 
 def answers(url: str) -> dict[str, str]:
@@ -205,9 +214,9 @@ def fill_pages(url: str) -> None:
     raise RuntimeError("pages of the cache stay unused")
 
 
-def run(num_hostile: int, num_clients: int, seed: int) -> dict:
-    """The row that `main` prints."""
-    with server() as (process, url, log):
+def run(num_hostile: int, num_clients: int, seed: int, log: Path) -> dict:
+    """The row that `main` prints. log: gets the server's messages"""
+    with server(log) as (process, url):
         expected, memory = answers(url), psutil.Process(process.pid).memory_info
         fill_pages(url)
         asyncio.run(soak(url, max(num_hostile // 5, 200), num_clients, seed, expected))  # until memory is warm
@@ -215,7 +224,8 @@ def run(num_hostile: int, num_clients: int, seed: int) -> dict:
         before = memory().rss
         found = asyncio.run(soak(url, num_hostile, num_clients, seed + 1, expected))
         metrics, growth = settled(url), memory().rss / before - 1
-        stop_s = asyncio.run(stopped_under_load(url, process, num_clients))
+        stop_s, stop_cpu_s = asyncio.run(stopped_under_load(url, process, num_clients))
+        messages = log.read_text()
         return {
             "hostile": sum(found.statuses.values()),
             "statuses": dict(sorted(found.statuses.items())),
@@ -226,8 +236,10 @@ def run(num_hostile: int, num_clients: int, seed: int) -> dict:
             "leaked_pages": metrics["qbench_pages"] - metrics["qbench_pages_free"],
             "memory_growth": growth,
             "stop_s": stop_s,
+            "stop_cpu_s": stop_cpu_s,
             "exit_status": process.returncode,
-            "tracebacks": log.read_text().count("Traceback"),
+            "tracebacks": messages.count("Traceback"),
+            "raised": sorted(set(RAISED.findall(messages)))[:5],
         }
 
 
@@ -246,8 +258,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--hostile", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--log", type=Path, help="file for the messages of the server")
     options = parser.parse_args(argv)
-    row = run(options.hostile, options.clients, options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        log = options.log or Path(folder, "log")
+        row = run(options.hostile, options.clients, options.seed, log)
     print(json.dumps(row))
     return 1 if broken_rules(row) or row["num_late"] or row["stop_s"] > MOST_STOP_S else 0
 

@@ -10,7 +10,7 @@ from qbench.measure.metrics import Facts, Memory, Metrics
 from qbench.measure.offload import Offload
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics, VersusRatio
 from qbench.measure.speed_figures import Energy, Samples, SpeedFigures
-from qbench.statistics.estimate import Estimate
+from qbench.statistics.estimate import ALPHA, Estimate
 from qbench.statistics.power import needed_samples
 from quant.present import present
 
@@ -130,8 +130,14 @@ def ratio_lines(result: Metrics) -> dict[str, str]:
 def decided_by(ratio: Mapping[str, float | None], rounds: int, unit: str) -> str:
     """ "; undecided: 120 rounds would decide a ratio as this one"; "" for a ratio that is decided or has no interval"""
     estimate = Estimate.from_json(ratio)
-    if estimate.low is None or estimate.high is None or not estimate.low <= 1 <= estimate.high:
+    if estimate.low is None or estimate.high is None:
         return ""
+    if not estimate.low <= 1 <= estimate.high:
+        if estimate.p_value is None or estimate.p_value < ALPHA:
+            return ""
+        from qbench.statistics.waves import CLEAR_ROUNDS  # imports numpy
+
+        return f"; undecided: a slow drift of one model hides in fewer than {CLEAR_ROUNDS} rounds"
     needed = needed_samples(rounds, estimate, neutral=1.0)
     return "; undecided" + ("" if needed is None else f": {needed} {unit} would decide a ratio like this one")
 

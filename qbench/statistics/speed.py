@@ -1,6 +1,7 @@
 """How many times as fast: the ratio of two speeds from raw samples."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,8 +9,9 @@ from qbench.statistics.autocorrelation import widening
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.student import student_estimate
 from qbench.statistics.trimmed import trimmed_mean, trimmed_shift
-from qbench.statistics.waves import LEAST_ROUNDS, WAVES, wave_error
+from qbench.statistics.waves import ALLOWED, CLEAR_ROUNDS, LEAST_ROUNDS, WAVES, shortfall, wave_error
 from quant.errors import InputError
+from quant.present import present
 
 CORRELATED = 1.05  # widening from which on a drift is looked for; below, its waves are noise
 
@@ -24,6 +26,8 @@ def speed_ratio(samples_a: Sequence[float], samples_b: Sequence[float], interlea
     A slow spell that lasts some rounds correlates neighbours, of which fewer count: the interval is wider by that. If
     there is any such correlation, the interval is at least that of `wave_error`, which sees a slow drift of one side.
     In fewer rounds than `autocorrelation.ENOUGH` neither is found for sure: `told_of_few` says so next to the interval.
+    In fewer than `waves.CLEAR_ROUNDS` noise hides a drift. The interval leaves it out, the p value allows for it: then
+    a ratio can be undecided although 1 is outside the interval.
     raises        InputError for samples that are not above 0, for an empty list, or for unlike numbers of interleaved
                   ones
     """
@@ -36,12 +40,18 @@ def speed_ratio(samples_a: Sequence[float], samples_b: Sequence[float], interlea
 
 
 def _of_rounds(differences: np.ndarray) -> Estimate:
-    widened = widening(differences)
+    widened, rounds = widening(differences), len(differences)
     found = trimmed_mean(differences, widened)
-    if widened < CORRELATED or len(differences) < LEAST_ROUNDS or found.low is None:
+    if rounds < LEAST_ROUNDS or found.low is None or (widened < CORRELATED and rounds >= CLEAR_ROUNDS):
         return found
-    drifting = student_estimate(found.value, wave_error(differences), WAVES)
-    return drifting if drifting.low is not None and drifting.low < found.low else found
+    error = wave_error(differences)
+    if widened >= CORRELATED:
+        drifting = student_estimate(found.value, error, WAVES)
+        found = drifting if drifting.low is not None and drifting.low < found.low else found
+    if rounds < CLEAR_ROUNDS:
+        allowing = student_estimate(found.value, error * max(1.0, shortfall(rounds) / ALLOWED), WAVES)
+        found = replace(found, p_value=max(present(found.p_value), allowing.p_value or 0.0))
+    return found
 
 
 def _logs(samples: Sequence[float]) -> np.ndarray:

@@ -118,7 +118,11 @@ def test_depths_take_turns(qbench):
 
 def test_a_ratio_around_1_says_how_many_rounds_would_decide_it():
     ratio = {"value": 1.01, "error": 0.01, "low": 0.98, "high": 1.04, "p_value": 0.5}
-    assert decided_by(ratio | {"low": 1.001}, 20, "rounds") == "" == decided_by(ratio | {"low": None}, 20, "rounds")
+    beyond = ratio | {"low": 1.001, "p_value": 0.04}
+    assert decided_by(beyond, 20, "rounds") == "" == decided_by(ratio | {"low": None}, 20, "rounds")
+    assert decided_by(beyond | {"p_value": 0.06}, 20, "rounds") == (
+        "; undecided: a slow drift of one model hides in fewer than 60 rounds"
+    )
     rounds = needed_samples(20, Estimate.from_json(ratio), neutral=1.0)
     assert rounds > 20 and decided_by(ratio, 20, "rounds").startswith(f"; undecided: {rounds} rounds would decide")
 

@@ -7,7 +7,7 @@ import pytest
 from support.coverage import SEED
 
 from qbench.statistics.speed import speed_ratio
-from qbench.statistics.waves import wave_error
+from qbench.statistics.waves import ALLOWED, shortfall, wave_error
 
 RUNS, NOISE, LOSS = 1000, 0.02, 0.05
 MOST_FALSE, LEAST_POWER = 0.08, 0.9
@@ -33,7 +33,7 @@ def slack(share: float) -> float:
     return 3 * np.sqrt(share * (1 - share) / RUNS)
 
 
-@pytest.mark.parametrize("rounds", [40, 60])
+@pytest.mark.parametrize("rounds", [8, 15, 25, 40, 60])
 def test_a_drift_of_one_side_raises_few_false_alarms(rounds):
     assert share_called_different(rounds, 1.4) <= MOST_FALSE + slack(MOST_FALSE)
 
@@ -47,6 +47,15 @@ def test_without_the_waves_it_would_raise_twice_as_many(monkeypatch):
 def test_without_a_drift_a_true_loss_is_found_and_none_is_made_up(rounds):
     assert share_called_different(rounds, 0.0, LOSS) >= LEAST_POWER
     assert share_called_different(rounds, 0.0) <= 0.05 + slack(0.05)
+
+
+def test_the_allowance_is_what_a_drift_needs():
+    """Simulated: the spread of the means over the error that the waves find."""
+    rng, rounds = np.random.default_rng(SEED), 15
+    samples = [noise(rng, rounds, 1.0) for _ in range(4 * RUNS)]
+    found = np.std([each.mean() for each in samples]) / np.sqrt(np.mean([wave_error(each) ** 2 for each in samples]))
+    assert found == pytest.approx(shortfall(rounds), rel=0.05)
+    assert shortfall(40) < ALLOWED < shortfall(39)
 
 
 @pytest.mark.parametrize("rounds", [8, 31])

@@ -97,16 +97,12 @@ def warn_of_refusal(model: str, recipe: str) -> None:
 
 def print_plan(result: dict) -> None:
     stored = readable_bytes(result["weights_bytes"])
-    sequences = f"{result['batch']} x {result['context']} tokens"
-    kept = result["kv_format"] or "float32"
     print_pairs(
         {
             "model": " as ".join(filter(None, (result["model"], result["recipe"]))),
             "weights": f"{readable_bytes(result['resident_bytes'])}  ({stored} stored, "
             f"{result['bits_per_weight']:.3f} bits per weight)",
-            "KV cache": f"{readable_bytes(result['kv_bytes'])}  ({sequences}, "
-            f"{readable_bytes(result['kv_bytes_per_token'])} each in {kept}, cache {result['cache']}, "
-            f"policy {result['policy']})",
+            "KV cache": kv_line(result),
             "workspace": f"{readable_bytes(result['workspace_bytes'])}  "
             f"({result['forward_tokens']} tokens per forward pass)",
             "total": readable_bytes(result["total_bytes"]),
@@ -117,6 +113,18 @@ def print_plan(result: dict) -> None:
     )
     if "fits" in result:
         print_fitting(result)
+
+
+def kv_line(result: dict) -> str:
+    """Bytes of the cache, and the tokens that it holds: under a policy that evicts, a share of them."""
+    tokens, each = result["batch"] * result["context"], result["kv_bytes_per_token"]
+    share = result["kv_bytes"] / (tokens * each) if each else 1.0
+    held = f"{100 * share:.3g}% of " if round(share, 3) < 1 else ""
+    return (
+        f"{readable_bytes(result['kv_bytes'])}  ({held}{result['batch']} x {result['context']} tokens, "
+        f"{readable_bytes(each)} each in {result['kv_format'] or 'float32'}, cache {result['cache']}, "
+        f"policy {result['policy']})"
+    )
 
 
 def forms_line(result: dict) -> str:

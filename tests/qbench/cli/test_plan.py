@@ -42,6 +42,16 @@ def test_a_window_of_ones_own_choosing(qbench):
     assert short["kv_tokens"] is None and "window" not in short
 
 
+@pytest.mark.parametrize(
+    "policy, held",
+    [("full", "(1 x 512 tokens, "), ("tova:budget=128", "(25% of 1 x 512 tokens, "), ("quest", "(1 x 512 tokens, ")],
+)
+def test_the_line_of_the_cache_says_how_many_tokens_stay(qbench, policy, held):
+    out = qbench("plan", "ref:llama", "--policy", policy, "--ctx", "512").out
+    (line,) = (line for line in out.splitlines() if line.startswith("KV cache"))
+    assert held in line and line.endswith(f"policy {policy})")
+
+
 def test_bad_input_is_one_line(qbench):
     for argv in (
         ("plan", "shape:lama"),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support.artifact import write_artifact
+from support.small_directory import write_small
 from support.tiny_server import running
 
 from qbench.api.loaded import LoadedModel
@@ -22,11 +23,13 @@ def specs(tmp_path_factory) -> dict[str, str]:
     folder, source = tmp_path_factory.mktemp("models"), open_source("ref:llama")
     directory = write_artifact(source, folder / "hf", recipe=get_recipe("rtn-w8"))
     file = write_artifact(source, folder / "m.gguf", recipe=get_recipe("q8_0"))
-    return {"directory": str(directory), "gguf": str(file), "latents and experts": "ref:mla-moe"}
+    experts = write_small("mixtral", folder / "mixtral")
+    written = {"directory": directory, "gguf": file, "experts": experts}
+    return {kind: str(path) for kind, path in written.items()} | {"latents and experts": "ref:mla-moe"}
 
 
 @pytest.mark.parametrize("policy", ["snapkv:budget=24,window=8", "tova:budget=24"])
-@pytest.mark.parametrize("kind", ["directory", "gguf", "latents and experts"])
+@pytest.mark.parametrize("kind", ["directory", "gguf", "experts", "latents and experts"])
 def test_a_served_text_is_the_generated_one(specs, kind, policy):
     spec = specs[kind]
     options = RunOptions(policy=policy, compute="exact", threads=1)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qbench.cache_spec import FULL, check_policy
 from qbench.calibration.options import CalibrationOptions
+from qbench.cli.cache_options import CheckedList
 from qbench.cli.count_option import count_option
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import print_json, readable_bytes
@@ -22,6 +24,15 @@ if TYPE_CHECKING:  # loaded when the command runs, not for its help
     from qbench.search.kv_choice import KVWanted
     from qbench.search.search import SearchResult
 
+AUTO = "auto"
+
+
+def check_policy_or_auto(name: str) -> None:
+    """raises InputError for an unknown policy"""
+    if name != AUTO:
+        check_policy(name)
+
+
 OPTIONS = (
     click.option(
         "--target",
@@ -33,6 +44,13 @@ OPTIONS = (
         "--kv",
         metavar="auto|FORMAT,...",
         help="With --target and --ctx: KV formats to choose from  [default: auto, all that the model can take]",
+    ),
+    click.option(
+        "--policy",
+        "policies",
+        type=CheckedList("auto|policy,...", check_policy_or_auto),
+        help="With --target and --ctx: cache policies to choose from; auto: full, and two policies that evict, each with "
+        "a half and a quarter of the tokens  [default: full]",
     ),
     count_option("--batch", help="With --target and --ctx: number of sequences in the KV cache  [default: 1]"),
     click.option(
@@ -63,6 +81,7 @@ OF_A_SEARCH = {
     "ctx": "--ctx is the size of a KV cache in a search",
     "kv": "--kv chooses the KV format in a search",
     "batch": "--batch is the number of sequences in a search",
+    "policies": "--policy chooses the cache policy in a search",
 }
 
 
@@ -79,13 +98,16 @@ class Wanted:
     ctx: int | None = None
     kv: str | None = None
     batch: int | None = None
+    policies: tuple[str, ...] | None = None
 
     @property
     def cache(self) -> "KVWanted | None":
         """The KV cache that counts in the size."""
-        from qbench.search.kv_choice import AUTO, KVWanted
+        from qbench.search.kv_choice import KVWanted
 
-        return None if self.ctx is None else KVWanted(self.kv or AUTO, self.ctx, self.batch or 1)
+        if self.ctx is None:
+            return None
+        return KVWanted(self.kv or AUTO, self.ctx, self.batch or 1, self.policies or (FULL,))
 
 
 NAMES = tuple(field.name for field in fields(Wanted))
@@ -100,9 +122,9 @@ def target_options(command: Callable) -> Callable:
         for name, what in OF_A_SEARCH.items():
             if wanted["target"] is None and wanted[name] not in (None, False):
                 raise click.UsageError(f"{what}; give --target too, or drop it")
-        for name in ("kv", "batch"):
+        for name, option in (("kv", "--kv"), ("batch", "--batch"), ("policies", "--policy")):
             if wanted["ctx"] is None and wanted[name] is not None:
-                raise click.UsageError(f"--{name} goes with a KV cache of --ctx tokens; give --ctx too, or drop it")
+                raise click.UsageError(f"{option} goes with a KV cache of --ctx tokens; give --ctx too, or drop it")
         return command(wanted=None if wanted["target"] is None else Wanted(**wanted), **values)
 
     for option in reversed(OPTIONS):
@@ -176,6 +198,7 @@ def print_result(result: "SearchResult") -> None:
     for each in result.metrics.candidates:
         if each.name == result.metrics.chosen and each.kv_bytes is not None:
             size, used = readable_bytes(each.kv_bytes), f"qbench generate {result.artifact} --kv {each.kv_format}"
-            click.echo(f"KV cache: {each.kv_format}, {size}; {used}")
+            kept, used = ("", used) if each.policy is None else (f" {each.policy}", f"{used} --policy {each.policy}")
+            click.echo(f"KV cache: {each.kv_format}{kept}, {size}; {used}")
     click.echo(f"{result.artifact}: {result.metrics.chosen}: {result.metrics.reason}")
     click.echo(f"{result.recipe_file}: the recipe; --recipe {result.recipe_file} makes the same file again")

@@ -1,8 +1,9 @@
-"""KV formats that a search may choose, with the bytes of a cache in each."""
+"""KV caches that a search may choose: a format and a policy, with the bytes that the cache holds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from qbench.cache_spec import FULL, CacheSpec
 from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, KVScheme, get_kv_format
@@ -12,41 +13,53 @@ from quant.models import ModelConfig
 from quant.source import Source
 
 AUTO = "auto"
-METHOD = "kv"  # of an option that is a KV format
+# Shares, so that they mean the same for every context.
+AUTO_POLICIES = (FULL, *(f"{name}:budget={share}%" for share in (50, 25) for name in ("snapkv", "h2o")))
 
 
 @dataclass(frozen=True, slots=True)
 class KVWanted:
     """A cache that counts in the budget.
 
-    text     AUTO for every format that the model can take, or names with commas, as the user wrote it
-    context  tokens of a sequence
-    batch    sequences
+    text      AUTO for every format that the model can take, or names with commas, as the user wrote it
+    context   tokens of a sequence
+    batch     sequences
+    policies  to choose from, in the user's order; (AUTO,) for AUTO_POLICIES
     """
 
     text: str
     context: int
     batch: int = 1
+    policies: tuple[str, ...] = (FULL,)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheChoice:
+    """A KV format with the policy that says which tokens are kept."""
+
+    format: str
+    policy: str = FULL
 
 
 @dataclass(frozen=True, slots=True)
 class KVCost:
-    """A KV format of a file. loss: predicted KLD, nats"""
+    """A KV format and a policy of a file. loss: predicted KLD, nats"""
 
     format: str
     size_bytes: int
     loss: float
+    policy: str = FULL
 
     @property
     def document(self) -> dict[str, str]:
-        """The part of a recipe document that says so."""
+        """The part of a recipe document that says so; a policy is an option of the commands that run the file."""
         return {} if self.format == FLOAT32 else {"kv": self.format}
 
 
-def kv_sizes(source: Source, wanted: KVWanted) -> dict[str, int]:
-    """KV format -> bytes of the cache.
+def kv_sizes(source: Source, wanted: KVWanted) -> dict[CacheChoice, int]:
+    """Bytes that each cache holds after a prompt of the whole context.
 
-    raises   InputError for a context that the model does not hold, and a named format that it cannot take
+    raises   InputError for a context that the model does not hold, and a named format or policy that it cannot take
     """
     config = ModelConfig.of(source)
     if wanted.context > config.max_positions:
@@ -55,16 +68,17 @@ def kv_sizes(source: Source, wanted: KVWanted) -> dict[str, int]:
         )
     if CONFIG_KEY in source.config:
         raise InputError(f"{source.spec} names a KV format already; search from the model that it was made from")
-    names = (FLOAT32, *KV_FORMATS) if wanted.text == AUTO else tuple(wanted.text.split(","))
+    formats = (FLOAT32, *KV_FORMATS) if wanted.text == AUTO else tuple(wanted.text.split(","))
+    policies = AUTO_POLICIES if wanted.policies == (AUTO,) else wanted.policies
     sizes = {}
-    for name in names:
+    for cache in (CacheChoice(name, policy) for policy in policies for name in formats):
         try:
-            memory = CacheMemory(config, scheme_of(name, config))
+            memory = CacheMemory(config, scheme_of(cache.format, config), spec=CacheSpec(policy=cache.policy))
         except InputError:
-            if wanted.text == AUTO:
+            if wanted.text == AUTO and (cache.format != FLOAT32 or wanted.policies == (AUTO,)):
                 continue
             raise
-        sizes[name] = memory.size_bytes(wanted.context, wanted.batch)
+        sizes[cache] = memory.size_bytes(wanted.context, wanted.batch)
     return sizes
 
 
@@ -79,7 +93,7 @@ def scheme_of(name: str, config: ModelConfig) -> KVScheme | None:
     return KVScheme(fmt)
 
 
-def kv_schemes(names: Mapping[str, int], config: ModelConfig) -> dict[str, KVScheme]:
+def kv_schemes(caches: Iterable[CacheChoice], config: ModelConfig) -> dict[str, KVScheme]:
     """The formats to measure: float32 loses nothing."""
-    found = {name: scheme_of(name, config) for name in names}
+    found = {cache.format: scheme_of(cache.format, config) for cache in caches}
     return {name: scheme for name, scheme in found.items() if scheme is not None}

@@ -13,13 +13,14 @@ from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.protocols.scoring import Scoring
 from qbench.search.cost import CHECK, SOLVE, SPEED, SURVEY, WRITE
 from qbench.search.document import is_searched
-from qbench.search.kv_choice import METHOD as KV_METHOD
-from qbench.search.kv_choice import KVWanted, kv_sizes
+from qbench.search.kv_choice import CacheChoice, KVWanted, kv_sizes
 from qbench.search.overlap import check_overlap
+from qbench.search.policy_loss import check_evicts
 from qbench.search.sites import Site, fixed_bytes, sites_of
 from qbench.search.solve import Option, fastest
 from qbench.search.solve import largest as largest_within
 from qbench.search.step_time import Formats, StepTimes, measure_step_times
+from qbench.search.survey_tokens import kv_windows
 from qbench.search.target import WINDOWS, Target
 from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_general import general_metadata
@@ -72,7 +73,7 @@ class SearchOptions:
 class SearchPlan:
     """budget_bytes   of all tensors, and of the KV cache if it counts
     fixed_bytes    of the tensors that no search changes
-    kv             KV format -> bytes of the cache; {}: it does not count
+    kv             KV cache -> its bytes; {}: it does not count
     times          of a decode step; None unless the target has a speed
     """
 
@@ -84,18 +85,18 @@ class SearchPlan:
     tokens: CalibrationTokens
     scorings: list[Scoring]
     times: StepTimes | None = None
-    kv: Mapping[str, int] = field(default_factory=dict)
+    kv: Mapping[CacheChoice, int] = field(default_factory=dict)
 
     def rows(
         self,
         loss: Callable[[Site, str, str], float],
         methods: Callable[[Site, str], Iterable[str]],
-        kv_loss: Mapping[str, float],
+        kv_loss: Callable[[CacheChoice], float],
     ) -> Rows:
-        """The options of each site, and at the end those of the KV cache if it counts.
+        """The options of each site, and at the end those of the KV cache if it counts: its policy is their method.
 
         loss     of a site, format and method
-        kv_loss  of a KV format; 0 for others
+        kv_loss  of a KV cache
         """
         rows = [
             [
@@ -105,7 +106,7 @@ class SearchPlan:
             ]
             for site in self.sites
         ]
-        kv = [Option(name, KV_METHOD, size_bytes, kv_loss.get(name, 0.0)) for name, size_bytes in self.kv.items()]
+        kv = [Option(one.format, one.policy, size_bytes, kv_loss(one)) for one, size_bytes in self.kv.items()]
         return [*rows, kv] if kv else rows
 
     def _more_seconds(self, site: Site, fmt: str) -> float:
@@ -155,7 +156,11 @@ def plan_search(source: Source, options: SearchOptions, progress: Progress | Non
         budget = ends[-1]
     tokens = calibration_tokens(source, options.calibration)
     scorings = prepare(source, read_text(options.text, source.spec), options.windows)
-    check_overlap(tokens.tokens, [window.tokens for scoring in scorings for window in scoring.windows])
+    held_out = [window.tokens for scoring in scorings for window in scoring.windows]
+    check_overlap(tokens.tokens, held_out)
+    if options.kv is not None:
+        shortest = min(kv_windows(tokens.tokens, options.kv.context).shape[1], max(map(len, held_out)))
+        check_evicts(list(dict.fromkeys(cache.policy for cache in kv)), ModelConfig.of(source), shortest)
     plan = SearchPlan(source, options, sites, budget, fixed, tokens, scorings, kv=kv)
     return plan if options.target.tok_s is None else _timed(plan, options.target.tok_s, progress)
 
@@ -166,7 +171,7 @@ def _timed(plan: SearchPlan, tok_s: float, progress: Progress | None) -> SearchP
     raises   InputError if no mix within the size is
     """
     timed = replace(plan, times=measure_step_times(plan.source, plan.sites, plan.options.threads, progress=progress))
-    rows, budget = timed.rows(lambda *_: 0.0, lambda *_: [PLAIN], {}), plan.budget_bytes - plan.fixed_bytes
+    rows, budget = timed.rows(lambda *_: 0.0, lambda *_: [PLAIN], lambda _: 0.0), plan.budget_bytes - plan.fixed_bytes
     least = present(timed.times).middle + fastest(rows, budget)
     if least > 1 / tok_s:
         raise InputError(

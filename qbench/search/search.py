@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import ClassVar
 
 from qbench.calibration.arithmetic import choose_arithmetic
+from qbench.cache_spec import FULL
 from qbench.calibration.run import quantized_model
 from qbench.measure.records.kept_searches import PLAIN_MIX, SearchCase, SearchedFile, SearchMetrics, SearchSpeed
 from qbench.progress import Progress
@@ -16,10 +17,12 @@ from qbench.search.document import METHOD, is_searched, mix_document, to_yaml
 from qbench.search.errors import METHODS
 from qbench.search.kv_choice import KVCost, kv_schemes
 from qbench.search.plan import SearchPlan
+from qbench.search.policy_loss import policy_losses
 from qbench.search.rivals import Rival, choose_rivals, near_rivals
 from qbench.search.solve import Option, solve
 from qbench.search.step_time import Formats, measure_step
 from qbench.search.survey import Survey, SurveyPlan, survey
+from qbench.search.survey_tokens import kv_tokens
 from qbench.search.validate import Check, check
 from quant.artifacts import make_artifact_job, write_artifact
 from quant.atomic import atomic_file
@@ -84,13 +87,16 @@ def _survey(plan: SearchPlan, folder: Path, progress: Progress | None) -> Survey
     kv, wanted = kv_schemes(plan.kv, ModelConfig.of(plan.source)), plan.options.kv
     context = 1 if wanted is None else wanted.context
     how = SurveyPlan(plan.tokens, plan.bits, arithmetic, plan.options.threads, kv, context)
-    return survey(plan.source, plan.sites, how, folder, progress)
+    found = survey(plan.source, plan.sites, how, folder, progress)
+    policies = list(dict.fromkeys(cache.policy for cache in plan.kv))
+    shown = kv_tokens(plan.tokens.tokens, max(1, len(policies) - 1), context)
+    return replace(found, policies=policy_losses(plan.source, policies, shown, plan.options.threads))
 
 
 def _solve(plan: SearchPlan, found: Survey, methods: Sequence[str] = METHODS) -> list[Option]:
     """The options of the sites, then that of the KV cache if it counts."""
     rows = plan.rows(
-        found.loss, lambda site, fmt: [each for each in found.methods(site, fmt) if each in methods], found.kv
+        found.loss, lambda site, fmt: [each for each in found.methods(site, fmt) if each in methods], found.cache_loss
     )
     return solve(rows, plan.budget_bytes - plan.fixed_bytes, plan.more_seconds)
 
@@ -100,7 +106,7 @@ def _candidates(plan: SearchPlan, found: Survey, chosen: Sequence[Option]) -> di
     name = plan.options.output.stem
     mix = _mix(plan, name, chosen)
     options = plan.options
-    kv = [KVCost(name, size_bytes, found.kv.get(name, 0.0)) for name, size_bytes in plan.kv.items()]
+    kv = [KVCost(one.format, size_bytes, found.cache_loss(one), one.policy) for one, size_bytes in plan.kv.items()]
     rivals = choose_rivals(plan.source, plan.sites, found, plan.budget_bytes, options.ablation, plan.is_fast, kv)
     if not options.exhaustive:
         rivals = near_rivals(rivals)
@@ -115,7 +121,7 @@ def _mix(plan: SearchPlan, name: str, chosen: Sequence[Option]) -> _Candidate:
     size_bytes = plan.fixed_bytes + sum(option.size_bytes for option in of_sites)
     document = mix_document(name, plan.source, plan.sites, of_sites)
     formats = {site.gguf_name: option.format for site, option in zip(plan.sites, of_sites, strict=True)}
-    kv = next((KVCost(one.format, one.size_bytes, one.loss) for one in of_kv), None)
+    kv = next((KVCost(one.format, one.size_bytes, one.loss, one.method) for one in of_kv), None)
     document |= {} if kv is None else kv.document
     return _Candidate(document, size_bytes, sum(option.loss for option in chosen), formats, kv=kv)
 
@@ -142,9 +148,10 @@ def _race(
                 )
                 made[name] = stack.enter_context(model)
         predicted = {name: (each.size_bytes, each.predicted) for name, each in candidates.items()}
+        policies = {name: each.kv.policy for name, each in candidates.items() if each.kv is not None}
         with phases.phase(CHECK):
             wanted = Check(
-                plan.source, made, predicted, mix, plan.scorings[0], options.exhaustive, folder, options.threads
+                plan.source, made, predicted, mix, plan.scorings[0], options.exhaustive, folder, options.threads, policies
             )
             measured = [_with_kv_bytes(each, candidates[each.name].kv) for each in check(wanted, progress)]
         chosen, reason = choose(measured, mix)
@@ -167,7 +174,9 @@ def _race(
 
 
 def _with_kv_bytes(file: SearchedFile, kv: KVCost | None) -> SearchedFile:
-    return file if kv is None else replace(file, kv_format=kv.format, kv_bytes=kv.size_bytes)
+    if kv is None:
+        return file
+    return replace(file, kv_format=kv.format, kv_bytes=kv.size_bytes, policy=None if kv.policy == FULL else kv.policy)
 
 
 def _speed(plan: SearchPlan, formats: Formats, file: Source) -> SearchSpeed | None:
@@ -190,6 +199,7 @@ def search_case(plan: SearchPlan) -> SearchCase:
         context=None if options.kv is None else options.kv.context,
         batch=None if options.kv is None else options.kv.batch,
         kv=None if options.kv is None else options.kv.text,
+        policies=None if options.kv is None or options.kv.policies == (FULL,) else ",".join(options.kv.policies),
     )
 
 
@@ -207,6 +217,8 @@ def choose(measured: Sequence[SearchedFile], mix: str) -> tuple[str, str]:
 def _write_recipe(plan: SearchPlan, candidate: _Candidate, reason: str) -> None:
     command, kv = f"{plan.source.spec} --target {plan.options.target.text}", plan.options.kv
     if kv is not None:
-        command += f" --ctx {kv.context} --kv {kv.text} --batch {kv.batch}"
+        command += f" --ctx {kv.context} --kv {kv.text} --batch {kv.batch} --policy {','.join(kv.policies)}"
+        if candidate.kv is not None and candidate.kv.policy != FULL:
+            reason += f"; run it with --policy {candidate.kv.policy}, whose cache counts in the size"
     with atomic_file(plan.options.recipe_path, replaces=is_searched) as temp:
         temp.write_text(to_yaml(candidate.document, command, reason), encoding="utf-8", newline="")

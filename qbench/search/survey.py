@@ -9,6 +9,7 @@ from qbench.progress import Progress
 from qbench.runtime.streamed import StreamedDecoder
 from qbench.search.errors import METHODS, NEEDED, Errors, Key, measure_errors, sample_embedding, sample_rows
 from qbench.search.groups import Group, group_sites
+from qbench.search.kv_choice import CacheChoice
 from qbench.search.probe_rounding import FEEDBACK, KINDS, PLAIN, ProbeRounding
 from qbench.search.probes import Probe, Probes
 from qbench.search.sites import Site
@@ -50,6 +51,7 @@ class Survey:
     factors      group -> KLD per error
     interaction  kind -> KLD of the model with all groups rounded so, over the sum of factors times errors
     kv           KV format -> mean KLD of the unrounded model with it, nats
+    policies     cache policy -> the same with it
     """
 
     uses: Mapping[str, Sequence[Use]]
@@ -57,6 +59,7 @@ class Survey:
     factors: Mapping[Group, float]
     interaction: Mapping[str, float]
     kv: Mapping[str, float] = field(default_factory=dict)
+    policies: Mapping[str, float] = field(default_factory=dict)
 
     def methods(self, site: Site, fmt: str) -> list[str]:
         """Methods whose error is known for the format."""
@@ -69,6 +72,10 @@ class Survey:
             self.factors[use.group] * use.errors[fmt, method] * self.interaction[_kind(use, method)]
             for use in self.uses[site.gguf_name]
         )
+
+    def cache_loss(self, cache: CacheChoice) -> float:
+        """Predicted part of the KV cache: that of its format and that of its policy. One that was not measured is exact."""
+        return self.kv.get(cache.format, 0.0) + self.policies.get(cache.policy, 0.0)
 
 
 def _kind(use: Use, method: str) -> str:

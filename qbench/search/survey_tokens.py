@@ -40,17 +40,19 @@ def joint_tokens(tokens: np.ndarray) -> np.ndarray:
     return _pieces(tokens, JOINT_SHARE)
 
 
-def kv_tokens(tokens: np.ndarray, num_formats: int, context: int) -> np.ndarray:
-    """Windows for probes of KV formats, joined to longer ones: divergence grows with the number of rounded tokens.
+def kv_tokens(tokens: np.ndarray, num_passes: int, context: int) -> np.ndarray:
+    """Windows for probes of KV formats and of policies. num_passes: of these probes; context: tokens of the cache"""
+    joined = kv_windows(tokens, context)
+    return _spread(joined, max(FEWEST_WINDOWS, int(KV_SHARE * tokens.size / joined.shape[1] / num_passes)))
 
-    context  tokens of the cache
-    """
+
+def kv_windows(tokens: np.ndarray, context: int) -> np.ndarray:
+    """Windows joined to longer ones: divergence grows with the number of rounded tokens. context: of the cache"""
     num_windows, seq_len = tokens.shape
     longest = min(context, KV_WINDOW)
     together = min(max(1, longest // seq_len), num_windows)
     num_joined = num_windows // together
-    joined = tokens[: num_joined * together].reshape(num_joined, -1)[:, :longest]
-    return _spread(joined, max(FEWEST_WINDOWS, int(KV_SHARE * tokens.size / joined.shape[1] / num_formats)))
+    return tokens[: num_joined * together].reshape(num_joined, -1)[:, :longest]
 
 
 def _pieces(tokens: np.ndarray, share: float) -> np.ndarray:

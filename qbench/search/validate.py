@@ -2,9 +2,10 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from qbench.cache_spec import FULL
 from qbench.measure.quality_figures import Blocks
 from qbench.measure.records.kept_searches import SearchedFile
 from qbench.progress import Progress
@@ -34,6 +35,7 @@ class Check:
     mix         name of the searched candidate
     exhaustive  score all windows, however clear the first ones are
     folder      for the reference's logits
+    policies    name -> cache policy that the file runs under; full if it is not here
     """
 
     source: Source
@@ -44,6 +46,7 @@ class Check:
     exhaustive: bool
     folder: Path
     threads: int
+    policies: Mapping[str, str] = field(default_factory=dict)
 
 
 def check(wanted: Check, progress: Progress | None = None) -> list[SearchedFile]:
@@ -84,7 +87,11 @@ def measure_all(wanted: Check, scoring: Scoring, progress: Progress | None = Non
     found = {}
     for name, file in wanted.files.items():
         (quality,) = measure_quality(
-            load_model(file, options), [scoring], vocab_size, reference=reference, progress=progress
+            load_model(file, replace(options, policy=wanted.policies.get(name, FULL))),
+            [scoring],
+            vocab_size,
+            reference=reference,
+            progress=progress,
         )
         if quality.blocks is None:
             raise InputError(f"{name}: its logits on the held-out text are not finite, so it has no divergence")

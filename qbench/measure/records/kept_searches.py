@@ -19,9 +19,10 @@ class SearchCase(ModelRow):
 
     protocol_hash        of the held-out text
     context, batch, kv   of a KV cache that counts in the target: tokens, sequences, formats to choose from
+    policies             of that cache, to choose from; None: full alone
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("context", "batch", "kv")
+    json_omits: ClassVar[tuple[str, ...]] = ("context", "batch", "kv", "policies")
 
     target: str = ""
     calibration_sha256: str | None = None
@@ -31,6 +32,7 @@ class SearchCase(ModelRow):
     context: int | None = None
     batch: int | None = None
     kv: str | None = None
+    policies: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,10 @@ class SearchedFile(JsonRow):
                 candidates; None for the mix
     blocks      sums per window of text
     kv_format, kv_bytes  of a KV cache that counts in the target
+    policy      of that cache; None: full
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("blocks", "kv_format", "kv_bytes")
+    json_omits: ClassVar[tuple[str, ...]] = ("blocks", "kv_format", "kv_bytes", "policy")
 
     name: str
     size_bytes: int
@@ -56,13 +59,14 @@ class SearchedFile(JsonRow):
     blocks: Blocks | None = None
     kv_format: str | None = None
     kv_bytes: int | None = None
+    policy: str | None = None
 
     @property
     def label(self) -> str:
-        """The name with the KV format; that of a fixed recipe has it already."""
-        if self.kv_format in (None, FLOAT32) or self.name.endswith(f"+{self.kv_format}"):
-            return self.name
-        return f"{self.name}+{self.kv_format}"
+        """The name with the KV format, which that of a fixed recipe has already, and with the policy."""
+        has_format = self.kv_format in (None, FLOAT32) or self.name.endswith(f"+{self.kv_format}")
+        name = self.name if has_format else f"{self.name}+{self.kv_format}"
+        return name if self.policy is None else f"{name} {self.policy}"
 
     @property
     def is_beaten(self) -> bool:

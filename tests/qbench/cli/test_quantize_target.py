@@ -62,6 +62,10 @@ def test_the_file_keeps_the_target_and_its_recipe_makes_it_again(qbench, tmp_pat
         (("--recipe", "q4_k", "--ctx", "64"), ["--ctx", "--target"]),
         (("--target", "4bpw", "--kv", "auto"), ["--kv", "give --ctx too"]),
         (("--target", "4bpw", "--batch", "2"), ["--batch", "give --ctx too"]),
+        (("--target", "4bpw", "--policy", "auto"), ["--policy", "give --ctx too"]),
+        (("--recipe", "q4_k", "--policy", "auto"), ["--policy", "--target"]),
+        (("--target", "4bpw", "--ctx", "64", "--policy", "full,h3o"), ["'h3o'", "h2o"]),
+        (("--target", "4bpw", "--ctx", "64", "--policy", "window:256"), ["window:256 keeps all of the 64 tokens"]),
         (("--target", "4bpw", "--ctx", "64", "--kv", "kv-int5"), ["'kv-int5'", "kv-int8"]),
         (("--target", "4bpw", "--ctx", "64", "--kv", "kv-fp8-cal"), ["kv-fp8-cal", "take kv-fp8"]),
         (("--target", "9tok/s", "--ctx", "64"), ["9tok/s", "add one"]),
@@ -102,11 +106,28 @@ def test_the_kv_cache_counts_in_the_size(qbench, tmp_path):
     assert outcome.status == 0, outcome
     written = yaml.safe_load((tmp_path / "best.yaml").read_text())
     assert f"--kv {written['kv']}" in outcome.out and "+" + written["kv"] in outcome.out
-    kv_bytes = kv_sizes(open_source("ref:llama"), KVWanted(written["kv"], 128))[written["kv"]]
+    (kv_bytes,) = kv_sizes(open_source("ref:llama"), KVWanted(written["kv"], 128)).values()
     assert best.stat().st_size + kv_bytes <= 2.2e6
     assert qbench("quantize", "ref:llama", "--recipe", tmp_path / "best.yaml", "-o", again, *FEW[:4]).status == 0
     assert again.read_bytes() == best.read_bytes()
     assert open_source(str(best)).config["kv_cache"] == {"format": written["kv"]}
+
+
+@pytest.mark.exhaustive("makes three files")
+def test_a_cache_policy_makes_room_for_weights(qbench, tmp_path):
+    best = tmp_path / "best.gguf"
+    cache = ("--ctx", "1024", "--kv", "kv-f16", "--policy", "snapkv:budget=25%")
+    outcome = qbench("quantize", "ref:llama", "--target", "2.5MB", *cache, "--json", "-o", best, *FEW)
+    assert outcome.status == 0, outcome
+    result = json.loads(outcome.out)
+    caches = kv_sizes(open_source("ref:llama"), KVWanted("kv-f16", 1024, policies=("snapkv:budget=25%",)))
+    assert {(each["policy"], each["kv_bytes"]) for each in result["candidates"]} == {
+        ("snapkv:budget=25%", *caches.values())
+    }
+    assert result["policies"] == "snapkv:budget=25%"
+    assert best.stat().st_size + sum(caches.values()) <= 2.5e6
+    words = (tmp_path / "best.yaml").read_text().splitlines()
+    assert words[0].endswith("--policy snapkv:budget=25%") and "run it with --policy snapkv:budget=25%" in words[1]
 
 
 @pytest.mark.exhaustive("makes eight files")

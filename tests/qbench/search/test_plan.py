@@ -9,7 +9,7 @@ import pytest
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.search import plan as plan_module
-from qbench.search.kv_choice import KVWanted, kv_sizes
+from qbench.search.kv_choice import CacheChoice, KVWanted, kv_sizes
 from qbench.search.plan import KEYS_OF_A_RECIPE, SearchOptions, file_head_bytes, plan_search
 from qbench.search.search import _solve
 from qbench.search.step_time import StepTimes
@@ -53,7 +53,10 @@ def test_the_ends_can_be_reached(tmp_path):
 class Known:
     """A survey in which fewer bytes lose more."""
 
-    kv: ClassVar = {"kv-int8": 1e-9, "kv-int4": 1.0}
+    losses: ClassVar = {"kv-int8": 1e-9, "kv-int4": 1.0}
+
+    def cache_loss(self, cache):
+        return self.losses.get(cache.format, 0.0)
 
     def methods(self, site, fmt):
         return ["rtn"]
@@ -118,11 +121,12 @@ def test_a_kv_cache_counts_in_the_size(tmp_path):
     source, wanted = open_source("ref:llama"), KVWanted("f32,kv-int8,kv-int4", 1024)
     asked = SearchOptions(parse_target("4MB"), tmp_path / "m.gguf", FEW, windows=1, kv=wanted)
     plan = plan_search(source, asked)
-    assert plan.kv["kv-int4"] < plan.kv["kv-int8"] < plan.kv["f32"]
+    small, middle, large = (plan.kv[CacheChoice(name)] for name in ("kv-int4", "kv-int8", "f32"))
+    assert small < middle < large
     *weights, kv = _solve(plan, Known())
-    total = plan.fixed_bytes + sum(option.size_bytes for option in weights) + plan.kv[kv.format]
+    total = plan.fixed_bytes + sum(option.size_bytes for option in weights) + middle
     assert kv.format == "kv-int8" and 0.98 * plan.budget_bytes < total <= plan.budget_bytes
-    assert plan.bits == pytest.approx(8 * (plan.budget_bytes - plan.kv["kv-int8"]) / num_weights(source.tensors))
+    assert plan.bits == pytest.approx(8 * (plan.budget_bytes - middle) / num_weights(source.tensors))
 
 
 def test_the_ends_include_the_kv_cache(tmp_path):
@@ -133,3 +137,11 @@ def test_the_ends_include_the_kv_cache(tmp_path):
             plan_search(source, SearchOptions(parse_target("1B"), output, FEW, windows=1, kv=kv))
         ends.append([int(size) for size in re.findall(r"of (\d+) bytes", str(error.value))])
     assert {b - a for a, b in zip(*ends, strict=True)} == set(kv_sizes(source, KVWanted("kv-int8", 1024)).values())
+
+
+@pytest.mark.parametrize("policy", ["window:1024", "h2o:budget=100%", "quest:budget=256"])
+def test_a_policy_that_keeps_all_that_is_measured(tmp_path, policy):
+    wanted = KVWanted("f32", 1024, policies=("full", policy))
+    asked = SearchOptions(parse_target("4MB"), tmp_path / "m.gguf", FEW, windows=1, kv=wanted)
+    with pytest.raises(InputError, match=re.escape(f"--policy {policy} keeps all of the ")):
+        plan_search(open_source("ref:llama"), asked)

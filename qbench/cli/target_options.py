@@ -36,7 +36,7 @@ def check_policy_or_auto(name: str) -> None:
 OPTIONS = (
     click.option(
         "--target",
-        help="Search for the best mix of GGUF formats within a size: 4.5bpw (bits per weight), 3.2GiB; "
+        help="Search for the best mix of formats within a size: 4.5bpw (bits per weight), 3.2GiB; "
         "at a speed of decoding on this machine: 25tok/s; or both: 4.5bpw,25tok/s.",
     ),
     count_option("--ctx", help="With --target: number of tokens of a KV cache that counts in the size."),
@@ -154,7 +154,7 @@ def write_best(
     from qbench.sources import open_source
 
     if output is None:
-        raise InputError("--target needs -o, the name of the GGUF file; its recipe is written next to it")
+        raise InputError("--target needs -o, a name like best.gguf, or a directory for compressed-tensors; its recipe is written next to it")
     target, threads = parse_target(wanted.target), threads or available_cores()
     set_threads(threads)
     options = SearchOptions(

@@ -28,10 +28,11 @@ def search_cells(records: list[Record]) -> Cells:
 
 
 def _target(case: SearchCase) -> str:
+    target = case.target if case.container is None else f"{case.target} in {case.container}"
     if case.context is None:
-        return case.target
+        return target
     sequences = f"{case.batch} x " if case.batch != 1 else ""
-    return f"{case.target} with KV of {sequences}{case.context}"
+    return f"{target} with KV of {sequences}{case.context}"
 
 
 def _file(each: SearchedFile, found: SearchMetrics) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from qbench.search.sites import Site, patterns_of
+from qbench.search.sites import GGUF, Site, patterns_of
 from qbench.search.solve import Option
 from quant.models import ModelConfig
 from quant.recipes.roles import Role, gguf_place
@@ -25,14 +25,15 @@ def mix_document(name: str, source: Source, sites: Sequence[Site], chosen: Seque
     for site, option in zip(sites, chosen, strict=True):
         says = {"format": option.format} | ({} if option.method == METHOD else {"method": option.method})
         rules += [{"match": pattern, **says} for pattern in patterns_of(site, names)]
-    rules += _router_rules(source)
-    return {"name": name, "container": "gguf", "default": default, "method": METHOD, "rules": rules}
+    container = sites[0].container
+    rules += _router_rules(source) if container == GGUF else []
+    return {"name": name, "container": container, "default": default, "method": METHOD, "rules": rules}
 
 
 def uniform_document(source: Source, fmt: str) -> dict[str, Any]:
-    """One format for all matrices that a mix may change, rounded to nearest."""
+    """One format for all matrices of a GGUF file that a mix may change, rounded to nearest."""
     rules = _router_rules(source)
-    return {"name": f"uniform-{fmt}", "container": "gguf", "default": fmt, "method": "rtn", "rules": rules}
+    return {"name": f"uniform-{fmt}", "container": GGUF, "default": fmt, "method": "rtn", "rules": rules}
 
 
 def _router_rules(source: Source) -> list[dict[str, str]]:

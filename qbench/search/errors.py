@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from quant.errors import InputError
-from quant.formats import dequantize, get_format
+from quant.formats import Format, IntGroupFormat, dequantize, get_format
 from quant.formats.grid import GridFormat
 from quant.methods import Layer, make_method
 from quant.models import EMBEDDING, ModelConfig
@@ -19,7 +19,6 @@ from quant.present import present
 from quant.qtensor import QTensor
 from quant.stats import InputStats
 
-FLOAT = "f16"
 NEEDED = frozenset({"hessian"})
 SAMPLE_ROWS = 256  # per site: the error of the mean of so many rows is a few percent
 SAMPLE_EXPERTS = 8  # of a stack
@@ -75,7 +74,7 @@ def measure_errors(
 def _with_method(
     samples: Mapping[str, Sample], inputs: Mapping[str, InputStats], config: ModelConfig, fmt: str, method: str
 ) -> Iterator[tuple[str, float]]:
-    if method == "gptq" and not isinstance(get_format(fmt), GridFormat):
+    if not _rounds_to(method, get_format(fmt)):
         return
     maker = make_method(method, {})
     weights = {
@@ -96,6 +95,13 @@ def _with_method(
     for site, sample in samples.items():
         if all(name in made for name in sample.weights):
             yield site, _error(sample, {name: dequantize(made[name]) for name in sample.weights}, inputs)
+
+
+def _rounds_to(method: str, fmt: Format) -> bool:
+    """Whether the method has a form of its own for the format: integers in groups search nothing by importance."""
+    if method == "gptq":
+        return isinstance(fmt, GridFormat | IntGroupFormat)
+    return method == "rtn" or not isinstance(fmt, IntGroupFormat)
 
 
 def _error(sample: Sample, rounded: Mapping[str, np.ndarray], inputs: Mapping[str, InputStats]) -> float:

@@ -10,12 +10,12 @@ Group = tuple[int | None, str]  # first layer, or None outside the layers; word 
 
 
 def group_sites(sites: Sequence[Site], most: int = MOST_GROUPS) -> dict[str, Group]:
-    """GGUF name of a site -> its group: one per site if those are few, else one per part of so many layers."""
+    """Name of a site -> its group: one per site if those are few, else one per part of so many layers."""
     num_layers = 1 + max((site.layer for site in sites if site.layer is not None), default=0)
     spans = [1 << power for power in range(num_layers.bit_length() + 1)]
     ways = [(1, _word), *((span, _part) for span in spans)]
     for span, name_of in ways:
-        groups = {site.gguf_name: _group(site, span, name_of) for site in sites}
+        groups = {site.name: _group(site, span, name_of) for site in sites}
         if len(set(groups.values())) <= most or (span, name_of) == ways[-1]:
             return groups
     raise AssertionError("the last way has a handful of groups")
@@ -29,8 +29,8 @@ def _group(site: Site, span: int, name_of: Callable[[Site], str]) -> Group:
 
 def _word(site: Site) -> str:
     """ "blk.3.ffn_up.weight" -> "ffn_up" """
-    return site.gguf_name.removesuffix(".weight").rpartition(".")[2]
+    return site.name.removesuffix(".weight").rpartition(".")[2]
 
 
 def _part(site: Site) -> str:
-    return "attention" if "attn" in site.gguf_name else "feed-forward"
+    return "attention" if "attn" in site.name else "feed-forward"

@@ -12,11 +12,12 @@ from qbench.progress import Progress
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.protocols.scoring import Scoring
 from qbench.search.cost import CHECK, SOLVE, SPEED, SURVEY, WRITE
+from qbench.search.directory_head import directory_head_bytes
 from qbench.search.document import is_searched
 from qbench.search.kv_choice import CacheChoice, KVWanted, kv_sizes
 from qbench.search.overlap import check_overlap
 from qbench.search.policy_loss import check_evicts
-from qbench.search.sites import Site, fixed_bytes, sites_of
+from qbench.search.sites import GGUF, HF, Site, fixed_bytes, num_searched, sites_of
 from qbench.search.solve import Option, fastest
 from qbench.search.solve import largest as largest_within
 from qbench.search.step_time import Formats, StepTimes, measure_step_times
@@ -26,7 +27,7 @@ from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_general import general_metadata
 from quant.artifacts.gguf_header import DEFAULT_ALIGNMENT, is_gguf
 from quant.artifacts.gguf_writer import head_bytes
-from quant.artifacts.output import own_files
+from quant.artifacts.output import is_artifact_dir, own_files
 from quant.atomic import check_target
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
@@ -40,13 +41,14 @@ from quant.source import Source, SourceView
 ANY_RECIPE = "q8_0"  # every GGUF recipe gives a file of the same tensors
 PLAIN = "rtn"
 KEYS_OF_A_RECIPE = 4096  # bytes; names of a recipe and of its calibration text
+FILES = (".safetensors", ".bin", ".pt", ".yaml", ".yml", ".json")  # suffixes of files that no search writes
 
 Rows = list[list[Option]]
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """output   the GGUF file; the recipe is written next to it
+    """output   a name that ends in .gguf, or a directory for compressed-tensors; the recipe is written next to it
     text     held-out text; None: that of the reference models
     windows  of the held-out text that are scored, at most
     exhaustive  make every rival and score all windows, however clear the outcome is
@@ -65,8 +67,17 @@ class SearchOptions:
     kv: KVWanted | None = None
 
     @property
+    def container(self) -> str:
+        return GGUF if self.output.suffix == ".gguf" else HF
+
+    @property
+    def name(self) -> str:
+        """Of the mix."""
+        return self.output.stem if self.container == GGUF else self.output.name
+
+    @property
     def recipe_path(self) -> Path:
-        return self.output.with_suffix(".yaml")
+        return self.output.with_name(f"{self.name}.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +121,7 @@ class SearchPlan:
         return [*rows, kv] if kv else rows
 
     def _more_seconds(self, site: Site, fmt: str) -> float:
-        return 0.0 if self.times is None else self.times.more[site.gguf_name][fmt]
+        return 0.0 if self.times is None else self.times.more[site.name][fmt]
 
     def step_seconds(self, formats: Formats) -> float | None:
         """Predicted time of a decode step; None unless the target has a speed. formats: of each site"""
@@ -128,24 +139,25 @@ class SearchPlan:
 
     @property
     def bits(self) -> float:
-        """Bits per weight that a mix may take; with a KV cache, about: as if its format were the middle one by size."""
+        """Bits per weight that sites may take; with a KV cache, about: as if its format were the middle one by size."""
         kv_bytes = sorted(self.kv.values())[len(self.kv) // 2] if self.kv else 0
-        smallest, largest = (self.fixed_bytes + size for size in mix_sizes(self.sites))
-        size_bytes = min(max(self.budget_bytes - kv_bytes, smallest), largest)
-        return 8 * size_bytes / num_weights(self.source.tensors)
+        smallest, largest = mix_sizes(self.sites)
+        size_bytes = min(max(self.budget_bytes - kv_bytes - self.fixed_bytes, smallest), largest)
+        return 8 * size_bytes / num_searched(self.source, self.sites)
 
 
 def plan_search(source: Source, options: SearchOptions, progress: Progress | None = None) -> SearchPlan:
     """raises InputError for a target that no mix reaches, options that do not fit a search, and texts that overlap"""
     _check_options(options)
-    check_target(options.output, is_gguf)
+    check_target(options.output, is_gguf if options.container == GGUF else is_artifact_dir)
     check_target(options.recipe_path, is_searched)
     if any(options.output.exists() and path.samefile(options.output) for path in own_files(source)):
         raise InputError(f"{options.output} is the model itself, which would be lost; write to another name")
-    if ModelConfig.of(source).architecture.gguf_arch is None:
+    if options.container == GGUF and ModelConfig.of(source).architecture.gguf_arch is None:
         raise InputError(f"{source.spec}: GGUF has no architecture for this model, so no mix of its formats exists")
-    sites = sites_of(source)
-    fixed, head = fixed_bytes(source, sites), file_head_bytes(source)
+    sites = sites_of(source, options.container)
+    fixed = fixed_bytes(source, sites)
+    head = file_head_bytes(source) if options.container == GGUF else directory_head_bytes(source)
     budget = options.target.budget_bytes(num_weights(source.tensors), head)
     kv = {} if options.kv is None else kv_sizes(source, options.kv)
     of_kv = kv.values() or [0]
@@ -183,12 +195,15 @@ def _timed(plan: SearchPlan, tok_s: float, progress: Progress | None) -> SearchP
 
 def _check_options(options: SearchOptions) -> None:
     by = options.calibration
-    if options.output.suffix != ".gguf":
-        raise InputError(f"--target searches GGUF formats; got output {options.output}, expected a name like best.gguf")
-    if options.output.stem in {*RECIPES, SURVEY, SOLVE, CHECK, SPEED, WRITE}:
+    if options.output.suffix in FILES:
         raise InputError(
-            f"the mix gets the name of its file, and {options.output.stem} names something else in a search; "
-            f"got output {options.output}, expected a name like best.gguf"
+            f"--target writes a GGUF file or a directory; got output {options.output}, expected a name like best.gguf "
+            "or best"
+        )
+    if options.name in {*RECIPES, SURVEY, SOLVE, CHECK, SPEED, WRITE}:
+        raise InputError(
+            f"the mix gets the name of its file, and {options.name} names something else in a search; "
+            f"got output {options.output}, expected a name like best.gguf or best"
         )
     for name, value in (("--imatrix", by.imatrix), ("--stats", by.stats), ("--export-imatrix", by.export_imatrix)):
         if value is not None:

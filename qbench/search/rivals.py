@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from qbench.search.document import uniform_document
 from qbench.search.kv_choice import KVCost
-from qbench.search.sites import FORMATS, Site
+from qbench.search.sites import FORMATS, HF, Site
 from qbench.search.step_time import Formats
 from qbench.search.survey import Survey
 from quant.errors import InputError
@@ -18,6 +18,7 @@ from quant.source import Source
 METHODS = ("imatrix", "gptq")
 PLAIN_METHOD = "rtn"
 PLAIN = "q8_0"  # has no imatrix form
+FLOAT = "bf16"  # loses nothing that a mix could win
 # A recipe of this many times the best one's predicted loss is not the best: of the searches in results/search the
 # worst two predictions of one model differ by a factor of 1.7 in how far they are off.
 FAR = 3.0
@@ -57,9 +58,7 @@ def choose_rivals(
     is_fast   whether a recipe of these formats is fast enough
     kv        KV formats that it may go with, whose bytes count
     """
-    kinds = [_named(method) for method in ((PLAIN_METHOD, *METHODS) if ablation else METHODS)]
-    if ablation:
-        kinds.insert(0, [uniform_document(source, fmt) for fmt in FORMATS])
+    kinds = _documents(source, sites, ablation)
     found = []
     for documents in kinds:
         plain = [_rival(document, source, sites, survey, budget_bytes) for document in documents]
@@ -68,6 +67,19 @@ def choose_rivals(
         if fitting:
             found.append(min(fitting, key=lambda rival: rival.loss))
     return list({rival.recipe.name: rival for rival in found}.values())
+
+
+def _documents(source: Source, sites: Sequence[Site], ablation: bool) -> Sequence[Sequence[Mapping]]:
+    """Per kind of rival the recipes to choose from. A directory has no named mixes, so each has one format."""
+    if sites[0].container == HF:
+        formats = [fmt for fmt in sites[0].formats if fmt != FLOAT]
+        return [[_uniform_linears(fmt, method) for fmt in formats] for method in (PLAIN_METHOD, "gptq")]
+    kinds = [_named(method) for method in ((PLAIN_METHOD, *METHODS) if ablation else METHODS)]
+    return [[uniform_document(source, fmt) for fmt in FORMATS], *kinds] if ablation else kinds
+
+
+def _uniform_linears(fmt: str, method: str) -> dict[str, str]:
+    return {"name": f"{method}-{fmt}", "container": HF, "default": fmt, "method": method}
 
 
 def _named(method: str) -> list[dict[str, str]]:
@@ -91,9 +103,9 @@ def _rival(document: Mapping, source: Source, sites: Sequence[Site], survey: Sur
     size_bytes = sum(info.size_bytes for info in job.foreseen_tensors().values())
     if size_bytes > budget_bytes:
         return None
-    loss, formats = 0.0, {site.gguf_name: job.choices[site.names[0]].format for site in sites}
+    loss, formats = 0.0, {site.name: job.choices[site.names[0]].format for site in sites}
     for site in sites:
-        fmt = formats[site.gguf_name]
+        fmt = formats[site.name]
         methods = survey.methods(site, fmt) if fmt in site.formats else []
         if not methods:
             return None

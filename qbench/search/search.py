@@ -19,12 +19,14 @@ from qbench.search.kv_choice import KVCost, kv_schemes
 from qbench.search.plan import SearchPlan
 from qbench.search.policy_loss import policy_losses
 from qbench.search.rivals import Rival, choose_rivals, near_rivals
+from qbench.search.sites import GGUF
 from qbench.search.solve import Option, solve
 from qbench.search.step_time import Formats, measure_step
 from qbench.search.survey import Survey, SurveyPlan, survey
 from qbench.search.survey_tokens import kv_tokens
 from qbench.search.validate import Check, check
 from quant.artifacts import make_artifact_job, write_artifact
+from quant.artifacts.layouts import CompressedTensorsLayout
 from quant.atomic import atomic_file
 from quant.json_data import JsonData
 from quant.models import ModelConfig
@@ -78,7 +80,7 @@ def search(plan: SearchPlan, progress: Progress | None = None) -> SearchResult:
             candidates = _candidates(plan, found, chosen)
         result = _race(plan, candidates, Path(folder), phases, progress)
         of_sites = zip(plan.sites, chosen[: len(plan.sites)], strict=True)
-        mix = {site.gguf_name: f"{one.format} {one.method}" for site, one in of_sites}
+        mix = {site.name: f"{one.format} {one.method}" for site, one in of_sites}
         return replace(result, metrics=replace(result.metrics, mix=mix))
 
 
@@ -103,7 +105,7 @@ def _solve(plan: SearchPlan, found: Survey, methods: Sequence[str] = METHODS) ->
 
 def _candidates(plan: SearchPlan, found: Survey, chosen: Sequence[Option]) -> dict[str, _Candidate]:
     """The mix first, then the fixed recipes of at most the target's bytes."""
-    name = plan.options.output.stem
+    name = plan.options.name
     mix = _mix(plan, name, chosen)
     options = plan.options
     kv = [KVCost(one.format, size_bytes, found.cache_loss(one), one.policy) for one, size_bytes in plan.kv.items()]
@@ -120,7 +122,7 @@ def _mix(plan: SearchPlan, name: str, chosen: Sequence[Option]) -> _Candidate:
     of_sites, of_kv = chosen[: len(plan.sites)], chosen[len(plan.sites) :]
     size_bytes = plan.fixed_bytes + sum(option.size_bytes for option in of_sites)
     document = mix_document(name, plan.source, plan.sites, of_sites)
-    formats = {site.gguf_name: option.format for site, option in zip(plan.sites, of_sites, strict=True)}
+    formats = {site.name: option.format for site, option in zip(plan.sites, of_sites, strict=True)}
     kv = next((KVCost(one.format, one.size_bytes, one.loss, one.method) for one in of_kv), None)
     document |= {} if kv is None else kv.document
     return _Candidate(document, size_bytes, sum(option.loss for option in chosen), formats, kv=kv)
@@ -161,7 +163,7 @@ def _race(
         with phases.phase(SPEED):
             speed = _speed(plan, candidates[chosen].formats, made[chosen])
     gptq_runs = [name for name, candidate in candidates.items() if candidate.method == METHOD]
-    gptq_run = next((name for name in gptq_runs if "base" in candidates[name].document), mix)
+    gptq_run = next((name for name in gptq_runs if name not in (mix, mix + PLAIN_MIX)), mix)
     metrics = SearchMetrics(
         chosen,
         reason,
@@ -192,6 +194,7 @@ def search_case(plan: SearchPlan) -> SearchCase:
         KIND,
         plan.source.spec,
         target=options.target.text,
+        container=None if options.container == GGUF else CompressedTensorsLayout.quant_method,
         calibration_sha256=plan.tokens.sha256,
         protocol_hash=plan.scorings[0].protocol.hash,
         windows=len(plan.scorings[0].windows),

@@ -34,7 +34,7 @@ ROUNDS = 21
 WARM_UP = 3
 CACHES = 2  # a variant reads this many times the last cache, if the whole model does: then it reads memory, too
 
-Formats = Mapping[str, str]  # GGUF name of a site -> format
+Formats = Mapping[str, str]  # name of a site -> format
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class StepTimes:
     """Seconds of a decode step of one sequence.
 
     middle  of the model of middle formats
-    more    GGUF name of a site -> format -> how much more its products take than in the middle format
+    more    name of a site -> format -> how much more its products take than in the middle format
     """
 
     middle: float
@@ -57,22 +57,22 @@ def measure_step_times(
     source: Source, sites: Sequence[Site], threads: int, clock: str = "wall", progress: Progress | None = None
 ) -> StepTimes:
     """Peak memory is the middle model; then its first layers, twice."""
-    middle = {site.gguf_name: _nearest(site, source) for site in sites}
+    middle = {site.name: _nearest(site, source) for site in sites}
     step = measure_step(_rounded(source, sites, middle), threads, clock)
     part = FirstLayers(source, _layers_to_time(source, sites, middle))
     here = [site for site in sites if all(name in part.tensors for name in site.names)]
     base = _timed(_rounded(part, here, middle), threads, clock)
-    more = {site.gguf_name: {middle[site.gguf_name]: 0.0} for site in sites}
+    more = {site.name: {middle[site.name]: 0.0} for site in sites}
     variants = _variants(sites, middle)
     for number, (fmt, changed) in enumerate(variants):
         if progress is not None:
             progress(number, len(variants), f"time {fmt}")
         timed = [site for site in changed if site in here]
-        formats = middle | {site.gguf_name: fmt for site in timed}
+        formats = middle | {site.name: fmt for site in timed}
         each = _difference(base, _timed(_rounded(part, here, formats), threads, clock))
         weight = sum(_weights_read(site, source) for site in timed)
         for site in changed:
-            more[site.gguf_name][fmt] = each * _weights_read(site, source) / weight if weight else 0.0
+            more[site.name][fmt] = each * _weights_read(site, source) / weight if weight else 0.0
     return StepTimes(step, more)
 
 
@@ -101,7 +101,7 @@ def _timed(source: Source, threads: int, clock: str) -> Callable[[], float]:
 
 
 def _rounded(source: Source, sites: Sequence[Site], formats: Formats) -> Source:
-    options = [Option(formats[site.gguf_name], "rtn", 0, 0.0) for site in sites]
+    options = [Option(formats[site.name], "rtn", 0, 0.0) for site in sites]
     document = mix_document("timed", source, sites, options) | {"method": "rtn"}
     return QuantizedSource(make_job(source, recipe_from(document, "timed")))
 
@@ -110,7 +110,7 @@ def _variants(sites: Sequence[Site], middle: Formats) -> list[tuple[str, list[Si
     """Formats with the sites that get them together: in the layers or outside, and of one middle format."""
     groups: dict[tuple[bool, str], list[Site]] = {}
     for site in sites:
-        groups.setdefault((site.layer is None, middle[site.gguf_name]), []).append(site)
+        groups.setdefault((site.layer is None, middle[site.name]), []).append(site)
     return [
         (fmt, [site for site in group if fmt in site.formats])
         for (_, own), group in groups.items()
@@ -129,7 +129,7 @@ def _weights_read(site: Site, source: Source) -> float:
     config = ModelConfig.of(source)
     if EMBEDDING in site.names and not config.tie_word_embeddings:
         return 0.0
-    share = config.expert_share if len(site.names) > 1 else 1.0
+    share = config.expert_share if site.is_experts else 1.0
     return share * sum(prod(source.tensors[name].shape) for name in site.names)
 
 
@@ -139,11 +139,11 @@ def _layers_to_time(source: Source, sites: Sequence[Site], formats: Formats) -> 
     sizes = [0] * num_layers
     for site in sites:
         if site.layer is not None:
-            sizes[site.layer] += site.formats[formats[site.gguf_name]]
+            sizes[site.layer] += site.formats[formats[site.name]]
     kinds: list[set[str]] = [set() for _ in sizes]
     for site in sites:
         if site.layer is not None:
-            kinds[site.layer].add(site.gguf_name.partition(f".{site.layer}.")[2])
+            kinds[site.layer].add(site.name.partition(f".{site.layer}.")[2])
     wanted, total, missing = CACHES * last_level_cache_bytes(), 0, set().union(*kinds)
     for index, size in enumerate(sizes):
         total, missing = total + size, missing - kinds[index]

@@ -46,7 +46,7 @@ class Use:
 class Survey:
     """The measured costs. A kind of rounding is FEEDBACK (GPTQ) or PLAIN (all others).
 
-    uses         GGUF name of a site -> its readers
+    uses         name of a site -> its readers
     kld          group -> mean KLD of the model with that group alone rounded by its plain probe, nats
     factors      group -> KLD per error
     interaction  kind -> KLD of the model with all groups rounded so, over the sum of factors times errors
@@ -63,14 +63,14 @@ class Survey:
 
     def methods(self, site: Site, fmt: str) -> list[str]:
         """Methods whose error is known for the format."""
-        uses = self.uses[site.gguf_name]
+        uses = self.uses[site.name]
         return [method for method in METHODS if all((fmt, method) in use.errors for use in uses)]
 
     def loss(self, site: Site, fmt: str, method: str) -> float:
         """Predicted part of the site in the KLD of the whole rounded model, nats."""
         return sum(
             self.factors[use.group] * use.errors[fmt, method] * self.interaction[_kind(use, method)]
-            for use in self.uses[site.gguf_name]
+            for use in self.uses[site.name]
         )
 
     def cache_loss(self, cache: CacheChoice) -> float:
@@ -118,7 +118,7 @@ class _Run:
         decoder = StreamedDecoder(self.config, impl=DECODER_IMPL[plan.arithmetic])
         self.statistics = LiveStatistics(
             decoder,
-            hessian_windows(plan.tokens, max(source.tensors[site.names[0]].shape[-1] for site in sites), self.config),
+            hessian_windows(plan.tokens, _widest(source, sites), self.config),
             folder,
             on_quantized=False,
             gram=plan.arithmetic,
@@ -174,19 +174,19 @@ class _Run:
         tensors = {name: each for name, each in outside.items() if name.startswith(embeds)}
         self.statistics.begin(tensors)
         site = self._site_of(EMBEDDING)
-        rounded = {EMBEDDING: self.rounding.plain(site, tensors[EMBEDDING], None)}
-        self.single.begin(tensors, {(self.groups[site.gguf_name], PLAIN): rounded})
+        rounded = {} if site is None else {EMBEDDING: self.rounding.plain(site, tensors[EMBEDDING], None)}
+        self.single.begin(tensors, {} if site is None else {(self.groups[site.name], PLAIN): rounded})
         self.joint.begin(tensors, {(ALL, kind): rounded for kind in KINDS})
         for probes in self.kv:
             probes.begin(tensors, {})
-        if not self.config.tie_word_embeddings:
+        if site is not None and not self.config.tie_word_embeddings:
             self._look_up(site, tensors[EMBEDDING], {})
 
     def _look_up(self, site: Site, table: QTensor, inputs: Mapping[str, InputStats]) -> None:
         """Errors of the rows that tokens look up. inputs: of a tied head"""
         sample = sample_embedding(table, self.plan.tokens.tokens, site.formats)
-        errors = measure_errors({site.gguf_name: sample}, inputs, self.config)[site.gguf_name]
-        self._add(site, self.groups[site.gguf_name], errors, {PLAIN: self.rounding.key(site, errors, "rtn")})
+        errors = measure_errors({site.name: sample}, inputs, self.config)[site.name]
+        self._add(site, self.groups[site.name], errors, {PLAIN: self.rounding.key(site, errors, "rtn")})
 
     def _layer(self, index: int, tensors: Mapping[str, QTensor]) -> None:
         here = [site for site in self.sites if site.layer == index]
@@ -194,12 +194,12 @@ class _Run:
 
         def look(stats: LayerStats, names: Names) -> dict[str, QTensor]:
             samples = {
-                site.gguf_name: sample_rows({name: tensors[name] for name in site.names}, site.formats) for site in here
+                site.name: sample_rows({name: tensors[name] for name in site.names}, site.formats) for site in here
             }
             errors = measure_errors(samples, stats.inputs, self.config)
-            fed_back = self.rounding.fed_back([(site, errors[site.gguf_name]) for site in here], tensors, stats.inputs)
+            fed_back = self.rounding.fed_back([(site, errors[site.name]) for site in here], tensors, stats.inputs)
             for site in here:
-                self._change(site, errors[site.gguf_name], tensors, stats.inputs, fed_back, changed)
+                self._change(site, errors[site.name], tensors, stats.inputs, fed_back, changed)
             return {}
 
         self.statistics.through(index, tensors, lambda names: NEEDED, look, in_steps=False)
@@ -220,7 +220,7 @@ class _Run:
         changed: dict[Probe, dict[str, QTensor]],
     ) -> None:
         """Adds the site's rounded tensors to the probes of its group and of all. fed_back: tensors with GPTQ's codes"""
-        group, keys = self.groups[site.gguf_name], {PLAIN: self.rounding.key(site, errors, "imatrix")}
+        group, keys = self.groups[site.name], {PLAIN: self.rounding.key(site, errors, "imatrix")}
         rounded = {PLAIN: {name: self.rounding.plain(site, tensors[name], inputs.get(name)) for name in site.names}}
         rounded[FEEDBACK] = {name: fed_back.get(name, plain) for name, plain in rounded[PLAIN].items()}
         if all(name in fed_back for name in site.names):
@@ -234,27 +234,37 @@ class _Run:
         self, outside: Mapping[str, QTensor]
     ) -> tuple[Mapping[Probe, float], Mapping[Probe, float], dict[str, float]]:
         """Divergences of probes of one group, of all groups, and of each KV format."""
-        tied = self.config.tie_word_embeddings
-        name = EMBEDDING if tied else HEAD
+        name = EMBEDDING if self.config.tie_word_embeddings else HEAD
         site, table = self._site_of(name), outside[name]
         norm = {key: each for key, each in outside.items() if key.startswith(FINAL_NORM.removesuffix("weight"))}
+        rounded = {} if site is None else {HEAD_GROUP: self._round_head(site, table, norm)}
+        kld = self.single.losses(norm, table, {(group, PLAIN): each for group, each in rounded.items()})
+        joint = self.joint.losses(norm, table, {(ALL, kind): each for each in rounded.values() for kind in KINDS})
+        kv = {name: loss for probes in self.kv for (_, name), loss in probes.losses(norm, table, {}).items()}
+        return kld, joint, kv
+
+    def _round_head(self, site: Site, table: QTensor, norm: Mapping[str, QTensor]) -> QTensor:
+        """The head as its probes round it; adds its errors."""
+        tied = self.config.tie_word_embeddings
+        name = EMBEDDING if tied else HEAD
         inputs = self.statistics.head(norm, (name,), lambda names: NEEDED).inputs
         if tied:
             self._look_up(site, table, inputs)
         sample = sample_rows({name: table}, site.formats)
-        errors = measure_errors({site.gguf_name: sample}, inputs, self.config)[site.gguf_name]
+        errors = measure_errors({site.name: sample}, inputs, self.config)[site.name]
         self._add(site, HEAD_GROUP, errors, {PLAIN: self.rounding.key(site, errors, "rtn" if tied else "imatrix")})
-        rounded = self.rounding.plain(site, table, None if tied else inputs.get(name))
-        kld = self.single.losses(norm, table, {(HEAD_GROUP, PLAIN): rounded})
-        joint = self.joint.losses(norm, table, {(ALL, kind): rounded for kind in KINDS})
-        kv = {name: loss for probes in self.kv for (_, name), loss in probes.losses(norm, table, {}).items()}
-        return kld, joint, kv
+        return self.rounding.plain(site, table, None if tied else inputs.get(name))
 
-    def _site_of(self, name: str) -> Site:
-        return next(site for site in self.sites if name in site.names)
+    def _site_of(self, name: str) -> Site | None:
+        """None for a table that the container keeps in floats."""
+        return next((site for site in self.sites if name in site.names), None)
 
     def _add(self, site: Site, group: Group, errors: Errors, keys: Mapping[str, Key]) -> None:
         """keys: kind -> format and method of the probe"""
         for kind, key in keys.items():
             self.probe_errors[group, kind] = self.probe_errors.get((group, kind), 0.0) + errors[key]
-        self.uses.setdefault(site.gguf_name, []).append(Use(group, errors, FEEDBACK in keys))
+        self.uses.setdefault(site.name, []).append(Use(group, errors, FEEDBACK in keys))
+
+
+def _widest(source: Source, sites: Sequence[Site]) -> int:
+    return max(source.tensors[name].shape[-1] for site in sites for name in site.names)

@@ -7,10 +7,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.perplexity import REFERENCE, assert_agree, assert_same_model, our_perplexity, their_perplexity
 
+from qbench.search.document import mix_document
+from qbench.search.sites import HF, sites_of
+from qbench.search.solve import Option
 from qbench.sources import open_source
-from quant.artifacts import HFSource
+from quant.artifacts import HFSource, make_artifact_job, write_artifact
 from quant.artifacts.hf_writer import write_hf
 from quant.formats.fp8 import FP8_FORMATS
+from quant.quantize import QuantizedSource
+from quant.recipes.yaml_recipe import recipe_from
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("compressed_tensors", reason="compressed-tensors is not installed")
@@ -50,6 +55,18 @@ def logits_of(model):
 def test_they_load_ours(write_model, windows, format_name):
     path = write_model(format_name, "compressed-tensors")
     assert_same_model(path, logits_of(load(path, dequantize=format_name.endswith(("-asym", "fp4a16")))), windows)
+
+
+def test_they_load_a_mix(tmp_path, windows):
+    """As `qbench quantize --target` writes it: each product of a layer in a format of its own."""
+    source = open_source(REFERENCE)
+    sites = sites_of(source, HF)
+    formats = list(sites[0].formats)
+    options = [Option(formats[number % len(formats)], "rtn", 0, 0.0) for number, _ in enumerate(sites)]
+    job = make_artifact_job(source, recipe_from(mix_document("mix", source, sites, options), "mix"), tmp_path / "mix")
+    path = write_artifact(QuantizedSource(job))
+    assert {info.format for info in HFSource(path).tensors.values()} == set(formats)
+    assert_same_model(path, logits_of(load(path)), windows)
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,12 @@ class SearchCase(ModelRow):
     """A model and the target of its search.
 
     protocol_hash        of the held-out text
+    container            layout of a directory; None: a GGUF file
     context, batch, kv   of a KV cache that counts in the target: tokens, sequences, formats to choose from
     policies             of that cache, to choose from; None: full alone
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("context", "batch", "kv", "policies")
+    json_omits: ClassVar[tuple[str, ...]] = ("container", "context", "batch", "kv", "policies")
 
     target: str = ""
     calibration_sha256: str | None = None
@@ -33,6 +34,7 @@ class SearchCase(ModelRow):
     batch: int | None = None
     kv: str | None = None
     policies: str | None = None
+    container: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class SearchSpeed(JsonRow):
 class SearchMetrics(JsonRow):
     """The mix and its rivals.
 
-    mix          tensor of the GGUF file -> format and method, as `q4_k gptq`
+    mix          place of the mix, such as a tensor of the GGUF file -> format and method, as `q4_k gptq`
     chosen       name of the recipe that was written
     reason       why it was
     num_weights  of the model

@@ -12,6 +12,8 @@ from qbench.measure.records.record import read_files
 from qbench.search.kv_choice import KVWanted, kv_sizes
 from qbench.search.sites import sites_of
 from qbench.sources import open_source
+from quant.artifacts.file_size import file_bytes
+from quant.present import present
 from quant.sizes import size_summary
 
 FEW = ("--samples", "4", "--seq-len", "128", "--windows", "3")
@@ -33,7 +35,7 @@ def test_the_file_keeps_the_target_and_its_recipe_makes_it_again(qbench, tmp_pat
     (record,) = read_files([kept])
     assert record.metrics.to_json() == {key: result[key] for key in record.metrics.to_json()}
     assert record.metrics.cost.ratio > 1 and record.metrics.cost.gptq_seconds > 0
-    assert set(record.metrics.mix) == {site.gguf_name for site in sites_of(open_source("ref:llama"))}
+    assert set(record.metrics.mix) == {site.name for site in sites_of(open_source("ref:llama"))}
     written = yaml.safe_load((tmp_path / "best.yaml").read_text())
     assert written["name"] == result["chosen"]
     assert qbench("quantize", "ref:llama", "--recipe", tmp_path / "best.yaml", "-o", again, *FEW[:4]).status == 0
@@ -83,7 +85,8 @@ def test_outputs_that_cannot_be(qbench, tmp_path):
     qbench(*search).fails_with("-o")
     for taken in ("q8_0.gguf", "check.gguf"):
         qbench(*search, "-o", tmp_path / taken).fails_with(taken, "a name like best.gguf")
-    qbench(*search, "-o", tmp_path / "folder").fails_with("best.gguf")
+    qbench(*search, "-o", tmp_path / "best.safetensors").fails_with("best.safetensors", "best.gguf or best")
+    qbench(*search, "-o", tmp_path / "q8_0").fails_with("q8_0 names something else")
     qbench(*search, "-o", tmp_path / "no" / "best.gguf").fails_with("does not exist")
     (tmp_path / "best.yaml").write_text("name: a recipe of mine\n")
     qbench(*search, "-o", tmp_path / "best.gguf").fails_with("best.yaml", "something else")
@@ -128,6 +131,22 @@ def test_a_cache_policy_makes_room_for_weights(qbench, tmp_path):
     assert best.stat().st_size + sum(caches.values()) <= 2.5e6
     words = (tmp_path / "best.yaml").read_text().splitlines()
     assert words[0].endswith("--policy snapkv:budget=25%") and "run it with --policy snapkv:budget=25%" in words[1]
+
+
+@pytest.mark.exhaustive("makes three directories")
+def test_a_directory_for_compressed_tensors(qbench, tmp_path):
+    """2.5 MB are 4 to 5 bits per weight of the linears: embedding and head stay in bfloat16."""
+    best, again = tmp_path / "best-4.5", tmp_path / "again"
+    outcome = qbench("quantize", "ref:llama", "--target", "2.5MB", "--json", "--exhaustive", "-o", best, *FEW)
+    assert outcome.status == 0, outcome
+    result = json.loads(outcome.out)
+    mix, *rivals = result["candidates"]
+    assert (mix["name"], result["container"]) == ("best-4.5", "compressed-tensors")
+    assert {each["name"].split("-w")[0] for each in rivals} == {"rtn", "gptq"}
+    assert present(file_bytes(open_source(str(best)))) <= 2.5e6
+    assert qbench("quantize", "ref:llama", "--recipe", tmp_path / "best-4.5.yaml", "-o", again, *FEW[:4]).status == 0
+    for name in ("config.json", "model.safetensors"):
+        assert (again / name).read_bytes() == (best / name).read_bytes()
 
 
 @pytest.mark.exhaustive("makes eight files")

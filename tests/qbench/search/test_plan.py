@@ -9,16 +9,23 @@ import pytest
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.search import plan as plan_module
+from qbench.search.directory_head import directory_head_bytes
+from qbench.search.document import mix_document
 from qbench.search.kv_choice import CacheChoice, KVWanted, kv_sizes
 from qbench.search.plan import KEYS_OF_A_RECIPE, SearchOptions, file_head_bytes, plan_search
 from qbench.search.search import _solve
+from qbench.search.sites import HF, sites_of
+from qbench.search.solve import Option
 from qbench.search.step_time import StepTimes
 from qbench.search.target import parse_target
 from qbench.sources import open_source
 from quant.artifacts import make_artifact_job, write_artifact
+from quant.artifacts.file_size import file_bytes
 from quant.errors import InputError
+from quant.present import present
 from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
+from quant.recipes.yaml_recipe import recipe_from
 from quant.sizes import num_weights
 
 FEW = CalibrationOptions(samples=2, seq_len=64)
@@ -32,6 +39,20 @@ def test_head_of_the_file(tmp_path, model):
     extra = path.stat().st_size - sum(info.size_bytes for info in job.foreseen_tensors().values())
     bound = file_head_bytes(source)
     assert bound - KEYS_OF_A_RECIPE - 32 * len(source.tensors) <= extra <= bound
+
+
+@pytest.mark.parametrize("model", ["ref:llama", "ref:mla-moe"])
+def test_head_of_a_directory(tmp_path, model):
+    """The bound holds for the recipe with most modules by name, and is no more than a small part of a model."""
+    source = open_source(model)
+    formats = list(sites_of(source, HF)[0].formats)
+    options = [Option(formats[n % len(formats)], "rtn", 0, 0.0) for n, _ in enumerate(sites_of(source, HF))]
+    document = mix_document("mixed", source, sites_of(source, HF), options)
+    job = make_artifact_job(source, recipe_from(document, "mixed"), tmp_path / "mixed")
+    path = write_artifact(QuantizedSource(job))
+    extra = present(file_bytes(open_source(str(path)))) - sum(info.size_bytes for info in job.foreseen_tensors().values())
+    tokenizer = (path / "tokenizer.json").stat().st_size
+    assert extra <= directory_head_bytes(source) < tokenizer + 8 * (extra - tokenizer)
 
 
 def test_a_budget_in_bytes_is_that_of_the_file(tmp_path):
@@ -68,7 +89,7 @@ class Known:
 def step_times(source, sites, threads, progress):
     """A step of 1 s for the smallest mix, and 1 s more per MB of other formats."""
     more = {
-        site.gguf_name: {fmt: (size - min(site.formats.values())) / 1e6 for fmt, size in site.formats.items()}
+        site.name: {fmt: (size - min(site.formats.values())) / 1e6 for fmt, size in site.formats.items()}
         for site in sites
     }
     return StepTimes(1.0, more)
@@ -99,9 +120,9 @@ def test_a_mix_keeps_the_speed(timed):
     smallest = plan.fixed_bytes + sum(min(site.formats.values()) for site in plan.sites)
     assert smallest + 240_000 < plan.budget_bytes <= smallest + 250_000
     chosen = _solve(plan, Known())
-    formats = {site.gguf_name: option.format for site, option in zip(plan.sites, chosen, strict=True)}
+    formats = {site.name: option.format for site, option in zip(plan.sites, chosen, strict=True)}
     assert plan.is_fast(formats) and 1.24 < plan.step_seconds(formats) <= 1.25
-    assert not plan.is_fast({site.gguf_name: max(site.formats, key=site.formats.get) for site in plan.sites})
+    assert not plan.is_fast({site.name: max(site.formats, key=site.formats.get) for site in plan.sites})
 
 
 def test_a_size_and_a_speed(timed):

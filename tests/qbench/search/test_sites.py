@@ -1,4 +1,4 @@
-"""One site per tensor of the GGUF file, and patterns that match its tensors alone."""
+"""One site per tensor of the GGUF file or per product of a directory, and patterns that match its tensors alone."""
 
 from fnmatch import fnmatchcase
 from math import prod
@@ -7,11 +7,13 @@ import pytest
 from support.memory_source import MemorySource
 
 from qbench.search.groups import group_sites
-from qbench.search.sites import fixed_bytes, patterns_of, sites_of
+from qbench.search.sites import GGUF, HF, fixed_bytes, num_searched, patterns_of, sites_of
 from qbench.sources import open_source
 from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_layout import layout
+from quant.job import make_job
 from quant.models import ModelConfig
+from quant.recipes import get_recipe
 
 EXPERTS = {
     "architectures": ["MixtralForCausalLM"],
@@ -31,15 +33,35 @@ def source(request):
 def test_sites_are_the_files_tensors(source):
     sites = sites_of(source)
     entries = {entry.gguf_name: entry.names for entry in layout(F32Vectors(source), ModelConfig.of(source))}
-    assert all(entries[site.gguf_name] == site.names for site in sites)
+    assert all(entries[site.name] == site.names for site in sites)
     left = {name for names in entries.values() for name in names} - {name for site in sites for name in site.names}
     assert all(len(source.tensors[name].shape) == 1 or "gate.weight" in name for name in left)
     assert fixed_bytes(source, sites) == 4 * sum(prod(source.tensors[name].shape) for name in left)
 
 
-def test_patterns_match_the_site_alone(source):
+def test_sites_of_a_directory_are_the_decoders_linears(source):
+    sites = sites_of(source, HF)
+    job = make_job(source, get_recipe("rtn-w8"))
+    quantized = [name for name, choice in job.choices.items() if choice.format == "w8"]
+    assert sorted(name for site in sites for name in site.names) == sorted(quantized)
+    kept = sum(info.size_bytes for name, info in job.foreseen_tensors().items() if name not in quantized)
+    assert fixed_bytes(source, sites) == kept
+    assert num_searched(source, sites) == sum(prod(source.tensors[name].shape) for name in quantized)
+    assert len({tuple(site.formats) for site in sites}) == 1  # so that every format is a recipe of the whole model
+    names = {site.name: {name.split(".")[-2] for name in site.names} for site in sites}
+    for name, words in names.items():
+        if name.endswith("experts"):
+            assert len(words) == 3, words
+        elif name.endswith(("qkv_proj", "gate_up_proj")):
+            assert words <= {"q_proj", "k_proj", "v_proj"} or words == {"gate_proj", "up_proj"}
+        else:
+            assert words == {name.rpartition(".")[2]}
+
+
+@pytest.mark.parametrize("container", [GGUF, HF])
+def test_patterns_match_the_site_alone(source, container):
     names = list(source.tensors)
-    for site in sites_of(source):
+    for site in sites_of(source, container):
         matched = [name for name in names if any(fnmatchcase(name, each) for each in patterns_of(site, names))]
         assert sorted(matched) == sorted(site.names)
 
@@ -49,5 +71,5 @@ def test_groups_are_few(source):
     assert len(set(group_sites(sites).values())) == len(sites)
     for most in (4, 6, len(sites) - 1):
         groups = group_sites(sites, most)
-        assert set(groups) == {site.gguf_name for site in sites}
+        assert set(groups) == {site.name for site in sites}
         assert len(set(groups.values())) <= most

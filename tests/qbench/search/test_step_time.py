@@ -32,6 +32,6 @@ def test_the_time_of_any_mix_is_that_of_its_products(monkeypatch, model):
     times = measure_step_times(source, sites, 1)
     rng = np.random.default_rng(0)
     for _ in range(3):
-        formats = {site.gguf_name: str(rng.choice(list(site.formats))) for site in sites}
+        formats = {site.name: str(rng.choice(list(site.formats))) for site in sites}
         expected = seconds_of(step_time._rounded(source, sites, formats))
         assert times.step(formats) == pytest.approx(expected, rel=1e-9)

@@ -10,7 +10,7 @@ from qbench.run_options import DEFAULTS
 from qbench.runtime.load import load_model
 from qbench.search.groups import group_sites
 from qbench.search.probe_rounding import FEEDBACK, PLAIN
-from qbench.search.sites import sites_of
+from qbench.search.sites import HF, sites_of
 from qbench.search.survey import HEAD_GROUP, SurveyPlan, survey
 from qbench.search.survey_tokens import joint_tokens, kv_tokens, single_tokens
 from quant.calibration.tokens import CalibrationTokens
@@ -34,10 +34,10 @@ class Loud(MemorySource):
 class Changed(Loud):
     """The model with these tensors rounded."""
 
-    def __init__(self, names, **changes):
+    def __init__(self, names, probe=PROBE, **changes):
         super().__init__(**changes)
         for name in names:
-            self.weights[name] = dequantize(get_format(PROBE).quantize(self.weights[name]))
+            self.weights[name] = dequantize(get_format(probe).quantize(self.weights[name]))
 
 
 def probed(source):
@@ -66,17 +66,36 @@ def test_kld_is_that_of_the_model_with_one_group_rounded(tmp_path, tied):
     for site in sites_of(source):
         if not tied or EMBEDDING not in site.names:
             whole = kld(Changed(site.names, tie_word_embeddings=tied), reference)
-            group = HEAD_GROUP if HEAD in site.names else groups[site.gguf_name]
+            group = HEAD_GROUP if HEAD in site.names else groups[site.name]
             # The logits of both ways round differently, by some 2**-22, and q8_0 changes them by 2**-9.
             assert found.kld[group] == pytest.approx(whole, rel=2**-8), site
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+def test_a_directory_has_no_tables_to_search(tmp_path, tied):
+    source = Loud(tie_word_embeddings=tied)
+    sites = sites_of(source, HF)
+    plan = SurveyPlan(CalibrationTokens(TOKENS, "ids", 0, len(TOKENS)), 8.4, "fp32", 1)
+    found, groups = survey(source, sites, plan, tmp_path), group_sites(sites)
+    assert {use.group for uses in found.uses.values() for use in uses} == set(groups.values()) == set(found.factors)
+    shown = torch.from_numpy(single_tokens(TOKENS, len(sites)))
+    reference = load_model(source, DEFAULTS, impl="reference")(shown).flatten(0, 1)
+    for site in sites:
+        changed = Changed(site.names, "w8", tie_word_embeddings=tied)
+        logits = load_model(changed, DEFAULTS, impl="reference")(shown).flatten(0, 1)
+        whole = divergence(logits, reference, shown.flatten()).kld.mean()
+        assert found.kld[groups[site.name]] == pytest.approx(whole, rel=2**-8), site
+        # Integers in groups have no form with importance, so the survey does not try one.
+        assert found.methods(site, "w8") == ["rtn", "gptq"] and found.methods(site, "bf16") == ["rtn"]
+        assert found.loss(site, "w8", "gptq") < found.loss(site, "w8", "rtn") < found.loss(site, "w4g32", "rtn")
 
 
 def test_a_tied_table_costs_as_embedding_and_as_head(tmp_path):
     source = Loud(tie_word_embeddings=True)
     found = run(source, tmp_path)
     table = next(site for site in sites_of(source) if EMBEDDING in site.names)
-    uses = found.uses[table.gguf_name]
-    assert [use.group for use in uses] == [group_sites(sites_of(source))[table.gguf_name], HEAD_GROUP]
+    uses = found.uses[table.name]
+    assert [use.group for use in uses] == [group_sites(sites_of(source))[table.name], HEAD_GROUP]
     parts = [found.factors[use.group] * use.errors[PROBE, "rtn"] for use in uses]
     assert parts == pytest.approx([found.kld[use.group] for use in uses])
     assert found.loss(table, PROBE, "rtn") == pytest.approx(sum(parts) * found.interaction[FEEDBACK])
@@ -91,7 +110,7 @@ def test_losses_of_all_sites_at_the_probes_are_the_divergence_of_the_whole_round
     shown, rounded = torch.from_numpy(joint_tokens(TOKENS)), Changed([name for site in sites for name in site.names])
     logits = [load_model(each, DEFAULTS, impl="reference")(shown).flatten(0, 1) for each in (rounded, source)]
     whole = float(divergence(*logits, shown.flatten()).kld.mean())
-    groups = {HEAD_GROUP if HEAD in site.names else group_sites(sites)[site.gguf_name] for site in sites}
+    groups = {HEAD_GROUP if HEAD in site.names else group_sites(sites)[site.name] for site in sites}
     alone = sum(found.kld[group] for group in groups)
     assert alone * found.interaction[PLAIN] == pytest.approx(whole, rel=2**-8)
 

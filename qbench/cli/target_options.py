@@ -49,8 +49,8 @@ OPTIONS = (
         "--policy",
         "policies",
         type=CheckedList("auto|policy,...", check_policy_or_auto),
-        help="With --target and --ctx: cache policies to choose from; auto: full, and two policies that evict, each with "
-        "a half and a quarter of the tokens  [default: full]",
+        help="With --target and --ctx: cache policies to choose from; auto: full, and two policies that evict, each "
+        "with a half and a quarter of the tokens  [default: full]",
     ),
     count_option("--batch", help="With --target and --ctx: number of sequences in the KV cache  [default: 1]"),
     click.option(
@@ -154,7 +154,10 @@ def write_best(
     from qbench.sources import open_source
 
     if output is None:
-        raise InputError("--target needs -o, a name like best.gguf, or a directory for compressed-tensors; its recipe is written next to it")
+        raise InputError(
+            "--target needs -o, a name like best.gguf, or a directory for compressed-tensors; its recipe is written next "
+            "to it"
+        )
     target, threads = parse_target(wanted.target), threads or available_cores()
     set_threads(threads)
     options = SearchOptions(

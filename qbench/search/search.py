@@ -115,7 +115,7 @@ def _candidates(plan: SearchPlan, found: Survey, chosen: Sequence[Option]) -> di
     candidates = {name: mix} | {rival.recipe.name: _fixed(rival) for rival in rivals}
     if options.ablation:
         candidates[name + PLAIN_MIX] = _mix(plan, name + PLAIN_MIX, _solve(plan, found, METHODS[:-1]))
-    return candidates
+    return {name: replace(each, predicted=each.predicted + found.kernels) for name, each in candidates.items()}
 
 
 def _mix(plan: SearchPlan, name: str, chosen: Sequence[Option]) -> _Candidate:
@@ -153,7 +153,15 @@ def _race(
         policies = {name: each.kv.policy for name, each in candidates.items() if each.kv is not None}
         with phases.phase(CHECK):
             wanted = Check(
-                plan.source, made, predicted, mix, plan.scorings[0], options.exhaustive, folder, options.threads, policies
+                plan.source,
+                made,
+                predicted,
+                mix,
+                plan.scorings[0],
+                options.exhaustive,
+                folder,
+                options.threads,
+                policies,
             )
             measured = [_with_kv_bytes(each, candidates[each.name].kv) for each in check(wanted, progress)]
         chosen, reason = choose(measured, mix)

@@ -26,6 +26,7 @@ from quant.stats import InputStats, LayerStats, Names
 
 HEAD_GROUP: Group = (None, "head")
 ALL: Group = (None, "all")
+KERNELS = "kernels"  # kind of the probe whose products round their inputs, as they do when the file runs
 KV: Group = (None, "kv")
 
 
@@ -52,6 +53,7 @@ class Survey:
     interaction  kind -> KLD of the model with all groups rounded so, over the sum of factors times errors
     kv           KV format -> mean KLD of the unrounded model with it, nats
     policies     cache policy -> the same with it
+    kernels      KLD that the kernels' integer inputs add to that of rounded weights, nats
     """
 
     uses: Mapping[str, Sequence[Use]]
@@ -60,6 +62,7 @@ class Survey:
     interaction: Mapping[str, float]
     kv: Mapping[str, float] = field(default_factory=dict)
     policies: Mapping[str, float] = field(default_factory=dict)
+    kernels: float = 0.0
 
     def methods(self, site: Site, fmt: str) -> list[str]:
         """Methods whose error is known for the format."""
@@ -74,7 +77,7 @@ class Survey:
         )
 
     def cache_loss(self, cache: CacheChoice) -> float:
-        """Predicted part of the KV cache: that of its format and that of its policy. One that was not measured is exact."""
+        """Predicted part of the KV cache: that of its format and that of its policy. Others than these are exact."""
         return self.kv.get(cache.format, 0.0) + self.policies.get(cache.policy, 0.0)
 
 
@@ -126,9 +129,11 @@ class _Run:
         )
         tokens = plan.tokens.tokens
         shown = single_tokens(tokens, len(set(self.groups.values())))
-        # In float32: rounding of activations would add its own divergence to that of the weights.
+        # In float32: rounding of activations would add its own divergence to that of the weights. One probe has both.
         self.single = Probes(StreamedDecoder(self.config), shown, folder / "single")
-        self.joint = Probes(StreamedDecoder(self.config), joint_tokens(tokens), folder / "joint")
+        by_kernels = {(ALL, KERNELS): StreamedDecoder(self.config, impl="auto")}
+        joint = joint_tokens(tokens)
+        self.joint = Probes(StreamedDecoder(self.config), joint, folder / "joint", decoders=by_kernels)
         schemes = {(KV, name): scheme for name, scheme in plan.kv.items()}
         kept = kv_tokens(tokens, max(1, len(schemes)), min(plan.kv_context, self.config.max_positions))
         self.kv = [Probes(StreamedDecoder(self.config), kept, folder / "kv", schemes)] if schemes else []
@@ -158,6 +163,7 @@ class _Run:
             factors,
             {kind: self._interaction(factors, kind, joint[ALL, kind]) for kind in KINDS},
             kv,
+            kernels=max(0.0, joint[ALL, KERNELS] - joint[ALL, FEEDBACK]),
         )
 
     def _interaction(self, factors: Mapping[Group, float], kind: str, joint: float) -> float:
@@ -176,7 +182,7 @@ class _Run:
         site = self._site_of(EMBEDDING)
         rounded = {} if site is None else {EMBEDDING: self.rounding.plain(site, tensors[EMBEDDING], None)}
         self.single.begin(tensors, {} if site is None else {(self.groups[site.name], PLAIN): rounded})
-        self.joint.begin(tensors, {(ALL, kind): rounded for kind in KINDS})
+        self.joint.begin(tensors, {(ALL, kind): rounded for kind in (*KINDS, KERNELS)})
         for probes in self.kv:
             probes.begin(tensors, {})
         if site is not None and not self.config.tie_word_embeddings:
@@ -227,6 +233,7 @@ class _Run:
             keys[FEEDBACK] = self.rounding.key(site, errors, "gptq")
         for kind in KINDS:
             changed.setdefault((ALL, kind), {}).update(rounded[kind])
+        changed.setdefault((ALL, KERNELS), {}).update(rounded[FEEDBACK])
         changed.setdefault((group, PLAIN), {}).update(rounded[PLAIN])
         self._add(site, group, errors, {FEEDBACK: keys[PLAIN]} | keys)
 
@@ -239,7 +246,8 @@ class _Run:
         norm = {key: each for key, each in outside.items() if key.startswith(FINAL_NORM.removesuffix("weight"))}
         rounded = {} if site is None else {HEAD_GROUP: self._round_head(site, table, norm)}
         kld = self.single.losses(norm, table, {(group, PLAIN): each for group, each in rounded.items()})
-        joint = self.joint.losses(norm, table, {(ALL, kind): each for each in rounded.values() for kind in KINDS})
+        everywhere = {(ALL, kind): each for each in rounded.values() for kind in (*KINDS, KERNELS)}
+        joint = self.joint.losses(norm, table, everywhere)
         kv = {name: loss for probes in self.kv for (_, name), loss in probes.losses(norm, table, {}).items()}
         return kld, joint, kv
 

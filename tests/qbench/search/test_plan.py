@@ -50,7 +50,8 @@ def test_head_of_a_directory(tmp_path, model):
     document = mix_document("mixed", source, sites_of(source, HF), options)
     job = make_artifact_job(source, recipe_from(document, "mixed"), tmp_path / "mixed")
     path = write_artifact(QuantizedSource(job))
-    extra = present(file_bytes(open_source(str(path)))) - sum(info.size_bytes for info in job.foreseen_tensors().values())
+    tensors = sum(info.size_bytes for info in job.foreseen_tensors().values())
+    extra = present(file_bytes(open_source(str(path)))) - tensors
     tokenizer = (path / "tokenizer.json").stat().st_size
     assert extra <= directory_head_bytes(source) < tokenizer + 8 * (extra - tokenizer)
 

@@ -15,9 +15,12 @@ from qbench.search.survey import HEAD_GROUP, SurveyPlan, survey
 from qbench.search.survey_tokens import joint_tokens, kv_tokens, single_tokens
 from quant.calibration.tokens import CalibrationTokens
 from quant.formats import dequantize, get_format
+from quant.job import make_job
 from quant.kv import KVScheme, get_kv_format
 from quant.kv.source import KVSource
 from quant.models import EMBEDDING, HEAD
+from quant.quantize import QuantizedSource
+from quant.recipes.yaml_recipe import recipe_from
 
 TOKENS = np.random.default_rng(1).integers(0, 320, (16, 32))
 PROBE = "q8_0"  # nearest to 8.4 bits; it rounds in one way with and without importance
@@ -113,6 +116,19 @@ def test_losses_of_all_sites_at_the_probes_are_the_divergence_of_the_whole_round
     groups = {HEAD_GROUP if HEAD in site.names else group_sites(sites)[site.name] for site in sites}
     alone = sum(found.kld[group] for group in groups)
     assert alone * found.interaction[PLAIN] == pytest.approx(whole, rel=2**-8)
+
+
+def test_inputs_that_kernels_round_add_to_the_divergence(tmp_path):
+    source = Loud()
+    found, sites = run(source, tmp_path), sites_of(source)
+    shown = torch.from_numpy(joint_tokens(TOKENS))
+    # The probes round each linear with error feedback to its own format, so the same bytes run in both ways.
+    rounded = QuantizedSource(make_job(source, recipe_from({"name": "x", "base": PROBE}, "x")))
+    models = [(source, "reference"), (rounded, "reference"), (rounded, "auto")]
+    reference, *logits = (load_model(each, DEFAULTS, impl=impl)(shown).flatten(0, 1) for each, impl in models)
+    plain, whole = (divergence(each, reference, shown.flatten()).kld.mean() for each in logits)
+    assert plain < whole
+    assert found.kernels == pytest.approx(whole - plain, rel=0.2)  # q8_0 with and without feedback differs little
 
 
 def test_threads_do_not_change_it(tmp_path):

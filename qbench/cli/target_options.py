@@ -155,8 +155,8 @@ def write_best(
 
     if output is None:
         raise InputError(
-            "--target needs -o, a name like best.gguf, or a directory for compressed-tensors; its recipe is written next "
-            "to it"
+            "--target needs -o, a name like best.gguf, or a directory for compressed-tensors; its recipe is written "
+            "next to it"
         )
     target, threads = parse_target(wanted.target), threads or available_cores()
     set_threads(threads)

@@ -4,7 +4,7 @@ error = tr(E H E^T) / tr(W H W^T), E the rounding error and H = X^T X. Rows are 
 and method used here, so a sample of rows estimates the error of all.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from quant.errors import InputError
 from quant.formats import Format, IntGroupFormat, dequantize, get_format
 from quant.formats.grid import GridFormat
+from quant.job import FLOATS
 from quant.methods import Layer, make_method
 from quant.models import EMBEDDING, ModelConfig
 from quant.present import present
@@ -59,49 +60,73 @@ def sample_embedding(table: QTensor, tokens: np.ndarray, formats: Iterable[str])
 
 
 def measure_errors(
-    samples: Mapping[str, Sample], inputs: Mapping[str, InputStats], config: ModelConfig
+    samples: Mapping[str, Sample], inputs: Mapping[str, InputStats], config: ModelConfig, plain: bool = True
 ) -> dict[str, Errors]:
-    """Site -> errors; the sites of one layer together, so that linears with one input share a factorization."""
+    """Site -> errors; the sites of one layer together, so that linears with one input share a factorization.
+
+    plain   also round to nearest where importance can be taken into account
+    """
     found: dict[str, Errors] = {site: {} for site in samples}
-    for fmt in dict.fromkeys(fmt for sample in samples.values() for fmt in sample.formats):
-        having = {site: sample for site, sample in samples.items() if fmt in sample.formats}
-        for method in METHODS:
-            for site, error in _with_method(having, inputs, config, fmt, method):
-                found[site][fmt, method] = error
+    for method in ("imatrix", "gptq", "rtn"):
+        wanted = {
+            site: [
+                fmt
+                for fmt in sample.formats
+                if _rounds_to(method, get_format(fmt))
+                and (plain or method != "rtn" or (fmt, "imatrix") not in found[site])
+            ]
+            for site, sample in samples.items()
+        }
+        for site, fmt, error in _with_method(samples, wanted, inputs, config, method):
+            found[site][fmt, method] = error
     return found
 
 
 def _with_method(
-    samples: Mapping[str, Sample], inputs: Mapping[str, InputStats], config: ModelConfig, fmt: str, method: str
-) -> Iterator[tuple[str, float]]:
-    if not _rounds_to(method, get_format(fmt)):
-        return
+    samples: Mapping[str, Sample],
+    wanted: Mapping[str, Sequence[str]],
+    inputs: Mapping[str, InputStats],
+    config: ModelConfig,
+    method: str,
+) -> Iterator[tuple[str, str, float]]:
+    """Site, format and error. wanted: site -> formats, all in one call, so that they share factorizations too"""
     maker = make_method(method, {})
-    weights = {
-        name: weight
-        for sample in samples.values()
-        for name, weight in sample.weights.items()
-        if not maker.needs or (_was_reached(inputs.get(name)) and (sample.counts is None or maker.weighs_tied_tables))
+    sites = [
+        site
+        for site, sample in samples.items()
+        if not maker.needs
+        or (
+            all(_was_reached(inputs.get(name)) for name in sample.weights)
+            and (sample.counts is None or maker.weighs_tied_tables)
+        )
+    ]
+    rows = {
+        (site, fmt, name): weight
+        for site in sites
+        for fmt in wanted[site]
+        for name, weight in samples[site].weights.items()
     }
-    if not weights:
+    if not rows:
         return
-    layer = Layer(weights, dict.fromkeys(weights, fmt), config=config)
+    keys = {key: f"{key[1]} {key[2]}" for key in rows}
+    layer = Layer({keys[key]: each for key, each in rows.items()}, {keys[key]: key[1] for key in rows}, config=config)
     try:
-        made = maker.quantize_layer(layer, {name: inputs[name] for name in weights} if maker.needs else {})
+        made = maker.quantize_layer(layer, {keys[key]: inputs[key[2]] for key in rows} if maker.needs else {})
     except InputError:
         if method == "gptq":  # a Hessian that no damping makes positive definite: the other methods remain
             return
         raise
-    for site, sample in samples.items():
-        if all(name in made for name in sample.weights):
-            yield site, _error(sample, {name: dequantize(made[name]) for name in sample.weights}, inputs)
+    for site in sites:
+        for fmt in wanted[site]:
+            rounded = {name: dequantize(made[keys[site, fmt, name]]) for name in samples[site].weights}
+            yield site, fmt, _error(samples[site], rounded, inputs)
 
 
 def _rounds_to(method: str, fmt: Format) -> bool:
     """Whether the method has a form of its own for the format: integers in groups search nothing by importance."""
     if method == "gptq":
         return isinstance(fmt, GridFormat | IntGroupFormat)
-    return method == "rtn" or not isinstance(fmt, IntGroupFormat)
+    return method == "rtn" or not (isinstance(fmt, IntGroupFormat) or fmt.name in FLOATS)
 
 
 def _error(sample: Sample, rounded: Mapping[str, np.ndarray], inputs: Mapping[str, InputStats]) -> float:

@@ -72,7 +72,7 @@ class SearchOptions:
 
     @property
     def name(self) -> str:
-        """Of the mix."""
+        """The name of the mix."""
         return self.output.stem if self.container == GGUF else self.output.name
 
     @property

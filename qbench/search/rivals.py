@@ -109,7 +109,7 @@ def _rival(document: Mapping, source: Source, sites: Sequence[Site], survey: Sur
         methods = survey.methods(site, fmt) if fmt in site.formats else []
         if not methods:
             return None
-        method = recipe.method if recipe.method in methods else "rtn"
+        method = recipe.method if recipe.method in methods else methods[0]
         loss += survey.loss(site, fmt, method)
     return Rival(recipe, document, size_bytes, loss, formats)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
-from qbench.calibration.arithmetic import choose_arithmetic
 from qbench.cache_spec import FULL
+from qbench.calibration.arithmetic import choose_arithmetic
 from qbench.calibration.run import quantized_model
 from qbench.measure.records.kept_searches import PLAIN_MIX, SearchCase, SearchedFile, SearchMetrics, SearchSpeed
 from qbench.progress import Progress
@@ -88,7 +88,7 @@ def _survey(plan: SearchPlan, folder: Path, progress: Progress | None) -> Survey
     arithmetic = choose_arithmetic(plan.options.calibration)
     kv, wanted = kv_schemes(plan.kv, ModelConfig.of(plan.source)), plan.options.kv
     context = 1 if wanted is None else wanted.context
-    how = SurveyPlan(plan.tokens, plan.bits, arithmetic, plan.options.threads, kv, context)
+    how = SurveyPlan(plan.tokens, plan.bits, arithmetic, plan.options.threads, plan.options.ablation, kv, context)
     found = survey(plan.source, plan.sites, how, folder, progress)
     policies = list(dict.fromkeys(cache.policy for cache in plan.kv))
     shown = kv_tokens(plan.tokens.tokens, max(1, len(policies) - 1), context)

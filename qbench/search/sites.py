@@ -25,8 +25,8 @@ SUPER_BLOCK = 256
 # super-blocks and lose more, so the former leave them out: each grid costs a GPTQ run over the sampled rows.
 FORMATS = ("q2_k", "q3_k", "iq4_xs", "q4_k", "q5_k", "q6_k", "q8_0", "f16")
 SMALL_FORMATS = ("iq4_nl", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "f16")
-# Formats of weights alone in compressed-tensors. Of each line the first that holds every row of the model, so that each
-# format is also a recipe of the whole model.
+# Formats of weights alone in compressed-tensors. A mix uses the first of each line that holds every row of the model,
+# so that each format is also a recipe of the whole model.
 INT_FORMATS = (
     ("w2g64", "w2g32", "w2"),
     ("w3g128", "w3g64", "w3g32", "w3"),

@@ -90,6 +90,7 @@ def _kind(use: Use, method: str) -> str:
 class SurveyPlan:
     """bits    per weight, near which the probes round
     arithmetic   of the calibration pass, a name in quant.calibration.gram
+    plain    whether to measure plain rounding too, if a tensor has statistics
     kv       KV formats to measure, by name
     kv_context   tokens of a sequence of the cache
     """
@@ -98,6 +99,7 @@ class SurveyPlan:
     bits: float
     arithmetic: str
     threads: int
+    plain: bool = True
     kv: Mapping[str, KVScheme] = field(default_factory=dict)
     kv_context: int = 1
 
@@ -202,7 +204,7 @@ class _Run:
             samples = {
                 site.name: sample_rows({name: tensors[name] for name in site.names}, site.formats) for site in here
             }
-            errors = measure_errors(samples, stats.inputs, self.config)
+            errors = measure_errors(samples, stats.inputs, self.config, self.plan.plain)
             fed_back = self.rounding.fed_back([(site, errors[site.name]) for site in here], tensors, stats.inputs)
             for site in here:
                 self._change(site, errors[site.name], tensors, stats.inputs, fed_back, changed)

@@ -63,7 +63,8 @@ def test_they_load_a_mix(tmp_path, windows):
     sites = sites_of(source, HF)
     formats = list(sites[0].formats)
     options = [Option(formats[number % len(formats)], "rtn", 0, 0.0) for number, _ in enumerate(sites)]
-    job = make_artifact_job(source, recipe_from(mix_document("mix", source, sites, options), "mix"), tmp_path / "mix")
+    document = mix_document("mix", source, sites, options) | {"method": "rtn"}
+    job = make_artifact_job(source, recipe_from(document, "mix"), tmp_path / "mix")
     path = write_artifact(QuantizedSource(job))
     assert {info.format for info in HFSource(path).tensors.values()} == set(formats)
     assert_same_model(path, logits_of(load(path)), windows)

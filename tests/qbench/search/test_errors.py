@@ -55,3 +55,16 @@ def test_an_expert_that_no_token_reached_is_rounded_plainly():
     unseen = InputStats(0, None, np.zeros(128, np.float32))
     errors = measure_errors({"site": sample_rows({NAME: stored}, ["q4_0"])}, {NAME: unseen}, CONFIG)["site"]
     assert set(errors) == {("q4_0", "rtn")} and 0 < errors["q4_0", "rtn"] < 0.1
+
+
+def test_plain_rounding_is_left_out_where_importance_counts(x):
+    stored = get_format("f32").quantize_ref(RNG.normal(size=(64, 128)).astype(np.float32))
+    samples = {"site": sample_rows({NAME: stored}, ["q4_0", "f16", "w4g32"])}
+    errors, all_errors = (
+        measure_errors(samples, {NAME: stats_of(x)}, CONFIG, plain)["site"] for plain in (False, True)
+    )
+    others = {("q4_0", "imatrix"), ("q4_0", "gptq"), ("f16", "rtn"), ("w4g32", "rtn"), ("w4g32", "gptq")}
+    assert set(errors) == others and set(all_errors) == others | {("q4_0", "rtn")}
+    assert all(all_errors[key] == error for key, error in errors.items())
+    alone = measure_errors({"site": sample_rows({NAME: stored}, ["q4_0"])}, {NAME: stats_of(x)}, CONFIG)["site"]
+    assert alone["q4_0", "gptq"] == errors["q4_0", "gptq"]  # formats in one call do not meet each other

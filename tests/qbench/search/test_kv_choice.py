@@ -27,7 +27,8 @@ def test_a_policy_holds_its_part_of_the_cache():
     assert len(sizes) == 6
     for fmt in ("f32", "kv-int8"):
         whole = sizes[CacheChoice(fmt)]
-        assert sizes[CacheChoice(fmt, "snapkv:budget=25%")] == whole / 4 == sizes[CacheChoice(fmt, "sinks:4+252")]
+        assert sizes[CacheChoice(fmt, "snapkv:budget=25%")] == whole / 4
+        assert whole / 4 <= sizes[CacheChoice(fmt, "sinks:4+252")] < whole / 3  # a block more, which fills by token
 
 
 def test_auto_leaves_out_pairs_that_the_model_cannot_have():

@@ -14,7 +14,7 @@ from qbench.search.document import mix_document
 from qbench.search.kv_choice import CacheChoice, KVWanted, kv_sizes
 from qbench.search.plan import KEYS_OF_A_RECIPE, SearchOptions, file_head_bytes, plan_search
 from qbench.search.search import _solve
-from qbench.search.sites import HF, sites_of
+from qbench.search.sites import HF, num_searched, sites_of
 from qbench.search.solve import Option
 from qbench.search.step_time import StepTimes
 from qbench.search.target import parse_target
@@ -47,7 +47,7 @@ def test_head_of_a_directory(tmp_path, model):
     source = open_source(model)
     formats = list(sites_of(source, HF)[0].formats)
     options = [Option(formats[n % len(formats)], "rtn", 0, 0.0) for n, _ in enumerate(sites_of(source, HF))]
-    document = mix_document("mixed", source, sites_of(source, HF), options)
+    document = mix_document("mixed", source, sites_of(source, HF), options) | {"method": "rtn"}
     job = make_artifact_job(source, recipe_from(document, "mixed"), tmp_path / "mixed")
     path = write_artifact(QuantizedSource(job))
     tensors = sum(info.size_bytes for info in job.foreseen_tensors().values())
@@ -148,7 +148,8 @@ def test_a_kv_cache_counts_in_the_size(tmp_path):
     *weights, kv = _solve(plan, Known())
     total = plan.fixed_bytes + sum(option.size_bytes for option in weights) + middle
     assert kv.format == "kv-int8" and 0.98 * plan.budget_bytes < total <= plan.budget_bytes
-    assert plan.bits == pytest.approx(8 * (plan.budget_bytes - middle) / num_weights(source.tensors))
+    of_sites = plan.budget_bytes - middle - plan.fixed_bytes
+    assert plan.bits == pytest.approx(8 * of_sites / num_searched(source, plan.sites))
 
 
 def test_the_ends_include_the_kv_cache(tmp_path):
@@ -164,6 +165,6 @@ def test_the_ends_include_the_kv_cache(tmp_path):
 @pytest.mark.parametrize("policy", ["window:1024", "h2o:budget=100%", "quest:budget=256"])
 def test_a_policy_that_keeps_all_that_is_measured(tmp_path, policy):
     wanted = KVWanted("f32", 1024, policies=("full", policy))
-    asked = SearchOptions(parse_target("4MB"), tmp_path / "m.gguf", FEW, windows=1, kv=wanted)
+    asked = SearchOptions(parse_target("8MB"), tmp_path / "m.gguf", FEW, windows=1, kv=wanted)
     with pytest.raises(InputError, match=re.escape(f"--policy {policy} keeps all of the ")):
         plan_search(open_source("ref:llama"), asked)

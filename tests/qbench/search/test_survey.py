@@ -120,7 +120,7 @@ def test_losses_of_all_sites_at_the_probes_are_the_divergence_of_the_whole_round
 
 def test_inputs_that_kernels_round_add_to_the_divergence(tmp_path):
     source = Loud()
-    found, sites = run(source, tmp_path), sites_of(source)
+    found = run(source, tmp_path)
     shown = torch.from_numpy(joint_tokens(TOKENS))
     # The probes round each linear with error feedback to its own format, so the same bytes run in both ways.
     rounded = QuantizedSource(make_job(source, recipe_from({"name": "x", "base": PROBE}, "x")))
@@ -139,7 +139,7 @@ def test_threads_do_not_change_it(tmp_path):
 def test_kv_formats_cost_as_in_the_whole_model(tmp_path):
     source, names = Loud(), ("kv-int8", "kv-fp8")
     schemes = {name: KVScheme(get_kv_format(name)) for name in names}
-    plan = SurveyPlan(CalibrationTokens(TOKENS, "ids", 0, len(TOKENS)), 8.4, "fp32", 1, schemes, 48)
+    plan = SurveyPlan(CalibrationTokens(TOKENS, "ids", 0, len(TOKENS)), 8.4, "fp32", 1, kv=schemes, kv_context=48)
     found = survey(source, sites_of(source), plan, tmp_path)
     tokens = torch.from_numpy(kv_tokens(TOKENS, len(names), 48))
     reference, *others = [

@@ -34,6 +34,7 @@
 #include "roofline/roofline.h"
 #include "scratch.h"
 #include "thread_pool.h"
+#include "tiers/bindings.h"
 #include "timeline.h"
 #include "trellis/bindings.h"
 #include "trellis/trellis.h"
@@ -157,6 +158,7 @@ NB_MODULE(_ext, m) {
     qk::trellis::bind(m);
     qk::blocks::bind(m);
     qk::link::bind(m);
+    qk::tiers::bind(m);
 
     m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a, "seconds"_a = 0.3,
           nb::call_guard<nb::gil_scoped_release>(),

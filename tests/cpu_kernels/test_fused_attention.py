@@ -240,6 +240,43 @@ def test_only_missing_pages_are_brought():
     assert asked == [(0, [[0, 1]])]
 
 
+def tier_of(layers: int, blocks: int):
+    """A tier whose blocks are nowhere"""
+    store, size = KVStore("f32", 8, 32, NUM_KV_HEADS, HEAD_DIM), layers * blocks
+    own = np.zeros(size), *(np.zeros(size, kind) for kind in (np.int32, bool, bool, int))
+    arrays = np.full((layers, blocks), -1, np.int32), *own, np.full(8, -1), np.zeros(layers, bool)
+    try:
+        return cpu_kernels.ChosenBlocks(store, arrays, 0.0, 0, store.page_bytes, 1, 1)
+    except OSError:
+        pytest.skip("this system takes no several reads at once")
+
+
+def test_what_a_tier_cannot_bring_is_left_to_the_caller():
+    asked, table = [], np.array([[0, -1, 2, 3, 4, 5, 6, 7]], np.int32)
+
+    def bring(layer, best):
+        asked.append((layer, best.tolist()))
+        table[0, 1] = 1
+
+    expected = choose_pages()
+    assert_close(choose_pages(table=table, on_choice=bring, tier=tier_of(1, 8)), expected)
+    assert asked == [(0, [[0, 1]])]
+
+
+@pytest.mark.parametrize(
+    "tier, on_choice, error, message",
+    [
+        (lambda: 1, print, TypeError, "tier: expected a ChosenBlocks"),
+        (lambda: tier_of(1, 8), None, ValueError, "tier: got layer 0 .* expected on_choice"),
+        (lambda: tier_of(1, 4), print, ValueError, "tier: got layer 0 and 5 pages"),
+    ],
+    ids=["kind", "no caller", "few pages"],
+)
+def test_bad_tier(tier, on_choice, error, message):
+    with pytest.raises(error, match=message):
+        choose_pages(on_choice=on_choice, tier=tier())
+
+
 @pytest.mark.parametrize(
     "chosen, error", [(np.empty((1, 3), int), ValueError), (np.empty((1, 2)), TypeError), (1, TypeError)]
 )

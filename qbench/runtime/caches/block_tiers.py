@@ -1,15 +1,19 @@
 """`BlockTiers`: blocks of many layers in the pages of one storage, and on a disk if the pages do not suffice."""
 
+import importlib
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from qbench.runtime.caches.kernel_storage import KernelStorage
 from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.past import EVICTED
 from qbench.runtime.caches.tier_tally import TierTally
-from qbench.runtime.tiers.read_ahead import ReadAhead
+from qbench.runtime.tiers.read_ahead import MOST_BYTES, MOST_SLOTS, ReadAhead
 from qbench.runtime.tiers.spill_file import SpillFile
 from quant.errors import InputError
 
@@ -39,6 +43,7 @@ class BlockTiers:
     tally        counts of the blocks that were needed, and of those that came from the disk
     num_waited   blocks from the disk that were not there yet when they were needed
     num_spilled  blocks that were written to the disk
+    in_kernels   cpu_kernels.ChosenBlocks over the same arrays, which brings blocks without Python, or None
     """
 
     def __init__(
@@ -59,8 +64,36 @@ class BlockTiers:
         self._owner = np.full(storage.num_pages, -1)  # block of each page
         self._num_jobs, self._clock = 0, 0
         self._ahead: ReadAhead | None = None
+        self.in_kernels: Any = None
         self._jobs: deque[tuple[int, int, Future[None]]] = deque()  # number, blocks that it loads
         self._mover = ThreadPoolExecutor(1, thread_name_prefix="kv-mover")
+
+    def choose_in_kernels(self, has_decayed: np.ndarray, log_decay: float) -> None:
+        """Have `in_kernels`, if the storage and the system can.
+
+        has_decayed  [layers] bool: whether the owner has let the ranks of a layer decay since its last credit
+        log_decay    which it adds to them
+        """
+        spill = self.spill
+        if not isinstance(self.storage, KernelStorage) or not spill.reads_many:
+            return
+        own = (self._rank, self._pins, self._changed, self._on_disk, self._job, self._owner)
+        num_slots = min(MOST_SLOTS, MOST_BYTES // spill.stride), min(MOST_SLOTS, spill.run_slots)
+        make = importlib.import_module("cpu_kernels").ChosenBlocks
+        arrays = (self.table, *own, has_decayed)
+        self.in_kernels = make(self.storage.store, arrays, log_decay, spill.descriptor, spill.stride, *num_slots)
+
+    def count_in_kernels(self) -> None:
+        """Add the reads of `in_kernels` to the tally."""
+        loaded, _, unused = self.in_kernels.take_counts()
+        self.tally.num_loaded += loaded
+        self.tally.num_unused += unused
+
+    def first_job(self) -> int:
+        """Number of the first one that has not ended"""
+        while self._jobs and self._jobs[0][2].done():
+            self._wait(self._jobs[0][0])
+        return self._jobs[0][0] if self._jobs else self._num_jobs + 1
 
     def pin(self, layer: int, blocks: np.ndarray) -> np.ndarray:
         """Pages of a layer's blocks [n], which stay until `unpin`: [n] int32. A block that is nowhere gets a page.
@@ -90,6 +123,12 @@ class BlockTiers:
 
         raises   InputError if there are fewer pages that are not pinned
         """
+        if self.in_kernels is not None:
+            self.in_kernels.first_job = self.first_job()
+            is_there = self.in_kernels.bring(layer, blocks)
+            self.count_in_kernels()
+            if is_there:
+                return
         ids = layer * self.num_blocks + blocks
         away = ids[self._page[ids] == EVICTED]
         if len(away):
@@ -106,9 +145,7 @@ class BlockTiers:
         if self._ahead is None:
             self._ahead = self.spill.read_ahead()
         unused = self._ahead.num_unused
-        while self._jobs and self._jobs[0][2].done():
-            self._wait(self._jobs[0][0])
-        first = self._jobs[0][0] if self._jobs else self._num_jobs + 1
+        first = self.first_job()
         on_disk = self._on_disk[ids] & (self._page[ids] == EVICTED) & (self._job[ids] < first)
         self._ahead.begin(ids[on_disk].tolist())
         self.tally.num_unused += self._ahead.num_unused - unused
@@ -124,20 +161,26 @@ class BlockTiers:
             slots, pages = slots[~there], pages[~there]
         return slots, pages
 
+    def _forget_expected(self, slots: np.ndarray | None) -> None:
+        """The file's bytes of these slots change; None: of all."""
+        if self._ahead is not None:
+            self._ahead.forget(None if slots is None else slots.tolist())
+        if self.in_kernels is not None:
+            self.in_kernels.forget(slots)
+
     def change(self, layer: int, blocks: np.ndarray) -> None:
         """These pinned blocks are about to be written to."""
         self._changed[layer * self.num_blocks + blocks] = True
 
-    def store(self, layer: int, blocks: np.ndarray) -> None:
-        """Begin to write these blocks in memory to the disk, so that they can make room at once later."""
-        ids = layer * self.num_blocks + blocks
+    def store(self, layers: Sequence[int], blocks: np.ndarray) -> None:
+        """Begin to write these blocks in memory of each layer to the disk, so that they can make room at once later."""
+        ids = (np.array(layers)[:, None] * self.num_blocks + blocks).ravel()
         self._submit(self._moves(ids, self._page[ids], NO_BLOCKS))
 
     def forget(self, first: int = 0) -> None:
         """Drop the blocks of all layers from block `first` on, pinned ones among them."""
         self._wait(self._num_jobs)
-        if self._ahead is not None:
-            self._ahead.forget()
+        self._forget_expected(None)
         ids = np.arange(self._page.size).reshape(self.table.shape)[:, first:].ravel()
         self._owner[np.isin(self._owner, ids)] = -1
         self._page[ids] = EVICTED
@@ -153,7 +196,8 @@ class BlockTiers:
         if not len(away):
             return
         moves = self._plan(away, ids)
-        self._submit(moves)
+        if len(moves.spilled) or len(moves.loaded):
+            self._submit(moves)
         if len(moves.loaded) < len(away):
             self._wait(self._num_jobs)  # pages are written to next
 
@@ -170,8 +214,7 @@ class BlockTiers:
         if len(spilled):
             self._changed[spilled], self._on_disk[spilled] = False, True
             self.num_spilled += len(spilled)
-            if self._ahead is not None:
-                self._ahead.forget(spilled.tolist())
+            self._forget_expected(spilled)
         self.tally.num_loaded += len(loaded)
         return Moves(spilled, spilled_pages, loaded, self._page[loaded])
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, log
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from qbench.policies.infllm import InfLLM
 from qbench.runtime.caches.block_tiers import BlockTiers
 from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.places import Places
+from qbench.runtime.caches.step_reads import StepReads
 from qbench.runtime.caches.tiered_places import TIER_TOKENS
 from qbench.runtime.tiers.aligned import padded
 from qbench.runtime.tiers.spill_file import SpillFile
@@ -36,7 +38,8 @@ class ChosenPlaces(Places[KVStorage]):
         self.tally = tiers.tally
         self._tables = [tiers.table[layer : layer + 1] for layer in range(num_layers)]
         self.block_table = self._tables[0]
-        self._has_decayed = np.zeros((num_layers, 1), dtype=bool)  # since the last credit
+        self._has_decayed = np.zeros(num_layers, dtype=bool)  # since the last credit
+        tiers.choose_in_kernels(self._has_decayed, LOG_DECAY)
         self._rows = np.arange(num_layers)[:, None]
         self._num_reserved = [0] * num_layers  # pages up to the last one that `reserve` was asked for
 
@@ -70,32 +73,46 @@ class ChosenPlaces(Places[KVStorage]):
         self.tiers.pin(layer, blocks)
         self.tiers.change(layer, blocks)
 
-    def release(self, layer: int, first: int, last: int) -> None:
+    def release(self, layers: Sequence[int], first: int, last: int) -> None:
         blocks = np.arange(first, last)
-        self.tiers.store(layer, blocks)
-        self.tiers.unpin(layer, blocks)
+        self.tiers.store(layers, blocks)
+        for layer in layers:
+            self.tiers.unpin(layer, blocks)
 
     def bring(self, layer: int, pages: np.ndarray) -> None:
         self._decay(layer)  # so that blocks that were not chosen again make room for these
         self.tiers.bring(layer, pages)
 
-    def expect(self, pages: np.ndarray) -> None:
-        self.tiers.expect((self._rows * self.tiers.num_blocks + pages).ravel())
+    def begin_step(self) -> Any:
+        if self.tiers.in_kernels is not None:
+            self.tiers.in_kernels.first_job = self.tiers.first_job()
+        return self.tiers.in_kernels
 
-    def credit(self, layer: int | None, pages: np.ndarray, received: np.ndarray) -> None:
+    def follow(self, reads: StepReads) -> None:
+        sizes, tiers = reads.sizes, self.tiers
+        if tiers.in_kernels is not None:
+            tiers.in_kernels.first_job = tiers.first_job()
+            its = (reads.chosen, reads.mass, sizes.init_pages, sizes.block_pages)
+            tiers.in_kernels.follow(*its, reads.smoothing, reads.num_more)
+            tiers.count_in_kernels()
+            tiers.tally.num_asked += reads.chosen.size * sizes.block_pages
+            return
+        for layer, (pages, received) in enumerate(zip(reads.pages, reads.received, strict=True)):
+            self.credit(layer, pages, received)
+        tiers.expect((self._rows * tiers.num_blocks + reads.likely_pages).ravel())
+
+    def credit(self, layer: int, pages: np.ndarray, received: np.ndarray) -> None:
         self._decay(layer)
-        which = slice(None) if layer is None else layer
-        self._has_decayed[which] = False
+        self._has_decayed[layer] = False
         self.tiers.tally.num_asked += pages.size
-        rank = self.tiers.rank[which]  # logarithms of the sums
-        place = pages if layer is not None else (self._rows, pages)
-        rank[place] = np.logaddexp(rank[place], np.log(np.maximum(received, LEAST_MASS)))
+        rank = self.tiers.rank[layer]  # logarithms of the sums
+        rank[pages] = np.logaddexp(rank[pages], np.log(np.maximum(received, LEAST_MASS)))
 
-    def _decay(self, layer: int | None) -> None:
+    def _decay(self, layer: int) -> None:
         """Once from one credit to the next"""
-        which = slice(None) if layer is None else layer
-        self.tiers.rank[which] += np.where(self._has_decayed[which], 0, LOG_DECAY)
-        self._has_decayed[which] = True
+        if not self._has_decayed[layer]:
+            self.tiers.rank[layer] += LOG_DECAY
+            self._has_decayed[layer] = True
 
     def advance(self, seq_lens: np.ndarray) -> None:
         self.tiers.tally.advance(int(seq_lens[0]))

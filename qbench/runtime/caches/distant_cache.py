@@ -19,13 +19,11 @@ from qbench.runtime.caches.kv_storage import Far
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.retrieval_cache import RetrievalCache
+from qbench.runtime.caches.step_reads import StepReads, pages_of_blocks, received_by_pages
 from qbench.runtime.caches.view import QKV
 from quant.models import ModelConfig
 from quant.present import present
 
-# With one more block in ten, 3 of 4 blocks that a step lacks were expected; without, 6 of 10 (22 of 450 blocks, smooth
-# 0.9). Even more cost a read each, and few of them are used.
-MORE_LIKELY = 10
 CHUNK_TOKENS = 512  # that share a choice at most, as in the authors' code
 
 
@@ -48,7 +46,7 @@ class DistantCache(RetrievalCache):
         self._far = present(self._rotations(policy.local - 1, policy.local)[0])  # cos, sin [1, R]
         self._mark: _Mark | None = None
         size = self.places.page_size
-        self._first_page, self._pages_of_block = policy.init // size, np.arange(policy.block // size)
+        self._init_pages, self._block_pages = policy.init // size, policy.block // size
         self._recent: np.ndarray | None = (
             None  # mass of the only sequence in all layers [L, G, n], if it is of one step
         )
@@ -93,15 +91,12 @@ class DistantCache(RetrievalCache):
         smoothing = [its[0].smoothing(share) for its in self.indices] if share else None
 
         def bring(layer: int, best: np.ndarray) -> None:
-            self.places.bring(layer, self._block_pages(best[0]))
+            self.places.bring(layer, self._distant_pages(best[0]))
 
         def settle() -> None:
             self._num_read, self._num_queries = self._num_read + num_layers * read, self._num_queries + num_layers
-            if in_tiers:
-                self._credit(None, self._block_pages(chosen[:, 0]), mass[:, 0])
             if self._recent is None or self.policy.num_distant(end) > self.indices[0][0].num_blocks:
-                for layer, its in enumerate(mass):
-                    self._settle(layer, 0, end, torch.from_numpy(its[0]))
+                self._settle(range(num_layers), 0, end, torch.from_numpy(mass[:, 0]))
                 self._recent = np.stack([its[0].numpy() for its in self.mass])
             else:  # all layers at once
                 recent = mass[:, 0, :, sizes.num_far :].copy()
@@ -109,30 +104,23 @@ class DistantCache(RetrievalCache):
                 self._recent = recent
             self.mass = [[torch.from_numpy(its)] for its in self._recent]
             if in_tiers:
-                next_ones = chosen[:, 0] if smoothing is None else _likely(smoothing, sizes.count)
-                self.places.expect(self._block_pages(next_ones))
+                self.places.follow(StepReads(sizes, chosen[:, 0], mass[:, 0], smoothing))
 
         return replace(
             KVCache.kernel_view(self, 1),
             choices=self._choices(of_layers),
             on_choice=bring if in_tiers else None,
             chosen=list(chosen) if in_tiers else None,
+            tier=self.places.begin_step(),
             smoothing=smoothing,
             mass=list(mass),
             sinks=SinkAngles(sizes.num_far, *angles),
             settle=settle,
         )
 
-    def _block_pages(self, blocks: np.ndarray) -> np.ndarray:
-        """Pages of a sequence that hold distant blocks [..., n]"""
-        firsts = blocks * len(self._pages_of_block) + self._first_page
-        return (firsts[..., None] + self._pages_of_block).reshape(*blocks.shape[:-1], -1)
-
-    def _credit(self, layer: int | None, pages: np.ndarray, mass: np.ndarray) -> None:
-        """As `Places.credit`, for distant pages; mass [..., G, S] of the tokens that were read."""
-        size, init = self.places.page_size, self.policy.init
-        far = mass[..., init : init + pages.shape[-1] * size]
-        self.places.credit(layer, pages, far.reshape(*far.shape[:-1], -1, size).sum((-3, -1)))
+    def _distant_pages(self, blocks: np.ndarray) -> np.ndarray:
+        """Pages of a sequence that hold distant blocks [n]"""
+        return pages_of_blocks(blocks, self._init_pages, self._block_pages)
 
     def layer_view(self, layer: int, num_tokens: int) -> LayerView:
         if self.rules[layer].window:
@@ -147,7 +135,7 @@ class DistantCache(RetrievalCache):
         if self.rules[layer].window:
             return
         for b, end in enumerate(ends.tolist()):
-            self._settle(layer, b, end, mass[b, :, :end])
+            self._settle([layer], b, end, mass[b : b + 1, :, :end])
 
     # ---- forward passes in which queries choose
 
@@ -174,7 +162,7 @@ class DistantCache(RetrievalCache):
         else:
             out, mass = self._choose_and_read(layer, b, past, near, far)
         assert isinstance(mass, Tensor)
-        self._settle(layer, b, end, mass[0])
+        self._settle([layer], b, end, mass)
         return out
 
     def _choose_and_read(self, layer: int, b: int, past: Past, near: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
@@ -186,7 +174,7 @@ class DistantCache(RetrievalCache):
             some = slice(start, start + policy.queries)
             chosen = present(policy.select(BlockState(layer, first + start, index), far[0, :, some]))[0, 0]
             end = min(first + some.stop, past.num_slots)
-            pages = self._block_pages(chosen.numpy())
+            pages = self._distant_pages(chosen.numpy())
             self.places.bring(layer, pages)
             seen, num_far = self._seen(replace(past, ends=np.array([end])), index.num_blocks, pages)
             its_far = Far(num_far, far[:, :, some])
@@ -194,7 +182,8 @@ class DistantCache(RetrievalCache):
             assert isinstance(received, Tensor)
             mass[:, :, : end - first_local] += received[:, :, num_far:]
             if self.places.tally is not None:
-                self._credit(layer, pages, received[0].numpy())
+                which = (self._init_pages, len(pages), self.places.page_size)
+                self.places.credit(layer, pages, received_by_pages(received[0].numpy(), *which))
             outs.append(out)
             self._count(layer, seen.ends, None)
         return torch.cat(outs, 2), mass
@@ -210,36 +199,47 @@ class DistantCache(RetrievalCache):
 
     # ---- after attention
 
-    def _settle(self, layer: int, b: int, end: int, mass: Tensor) -> None:
-        """Add the attention that local tokens received, the last ones of mass [G, S], and move blocks away from them.
+    def _settle(self, layers: Sequence[int], b: int, end: int, mass: Tensor) -> None:
+        """Add the attention that local tokens received, the last of mass [L, G, S], and move blocks away from them.
 
-        end   tokens of the sequence
+        layers   with as many distant blocks
+        end      tokens of the sequence
         """
-        index, policy = self.indices[layer][b], self.policy
-        before, after = index.num_blocks, policy.num_distant(end)
+        indices, policy = [self.indices[layer][b] for layer in layers], self.policy
+        before, after = indices[0].num_blocks, policy.num_distant(end)
         first = policy.first_local(before)
-        total = mass[:, mass.shape[1] - (end - first) :].clone()
-        total[:, : self.mass[layer][b].shape[1]] += self.mass[layer][b]
+        total = mass[..., mass.shape[2] - (end - first) :].clone()
+        for its, layer in zip(total, layers, strict=True):
+            its[:, : self.mass[layer][b].shape[1]] += self.mass[layer][b]
         if after > before:
             last = policy.first_local(after)
             first_block = policy.first_local(before) or policy.init  # of the blocks that move
-            keys = self._unrotate(layer, b, first, last)[:, first_block - first :]
-            received = total[:, first_block - first : last - first].unflatten(1, (-1, policy.block))
-            index.append(policy.summarize(keys.unflatten(1, (-1, policy.block)), received))
-            total = total[:, last - first :].clone()
-            self.places.release(layer, first_block // self.places.page_size, last // self.places.page_size)
-        self.mass[layer][b], self._recent = total, None
+            keys = self._unrotate(layers, b, first, last)[:, :, first_block - first :]
+            received = total[..., first_block - first : last - first]
+            blocks = (its.flatten(0, 1).unflatten(1, (-1, policy.block)) for its in (keys, received))
+            for index, rows in zip(indices, policy.summarize(*blocks).chunk(len(layers), 2), strict=True):
+                index.append(rows)
+            total = total[..., last - first :].clone()
+            self.places.release(layers, first_block // self.places.page_size, last // self.places.page_size)
+        for its, layer in zip(total, layers, strict=True):
+            self.mass[layer][b] = its
+        self._recent = None
 
-    def _unrotate(self, layer: int, b: int, start: int, end: int) -> Tensor:
-        """Keys of the tokens of whole pages, stored again as at the beginning of the text: [G, n, D]"""
-        storage, past = self.memories[layer], self._pages(layer, b, start, end)
+    def _unrotate(self, layers: Sequence[int], b: int, start: int, end: int) -> Tensor:
+        """Keys of the tokens of whole pages, stored again as at the beginning of the text: [L, G, n, D]"""
+        storage = self.memories[layers[0]]
+        if any(self.memories[layer] is not storage for layer in layers):
+            return torch.cat([self._unrotate([layer], b, start, end) for layer in layers])
+        pasts = [self._pages(layer, b, start, end) for layer in layers]
         if self._mark is not None:
-            self._mark.keep(layer, storage, b, start // self.places.page_size, past.block_table[0])
+            for layer, past in zip(layers, pasts, strict=True):
+                self._mark.keep(layer, storage, b, start // self.places.page_size, past.block_table[0])
+        past = Past(np.concatenate([past.block_table for past in pasts]), np.full(len(layers), end - start))
         keys, values = storage.read(past)
         cos, sin = present(self._rotations(start, end)[0])
         keys = rotate(keys, cos, -sin) / self._scale
         storage.append(keys, values, past)
-        return keys[0]
+        return keys
 
     def _rotate(self, layer: int, b: int, start: int, end: int) -> None:
         """Store the keys of the tokens of whole pages, if any, at their places in the text again."""
@@ -289,19 +289,6 @@ class DistantCache(RetrievalCache):
                 mass = torch.cat((mass.new_zeros(len(mass), held - first), mass), 1)
                 index.truncate(num_distant)
             self.mass[layer][b] = mass[:, : max(0, kept - first)]
-
-
-def _likely(smoothing: Sequence[tuple[float, np.ndarray, np.ndarray]], count: int) -> np.ndarray:
-    """Blocks [L, n] that the next step may choose: scores go on as they went, and some more blocks than it will choose.
-
-    smoothing   per layer the share, and the scores [1, n] before and after this step
-    """
-    found, count = [], min(count + 1 + count // MORE_LIKELY, smoothing[0][2].shape[1])
-    for share, before, after in smoothing:
-        scores = after[0].copy()
-        scores[: before.shape[1]] += share * (after[0, : before.shape[1]] - before[0])
-        found.append(np.argpartition(scores, -count)[-count:])
-    return np.stack(found)
 
 
 @dataclass(slots=True)

@@ -46,6 +46,7 @@ class KernelView:
     choices      per layer the summaries by which the only new token chooses blocks, as `run_layers` takes them
     on_choice    called with the layer and its chosen blocks [A, n] if pages of them are not in the block table
     chosen       per layer the blocks that were chosen [A, n] int64, which the call fills; None: it need not
+    tier         cpu_kernels.ChosenBlocks that brings them; on_choice is called if it cannot; or None
     smoothing    per layer the share and the scores of the last choice, as `run_layers` takes them; None: no smoothing
     """
 
@@ -60,6 +61,7 @@ class KernelView:
     on_choice: Callable[[int, np.ndarray], None] | None = None
     chosen: list[np.ndarray] | None = None
     smoothing: list[tuple[Any, ...] | None] | None = None
+    tier: Any = None
 
 
 @dataclass(frozen=True, slots=True)

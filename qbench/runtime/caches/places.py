@@ -10,6 +10,7 @@ from qbench.runtime.caches.kv_storage import PageMemory, held_tokens
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.caches.past import EVICTED
 from qbench.runtime.caches.sequences import check_seq_len
+from qbench.runtime.caches.step_reads import StepReads
 from qbench.runtime.caches.tier_tally import TierTally
 from quant.errors import InputError
 
@@ -62,17 +63,21 @@ class Places(ABC, Generic[Memory]):
     def hold(self, layer: int, first: int, last: int) -> None:
         """Pages `first` to `last` - 1 of each sequence stay in memory and may change there."""
 
-    def release(self, layer: int, first: int, last: int) -> None:
-        """Pages `first` to `last` - 1 of each sequence do not change any more, and may leave the memory."""
+    def release(self, layers: Sequence[int], first: int, last: int) -> None:
+        """Pages `first` to `last` - 1 of each sequence in these layers do not change any more, and may leave."""
 
     def bring(self, layer: int, pages: np.ndarray) -> None:
         """Have these pages [n] of each sequence in memory until others are brought."""
 
-    def expect(self, pages: np.ndarray) -> None:
-        """These pages [L, n] of all layers may be brought next."""
+    def begin_step(self) -> Any:
+        """cpu_kernels.ChosenBlocks that brings pages in a step of all layers; None: `bring` alone does"""
+        return None
 
-    def credit(self, layer: int | None, pages: np.ndarray, received: np.ndarray) -> None:
-        """Note the attention that chosen pages [n] of a layer received: [n]; None: pages [L, n] of all layers"""
+    def follow(self, reads: StepReads) -> None:
+        """A step has read blocks of all layers; get ready for the next one."""
+
+    def credit(self, layer: int, pages: np.ndarray, received: np.ndarray) -> None:
+        """Note the attention that chosen pages [n] of a layer received: [n]"""
 
     @property
     @abstractmethod

@@ -45,7 +45,7 @@ class KernelLayers:
             policy |= view.sinks.arguments
         if view.choices is not None:
             policy |= {"choices": view.choices, "on_choice": view.on_choice, "smoothing": view.smoothing}
-            policy["chosen"] = view.chosen
+            policy |= {"chosen": view.chosen, "tier": view.tier}
         if self._comes_and_goes:
             policy["before_layer"] = self._enter
         if self._add_ranks is not None:

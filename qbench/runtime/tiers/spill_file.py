@@ -21,6 +21,8 @@ class SpillFile:
     One thread at a time reads and writes. Direct I/O if the file system has it: pages that are spilled for want of
     memory would fill the page cache otherwise.
 
+    descriptor  of the open file
+    stride      bytes of a slot in the file
     folder      None: that of temporary files
     slot_bytes  of each slot
     run_slots   neighbours that are read or written at once, at most
@@ -32,14 +34,14 @@ class SpillFile:
         where = Path(tempfile.gettempdir()) if folder is None else folder
         self.slot_bytes, self.max_bytes = slot_bytes, max_bytes
         self.num_slots = max_bytes // padded(slot_bytes)
-        self._stride, self._num_used, self._free = padded(slot_bytes), 0, []
-        self.run_slots = max(1, RUN_BYTES // self._stride)
-        self._buffer = aligned_buffer(self.run_slots * self._stride)
+        self.stride, self._num_used, self._free = padded(slot_bytes), 0, []
+        self.run_slots = max(1, RUN_BYTES // self.stride)
+        self._buffer = aligned_buffer(self.run_slots * self.stride)
         try:
-            self._descriptor = _unnamed(where)
+            self.descriptor = _unnamed(where)
         except OSError as error:
             raise InputError(f"{where}: cannot make a file for keys and values: {error.strerror}") from error
-        self._reads = ManyReads(self._descriptor, self._buffer)
+        self._reads = ManyReads(self.descriptor, self._buffer)
 
     def allocate(self) -> int | None:
         """A free slot; None if all are taken"""
@@ -64,13 +66,13 @@ class SpillFile:
 
     def buffer(self, count: int) -> np.ndarray:
         """[count, slot_bytes or more] uint8 for `write_run`; count is at most run_slots"""
-        return self._buffer[: count * self._stride].reshape(count, self._stride)
+        return self._buffer[: count * self.stride].reshape(count, self.stride)
 
     def write_run(self, first: int, count: int) -> None:
         """Write `buffer` to this slot and those after it; raises OSError for a full disk"""
-        done, start, size = 0, first * self._stride, count * self._stride
+        done, start, size = 0, first * self.stride, count * self.stride
         while done < size:
-            done += os.pwritev(self._descriptor, [self._buffer[done:size].data], start + done)
+            done += os.pwritev(self.descriptor, [self._buffer[done:size].data], start + done)
 
     def read_run(self, first: int, count: int) -> np.ndarray:
         """`buffer` with the bytes of this slot and those after it, which the next call overwrites"""
@@ -85,19 +87,24 @@ class SpillFile:
         starts, sizes, end = [], [], -1
         for slot in slots:
             if slot == end:
-                sizes[-1] += self._stride
+                sizes[-1] += self.stride
             else:
-                starts.append(slot * self._stride)
-                sizes.append(self._stride)
+                starts.append(slot * self.stride)
+                sizes.append(self.stride)
             end = slot + 1
         self._reads.read(starts, sizes)
         return self.buffer(len(slots))
 
+    @property
+    def reads_many(self) -> bool:
+        """Whether several reads can be in flight"""
+        return self._reads.in_flight > 1
+
     def read_ahead(self) -> ReadAhead:
-        return ReadAhead(self._descriptor, self._stride)
+        return ReadAhead(self.descriptor, self.stride)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
 
 def _unnamed(folder: Path) -> int:

@@ -21,6 +21,7 @@
 #include "environment.h"
 #include "fused/layers/layers.h"
 #include "linear/switch_points.h"
+#include "tiers/bindings.h"
 #include "timeline.h"
 
 namespace qk::fused {
@@ -166,6 +167,28 @@ std::function<void(const int64_t*)> with_lock(const std::optional<nb::callable>&
     };
 }
 
+// Has `tier` bring the chosen blocks of a layer, and calls `otherwise` if it cannot.
+std::function<void(const int64_t*)> brought_by(nb::handle tier, std::function<void(const int64_t*)> otherwise,
+                                               size_t layer, const BlockChoice& choice) {
+    if (tier.is_none()) return otherwise;
+    tiers::ChosenBlocks& blocks = tiers::chosen_blocks_of(tier);
+    const int64_t num_pages = choice.init_pages + choice.rows.num_rows * choice.block_pages;
+    if (!otherwise || choice.rows.heads != 1 || static_cast<int64_t>(layer) >= blocks.arrays().num_layers ||
+        num_pages > blocks.arrays().num_blocks)
+        throw std::invalid_argument("tier: got layer " + std::to_string(layer) + " and " + std::to_string(num_pages) +
+                                    " pages that " + std::to_string(choice.rows.heads) +
+                                    " heads choose from, expected on_choice, a layer of the tier, pages that it has "
+                                    "and one choice for all heads");
+    return [&blocks, otherwise = std::move(otherwise), layer, count = choice.count, first = choice.init_pages,
+            size = choice.block_pages](const int64_t* best) {
+        thread_local std::vector<int64_t> pages;
+        pages.clear();
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t page = 0; page < size; page++) pages.push_back(first + best[i] * size + page);
+        if (!blocks.bring(static_cast<int64_t>(layer), pages)) otherwise(best);
+    };
+}
+
 // share, before [A, n] float32, after [A, num_rows] float32.
 Smoothing smoothing_of(nb::handle given, const blocks::Rows& rows) {
     std::tuple<double, Array, attention::Output> parts;
@@ -250,7 +273,7 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
                nb::handle mass, int64_t mass_queries, int64_t sinks, const std::optional<Array>& sink_cos,
                const std::optional<Array>& sink_sin, const std::optional<nb::callable>& before_layer,
                nb::handle choices, const std::optional<nb::callable>& on_choice, nb::handle chosen,
-               nb::handle smoothing, const std::optional<nb::callable>& add_ranks) {
+               nb::handle smoothing, nb::handle tier, const std::optional<nb::callable>& add_ranks) {
     const timeline::Scope calls(timeline::Part::calls);
     if (layers.empty() || layers.size() != stores.size())
         throw std::invalid_argument("layers, stores: got " + std::to_string(layers.size()) + " and " +
@@ -293,7 +316,7 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
         if (!choice.is_none()) {
             layer.choice = choice_of(choice, *layer.store, layer.sequences, count, window);
             layer.choice->smoothing = smoothing_of(all_smoothing[i], layer.choice->rows);
-            layer.choice->on_choice = with_lock(on_choice, i, *layer.choice);
+            layer.choice->on_choice = brought_by(tier, with_lock(on_choice, i, *layer.choice), i, *layer.choice);
             layer.choice->chosen = chosen_of(all_chosen[i], *layer.choice);
             end = layer.choice->end_of(read.ends[0], read.page_size);
             read.ends = &end;
@@ -339,7 +362,7 @@ void bind_layers(nb::module_& m) {
         "slots"_a.none() = nb::none(), "mass"_a.none() = nb::none(), "mass_queries"_a = 0, "sinks"_a = 0,
         "sink_cos"_a = nb::none(), "sink_sin"_a = nb::none(), "before_layer"_a = nb::none(),
         "choices"_a.none() = nb::none(), "on_choice"_a = nb::none(), "chosen"_a.none() = nb::none(),
-        "smoothing"_a.none() = nb::none(), "add_ranks"_a = nb::none(),
+        "smoothing"_a.none() = nb::none(), "tier"_a.none() = nb::none(), "add_ranks"_a = nb::none(),
         "x through every DecoderLayer, each with its KVStore; all stores are of one page size.\n\n"
         "x        [B * T, K] float32, each row contiguous; the other arguments as for attention_step\n"
         "block_table    int32 [B, pages] for all layers, or a list of one for each\n"
@@ -357,6 +380,7 @@ void bind_layers(nb::module_& m) {
         "smoothing      a list of a tuple or None for each layer that chooses: share, before float32 [A, n] and after "
         "float32\n         [A, num_rows]; after = (1 - share) * score + share * before of the first n blocks, by which "
         "they are chosen\n"
+        "tier           ChosenBlocks that brings missing pages, or None; on_choice is called if it cannot\n"
         "add_ranks    called with the float32 [rows, K] that `output` or `down` made of some input features, to add "
         "those\n         of other ranks in place; the residual comes after it. The array is only valid in the call\n"
         "returns  float32, as many rows as x; with last_only [B, K], of each sequence's last token\n"

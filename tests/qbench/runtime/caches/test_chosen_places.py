@@ -70,8 +70,14 @@ def test_logits_are_those_of_blocks_in_memory(kv, attention, policy):
     assert torch.equal(logits(model, cache, tokens), expected), "again in the same cache"
 
 
+@pytest.fixture
+def in_python(monkeypatch):
+    """Blocks are brought without kernels, as on a system without several reads at once."""
+    monkeypatch.setattr(BlockTiers, "choose_in_kernels", lambda self, *about: None)
+
+
 @pytest.mark.parametrize("smooth", ["", ",smooth=0.5"])
-def test_reads_ahead_change_no_bit_and_no_choice(smooth, monkeypatch):
+def test_reads_ahead_change_no_bit_and_no_choice(smooth, monkeypatch, in_python):
     """Blocks that the last step makes likely are on their way while the next step begins."""
     model, tokens, taken = load(), some_tokens(), []
     take = ReadAhead.take
@@ -95,6 +101,35 @@ def test_reads_ahead_change_no_bit_and_no_choice(smooth, monkeypatch):
     other = in_tiers(model, 340, POLICY + smooth)
     assert torch.equal(logits(model, other, tokens), ahead)
     assert sum(taken) == 0 and other.places.tally.num_loaded == tally.num_loaded
+
+
+@pytest.mark.parametrize("smooth", ["", ",smooth=0.5"])
+def test_kernels_bring_the_same_blocks(smooth, monkeypatch):
+    """As Python does: the same logits, and the same blocks come from the disk; most of them were on their way."""
+    model, tokens = load(), some_tokens()
+    cache = in_tiers(model, 340, POLICY + smooth)
+    kernels = cache.places.tiers.in_kernels
+    if kernels is None:
+        pytest.skip("this file system reads through the page cache")
+    counts = np.zeros(3, dtype=int)
+
+    def counted(self):
+        its = kernels.take_counts()
+        counts[:] += its
+        self.tally.num_loaded += its[0]
+        self.tally.num_unused += its[2]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BlockTiers, "count_in_kernels", counted)
+        found = logits(model, cache, tokens)
+    tally = cache.places.tally
+    assert 0 < counts[1] <= counts[0] <= tally.num_loaded, "loaded, expected, unused"
+
+    monkeypatch.setattr(BlockTiers, "choose_in_kernels", lambda self, *about: None)
+    other = in_tiers(model, 340, POLICY + smooth)
+    assert torch.equal(logits(model, other, tokens), found)
+    assert (other.places.tally.num_loaded, other.places.tally.num_asked) == (tally.num_loaded, tally.num_asked)
+    assert (other.places.tiers.table == cache.places.tiers.table).all()
 
 
 def test_a_block_that_is_written_again_is_not_taken_from_an_older_read(tmp_path):
@@ -154,7 +189,7 @@ def test_blocks_with_little_attention_make_room_first(tmp_path):
     tiers = BlockTiers(storage, 1, 8, SpillFile(tmp_path, storage.page_bytes, 1 << 20), ranks_uses=False)
     places = ChosenPlaces(storage, 1, tiers)
     places.reserve(0, 4 * 16)
-    places.release(0, 0, 4)
+    places.release([0], 0, 4)
     places.credit(0, np.array([0, 1, 2, 3]), np.array([5.0, 0.1, 3.0, 0.4]))
     places.bring(0, np.array([1]))
     places.credit(0, np.array([1]), np.array([0.25]))

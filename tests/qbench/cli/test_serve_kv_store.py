@@ -119,10 +119,11 @@ def expected() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "num_kills", [2, pytest.param(50, marks=pytest.mark.exhaustive("each kill takes a new server"))]
+    "seed, num_kills",
+    [(0, 2), *(pytest.param(seed, 10, marks=pytest.mark.exhaustive("50 more kills")) for seed in range(1, 6))],
 )
-def test_a_server_that_is_killed_while_it_writes(tmp_path, expected, num_kills):
-    draw, first = random.Random(num_kills), PROMPTS[0]
+def test_a_server_that_is_killed_while_it_writes(tmp_path, expected, seed, num_kills):
+    draw, first = random.Random(seed), PROMPTS[0]
     kept: set[Path] = set()
     for number in range(num_kills):
         left = hidden(tmp_path)

@@ -80,6 +80,7 @@ spec, folder, steps, batch = sys.argv[1], sys.argv[5], int(sys.argv[3]), int(sys
 config = AutoConfig.from_pretrained(spec)
 with init_empty_weights():
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+model.tie_weights()
 devices = {"model.embed_tokens": "disk", "model.norm": "cpu", "model.rotary_emb": "cpu", "lm_head": "disk"}
 if config.tie_word_embeddings:  # the head is the embedding, and the files lack a weight of its name
     devices |= {"model.embed_tokens": "cpu", "lm_head": "cpu"}

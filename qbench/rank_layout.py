@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from quant.errors import InputError
 from quant.json_data import JsonData
@@ -94,11 +94,39 @@ class RankLayout(JsonData):
     def rank(self, stage: int, lane: int) -> int:
         return stage * self.num_lanes + lane
 
+    @classmethod
+    def of(cls, text: str, num_ranks: int = 1) -> Self:
+        """The division of one of the names of DIVISIONS over so many ranks, or the layout that `str` writes so.
+
+        raises   InputError for another text, with the names
+        """
+        if text in DIVISIONS:
+            return cls(**DIVISIONS[text](num_ranks))
+        parts = [part.rpartition(" ") for part in text.split(", ")]
+        values = {name.replace("-", "_") or "dispatch": value for name, _, value in parts}
+        try:
+            found = cls.from_json({name: int(its) if its.isdecimal() else its for name, its in values.items()})
+        except (ValueError, TypeError):
+            found = None
+        if found is None or str(found) != text:
+            raise InputError(f"division {text!r} is unknown; known: {', '.join(DIVISIONS)}")
+        return found
+
     def __str__(self) -> str:
         cut = f", cut {self.cut}" if self.tp > 1 else ""
         parts = f", micro-batches {self.micro_batches}" if self.micro_batches > 1 else ""
         dispatch = f", {self.dispatch}" if self.dispatch != SUM else ""
         return f"{self.lanes} {self.num_lanes}, pp {self.pp}{cut}{parts}{dispatch}"
+
+
+# Name of a division -> its options over so many ranks
+DIVISIONS: Mapping[str, Callable[[int], dict]] = {
+    "tp": lambda num_ranks: {"tp": num_ranks},
+    "gather": lambda num_ranks: {"tp": num_ranks, "cut": GATHER},
+    "pp": lambda num_ranks: {"pp": num_ranks},
+    "ep": lambda num_ranks: {"ep": num_ranks},
+    "sp": lambda num_ranks: {"sp": num_ranks},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +167,14 @@ def check_world(layout: RankLayout) -> World:
             f"{layout.num_lanes} x {layout.pp} = {layout.num_ranks}"
         )
     return world
+
+
+def division_here(text: str) -> RankLayout:
+    """The division among the ranks that torchrun started. raises InputError as `RankLayout.of` and `check_world`"""
+    world = find_world()
+    layout = RankLayout.of(text, 2 if world is None else world.size)
+    check_world(layout)
+    return layout
 
 
 def refuse_on_ranks(options: Mapping[str, bool], layout: RankLayout) -> None:

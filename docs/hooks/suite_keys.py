@@ -29,6 +29,8 @@ AXIS_KEYS = {
     "compute": "Precision of matmuls: `fast`, `exact` or `float32`. Default: `fast`.",
     "isa": "Instruction sets, for example `avx2`. Default: the best of the machine.",
     "device": "`cpu` or `cuda`. Default: `cpu`.",
+    "divisions": "Divisions of the model among ranks: `tp`, `gather`, `pp`, `ep` or `sp`, over all ranks that "
+    "`torchrun` started. Default: one rank.",
     "memory": "Memory limits of the process, for example `2GiB`, `40%` of the bytes of the weights, or `none`. "
     "Default: `none`.",
     "threads": "Numbers of threads, or `all`. Default: every core that the process may use.",

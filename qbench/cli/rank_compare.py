@@ -1,6 +1,6 @@
 """`qbench compare MODEL --tp N`: the table of the equivalence gate."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from qbench.markdown_grid import markdown_grid
 from qbench.measure.records.kept_ranks import setup_name
 from qbench.measure.records.kept_row import keep_row
 from qbench.name_list import names_in
-from qbench.rank_layout import GATHER, find_world
+from qbench.rank_layout import DIVISIONS, find_world
 from qbench.run_options import RunOptions
 from quant.errors import InputError
 
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
     from qbench.compare.several_ranks import RankDistance
 
 DIVISION = ("tp", "pp", "cut", "ep", "sp", "micro_batches", "dispatch")
-# Name in --divisions -> the options of a division over so many ranks
-DIVISIONS: Mapping[str, Callable] = {
-    "tp": lambda num_ranks: {"tp": num_ranks},
-    "gather": lambda num_ranks: {"tp": num_ranks, "cut": GATHER},
-    "pp": lambda num_ranks: {"pp": num_ranks},
-    "ep": lambda num_ranks: {"ep": num_ranks},
-    "sp": lambda num_ranks: {"sp": num_ranks},
-}
 CASE_KEYS = ("model", "recipe", *DIVISION, "kv_format", "prefill", "compute")
 SETTINGS = ("threads", "text", "windows")
 HEADINGS = ("recipe", "verdict", "max logit delta", "mean KLD", "max KLD", "same top", "floor: mean KLD", "tokens")

@@ -5,13 +5,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 import click
 
 from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.measure.host.commit import code_version
-from qbench.measure.host.machine import available_cores
+from qbench.measure.host.machine import own_cores
 from qbench.rank_layout import ALL_TO_ALL, AUTO, CUTS, DISPATCHES, LINKS, RankLayout, check_world, find_world
 from qbench.run_options import RunOptions
 from quant.errors import InputError
@@ -24,20 +25,29 @@ TIMEOUT_S = 120.0
 LINK = "--link"
 RAY = "--ray"
 RESTARTS = "--restarts"
+RANKS_UNDER_RAY = "Start the ranks in a Ray cluster instead of by torchrun: HOST:PORT of its head, auto, or local."
 RANK_0_FIRST_S = 5.0  # Python takes about a second to reach the check of the options, and more on a busy machine
 
 
 def rank_options(command: Callable) -> Callable:
     """--tp, --pp, --ep, --sp and --cut."""
-    return _options(command, "--pp", "--stages", "stages")
+    return _options(command, RANKS_UNDER_RAY, "--pp", "--stages", "stages")
+
+
+def sweep_rank_options(command: Callable) -> Callable:
+    """The same of a command that also runs on the nodes of a Ray cluster, with one rank on each."""
+    text = (
+        "Run on the nodes of a Ray cluster: HOST:PORT of its head, or auto; with --tp, --pp, --ep or --sp also local."
+    )
+    return _options(command, text, "--pp", "--stages", "stages")
 
 
 def bench_rank_options(command: Callable) -> Callable:
     """--tp, --stages, --ep, --sp and --cut of a command whose --pp is the length of a prompt."""
-    return _options(command, "--stages")
+    return _options(command, RANKS_UNDER_RAY, "--stages")
 
 
-def _options(command: Callable, *stages: str) -> Callable:
+def _options(command: Callable, under_ray: str, *stages: str) -> Callable:
     text = "Cut of the output and down projections. sum: fewer messages; gather: the bits of one rank  [default: sum]"
     cut = click.option("--cut", type=click.Choice(CUTS), help=text)
     pp = count_option(*stages, help="Number of stages, each with some of the layers; torchrun starts the ranks")
@@ -59,13 +69,7 @@ def _options(command: Callable, *stages: str) -> Callable:
         callback=_keep,
         help=text,
     )
-    ray = click.option(
-        RAY,
-        metavar="ADDRESS",
-        expose_value=False,
-        callback=_keep,
-        help="Start the ranks in a Ray cluster instead of by torchrun: HOST:PORT of its head, auto, or local.",
-    )
+    ray = click.option(RAY, metavar="ADDRESS", expose_value=False, callback=_keep, help=under_ray)
     restarts = click.option(
         RESTARTS,
         type=click.IntRange(min=0),
@@ -98,44 +102,58 @@ def join(model: str, options: RunOptions, layout: RankLayout | None = None) -> R
     returns  the options, with this rank's share of its host's cores if they name no number of threads
     raises   InputError on every rank for a difference; an error of one rank reaches rank 0
     """
+    layout = options.layout if layout is None else layout
+    if not join_for(layout, options.threads, partial(_model_file, model)):
+        return options
+    return _with_share(options)
+
+
+def join_for(layout: RankLayout, threads: int | None, about: Callable[[], dict[str, str | None]]) -> bool:
+    """Join the ranks of the layout, or start them under Ray and exit as they do. False: it has one rank
+
+    about    facts that all ranks have in common next to code and command line; called once they have joined
+    raises   InputError as `join`
+    """
     asked = click.get_current_context().meta
     if asked[RESTARTS] and asked[RAY] is None:
         raise InputError(f"{RESTARTS} is for ranks of {RAY}; torchrun has --max-restarts")
-    layout = options.layout if layout is None else layout
     if layout.num_ranks == 1:
-        return options
+        return False
     if asked[RAY] is not None:
         if find_world() is not None:
             raise InputError(f"{RAY} starts the ranks by itself; leave out torchrun")
         from qbench.cli.ray_ranks import run_ranks_under_ray
 
-        about = (asked[RAY], layout.num_ranks, options.threads or 1, asked[RESTARTS])
-        raise click.exceptions.Exit(run_ranks_under_ray(*about))
-    return _joined(model, options, layout, asked[TIMEOUT], asked[LINK])
+        how = (asked[RAY], layout.num_ranks, threads or 1, asked[RESTARTS])
+        raise click.exceptions.Exit(run_ranks_under_ray(*how))
+    _meet(layout, asked[TIMEOUT], asked[LINK], about)
+    return True
 
 
 def join_world(model: str, options: RunOptions) -> RunOptions:
     """As `join`, for all ranks that torchrun started, which divide no model yet."""
-    return _joined(model, options, RankLayout(tp=present(find_world()).size), TIMEOUT_S, AUTO)
+    _meet(RankLayout(tp=present(find_world()).size), TIMEOUT_S, AUTO, partial(_model_file, model))
+    return _with_share(options)
 
 
-def _joined(model: str, options: RunOptions, layout: RankLayout, timeout_s: float, link: str) -> RunOptions:
-    world = check_world(layout)
-    from qbench.runtime.parallel import agree, join_ranks
+def _model_file(model: str) -> dict[str, str | None]:
     from qbench.sources import open_source
+
+    return {"model file": open_source(model).fingerprint()}
+
+
+def _with_share(options: RunOptions) -> RunOptions:
+    return options.with_threads(options.threads or own_cores())
+
+
+def _meet(layout: RankLayout, timeout_s: float, link: str, about: Callable[[], dict[str, str | None]]) -> None:
+    check_world(layout)
+    from qbench.runtime.parallel import agree, join_ranks
 
     ranks = join_ranks(layout, timeout_s, link)
     code = code_version()
-    agree(
-        ranks.meeting,
-        {
-            "command line": " ".join(sys.argv[1:]),
-            "commit": code.commit,
-            "code": code.code,
-            "model file": open_source(model).fingerprint(),
-        },
-    )
-    return options.with_threads(options.threads or max(1, available_cores() // world.local_size))
+    facts = {"command line": " ".join(sys.argv[1:]), "commit": code.commit, "code": code.code}
+    agree(ranks.meeting, facts | about())
 
 
 def follows(model: str, options: RunOptions) -> bool:
@@ -176,11 +194,16 @@ def check_launch(arguments: list[str]) -> None:
         return
     # torch reads it when it is first imported. Its warnings on a rank that ended would hide the one line about it.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    if not _divides(arguments):
-        raise InputError(
-            f"torchrun started {world.size} ranks, but none of --tp, --pp, --ep and --sp divides the model among them; "
-            "eval, bench, generate, compare, engine and serve take them"
-        )
+    if not _divides(arguments) and arguments[:1] != ["sweep"]:  # whose suite may name divisions
+        raise undivided()
+
+
+def undivided() -> InputError:
+    """For ranks that have nothing to divide"""
+    return InputError(
+        f"torchrun started {present(find_world()).size} ranks, but none of --tp, --pp, --ep and --sp divides the model "
+        "among them; eval, bench, sweep, generate, compare, engine and serve take them"
+    )
 
 
 def _divides(arguments: list[str]) -> bool:

@@ -9,13 +9,18 @@ import click
 from qbench.cli.case_limit import CaseLimit
 from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import progress_bar
+from qbench.cli.rank_options import RANK_FIELDS, RAY, sweep_rank_options
+from qbench.cli.rank_sweep import check_one_rank, divided, rank_executor
+from qbench.cli.run_options import with_run_options
 from qbench.cli.sweep_forecast import print_forecast
 from qbench.gate.options import suite_file
 from qbench.measure.host.machine import machine
 from qbench.measure.launch import MAX_LAUNCHES
+from qbench.run_options import RunOptions
 from qbench.sweep.forecast.time_left import TimeLeft
 from qbench.sweep.interrupt import gentle_interrupt
 from qbench.sweep.suite.rules import parse_only
+from quant.errors import InputError
 
 KEPT = Path("results")  # rows of earlier sweeps, for the time that cases take
 INTERRUPTED = 130  # 128 + SIGINT, as in shells
@@ -46,25 +51,37 @@ INTERRUPTED = 130  # 128 + SIGINT, as in shells
     "suite's]",
 )
 @click.option("--dry-run", is_flag=True, help="Print the cases with their time, memory and disk, and write nothing.")
-@click.option("--ray", metavar="ADDRESS", help="Run on the nodes of a Ray cluster: HOST:PORT of its head, or auto.")
+@sweep_rank_options
 @json_option
+@with_run_options(*RANK_FIELDS)
 @click.pass_context
-def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, launches, dry_run, ray, as_json) -> None:
+def command(
+    ctx, suite: str, output: str | None, only, shuffle, limit, resume, launches, dry_run, as_json, options: RunOptions
+) -> None:
     """Measure every case of SUITE, a file or the name of one under suites/, that the folder does not hold yet.
 
     A sweep can be stopped and started again: Ctrl-C ends it after the running case, a second Ctrl-C at once.
+
+    With --tp, --pp, --ep or --sp, or with a suite that names divisions, ranks divide every model among them.
     """
     from qbench.sweep.suite.load_suite import load_suite
     from qbench.sweep.sweep import Selection, run_sweep
 
     most, budget_s = limit or (None, None)
     selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, most, budget_s, launches)
-    loaded = load_suite(suite_file(suite))
+    loaded = divided(load_suite(suite_file(suite)), options)
     folder = Path(output) if output else Path("runs") / loaded.name
+    if loaded.divisions is None:
+        check_one_rank()
+    elif dry_run:
+        raise InputError("--dry-run forecasts cases of one rank; leave it out for models that ranks divide")
     if dry_run:
         forecast_only(loaded, folder, selection, as_json)
         return
-    where, left = executor(ray), time_left(folder / "records.jsonl")
+    left = time_left(folder / "records.jsonl")
+    where = executor() if loaded.divisions is None else rank_executor(loaded, options, selection)
+    if where is None:
+        return
     from qbench.cli.sweep_view import sweep_view  # which imports rich
 
     with sweep_view(loaded.name, left) as view, gentle_interrupt(say_stopping) as stop:
@@ -75,8 +92,9 @@ def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, l
     ctx.exit(INTERRUPTED if stop() else int(result.failed > 0))
 
 
-def executor(ray: str | None) -> Callable:
-    """Makes the executor of a run's folder: this machine, or the cluster at an address."""
+def executor() -> Callable:
+    """Makes the executor of a run's folder: this machine, or the cluster at the address of --ray."""
+    ray = click.get_current_context().meta[RAY]
     if ray is None:
         from qbench.sweep.executor import LocalExecutor
 

@@ -16,7 +16,7 @@ from qbench.statistics.power import POWER
 # Keys of a case that distinguish rows for a reader, in this order.
 LABELS = (
     *("model", "recipe", "kv_format", "cache", "policy", "prefill_chunk", "attention", "prefill", "kv_ram"),
-    *("compute", "isa", "device", "memory", "threads", "context", "batch"),
+    *("compute", "isa", "device", "division", "memory", "threads", "context", "batch"),
 )
 FLOORED = ("perplexity", "kld")
 

@@ -14,7 +14,7 @@ from quant.errors import InputError
 # tested. The protocol distinguishes texts and windows.
 SAME = (
     *("model", "recipe", "kv_format", "cache", "policy", "prefill", "kv_ram"),
-    *("compute", "isa", "device", "threads", "batch"),
+    *("compute", "isa", "device", "division", "threads", "batch"),
 )
 SAME_WORK = ("pp", "tg", "depth")
 # Fields of a machine that its id is a hash of, so they distinguish two machines.

@@ -74,6 +74,7 @@ class Case(JsonRow):
     prefill        blocks of the attention matrix that a prefill computes
     memory         limit of the process, as a suite has it; None: no limit
     kv_ram         bytes of memory for keys and values, with the rest on a disk; None: all are in memory
+    division       among ranks, as `RankLayout` writes it; None: one rank
     context        tokens that a sequence's cache holds at most
     kind, of       "again" and the key of the first row, for a speed that another process measures again
     launch         its number from 3 on
@@ -93,6 +94,7 @@ class Case(JsonRow):
         "prefill",
         "kv_ram",
         "compute",
+        "division",
         "memory",
         "tasks",
         "calibration",
@@ -116,6 +118,7 @@ class Case(JsonRow):
     prefill: str = DENSE
     kv_ram: int | None = None
     compute: str = FAST
+    division: str | None = None
     memory: str | None = None
     context: int | None = None
     batch: int = 1

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from qbench.measure.launch import Launch
 from qbench.measure.quality_figures import Quality, TaskResult
+from qbench.measure.rank_figures import RankFigures
 from qbench.measure.speed_figures import Speed
 from quant.json_data import JsonRow
 
@@ -98,6 +99,7 @@ TIMES = (
 class Metrics(JsonRow):
     """One measurement. A part is None if it was not measured.
 
+    ranks        of a model that is divided among ranks
     reference    the model that the divergence is from
     protocols    name -> quality, if several protocols were asked for; `quality` is the first
     ratio        phase -> how many times as fast as the first of several models or cases that took turns
@@ -108,6 +110,7 @@ class Metrics(JsonRow):
     """
 
     json_omits: ClassVar[tuple[str, ...]] = (
+        "ranks",
         "reference",
         "protocols",
         "tasks",
@@ -124,6 +127,7 @@ class Metrics(JsonRow):
     facts: Facts | None = None
     speed: Speed | None = None
     memory: Memory | None = None
+    ranks: RankFigures | None = None
     reference: str | None = None
     quality: Quality | None = None
     protocols: dict[str, Quality] | None = None

@@ -101,6 +101,7 @@ COLUMNS = (
     _text("attention", "attention", **HIDDEN, meaning="Code that computes attention, if one was chosen."),
     _text("prefill", "prefill", **HIDDEN, meaning="Blocks of the attention matrix that a prefill computes."),
     _text("compute", "compute", **HIDDEN, meaning="Precision of the matmuls."),
+    _text("division", "division", **HIDDEN, meaning="Division of the model among ranks."),
     _text("memory", "memory", **HIDDEN, meaning="Memory limit of the process, as the suite names it."),
     Column("memory_limit_bytes", "limit MiB", digits=0, scale=2**-20, **HIDDEN, meaning="The same in bytes."),
     Column("kv_ram", "KV RAM MB", scale=1e-6, **HIDDEN, meaning="Memory of the KV cache; the rest is on a disk."),
@@ -310,6 +311,8 @@ def columns_of(table: Table, names: Sequence[str] | None = None) -> list[Column]
     for name in ("cache", "policy"):
         if len(set(table.columns[name])) > 1:
             usual |= {name, "kv_bytes_held"}
+    if not all(map(is_missing, table.columns["division"])):
+        usual |= {"division"}
     if not all(map(is_missing, table.columns["memory_limit_bytes"])):
         usual |= {"memory_limit_bytes", "streamed_bytes"}
     if not all(map(is_missing, table.columns["kv_ram"])):

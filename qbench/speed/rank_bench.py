@@ -1,6 +1,7 @@
 """`rank_bench`: the speed of one model on several ranks, and the traffic between them, counted and timed."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
@@ -8,10 +9,10 @@ from typing import ClassVar
 import torch
 
 from qbench.calibration.open_subject import open_subject
-from qbench.measure.host.memory import peak_rss_bytes
-from qbench.measure.metrics import Facts
-from qbench.measure.records.kept_ranks import Bubble, Exchange, ExpertLoad
-from qbench.measure.speed_figures import SpeedFigures
+from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
+from qbench.measure.metrics import Facts, Memory, Metrics
+from qbench.measure.rank_figures import Bubble, Exchange, ExpertLoad, RankFigures
+from qbench.measure.speed_figures import Speed, SpeedFigures
 from qbench.progress import Progress
 from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
@@ -103,6 +104,21 @@ def time_ranks(
     timed = TimedRanks(model)
     rounds = interleave([timed], case, threads=threads, progress=progress)
     return cached_statistics(case, rounds, 0, present(timed.cache)), rounds
+
+
+def bench_on_ranks(spec: str, case: SpeedCase, options: RunOptions, progress: Progress | None = None) -> Metrics:
+    """One case as the row of a sweep has it; every rank calls it, and memory is that of the largest rank."""
+    start, is_reset = time.perf_counter(), reset_peak_rss()
+    (row,) = rank_bench(spec, [case], options, progress)
+    return Metrics(
+        facts=row.facts,
+        speed=Speed(
+            context=case.longest, batch=case.batch, pp=case.pp, tg=case.tg, depth=case.depth, figures=row.figures
+        ),
+        memory=Memory(peak_rss_bytes=max(row.peak_rss_bytes), peak_rss_since="load" if is_reset else "start"),
+        ranks=RankFigures(row.link, row.exchanges, row.weight_bytes, row.kv_bytes, row.peak_rss_bytes),
+        seconds=time.perf_counter() - start,
+    )
 
 
 def measure_exchange(model: RankModel, case: SpeedCase, phase: str) -> Exchange:

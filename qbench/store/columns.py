@@ -87,6 +87,7 @@ COLUMNS: dict[str, Column] = {
     **_metrics(NUMBER, "tokens_read", "kv_blocks_loaded", "kv_bytes_read", "kv_hit_share"),
     "kv_ram": Column("case.kv_ram", COUNT),
     "compute": Column("case.compute", TEXT, "coalesce({}, 'fast')"),
+    "division": Column("case.division", TEXT),
     "memory": Column("case.memory", TEXT),
     **{f"{name}_bytes": Column(f"metrics.offload.{name}_bytes", COUNT) for name in ("memory_limit", "streamed")},
     **_metrics(TEXT, "isa"),

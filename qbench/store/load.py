@@ -30,7 +30,7 @@ OF_RECIPE = json.dumps(
     dict.fromkeys(
         (
             *("recipe", "recipe_sha256", "kv_format", "cache", "policy", "prefill_chunk", "attention", "prefill"),
-            *("kv_ram", "memory"),
+            *("kv_ram", "division", "memory"),
         )
     )
 )

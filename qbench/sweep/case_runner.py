@@ -18,12 +18,11 @@ from qbench.measure.metrics import Metrics
 from qbench.measure.records.kinds import AGAIN
 from qbench.measure.records.record import Origin
 from qbench.measure.speed_figures import MachinePeaks
-from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.job import Job, MadeArtifact, MeasureJob, QuantizeJob, R, ReferenceJob, Work
 from qbench.sweep.job_runner import WORKER, JobFailed, Worker
 from qbench.sweep.messages import JobRequest
-from qbench.sweep.suite.grid import chosen_kv_format
+from qbench.sweep.suite.grid import run_options
 from qbench.sweep.suite.memory_limit import limit_bytes
 from qbench.sweep.suite.suite_names import AUTO
 from quant.json_data import JsonRow
@@ -90,15 +89,13 @@ class CaseRunner:
         try:
             reference_seconds = self.require_reference(case, on_stage)
             path, made = self.artifact(case, on_stage)
-            forced = {ISA: None if case.isa == AUTO else case.isa}  # in the measurement alone
-            metrics = self.job(self.measurement(case, path), on_stage, forced)
+            metrics, wall_seconds = self.measured(case, path, on_stage)
             if metrics.speed is not None and metrics.speed.peaks is not None:
                 self.peaks[_place(case)] = metrics.speed.peaks
         except JobFailed as failure:
             return Outcome(error=str(failure))
         kept = os.path.relpath(path, self.artifacts.parent)
         facts = metrics.facts and replace(metrics.facts, model=case.model, recipe=case.recipe, artifact=kept)
-        wall_seconds = self.worker.seconds
         return Outcome(
             replace(
                 metrics,
@@ -119,25 +116,19 @@ class CaseRunner:
             self.worker.close()
         self.launch = number
 
+    def measured(self, case: Case, artifact: Path, on_stage: OnStage) -> tuple[Metrics, float]:
+        """The measurement, and the seconds of its process. raises JobFailed"""
+        forced = {ISA: None if case.isa == AUTO else case.isa}  # in the measurement alone
+        metrics = self.job(self.measurement(case, artifact), on_stage, forced)
+        return metrics, self.worker.seconds
+
     def measurement(self, case: Case, artifact: Path) -> MeasureJob:
         """The job that measures."""
-        options = RunOptions(
-            kv_format=chosen_kv_format(case),
-            cache=case.cache,
-            policy=case.policy,
-            prefill_chunk=case.prefill_chunk,
-            attention=case.attention,
-            prefill=case.prefill,
-            kv_ram=case.kv_ram,
-            compute=case.compute,
-            device=case.device,
-            threads=case.threads,
-            memory_bytes=None if case.memory is None else limit_bytes(case.memory, artifact),
-        )
+        limit = None if case.memory is None else limit_bytes(case.memory, artifact)
         return MeasureJob(
             artifact=str(artifact),
             model=case.model,
-            options=options,
+            options=replace(run_options(case), memory_bytes=limit),
             logits=str(self.temporary),
             work=Work(case.quality, case.speed and speed_case(case.speed, case.batch), case.tasks),
             peaks=self.peaks.get(_place(case)) if case.speed else None,

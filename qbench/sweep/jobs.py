@@ -21,6 +21,8 @@ from qbench.run_options import RunOptions
 from qbench.runtime import load_model, set_threads
 from qbench.sources import open_source
 from qbench.speed.bench import bench
+from qbench.speed.rank_bench import bench_on_ranks
+from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.job import (
     Job,
     KeptReferences,
@@ -97,7 +99,7 @@ def measure(job: MeasureJob, progress: Progress) -> Metrics:
     """Speed and memory first, while the process holds nothing else, then quality against the unquantized model."""
     parts, work = [], job.work
     if work.speed is not None:
-        parts.append(bench(job.artifact, work.speed, job.options, machine_peaks=job.peaks, progress=progress))
+        parts.append(timed(job, work.speed, progress))
     if work.quality is not None:
         asked = work.quality
         settings = QualitySettings(asked.text, asked.max_windows, asked.protocols, reference=job.model)
@@ -110,6 +112,13 @@ def measure(job: MeasureJob, progress: Progress) -> Metrics:
         found = evaluate_tasks(job.artifact, settings, job.options, progress=progress)
         parts.append(replace(found, timed_seconds=found.seconds))  # lm-eval does not report its own time apart
     return joined(parts)
+
+
+def timed(job: MeasureJob, case: SpeedCase, progress: Progress) -> Metrics:
+    """On the rank that calls it, if ranks divide the model."""
+    if job.options.layout.num_ranks > 1:
+        return bench_on_ranks(job.artifact, case, job.options, progress)
+    return bench(job.artifact, case, job.options, machine_peaks=job.peaks, progress=progress)
 
 
 def joined(parts: Sequence[Metrics]) -> Metrics:

@@ -113,6 +113,10 @@ def selected_cases(suite: Suite, selection: Selection) -> tuple[list[Selected], 
     selected = select(suite, selection)
     cases = make_cases(suite, selected)
     launches = selection.launches or suite.launches or 1
+    if launches > 1 and suite.divisions:
+        raise InputError(
+            f"suite {suite.name}: {launches} launches measure on one rank; leave them out, or the divisions"
+        )
     more = further_launches(selected, cases, launches)
     if launches > 1 and not more:
         raise InputError(f"suite {suite.name}: {launches} launches measure speeds, and no case has one; leave them out")

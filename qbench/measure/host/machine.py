@@ -14,6 +14,7 @@ import psutil
 
 from qbench.measure.host.forced import CPU
 from qbench.measure.host.graphics_cards import GraphicsCard, graphics_cards
+from qbench.rank_layout import find_world
 from qbench.version import __version__
 from quant.json_data import JsonRow
 
@@ -131,6 +132,12 @@ def versions() -> dict[str, str]:
 def available_cores() -> int:
     """Cores that this process may use, which a container or taskset may have cut down."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def own_cores() -> int:
+    """Those of this process alone: of a rank its share of the cores of its host"""
+    world = find_world()
+    return available_cores() if world is None else max(1, available_cores() // world.local_size)
 
 
 def _processor() -> dict[str, str]:

@@ -63,7 +63,7 @@ class Follower:
 def follow(model: RankModel) -> None:
     """Run the orders of rank 0 until the last. raises RankError if rank 0 ends or is late"""
     follower = Follower(model)
-    with _signals_ignored():
+    with signals_ignored():
         model.ranks.meeting.tell(FOLLOWING, "")
         while True:
             kind, arrays = receive_order(model.ranks)
@@ -73,7 +73,7 @@ def follow(model: RankModel) -> None:
 
 
 @contextmanager
-def _signals_ignored() -> Iterator[None]:
+def signals_ignored() -> Iterator[None]:
     """Ctrl-C and torchrun's end reach all ranks at once, and rank 0 finishes its requests first."""
     if threading.current_thread() is not threading.main_thread():
         yield

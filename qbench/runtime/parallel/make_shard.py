@@ -17,12 +17,7 @@ def make_shard(source: Source, config: ModelConfig, layout: RankLayout, rank: in
     raises   InputError for more ranks than layers or heads, an architecture that cannot be cut, and a cut through a
              group of weights, with the alternatives
     """
-    if layout.pp > config.num_layers:
-        raise InputError(
-            f"--pp {layout.pp} is more than the {config.num_layers} layers of {source.spec}; give at most that many"
-        )
-    if layout.tp > 1:
-        _check_heads(source, config, layout)
+    check_sizes(source, config, layout)
     experts = _experts(source, config, layout, rank)
     layers = borders(config.num_layers, 1, layout.pp)[layout.stage(rank)]
     unit = 1 if layout.cut == GATHER else column_unit(source, COLUMNS_OF["features"])
@@ -38,6 +33,17 @@ def make_shard(source: Source, config: ModelConfig, layout: RankLayout, rank: in
     if layout.tp > 1 and layout.cut != GATHER:
         _check_columns(source, config, layout, shard)
     return shard
+
+
+def check_sizes(source: Source, config: ModelConfig, layout: RankLayout) -> None:
+    """raises InputError for more ranks than layers, heads or experts, and for an architecture that cannot be cut"""
+    if layout.pp > config.num_layers:
+        raise InputError(
+            f"--pp {layout.pp} is more than the {config.num_layers} layers of {source.spec}; give at most that many"
+        )
+    if layout.tp > 1:
+        _check_heads(source, config, layout)
+    _experts(source, config, layout, rank=0)
 
 
 COLUMNS_OF = {

@@ -4,8 +4,11 @@ import json
 import os
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 from qbench.rendezvous import obstacle_of
@@ -15,6 +18,7 @@ from quant.errors import InputError
 # After a time-out the ranks that wait for the same one end at about the same moment: so long for their words to come.
 GRACE_S = 1.0
 POLL_S = 0.02
+SIGNS = 4  # of life within the longest wait
 
 
 class RankError(InputError):
@@ -53,7 +57,7 @@ class Meeting:
     def __init__(self, rank: int, num_ranks: int, timeout_s: float) -> None:
         self.rank, self.num_ranks, self.timeout_s = rank, num_ranks, timeout_s
         self.place = "at the start"
-        self._num_told = 0
+        self._num_told = self._num_signs = 0
         self.store = self._open_store()
         here = Host(socket.gethostname(), os.getpid(), host_identity(), num_ranks)
         self.store.set(f"host/{rank}", json.dumps(here))
@@ -90,18 +94,52 @@ class Meeting:
         return f"rank {rank} on {self.hosts[rank].name}"
 
     def tell(self, topic: str, value: str) -> list[str]:
-        """The values that all ranks give to one topic, in their order. raises RankError if one ends or is late"""
+        """The values that all ranks give to one topic, in their order.
+
+        A rank in `at_work` may take any time.
+
+        raises   RankError if a rank ends or is late
+        """
         self._num_told += 1  # the same on all ranks, so that a topic may come again
         topic = f"{self._num_told}/{topic}"
         self.store.set(f"{topic}/{self.rank}", value)
-        deadline = time.monotonic() + self.timeout_s
-        return [self._told(f"{topic}/{rank}", rank, deadline) for rank in range(self.num_ranks)]
+        start = time.monotonic()
+        return [self._told(f"{topic}/{rank}", rank, start) for rank in range(self.num_ranks)]
 
-    def _told(self, key: str, rank: int, deadline: float) -> str:
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Meanwhile a thread shows the ranks that wait for this one that it lives."""
+        ended = Event()
+
+        def show() -> None:
+            with suppress(RuntimeError):  # the store's host is gone, which the next exchange reports
+                while not ended.wait(self.timeout_s / SIGNS):
+                    self._num_signs += 1
+                    self.store.set(f"signs/{self.rank}", str(self._num_signs))
+
+        thread = Thread(target=show, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _signs(self, rank: int) -> str:
+        """The rank's last sign of life"""
+        key = f"signs/{rank}"
+        return self.store.get(key).decode() if self.store.check([key]) else ""
+
+    def _told(self, key: str, rank: int, start: float) -> str:
+        deadline, signs = start + self.timeout_s, None
         while time.monotonic() < deadline:
             try:
                 if self.store.check([key]):
                     return self.store.get(key).decode()
+                if signs is None:
+                    signs = self._signs(rank)
+                elif (newer := self._signs(rank)) != signs:
+                    deadline, signs = time.monotonic() + self.timeout_s, newer
             except RuntimeError as error:
                 raise self.error(rank, is_late=False) from error
             if self.last_words(rank) is not None:
@@ -115,9 +153,9 @@ class Meeting:
         if self.rank:
             self.store.set(f"parted/{self.rank}", "")
             return
-        deadline = time.monotonic() + self.timeout_s
+        start = time.monotonic()
         for rank in range(1, self.num_ranks):
-            self._told(f"parted/{rank}", rank, deadline)
+            self._told(f"parted/{rank}", rank, start)
 
     # ---- ranks that end
 

@@ -83,5 +83,5 @@ def _artifact(case: Case) -> str:
 def _likenesses(case: Case) -> tuple[str, str]:
     """Names that cases share if they take about as long, the nearer first: all but threads and instruction set."""
     parts = [case.quality, case.tasks, case.speed]
-    work = json.dumps([*map(plain, parts), case.batch, case.compute], sort_keys=True)
+    work = json.dumps([*map(plain, parts), case.batch, case.compute, case.division], sort_keys=True)
     return f"{case.model} {case.recipe} {case.kv_format} {case.policy} {work}", f"{case.model} {work}"

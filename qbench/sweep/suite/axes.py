@@ -20,6 +20,7 @@ class Point:
     prefill     blocks of the attention matrix that a prefill computes
     kv_ram      memory of the KV cache, as 2MiB; the rest is on a disk; "all": no disk
     question    whether a policy sees a task's question before it compresses; None: prompts are not cut
+    division    of the model among ranks, as `RankLayout.of` reads it; None: one rank
     memory      limit of the process: "2GiB", or "40%" of the weights' bytes; None: no limit
     context     tokens held before bench's phases
     """
@@ -37,6 +38,7 @@ class Point:
     compute: str
     isa: str
     device: str
+    division: str | None
     memory: str | None
     threads: int
     batch: int
@@ -87,6 +89,7 @@ AXES = (
     Axis("compute", "compute", str),
     Axis("isa", "isa", str),
     Axis("device", "device", str),
+    Axis("division", "divisions", str),
     Axis("memory", "memory", str),
     Axis("threads", "threads", int, words=(ALL,)),
     Axis("batch", "batches", int),

@@ -5,6 +5,7 @@ measured in the case of the first point of (model, recipe, KV format, cache, pol
 compute, instruction set, device) that is selected. One point per recipe therefore gives one row with both.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -14,14 +15,16 @@ from qbench.attention_choice import check_attention
 from qbench.cache_spec import DENSE, FULL, CacheSpec
 from qbench.calibration.options import is_file_spec
 from qbench.measure.case import CalibrationCase, Case, QualityCase, SpeedWork, TasksCase
+from qbench.measure.host.forced import ISA
+from qbench.rank_layout import RankLayout, division_here, refuse_on_ranks
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.suite.axes import ALL, NAMES, OF_SPEED, Point
-from qbench.sweep.suite.grid import grid
+from qbench.sweep.suite.grid import grid, run_options
 from qbench.sweep.suite.memory_limit import NO_LIMIT
 from qbench.sweep.suite.rules import Rule
 from qbench.sweep.suite.suite import MEASURED, CalibrationSettings, EvalSettings, Suite
-from qbench.sweep.suite.suite_names import check_here, check_tasks, open_model
+from qbench.sweep.suite.suite_names import AUTO, check_here, check_tasks, open_model
 from qbench.tasks.settings import TaskSettings
 from quant.artifacts.file_bytes import sha256_file
 from quant.errors import InputError
@@ -127,6 +130,7 @@ class _Describe:
     def __init__(self, suite: Suite) -> None:
         self.suite = suite
         self.hash = cache(lambda path: sha256_file(Path(path)))
+        self.source = cache(open_model)
         self.model = cache(self._model)
 
     def case(self, selected: Selected) -> Case:
@@ -134,12 +138,15 @@ class _Describe:
         check_here(point)
         fingerprint, config = self.model(point.model)
         self.check_policy(point, config)
+        division = None if point.division is None else str(division_here(point.division))
         speed = None
         if suite.bench is not None and "bench" in selected.sections:
             speed = replace(suite.bench, depth=point.context, batch=point.batch)
+            if division is not None:  # ranks time as many repetitions
+                speed = replace(speed, precision=None, budget_s=None)
             speed.check_context(config.max_positions)
         recipe = point.recipe
-        return Case(
+        case = Case(
             model=point.model,
             fingerprint=fingerprint,
             recipe=recipe,
@@ -155,6 +162,7 @@ class _Describe:
             prefill=point.prefill,
             kv_ram=point.kv_ram_bytes,
             compute=point.compute,
+            division=division,
             memory=None if point.memory == NO_LIMIT else point.memory,
             context=speed.longest if speed else None,
             batch=point.batch,
@@ -163,6 +171,10 @@ class _Describe:
             speed=speed and speed_work(speed),
             calibration=self.calibration(suite.calibration) if suite.calibration else None,
         )
+        if division is not None:
+            self.check_division(point, RankLayout.of(division))
+            check_divided(case)
+        return case
 
     def quality(self, given: EvalSettings) -> QualityCase:
         return QualityCase(given.text, given.max_windows, given.protocols or (), self.text_hash(given.text))
@@ -193,9 +205,33 @@ class _Describe:
             pair = f'model: "{point.model}", policy: "{point.policy}"'
             raise InputError(f"suite {self.suite.name}: {error}; exclude {{{pair}}}") from error
 
+    def check_division(self, point: Point, layout: RankLayout) -> None:
+        """raises InputError for a model without a part for each rank; a recipe that a cut would split fails later"""
+        from qbench.runtime.parallel.make_shard import check_sizes  # imports torch
+
+        source = self.source(point.model)
+        try:
+            check_sizes(source, ModelConfig.of(source), layout)
+        except InputError as error:
+            pair = f'model: "{point.model}", division: "{point.division}"'
+            raise InputError(f"suite {self.suite.name}: {error}; or exclude {{{pair}}}") from error
+
     def _model(self, spec: str) -> tuple[str, ModelConfig]:
-        source = open_model(spec)
+        source = self.source(spec)
         return source.fingerprint(), ModelConfig.of(source)
+
+
+def check_divided(case: Case) -> None:
+    """raises InputError for a case that several ranks cannot measure yet"""
+    layout = RankLayout.of(present(case.division))
+    forced = os.environ.get(ISA) or AUTO
+    refused = {
+        "tasks": case.tasks is not None,
+        f"isa {case.isa}": case.isa != forced,
+        f"memory {case.memory}": case.memory is not None,
+    }
+    refuse_on_ranks(refused, layout)
+    run_options(case)
 
 
 def speed_work(case: SpeedCase) -> SpeedWork:

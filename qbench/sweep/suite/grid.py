@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import product
 
 from qbench.cache_spec import DENSE as DENSE_PREFILL
@@ -9,7 +10,9 @@ from qbench.cache_spec import DYNAMIC, FULL
 from qbench.compute import FAST
 from qbench.devices import CPU
 from qbench.measure.case import Case
-from qbench.measure.host.machine import available_cores
+from qbench.measure.host.machine import own_cores
+from qbench.rank_layout import RankLayout
+from qbench.run_options import RunOptions
 from qbench.sweep.suite.axes import ALL, AXES, DENSE, Point
 from qbench.sweep.suite.suite import Suite
 from quant.present import present
@@ -21,7 +24,7 @@ def grid(suite: Suite) -> Iterator[Point]:
     own = defaults(suite)
     given = {axis.name: getattr(suite, axis.key) or own[axis.name] for axis in AXES}
     # On a machine of one core, 1 and all of them are one point.
-    given["threads"] = tuple(dict.fromkeys(available_cores() if one == ALL else one for one in given["threads"]))
+    given["threads"] = tuple(dict.fromkeys(own_cores() if one == ALL else one for one in given["threads"]))
     for values in product(*given.values()):
         point = dict(zip(given, values, strict=True))
         point["kv_format"] = point["kv_format"] or own_kv_format(point["recipe"])
@@ -42,6 +45,7 @@ def defaults(suite: Suite) -> dict[str, tuple]:
         "compute": (FAST,),
         "isa": (os.environ.get("QBENCH_ISA") or "auto",),
         "device": (CPU,),
+        "division": (None,),
         "memory": (None,),
         "threads": (ALL,),
         "batch": (suite.bench.batch if suite.bench else 1,),
@@ -54,6 +58,23 @@ def defaults(suite: Suite) -> dict[str, tuple]:
 def own_kv_format(recipe: str) -> str:
     """The KV format of the recipe itself."""
     return get_recipe(recipe).kv or DENSE
+
+
+def run_options(case: Case) -> RunOptions:
+    """How the model of a suite's case runs, without its memory limit. raises InputError for options of one rank"""
+    return RunOptions(
+        kv_format=chosen_kv_format(case),
+        cache=case.cache,
+        policy=case.policy,
+        prefill_chunk=case.prefill_chunk,
+        attention=case.attention,
+        prefill=case.prefill,
+        kv_ram=case.kv_ram,
+        compute=case.compute,
+        device=case.device,
+        threads=case.threads,
+        **{} if case.division is None else asdict(RankLayout.of(case.division)),
+    )
 
 
 def chosen_kv_format(case: Case) -> str | None:

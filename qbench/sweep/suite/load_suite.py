@@ -11,6 +11,7 @@ from qbench.cache_spec import check_layout, check_pattern, check_policy
 from qbench.calibration.options import is_file_spec
 from qbench.compute import check_compute
 from qbench.devices import DEVICES
+from qbench.rank_layout import RankLayout
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.suite.axes import ALL, AXES
 from qbench.sweep.suite.memory_limit import check_limit
@@ -36,6 +37,7 @@ CHECKS = {
     "question": check_question,
     "compute": check_compute,
     "isa": lambda isa: check_known("isa", isa, (AUTO, *ISAS)),
+    "divisions": RankLayout.of,
     "memory": check_limit,
     "device": lambda device: check_known("device", device, DEVICES),
 }

@@ -67,6 +67,7 @@ class Suite:
     compute: tuple[str, ...] | None = None  # precision of the matmuls; None: fast
     isa: tuple[str, ...] | None = None  # None: as QBENCH_ISA says, else the best that this machine has
     device: tuple[str, ...] | None = None  # None: cpu
+    divisions: tuple[str, ...] | None = None  # among the ranks, as in qbench.rank_layout; None: one rank
     memory: tuple[str, ...] | None = None  # limits of the process, as in sweep.suite.memory_limit; None: no limit
     exclude: tuple[Rule, ...] = ()
     eval: EvalSettings | None = None

@@ -38,6 +38,7 @@ def event(kind: str, index: int, **details) -> SweepEvent:
         "policy": "full",
         "prefill": "dense",
         "kv_ram": "all",
+        "division": None,
         "memory": None,
         "compute": "fast",
         "isa": "auto",

@@ -6,7 +6,8 @@ from support.sample_records import failed_record, make_record, write_records
 from qbench.cli.rank_compare import CASE_KEYS as RANKS_KEYS
 from qbench.compare.several_ranks import REFUSED, WITHIN, RankDistance
 from qbench.measure.quality_figures import AttentionDelta
-from qbench.measure.records.kept_ranks import Exchange, RanksMetrics
+from qbench.measure.rank_figures import Exchange
+from qbench.measure.records.kept_ranks import RanksMetrics
 from qbench.rank_layout import RankLayout
 from qbench.report import render_report
 

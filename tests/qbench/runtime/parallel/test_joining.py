@@ -2,13 +2,17 @@
 
 import json
 import socket
+import time
 from datetime import timedelta
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
 from support.launched_ranks import free_port
 
-from qbench.runtime.parallel.meeting import Meeting
+from qbench.runtime.parallel import meeting as meeting_module
+from qbench.runtime.parallel.meeting import Meeting, RankError
 from qbench.runtime.parallel.open_link import open_link
 from quant.errors import InputError
 
@@ -65,6 +69,42 @@ def test_a_rank_that_does_not_join_is_named(met):
 def test_another_number_of_ranks_is_named(met):
     with pytest.raises(InputError, match="rank 1 on other is one of 3 ranks, rank 0 one of 2; start the same"):
         met(["other", 1, None, 3])
+
+
+def test_a_rank_at_work_gives_signs(met):
+    meeting = met(["other", 1, None, 2])
+    with meeting.at_work():
+        while not meeting.store.check(["signs/0"]):
+            time.sleep(0.01)
+
+
+class SlowStore:
+    """A value that is there after a hundred looks, and perhaps a new sign of rank 1 at each look."""
+
+    def __init__(self, gives_signs: bool) -> None:
+        self.gives_signs, self.looks = gives_signs, 0
+
+    def check(self, keys: list[str]) -> bool:
+        self.looks += 1
+        (key,) = keys
+        return self.looks > 100 if key == "late" else self.gives_signs and key == "signs/1"
+
+    def get(self, key: str) -> bytes:
+        return b"now" if key == "late" else str(self.looks).encode()
+
+
+@pytest.mark.parametrize("gives_signs", [True, False])
+def test_a_rank_is_waited_for_as_long_as_it_gives_signs(met, monkeypatch, gives_signs):
+    meeting, ticks = met(["other", 1, None, 2]), count()
+    clock = SimpleNamespace(monotonic=lambda: next(ticks) / 10, sleep=lambda seconds: None)
+    monkeypatch.setattr(meeting_module, "time", clock)  # a tenth of a second per look
+    monkeypatch.setattr(meeting, "timeout_s", 1.0)
+    monkeypatch.setattr(meeting, "store", SlowStore(gives_signs))
+    if gives_signs:
+        assert meeting._told("late", 1, 0.0) == "now"
+    else:
+        with pytest.raises(RankError, match="rank 1 on other did not answer for 1 s"):
+            meeting._told("late", 1, 0.0)
 
 
 def test_shared_memory_of_two_hosts_is_refused(met):

@@ -1,0 +1,64 @@
+"""`qbench sweep SUITE --tp N`: the ranks of a sweep, which divide every model of the suite."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from qbench.cli.rank_options import RAY, RESTARTS, is_silent, join_for, undivided
+from qbench.measure.records.record import json_hash
+from qbench.rank_layout import division_here, find_world
+from qbench.run_options import RunOptions
+from qbench.sweep.suite.suite import Suite
+from quant.errors import InputError
+from quant.present import present
+
+if TYPE_CHECKING:
+    from qbench.sweep.ranks import RankExecutor
+    from qbench.sweep.sweep import Selection
+
+
+def divided(suite: Suite, options: RunOptions) -> Suite:
+    """The suite, divided as the options ask. raises InputError for divisions of both"""
+    if options.layout.num_ranks == 1:
+        return suite
+    if suite.divisions:
+        raise InputError(
+            f"suite {suite.name} names divisions itself; leave out --tp, --pp, --ep, --sp and their options"
+        )
+    return replace(suite, divisions=(str(options.layout),))
+
+
+def check_one_rank() -> None:
+    """raises InputError for ranks, and for options of ranks, of a sweep that divides nothing"""
+    world = find_world()
+    if world is not None and world.size > 1:
+        raise undivided()
+    if click.get_current_context().meta[RESTARTS]:
+        raise InputError(f"{RESTARTS} is for ranks; with {RAY}, a case of one rank starts again without it")
+
+
+def rank_executor(suite: Suite, options: RunOptions, selection: "Selection") -> "Callable[[Path], RankExecutor] | None":
+    """Join the ranks, or start them under Ray.
+
+    returns  makes the executor of a run's folder, on rank 0; on the others None, after they have measured with rank 0
+    raises   InputError as `join_for`, and for ranks with other cases
+    """
+
+    def cases() -> dict[str, str | None]:
+        from qbench.sweep.sweep import selected_cases
+
+        own = [replace(case, threads=None).to_json() for case in selected_cases(suite, selection)[1]]
+        return {"list of cases": json_hash({"cases": own})}
+
+    layout = options.layout if options.layout.num_ranks > 1 else division_here(present(suite.divisions)[0])
+    join_for(layout, None, cases)
+    from qbench.runtime.parallel import joined_ranks
+    from qbench.sweep.ranks import RankExecutor, follow_cases
+
+    ranks = joined_ranks()
+    if is_silent():
+        return follow_cases(ranks)
+    return lambda folder: RankExecutor(folder, ranks)

@@ -12,16 +12,18 @@ class Bubble(JsonRow):
 
     micro_batches  per pass, as counted
     share          of the stages' time
+    exchanged      the part of this share that goes to messages, waiting included; the rest is Python; None: unknown
     expected       the share by the formula
     unequal        the same for the stages' measured times; None: unknown
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("unequal",)
+    json_omits: ClassVar[tuple[str, ...]] = ("unequal", "exchanged")
 
     micro_batches: float
     share: float
     expected: float
     unequal: float | None = None
+    exchanged: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,4 +168,5 @@ def _with_bubble(found: Exchange, layout: RankLayout, of_ranks: Sequence[Traffic
     parts = of_ranks[0].num_parts / of_ranks[0].num_passes
     seconds = [each.layer_seconds for each in of_ranks]
     expected = expected_bubble([1.0] * layout.pp, parts), expected_bubble(seconds, parts)
-    return replace(found, bubble=Bubble(parts, bubble(of_ranks), *expected))
+    exchanged = sum(each.seconds for each in of_ranks) / sum(each.stage_seconds for each in of_ranks)
+    return replace(found, bubble=Bubble(parts, bubble(of_ranks), *expected, exchanged))

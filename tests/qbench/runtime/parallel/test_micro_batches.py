@@ -69,6 +69,7 @@ def test_a_pass_of_three_parts_has_as_many_messages():
         assert found.messages_per_pass == found.expected_messages_per_pass == 3 + 1
         assert found.bubble.micro_batches == 3 and found.bubble.expected == pytest.approx(1 / 4)
         assert 0 <= found.bubble.share < 1 and 1 / 4 <= found.bubble.unequal < 1
+        assert 0 < found.bubble.exchanged < found.bubble.share
 
 
 def test_the_bubble_is_the_time_without_layers():

@@ -1,7 +1,7 @@
 """StreamedDecoder: the runtime's own layers, one at a time, with an observer before every product."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
@@ -47,11 +47,6 @@ class StreamedDecoder:
 
     def norm(self, tensors: Mapping[str, QTensor], x: Tensor) -> Tensor:
         return BlockBuilder(self.config, tensors.__getitem__, "reference").norm(FINAL_NORM.removesuffix(".weight"))(x)
-
-    def head(self, table: QTensor) -> Callable[[Tensor], Tensor]:
-        """The product with the head: x [..., H] float32, after the norm -> logits [..., V]"""
-        linears = FusedLinears([table], [None], self.impl)
-        return lambda x: linears(x)[0]
 
     def layer(self, index: int, tensors: Mapping[str, QTensor]) -> "StreamedLayer":
         return StreamedLayer(self.config, index, tensors, self.impl)

@@ -19,7 +19,7 @@ FEEDBACK, PLAIN = KINDS = ("feedback", "plain")
 
 @dataclass(frozen=True, slots=True)
 class ProbeRounding:
-    """bits: per weight, near which the probes round"""
+    """bits: per weight, near which the probes round. All rounded tensors are in float32."""
 
     source: Source
     config: ModelConfig
@@ -35,7 +35,7 @@ class ProbeRounding:
     def plain(self, site: Site, tensor: QTensor, stats: InputStats | None) -> QTensor:
         importance = None if stats is None or not stats.num_tokens else stats.importance
         fmt = self._nearest(site, site.formats)
-        return get_format(fmt).quantize(dequantize(tensor), importance=importance)
+        return _in_float(get_format(fmt).quantize(dequantize(tensor), importance=importance))
 
     def fed_back(
         self, sites: Sequence[tuple[Site, Errors]], tensors: Mapping[str, QTensor], inputs: Mapping[str, InputStats]
@@ -50,12 +50,17 @@ class ProbeRounding:
         }
         weights = {name: dequantize(tensors[name]) for name in formats}
         try:
-            return make_method("gptq", {}).quantize_layer(
+            made = make_method("gptq", {}).quantize_layer(
                 Layer(weights, formats, config=self.config), {name: inputs[name] for name in formats}
             )
         except InputError:  # a Hessian that no damping makes positive definite
             return {}
+        return {name: _in_float(each) for name, each in made.items()}
 
     def _nearest(self, site: Site, formats: Sequence[str] | Mapping[str, int]) -> str:
         num_weights = sum(prod(self.source.tensors[name].shape) for name in site.names)
         return min(formats, key=lambda fmt: abs(8 * site.formats[fmt] / num_weights - self.bits))
+
+
+def _in_float(tensor: QTensor) -> QTensor:
+    return get_format("f32").quantize_ref(dequantize(tensor))

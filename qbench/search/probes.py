@@ -4,7 +4,7 @@ All passes advance together, so the weights of one layer are in memory; hidden s
 first layer that its group changes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from qbench.runtime.streamed import StreamedDecoder, StreamedLayer
 from qbench.search.groups import Group
 from qbench.search.near_kld import NearKld
 from quant.calibration.hidden import HiddenStates
+from quant.formats import dequantize
 from quant.kv import KVScheme
 from quant.qtensor import QTensor
 
@@ -32,14 +33,12 @@ class Probes:
 
     changed   probe -> tensors of the layer at hand that it rounds; the caller sets them per layer
     schemes   probe that rounds keys and values instead -> their format
-    decoders  probe -> decoder of its layers and its head, if it has another one
     """
 
     decoder: StreamedDecoder
     tokens: np.ndarray
     folder: Path
     schemes: Mapping[Probe, KVScheme] = field(default_factory=dict)
-    decoders: Mapping[Probe, StreamedDecoder] = field(default_factory=dict)
     _states: dict[Probe, HiddenStates] = field(default_factory=dict)
 
     def begin(self, tensors: Tensors, changed: Mapping[Probe, Tensors]) -> None:
@@ -55,30 +54,26 @@ class Probes:
         plain = self.decoder.layer(index, tensors)
         for probe, some in changed.items():
             before = self._states.get(probe, self._states[BASE])
-            self._advance(probe, before, self._decoder(probe).layer(index, dict(tensors) | dict(some)))
+            self._advance(probe, before, self.decoder.layer(index, dict(tensors) | dict(some)))
         for probe in [probe for probe in self._states if probe not in changed and probe != BASE]:
             self._advance(probe, self._states[probe], plain.keeping(self.schemes.get(probe)))
         self._advance(BASE, self._states[BASE], plain)
 
     def losses(self, norm: Tensors, head: QTensor, changed: Mapping[Probe, QTensor]) -> dict[Probe, float]:
         """Mean KLD of every pass against the unchanged model, nats. changed: heads of groups that round it"""
-        plain = self.decoder.head(head)
-        heads = {probe: decoder.head(head) for probe, decoder in self.decoders.items()}
-        heads |= {probe: self._decoder(probe).head(each) for probe, each in changed.items()}
+        weight = torch.from_numpy(dequantize(head))  # [V, H]
+        heads = {probe: torch.from_numpy(dequantize(each)) for probe, each in changed.items()}
         sums = dict.fromkeys((set(self._states) | set(heads)) - {BASE}, 0.0)
-        for windows in self._batches(LOGITS // head.shape[0]):
-            near = NearKld(self._logits(BASE, norm, plain, windows))
+        for windows in self._batches(LOGITS // len(weight)):
+            near = NearKld(self._logits(BASE, norm, weight, windows))
             for probe in sums:
-                sums[probe] += near.sum(self._logits(probe, norm, heads.get(probe, plain), windows))
+                sums[probe] += near.sum(self._logits(probe, norm, heads.get(probe, weight), windows))
         return {probe: total / self.tokens.size for probe, total in sums.items()}
 
     @torch.no_grad()
-    def _logits(self, probe: Probe, norm: Tensors, head: Callable[[Tensor], Tensor], windows: slice) -> Tensor:
+    def _logits(self, probe: Probe, norm: Tensors, weight: Tensor, windows: slice) -> Tensor:
         state = self._states.get(probe, self._states[BASE])
-        return head(self.decoder.norm(norm, state.read(windows))).flatten(0, 1)
-
-    def _decoder(self, probe: Probe) -> StreamedDecoder:
-        return self.decoders.get(probe, self.decoder)
+        return torch.nn.functional.linear(self.decoder.norm(norm, state.read(windows)), weight).flatten(0, 1)
 
     def _advance(self, probe: Probe, before: HiddenStates, layer: StreamedLayer) -> None:
         after = self._new(probe) if probe not in self._states else self._states[probe]

@@ -115,7 +115,7 @@ def _candidates(plan: SearchPlan, found: Survey, chosen: Sequence[Option]) -> di
     candidates = {name: mix} | {rival.recipe.name: _fixed(rival) for rival in rivals}
     if options.ablation:
         candidates[name + PLAIN_MIX] = _mix(plan, name + PLAIN_MIX, _solve(plan, found, METHODS[:-1]))
-    return {name: replace(each, predicted=each.predicted + found.kernels) for name, each in candidates.items()}
+    return candidates
 
 
 def _mix(plan: SearchPlan, name: str, chosen: Sequence[Option]) -> _Candidate:

@@ -26,7 +26,6 @@ from quant.stats import InputStats, LayerStats, Names
 
 HEAD_GROUP: Group = (None, "head")
 ALL: Group = (None, "all")
-KERNELS = "kernels"  # kind of the probe whose products round their inputs, as they do when the file runs
 KV: Group = (None, "kv")
 
 
@@ -48,12 +47,11 @@ class Survey:
     """The measured costs. A kind of rounding is FEEDBACK (GPTQ) or PLAIN (all others).
 
     uses         name of a site -> its readers
-    kld          group -> mean KLD of the model with that group alone rounded by its plain probe, nats
+    kld          group -> mean KLD of the model with that group alone rounded with error feedback, nats
     factors      group -> KLD per error
     interaction  kind -> KLD of the model with all groups rounded so, over the sum of factors times errors
     kv           KV format -> mean KLD of the unrounded model with it, nats
     policies     cache policy -> the same with it
-    kernels      KLD that the kernels' integer inputs add to that of rounded weights, nats
     """
 
     uses: Mapping[str, Sequence[Use]]
@@ -62,7 +60,6 @@ class Survey:
     interaction: Mapping[str, float]
     kv: Mapping[str, float] = field(default_factory=dict)
     policies: Mapping[str, float] = field(default_factory=dict)
-    kernels: float = 0.0
 
     def methods(self, site: Site, fmt: str) -> list[str]:
         """Methods whose error is known for the format."""
@@ -131,11 +128,9 @@ class _Run:
         )
         tokens = plan.tokens.tokens
         shown = single_tokens(tokens, len(set(self.groups.values())))
-        # In float32: rounding of activations would add its own divergence to that of the weights. One probe has both.
+        # In float32: rounding of activations would add its own divergence to that of the weights.
         self.single = Probes(StreamedDecoder(self.config), shown, folder / "single")
-        by_kernels = {(ALL, KERNELS): StreamedDecoder(self.config, impl="auto")}
-        joint = joint_tokens(tokens)
-        self.joint = Probes(StreamedDecoder(self.config), joint, folder / "joint", decoders=by_kernels)
+        self.joint = Probes(StreamedDecoder(self.config), joint_tokens(tokens), folder / "joint")
         schemes = {(KV, name): scheme for name, scheme in plan.kv.items()}
         kept = kv_tokens(tokens, max(1, len(schemes)), min(plan.kv_context, self.config.max_positions))
         self.kv = [Probes(StreamedDecoder(self.config), kept, folder / "kv", schemes)] if schemes else []
@@ -157,22 +152,24 @@ class _Run:
         if progress is not None:
             progress(total - 1, total, "survey head")
         kld, joint, kv = self._head(outside)
-        plain = {group: error for (group, kind), error in self.probe_errors.items() if kind == PLAIN}
-        factors = {group: kld[group, PLAIN] / error if error else 0.0 for group, error in plain.items()}
+        errors = {group: self._probe_error(group, FEEDBACK) for group, kind in self.probe_errors if kind == PLAIN}
+        factors = {group: kld[group, FEEDBACK] / error if error else 0.0 for group, error in errors.items()}
         return Survey(
             self.uses,
             {group: each for (group, _), each in kld.items()},
             factors,
             {kind: self._interaction(factors, kind, joint[ALL, kind]) for kind in KINDS},
             kv,
-            kernels=max(0.0, joint[ALL, KERNELS] - joint[ALL, FEEDBACK]),
         )
 
     def _interaction(self, factors: Mapping[Group, float], kind: str, joint: float) -> float:
         """joint: KLD with all groups rounded by the probes of the kind"""
-        errors = {group: self.probe_errors.get((group, kind), self.probe_errors[group, PLAIN]) for group in factors}
-        alone = sum(factors[group] * error for group, error in errors.items())
+        alone = sum(factor * self._probe_error(group, kind) for group, factor in factors.items())
         return joint / alone if alone else 1.0
+
+    def _probe_error(self, group: Group, kind: str) -> float:
+        """The error of a group as probes of the kind round it; tables have no feedback."""
+        return self.probe_errors.get((group, kind), self.probe_errors[group, PLAIN])
 
     def _read_outside(self, names: Sequence[str]) -> dict[str, QTensor]:
         return {name: self.source.read(name) for name in names if name in self.source.tensors}
@@ -183,8 +180,8 @@ class _Run:
         self.statistics.begin(tensors)
         site = self._site_of(EMBEDDING)
         rounded = {} if site is None else {EMBEDDING: self.rounding.plain(site, tensors[EMBEDDING], None)}
-        self.single.begin(tensors, {} if site is None else {(self.groups[site.name], PLAIN): rounded})
-        self.joint.begin(tensors, {(ALL, kind): rounded for kind in (*KINDS, KERNELS)})
+        self.single.begin(tensors, {} if site is None else {(self.groups[site.name], FEEDBACK): rounded})
+        self.joint.begin(tensors, {(ALL, kind): rounded for kind in KINDS})
         for probes in self.kv:
             probes.begin(tensors, {})
         if site is not None and not self.config.tie_word_embeddings:
@@ -235,8 +232,7 @@ class _Run:
             keys[FEEDBACK] = self.rounding.key(site, errors, "gptq")
         for kind in KINDS:
             changed.setdefault((ALL, kind), {}).update(rounded[kind])
-        changed.setdefault((ALL, KERNELS), {}).update(rounded[FEEDBACK])
-        changed.setdefault((group, PLAIN), {}).update(rounded[PLAIN])
+        changed.setdefault((group, FEEDBACK), {}).update(rounded[FEEDBACK])
         self._add(site, group, errors, {FEEDBACK: keys[PLAIN]} | keys)
 
     def _head(
@@ -247,9 +243,8 @@ class _Run:
         site, table = self._site_of(name), outside[name]
         norm = {key: each for key, each in outside.items() if key.startswith(FINAL_NORM.removesuffix("weight"))}
         rounded = {} if site is None else {HEAD_GROUP: self._round_head(site, table, norm)}
-        kld = self.single.losses(norm, table, {(group, PLAIN): each for group, each in rounded.items()})
-        everywhere = {(ALL, kind): each for each in rounded.values() for kind in (*KINDS, KERNELS)}
-        joint = self.joint.losses(norm, table, everywhere)
+        kld = self.single.losses(norm, table, {(group, FEEDBACK): each for group, each in rounded.items()})
+        joint = self.joint.losses(norm, table, {(ALL, kind): each for each in rounded.values() for kind in KINDS})
         kv = {name: loss for probes in self.kv for (_, name), loss in probes.losses(norm, table, {}).items()}
         return kld, joint, kv
 

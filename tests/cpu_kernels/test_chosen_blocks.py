@@ -92,7 +92,7 @@ def scores(*values: float) -> np.ndarray:
 
 
 def test_likely_blocks_are_on_their_way(tier):
-    """Scores that rise go on to rise; a guess that is still likely is not read again."""
+    """Scores that rise go on to rise. A guess is not read again, and is dropped when its memory is needed."""
     rising = (0.5, scores(0, 0, 0, 0), scores(0, 4, 3, 0, 5))
     falling = (0.5, scores(0, 9, 0, 0), scores(1, 6, 0, 0, 0))  # 1.5, 4.5, 0
     tier.follow([[0], [0]], [[1], [1]], scores=[rising, falling], more=1)
@@ -101,13 +101,15 @@ def test_likely_blocks_are_on_their_way(tier):
     tier.follow([[1], [1]], [[1], [1]], scores=[rising, (0.5, scores(), scores(7, 8, 6))], more=1)
     assert tier.blocks.take_counts() == (0, 0, 0), "0 and 1 of layer 1 are likely again"
     tier.follow([[1], [1]], [[1], [1]], scores=[rising, (0.5, scores(), scores(7, 6, 8))], more=1)
-    assert tier.blocks.take_counts() == (0, 0, 1)
+    assert tier.blocks.take_counts() == (0, 0, 0), "1 stays although it is likely no more"
+    tier.follow([[1], [1]], [[1], [1]], scores=[rising, (0.5, scores(), scores(7, 6, 8, 9, 9.5))], more=2)
+    assert tier.blocks.take_counts() == (0, 0, 1), "1 made room for 3 or 4"
     tier.blocks.forget(np.array([BLOCKS]))
     assert tier.blocks.take_counts() == (0, 0, 1)
     assert tier.bring(1, 0, 2) and tier.held().items() >= {6: 6, 8: 8}.items()
     assert tier.blocks.take_counts() == (2, 1, 0)
     tier.blocks.forget()
-    assert tier.blocks.take_counts() == (0, 0, 0)
+    assert tier.blocks.take_counts() == (0, 0, 2)
 
 
 @pytest.mark.parametrize("name, value", [("on_disk", False), ("job", 1)])

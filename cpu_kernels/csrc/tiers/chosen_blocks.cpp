@@ -45,6 +45,7 @@ ChosenBlocks::ChosenBlocks(attention::Store& store, const BlockArrays& arrays, i
       reads_(descriptor, stride, num_ahead_rows + num_at_once),
       num_at_once_(num_at_once),
       place_of_row_(static_cast<size_t>(num_ahead_rows), -1),
+      last_likely_(place_of_row_.size(), 0),
       is_kept_(static_cast<size_t>(arrays.num_pages)) {}
 
 void ChosenBlocks::decay(int64_t layer) {
@@ -198,7 +199,7 @@ void ChosenBlocks::add_likely(int64_t layer, const LayerChoice& choice, const St
         for (int64_t i = 0; i < count; i++) add(scored_[i].second);
 }
 
-// Guesses that are still likely stay; the others make room.
+// Guesses that are likely no more stay until their rows are needed: blocks at the edge of a choice come and go.
 void ChosenBlocks::begin_likely() {
     const auto can_wait = [this](int64_t place) {
         return arrays_.page[place] >= 0 || !arrays_.on_disk[place] || arrays_.job[place] >= first_job;
@@ -206,15 +207,21 @@ void ChosenBlocks::begin_likely() {
     likely_.erase(std::remove_if(likely_.begin(), likely_.end(), can_wait), likely_.end());
     if (likely_.size() > place_of_row_.size()) likely_.resize(place_of_row_.size());
     std::sort(likely_.begin(), likely_.end());  // neighbours are one read
-    for (size_t row = 0; row < place_of_row_.size(); row++)
-        if (place_of_row_[row] >= 0 && !std::binary_search(likely_.begin(), likely_.end(), place_of_row_[row]))
-            drop(static_cast<int64_t>(row));
+    num_follows_++;
+    size_t num_known = 0;
+    for (const int64_t place : likely_)
+        if (const int64_t row = row_of(place); row >= 0) {
+            last_likely_[static_cast<size_t>(row)] = num_follows_;
+            num_known++;
+        }
+    make_rows(likely_.size() - num_known);
     runs_.clear();
     size_t row = 0;
     for (const int64_t place : likely_) {
         if (row_of(place) >= 0) continue;
         while (place_of_row_[row] >= 0) row++;
         place_of_row_[row] = place;
+        last_likely_[row] = num_follows_;
         add_to(runs_, place, static_cast<int64_t>(row));
     }
     try {
@@ -222,6 +229,19 @@ void ChosenBlocks::begin_likely() {
     } catch (...) {
         std::fill(place_of_row_.begin(), place_of_row_.end(), -1);
         throw;
+    }
+}
+
+// Has so many free rows; those whose blocks were likely the longest time ago are dropped first.
+void ChosenBlocks::make_rows(size_t count) {
+    auto num_free = static_cast<size_t>(std::count(place_of_row_.begin(), place_of_row_.end(), -1));
+    for (; num_free < count; num_free++) {
+        int64_t oldest = -1;
+        for (size_t row = 0; row < place_of_row_.size(); row++)
+            if (place_of_row_[row] >= 0 &&
+                (oldest < 0 || last_likely_[row] < last_likely_[static_cast<size_t>(oldest)]))
+                oldest = static_cast<int64_t>(row);
+        drop(oldest);
     }
 }
 

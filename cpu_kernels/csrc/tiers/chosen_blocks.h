@@ -73,6 +73,7 @@ private:
     void credit(int64_t layer, const LayerChoice& choice, const StepSizes& sizes);
     void add_likely(int64_t layer, const LayerChoice& choice, const StepSizes& sizes);
     void begin_likely();
+    void make_rows(size_t count);
     int64_t row_of(int64_t place) const;
     void drop(int64_t row);
 
@@ -81,6 +82,8 @@ private:
     SlotReads reads_;
     int64_t num_at_once_;
     std::vector<int64_t> place_of_row_;  // of rows that are read ahead; -1 if a row is free
+    std::vector<int64_t> last_likely_;  // number of the step after which a row's block was likely
+    int64_t num_follows_ = 0;
     std::vector<int64_t> away_, likely_, rest_;
     std::vector<int32_t> room_, victims_, rest_pages_;
     std::vector<uint8_t> is_kept_;

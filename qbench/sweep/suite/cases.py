@@ -213,8 +213,9 @@ class _Describe:
         try:
             check_sizes(source, ModelConfig.of(source), layout)
         except InputError as error:
-            pair = f'model: "{point.model}", division: "{point.division}"'
-            raise InputError(f"suite {self.suite.name}: {error}; or exclude {{{pair}}}") from error
+            pair = f'; or exclude {{model: "{point.model}", division: {point.division}}}'
+            others = pair if len(present(self.suite.divisions)) > 1 else ""
+            raise InputError(f"suite {self.suite.name}: {error}{others}") from error
 
     def _model(self, spec: str) -> tuple[str, ModelConfig]:
         source = self.source(spec)

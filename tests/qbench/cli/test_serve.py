@@ -1,12 +1,10 @@
 """`qbench serve`: up from a command line, down by Ctrl-C, and refused options."""
 
-import re
 import signal
 import socket
-import subprocess
-import sys
 
 import pytest
+from support.served_process import served_process
 
 from qbench.cli.main import main
 
@@ -14,27 +12,14 @@ openai = pytest.importorskip("openai")
 
 
 def test_serves_a_reference_model_until_it_is_interrupted(tmp_path):
-    command = [sys.executable, "-m", "qbench.cli.main", "serve", "ref:llama", "--port", "0", "--kv", "kv-int8"]
-    command += ["--preempt", "swap", "--swap-disk", "1MiB", "--kv-store", str(tmp_path / "store")]
-    # A process of a shell's background job ignores SIGINT; one that people interrupt does not.
-    server = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
-    try:
-        for line in server.stderr:
-            if (found := re.search(r"ref:llama at (http://127.0.0.1:\d+/v1) \(Ctrl-C ends\)", line)) is not None:
-                break
-        client = openai.OpenAI(base_url=found[1], api_key="none")
+    store = ("--preempt", "swap", "--swap-disk", "1MiB", "--kv-store", str(tmp_path / "store"))
+    with served_process("ref:llama", "--kv", "kv-int8", *store, cwd=tmp_path) as (server, url):
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key="none")
         text = client.completions.create(model="ref:llama", prompt="Once upon", max_tokens=12, temperature=0)
         assert text.choices[0].text.strip()
         server.send_signal(signal.SIGINT)
         assert server.wait(30) == 0
         assert "ended" in server.stderr.read()
-    finally:
-        server.kill()
-        server.wait()
-        server.stderr.close()
 
 
 @pytest.mark.parametrize(

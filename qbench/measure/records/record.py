@@ -23,6 +23,7 @@ from quant.errors import InputError
 from quant.json_data import JsonData, JsonRow, instance_of
 
 MOST_NAMED = 5  # lines per file that are no records
+KERNEL_ROW = b'{"schema": '  # beginning of the rows of gpu_kernels, which have a form of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ def _later(record: Record, rows: bytes) -> Record:
 def read_records(path: Path) -> Iterator[Record]:
     """The records of a file in order and in today's schema; lines that are no records are skipped.
 
-    The first MOST_NAMED of those are named on stderr.
+    The first MOST_NAMED of those are named on stderr, unless they are rows of gpu_kernels.
 
     raises   InputError for a file that cannot be read or a record of a newer schema
     """
@@ -174,7 +175,7 @@ def read_records(path: Path) -> Iterator[Record]:
         raise cannot_read(path, error) from error
     num_skipped = 0
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
+        if not line.strip() or line.startswith(KERNEL_ROW):
             continue
         record = parse_record(line)
         if record is None:

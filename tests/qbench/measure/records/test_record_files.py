@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 from support.documents import append_record, make_record, read_files
@@ -69,6 +70,12 @@ def test_only_the_first_lines_that_are_no_records_are_named(tmp_path, capfd):
     assert len(told) == MOST_NAMED + 1 and told[-1].endswith(
         f"skipped {500 - MOST_NAMED} more lines that are no records"
     )
+
+
+def test_rows_of_kernels_on_a_gpu_are_skipped_in_silence(tmp_path, capfd):
+    kept = sorted((Path(__file__).parents[4] / "results" / "gpu").glob("*.jsonl"))
+    assert kept and all(numbers(file) == [] for file in kept)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_name_of_a_file_is_that_file(tmp_path):

@@ -127,6 +127,12 @@ class RankModel(Model):
         x = self._entering(step)
         return self._leaving(self._run_part(x, step, cache, last_only), step, last_only)
 
+    def _embedded(self, step: Step) -> Tensor:
+        start = time.perf_counter()
+        x = super()._embedded(step)
+        self.ranks.traffic.layer_seconds += time.perf_counter() - start
+        return x
+
     def _run_part(self, x: Tensor, step: Step, cache: Cache, last_only: bool) -> Tensor:
         start = time.perf_counter()
         if self.shard.is_last_stage:

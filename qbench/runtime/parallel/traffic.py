@@ -18,7 +18,7 @@ class Traffic(JsonData):
     seconds     of sending and of waiting for others
     num_passes  forward passes
     num_parts   micro-batches of all passes, as many as passes without them
-    stage_seconds, layer_seconds   of all passes without the head; of these, in which this rank ran layers
+    stage_seconds, layer_seconds   of all passes without the head; of these, in which this rank ran layers or embedded
     num_tokens  tokens of all passes
     num_wanted  tokens whose logits were asked for
     num_apart   tokens that lanes computed apart from each other, without an exchange; not among `num_tokens`
@@ -111,7 +111,7 @@ def expected_traffic(
 
 
 def bubble(of_ranks: Sequence[Traffic]) -> float:
-    """Share of the time of all stages in which they ran no layer, messages included, 0 to 1."""
+    """Share of the time of all stages in which they ran no layer and no embedding, messages included, 0 to 1."""
     return 1 - sum(each.layer_seconds for each in of_ranks) / sum(each.stage_seconds for each in of_ranks)
 
 

@@ -1,5 +1,9 @@
 """Forward passes in micro-batches: the same bits, the counted messages, and the bubble against its formula."""
 
+from collections import defaultdict
+from threading import get_ident
+from types import SimpleNamespace
+
 import pytest
 import torch
 from support.thread_ranks import model_on, run_ranks
@@ -8,6 +12,7 @@ from qbench.calibration.open_subject import open_subject
 from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
+from qbench.runtime.parallel import model as model_module
 from qbench.runtime.parallel.traffic import Traffic, bubble, expected_bubble, expected_traffic
 from qbench.sources import open_source
 from qbench.speed.rank_bench import measure_exchange
@@ -70,6 +75,28 @@ def test_a_pass_of_three_parts_has_as_many_messages():
         assert found.bubble.micro_batches == 3 and found.bubble.expected == pytest.approx(1 / 4)
         assert 0 <= found.bubble.share < 1 and 1 / 4 <= found.bubble.unequal < 1
         assert 0 < found.bubble.exchanged < found.bubble.share
+
+
+def test_the_embedding_is_work_of_the_first_stage(monkeypatch):
+    """A clock of each rank that moves in its embedding alone."""
+    looked = defaultdict(float)
+    clock = SimpleNamespace(perf_counter=lambda: looked[get_ident()])
+    monkeypatch.setattr(model_module, "time", clock)
+
+    def work(ranks):
+        model = model_on(ranks, open_source("rand:tiny"))
+        find = model.embedding.table.rows
+
+        def rows(index):
+            looked[get_ident()] += 1.0
+            return find(index)
+
+        monkeypatch.setattr(model.embedding.table, "rows", rows)
+        ranks.traffic.restart()
+        model(torch.zeros(4, 2, dtype=torch.int64), model.new_cache(batch=4, capacity=2))
+        return ranks.traffic.layer_seconds
+
+    assert run_ranks(RankLayout(pp=2, micro_batches=4), work) == [4.0, 0.0]
 
 
 def test_the_bubble_is_the_time_without_layers():

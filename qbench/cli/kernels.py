@@ -6,6 +6,7 @@ import click
 
 from qbench.cli.int_list import IntList
 from qbench.cli.keep_path import KeepPath
+from qbench.cli.only_option import only_option
 from qbench.cli.output import cpu_time_option, json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.gate.options import suite_file
@@ -18,7 +19,7 @@ MOST_TOKENS = 2**20  # of a call: at K = 8192 they are 32 GiB of float32
 
 @click.command("kernels")
 @click.option("--suite", help="Suite of kernels, a file or a name under suites/, instead of the four options below.")
-@click.option("--only", default="", help="Kernels whose name contains this, e.g. q4_k.")
+@only_option("a kernel", "Kernels whose name contains this, e.g. q4_k.")
 @click.option(
     "--device",
     type=click.Choice(["cpu", "cuda"]),

@@ -6,8 +6,8 @@ import sys
 from itertools import groupby
 
 import click
-from click.core import ParameterSource
 
+from qbench.cli.only_option import only_option
 from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import progress_bar
 from qbench.measure.host.machine import machine
@@ -17,7 +17,7 @@ COUNTS = ("ok", "emulated", "wrong", "not_executed", "no_oracle")
 
 
 @click.command("selftest")
-@click.option("--only", default="", help="Ops whose name contains this.")
+@only_option("an op", "Ops whose name contains this.")
 @click.option("-v", "--verbose", is_flag=True, help="Print one line per implementation.")
 @click.option("--emulate-amx", is_flag=True, help="Emulate AMX kernels on a processor without AMX; takes minutes.")
 @json_option
@@ -27,8 +27,6 @@ def command(ctx: click.Context, only: str, verbose: bool, emulate_amx: bool, as_
 
     Exit status 1 if one is wrong or has no oracle, or if no kernel ran.
     """
-    if not only and ctx.get_parameter_source("only") is not ParameterSource.DEFAULT:
-        raise InputError("--only: got an empty name, expected part of the name of an op")
     if emulate_amx:
         ctx.exit(with_emulator([*["--only", only] * bool(only), *["--verbose"] * verbose, *["--json"] * as_json]))
     from qbench.kernels.registry import kernels

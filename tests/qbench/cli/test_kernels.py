@@ -84,6 +84,7 @@ def test_a_wrong_kernel_ends_in_1_and_has_no_speed(qbench, small, monkeypatch, f
 
 
 def test_bad_input(qbench):
+    qbench("kernels", "--only", "").fails_with("--only: got an empty name, expected part of the name of a kernel")
     qbench("kernels", "--only", "gemm", "--m", "1,4").fails_with("timed at 1, 4 tokens has 'gemm' in its name")
     qbench("kernels", "--only", "attention", "--m", "4").fails_with("attention is timed at 1 and from 64 on")
     qbench("kernels", "--cpu-time", "--threads", "2").fails_with("count it with --threads 1")

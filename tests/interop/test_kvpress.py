@@ -5,14 +5,18 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.numpy import load_file
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.caches import policy_cache
+from support.copying_model import write_copying_model
 from support.transformers_llama import transformers_llama
 
 from qbench.run_options import RunOptions
-from qbench.runtime import load_model
+from qbench.runtime import Tokenizer, load_model
 from qbench.runtime.caches.policy_cache import PolicyCache
+from qbench.sources import open_source
+from quant.source import Source
 
 kvpress = pytest.importorskip("kvpress", reason="kvpress is not installed; `make test-interop` does")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -91,12 +95,12 @@ def kept_by_press(model: Any, press: Any, tokens: torch.Tensor) -> Positions:
 
 
 @torch.inference_mode()
-def kept_by_policy(source: ArraySource, policy: str, tokens: torch.Tensor) -> Positions:
+def kept_by_policy(source: Source, policy: str, tokens: torch.Tensor) -> Positions:
     model = load_model(source, RunOptions(policy=policy), impl="reference")
     cache = model.new_cache(1)
     assert isinstance(cache, PolicyCache)
     model(tokens, cache)
-    return [cache.held_positions(layer)[0] for layer in range(NUM_LAYERS)]
+    return [cache.held_positions(layer)[0] for layer in range(model.config.num_layers)]
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -129,3 +133,26 @@ def test_the_pyramid_has_several_budgets(models) -> None:
     source, _ = models
     found = kept_by_policy(source, "pyramidkv:120,window=8,kernel=5,beta=4", tokens_of(400))
     assert len({len(layer[0]) for layer in found}) == NUM_LAYERS
+
+
+NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
+NEEDLE = "One of the special magic numbers for red-house is: 1583926. "
+QUESTION = "What is the special magic number for red-house mentioned in the provided text?"
+
+
+@pytest.mark.parametrize("kernel, num_digits", [(5, 2), (9, 4), (15, 7)])
+def test_a_needle_stays_as_far_as_the_kernel_reaches_it(tmp_path, kernel: int, num_digits: int) -> None:
+    """The question attends to the token before the number. The press loses the same digits."""
+    source = open_source(str(write_copying_model(tmp_path / "copying", {"Ġis": ":"})))
+    theirs = transformers_llama(source.config, load_file(tmp_path / "copying" / "model.safetensors"))
+    theirs.set_attn_implementation("sdpa")
+    assert source.tokenizer is not None
+    words, window, budget = Tokenizer(source.tokenizer), 64, 128
+    tokens = words.encode(NOISE * 8 + NEEDLE + NOISE * 8 + QUESTION)
+    number = [place for place, token in enumerate(tokens) if words.decode([token]).strip().isdigit()]
+    assert len(number) == 7
+    press = kvpress.SnapKVPress(ratio_for(len(tokens), budget), window, kernel)
+    policy = f"snapkv:{budget},window={window},kernel={kernel}"
+    rows = torch.tensor([tokens])
+    for kept in (kept_by_policy(source, policy, rows), kept_by_press(theirs, press, rows)):
+        assert [place for place in number if place in kept[1][0]] == number[:num_digits]

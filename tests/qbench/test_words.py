@@ -82,13 +82,13 @@ def test_options_that_texts_name_exist(path):
 
 
 def test_an_option_means_the_same_in_every_command():
-    """--kv a KV format, --cache layouts, --policy policies, --compute a precision."""
+    """--kv a KV format, --cache layouts, --policy policies or auto, --compute a precision."""
     kinds: dict[str, set[str]] = {}
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         for one in command.params:
             for option in set(one.opts) & {"--kv", "--cache", "--policy", "--compute"}:
-                kinds.setdefault(option, set()).add(one.type.name.removesuffix(",..."))
+                kinds.setdefault(option, set()).add(one.type.name.removesuffix(",...").removeprefix("auto|"))
     assert kinds == {"--kv": {"text"}, "--cache": {"layout"}, "--policy": {"policy"}, "--compute": {"choice"}}
 
 

@@ -67,7 +67,7 @@ OTHER_OPTIONS = {"--kl-divergence", "--qbench-baseline", "--choose", "--help", "
 OTHER_OPTIONS |= {"--rdzv-backend", "--rdzv-conf"}
 OTHER_OPTIONS |= {"--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--master-port", "--rdzv-endpoint"}
 OTHER_OPTIONS |= {"--no-build-isolation", "--editable", "--from", "--to", "--unshallow"}  # of others
-OTHER_OPTIONS |= {"--steps", "--pictures", "--train-steps"}  # of qbench.displaced
+OTHER_OPTIONS |= {"--steps", "--pictures", "--train-steps", "--write"}  # of qbench.displaced, and of a script
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = [*DOCS, *(ROOT / "results").glob("*/README.md"), *(ROOT / "suites").rglob("*.yaml")]
 

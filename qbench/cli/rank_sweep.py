@@ -11,16 +11,16 @@ from qbench.cli.rank_options import RAY, RESTARTS, is_silent, join_for, undivide
 from qbench.measure.records.record import json_hash
 from qbench.rank_layout import division_here, find_world
 from qbench.run_options import RunOptions
-from qbench.sweep.suite.suite import Suite
 from quant.errors import InputError
 from quant.present import present
 
 if TYPE_CHECKING:
     from qbench.sweep.ranks import RankExecutor
+    from qbench.sweep.suite.suite import Suite
     from qbench.sweep.sweep import Selection
 
 
-def divided(suite: Suite, options: RunOptions) -> Suite:
+def divided(suite: "Suite", options: RunOptions) -> "Suite":
     """The suite, divided as the options ask. raises InputError for divisions of both"""
     if options.layout.num_ranks == 1:
         return suite
@@ -40,7 +40,9 @@ def check_one_rank() -> None:
         raise InputError(f"{RESTARTS} is for ranks; with {RAY}, a case of one rank starts again without it")
 
 
-def rank_executor(suite: Suite, options: RunOptions, selection: "Selection") -> "Callable[[Path], RankExecutor] | None":
+def rank_executor(
+    suite: "Suite", options: RunOptions, selection: "Selection"
+) -> "Callable[[Path], RankExecutor] | None":
     """Join the ranks, or start them under Ray.
 
     returns  makes the executor of a run's folder, on rank 0; on the others None, after they have measured with rank 0

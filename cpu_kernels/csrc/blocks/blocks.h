@@ -7,6 +7,7 @@
 // Every row has the same chain of operations, in every instruction set: equal rows get equal scores.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 

@@ -220,7 +220,7 @@ void bind(nb::module_& m) {
              "more     blocks more than n that are likely\n"
              "raises   ValueError, TypeError, OSError")
         .def("forget", &BoundBlocks::forget, "places"_a.none() = nb::none(),
-             "Drop what was read ahead of these places int64 [n], or of all, whose bytes in the file change.")
+             "Drop blocks that were read ahead at these places int64 [n], or at all places, before their bytes change.")
         .def("take_counts", &BoundBlocks::take_counts,
              "Blocks from the file, of these those that were read ahead, and blocks that were read ahead and dropped: "
              "since the\nlast call.");

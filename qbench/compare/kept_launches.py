@@ -1,7 +1,8 @@
 """Launches as records keep them: the row of a case, and the rows of kind AGAIN that measured its speed once more."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from qbench.measure.case import Case, SpeedWork
 from qbench.measure.metrics import Metrics
@@ -61,6 +62,9 @@ def launches_of(records: Iterable[Record]) -> KeptLaunches:
             if place not in newest or record.time >= newest[place].time:
                 newest[place] = record
     works: dict[Row, Work] = {row: work_of(one) for (row, _), one in newest.items() if one.case.kind is None}
+    times: dict[Row, list[float]] = {}
+    for (row, _), record in newest.items():
+        times.setdefault(row, []).append(datetime.fromisoformat(record.time).timestamp())
     rates: dict[tuple[Work, str], dict[Row, list[float]]] = {}
     for (row, _), record in newest.items():
         for phase in SPEEDS:
@@ -71,5 +75,5 @@ def launches_of(records: Iterable[Record]) -> KeptLaunches:
     for (_, phase), of_rows in rates.items():
         speeds = launched_speeds(list(of_rows.values())) or []
         for row, speed in zip(of_rows, speeds, strict=False):
-            found.setdefault(row, {})[phase] = speed
+            found.setdefault(row, {})[phase] = replace(speed, seconds=max(times[row]) - min(times[row]))
     return found

@@ -17,6 +17,7 @@ PHASES = ("pp", "tg")
 LAUNCHES = "{}_launches"  # of a phase: how many
 SPREAD, FREEDOM = "{}_launch_spread", "{}_launch_freedom"  # standard deviation of the logarithms, pooled
 LOW, HIGH = "{}_launch_low", "{}_launch_high"  # 95 %
+SECONDS = "{}_launch_seconds"  # from the first launch to the last
 
 OF_LAUNCHES = "a speed of one process has no interval; `qbench sweep SUITE --launches 3` measures several"
 
@@ -43,7 +44,7 @@ def speed_text(metrics: Metrics, name: str) -> str | None:
 
 
 def with_launches(frame: "pd.DataFrame", paths: Paths) -> "pd.DataFrame":
-    """`frame` of `load_records(paths)` with the mean of the launches as speed, and five more columns per phase.
+    """`frame` of `load_records(paths)` with the mean of the launches as speed, and six more columns per phase.
 
     Without launches it stays as it is. Rows of work that no row measured in several launches keep
     their speed, and have no value in those columns.
@@ -63,6 +64,7 @@ def with_launches(frame: "pd.DataFrame", paths: Paths) -> "pd.DataFrame":
         columns[LAUNCHES.format(phase)] = [one and one.num_launches for one in found]
         columns[SPREAD.format(phase)] = [one and one.error * math.sqrt(one.num_launches) for one in found]
         columns[FREEDOM.format(phase)] = [one and one.freedom for one in found]
+        columns[SECONDS.format(phase)] = [one and one.seconds for one in found]
         columns[LOW.format(phase)] = [one and one.low for one in speeds]
         columns[HIGH.format(phase)] = [one and one.high for one in speeds]
     return frame.assign(**columns).astype(dict.fromkeys(columns, float))

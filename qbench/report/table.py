@@ -1,5 +1,6 @@
 """The tables to decide from: one per group, Pareto points marked."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from qbench.compute import FAST
 from qbench.phrases import ROOFLINE_LEGEND, count, short_commit
 from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
-from qbench.report.launches import LAUNCHES, PHASES, SPREAD
+from qbench.report.launches import LAUNCHES, PHASES, SECONDS, SPREAD
 from qbench.report.lists import Lists, Part
 from qbench.report.pareto import pareto_front
 
@@ -82,7 +83,9 @@ def launch_notes(columns: Mapping[str, list[Any]]) -> list[str]:
     spreads = [next(v for v in columns[SPREAD.format(phase)] if not is_missing(v)) for phase in known]
     told = " and ".join(f"{100 * spread:.1f} % ({phase})" for spread, phase in zip(spreads, known, strict=True))
     numbers = " or ".join(map(str, counts))
-    return [f"speeds: mean of {numbers} processes, which differ by {told} (standard deviation)"]
+    longest = max(seconds for seconds in columns[SECONDS.format(known[0])] if not is_missing(seconds))
+    which = f"{numbers} processes within {count(max(1, math.ceil(longest / 60)), 'minute')}"
+    return [f"speeds: mean of {which}, which differ by {told} (standard deviation)"]
 
 
 def roofline_notes(columns: Mapping[str, list[Any]]) -> list[str]:

@@ -29,12 +29,15 @@ class LaunchedSpeed:
     error          standard error of `log`
     freedom        degrees of freedom of the spread behind `error`
     num_launches   of this row
+    seconds        from the first launch of this row to the last: a machine that is faster an hour later shows in no
+                   interval of launches that took a minute; None if unknown
     """
 
     log: float
     error: float
     freedom: int
     num_launches: int
+    seconds: float | None = None
 
     @property
     def estimate(self) -> Estimate:

@@ -30,9 +30,16 @@ def test_a_table_has_the_mean_of_the_launches_and_its_interval(records):
     rows = [[cell.strip() for cell in line.split("|")[2:3]] for line in text.splitlines() if line.startswith("| ")]
     assert rows[0] == ["pp512 tok/s [95 %]"]
     assert rows[2] == [f"{speed.value:.0f} [{speed.low:.0f}, {speed.high:.0f}]"]
-    assert "speeds: mean of 2 processes, which differ by" in text
+    assert "speeds: mean of 2 processes within 1 minute, which differ by" in text
     found = json.loads(render_report(records, "json"))[0]
     assert (found["pp_tok_s"], found["pp_launches"], found["pp_launch_freedom"]) == (speed.value, 2, 4)
+
+
+def test_the_note_has_the_time_between_the_first_launch_and_the_last(tmp_path):
+    first = measured(RECIPES[0]) | {"time": "2026-01-01T10:00:00.000+00:00"}
+    later = second(first, 1.01) | {"time": "2026-01-01T12:29:01.000+00:00"}
+    text = render_report(write_records(tmp_path / "records.jsonl", [first, later]), "md", ["recipe", "pp_tok_s"])
+    assert "speeds: mean of 2 processes within 150 minutes, which differ by" in text
 
 
 def test_rows_of_other_work_have_no_interval(tmp_path):

@@ -59,6 +59,7 @@ class Meeting:
         self.place = "at the start"
         self._num_told = self._num_signs = 0
         self.store = self._open_store()
+        self.store.set(f"signs/{rank}", "0")
         here = Host(socket.gethostname(), os.getpid(), host_identity(), num_ranks)
         self.store.set(f"host/{rank}", json.dumps(here))
         self.hosts = [self._host(other) for other in range(num_ranks)]
@@ -126,9 +127,8 @@ class Meeting:
             thread.join()
 
     def _signs(self, rank: int) -> str:
-        """The rank's last sign of life"""
-        key = f"signs/{rank}"
-        return self.store.get(key).decode() if self.store.check([key]) else ""
+        """The last sign of life of a rank that has joined"""
+        return self.store.get(f"signs/{rank}").decode()
 
     def _told(self, key: str, rank: int, start: float) -> str:
         deadline, signs = start + self.timeout_s, None

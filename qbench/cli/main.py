@@ -116,7 +116,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         check_variables()
         check_switches()
-        check_launch(sys.argv[1:] if argv is None else list(argv))
+        arguments = sys.argv[1:] if argv is None else list(argv)
+        check_launch(arguments, files_may_divide=arguments[:1] == ["sweep"])
         check_forced_isa()
         color = False if os.environ.get("NO_COLOR") else None  # https://no-color.org; None: on terminals alone
         status = cli.main(args=argv, prog_name="qbench", standalone_mode=False, color=color) or 0

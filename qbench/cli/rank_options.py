@@ -184,17 +184,20 @@ def check_engine_ranks(options: RunOptions, refused: Mapping[str, bool]) -> None
             raise InputError(f"{option} does not combine with an engine on {options.layout} yet; leave it out")
 
 
-def check_launch(arguments: list[str]) -> None:
-    """raises InputError if torchrun started several ranks of a command that runs on one"""
+def check_launch(arguments: list[str], files_may_divide: bool) -> None:
+    """raises InputError if torchrun started several ranks of a command that runs on one
+
+    files_may_divide  the command reads divisions from a file as well
+    """
     world = find_world()
     if world is None or world.size == 1:
         has_ray = any(word.partition("=")[0] == RAY for word in arguments)
-        if has_ray and arguments[0] != "sweep" and not _divides(arguments):
+        if has_ray and not files_may_divide and not _divides(arguments):
             raise InputError(f"{RAY} starts ranks, but none of --tp, --pp, --ep and --sp divides the model among them")
         return
     # torch reads it when it is first imported. Its warnings on a rank that ended would hide the one line about it.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    if not _divides(arguments) and arguments[:1] != ["sweep"]:  # whose suite may name divisions
+    if not files_may_divide and not _divides(arguments):
         raise undivided()
 
 

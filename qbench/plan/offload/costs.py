@@ -53,19 +53,19 @@ class Experts:
 class DiskRates(JsonData):
     """Direct reads with several requests in flight.
 
-    latency_s  seconds of a read of one page
-    cpu_s      seconds by which computation is longer per byte that is read meanwhile
+    latency_s   seconds of a read of one page
+    slowdown_s  seconds by which computation is longer per byte that is read meanwhile
     """
 
     json_keys: ClassVar[Mapping[str, str]] = {
         "bytes_s": "disk_bytes_s",
         "latency_s": "disk_latency_s",
-        "cpu_s": "disk_cpu_s",
+        "slowdown_s": "disk_cpu_s",
     }
 
     bytes_s: float
     latency_s: float = 0.0
-    cpu_s: float = 0.0
+    slowdown_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def step_seconds(costs: Costs, placed: Placed) -> float:
     """Seconds of a step, which the solver makes small. Routed experts are read when they are chosen: no overlap."""
     read, routed = read_bytes(costs, placed), expert_bytes(costs, placed)
     compute = sum(kind.compute_s * kind.count for kind in costs.kinds)
-    busy = compute + costs.disk.cpu_s * read
+    busy = compute + costs.disk.slowdown_s * read
     return max(read / costs.disk.bytes_s, busy) + routed / costs.disk.bytes_s
 
 

@@ -80,7 +80,7 @@ class _Run:
 
     def _compute(self, seconds: float) -> None:
         """As long as one core is left for it; less of the time while the disk reads."""
-        slowed = 1 - min(0.9, self.disk.bytes_s * self.disk.cpu_s)
+        slowed = 1 - min(0.9, self.disk.bytes_s * self.disk.slowdown_s)
         while seconds > 1e-12:
             self._start_read()
             if self.reading is None:

@@ -112,7 +112,7 @@ def plan_offload(model: str, case: OffloadCase) -> OffloadPlan:
         disk.measure()
     plans = []
     for sizes, product_s, overheads, slowdown in timed:
-        tiers = Tiers(replace(disk.rates, cpu_s=slowdown), product_s, overheads)
+        tiers = Tiers(replace(disk.rates, slowdown_s=slowdown), product_s, overheads)
         costs, placed = _solved(sizes, tiers, case.memory_bytes - base - sizes.fixed_bytes)
         if placed is not None:
             plans.append(_plan(model, case, tiers, costs, placed, sizes, base))

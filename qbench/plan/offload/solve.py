@@ -105,7 +105,7 @@ class _Program:
         read = sum(kind.read_bytes * kind.count for kind in costs.kinds)
         compute = sum(kind.compute_s * kind.count for kind in costs.kinds)
         routed_s = experts.read_bytes / costs.disk.bytes_s if experts else 0.0
-        for per_byte, always in ((1 / costs.disk.bytes_s, 0.0), (costs.disk.cpu_s, compute)):
+        for per_byte, always in ((1 / costs.disk.bytes_s, 0.0), (costs.disk.slowdown_s, compute)):
             row = {self.time: 1.0} | {k: per_byte * kind.read_bytes for k, kind in enumerate(costs.kinds)}
             if experts:
                 row[self.share] = routed_s

@@ -45,7 +45,7 @@ def test_layers_that_stay_side_by_side_leave_the_disk_idle():
 
 def test_reads_take_processor_time_from_computation():
     """A fifth of the time while the disk reads: 16 ms of reads make 16 ms of computation 3.2 ms longer."""
-    step = pipeline_time([streamed(4, ms=4)] * 4, 100 * MB, DiskRates(1e9, cpu_s=2e-10))
+    step = pipeline_time([streamed(4, ms=4)] * 4, 100 * MB, DiskRates(1e9, slowdown_s=2e-10))
     assert step.step_s == pytest.approx(0.016 + 0.0032, rel=0.02)
 
 

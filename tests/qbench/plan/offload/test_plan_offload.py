@@ -89,7 +89,7 @@ def test_parts_stay_within_the_limit(model, goal):
     plan = plan_offload(model, OffloadCase(limit, context=256, batch=4, goal=goal))
     parts = plan.fixed_bytes + plan.pinned_bytes + plan.ring_bytes + plan.kv_ram_bytes
     assert parts <= limit
-    assert plan.predicted_tok_s == plan.together / plan.step.step_s and plan.tiers.disk.cpu_s == SLOWDOWN
+    assert plan.predicted_tok_s == plan.together / plan.step.step_s and plan.tiers.disk.slowdown_s == SLOWDOWN
     assert plan.together == 4 if goal == "latency" else plan.together in (1, 2, 4)
     assert (plan.expert_share is None) == ("smol" in model)
 

@@ -94,7 +94,7 @@ def test_the_smallest_memory_that_is_named_works_and_less_does_not(seed):
 def test_terms_of_a_step():
     """By hand: 2 of 3 layers are read, 20 MB at 1 GB/s; compute 3 * 4 ms, and 1 ns per byte; 6 MB of experts."""
     kinds = (Kind("layer", 3, 12 * MB, 10 * MB, 0.004), Kind("kv", 1, 5 * MB, 5 * MB, 0.0, needs_ring=False))
-    costs = Costs(kinds, 100 * MB, 2 * MB, DiskRates(1e9, cpu_s=1e-9), Experts(40 * MB, 4 * MB, 8 * MB))
+    costs = Costs(kinds, 100 * MB, 2 * MB, DiskRates(1e9, slowdown_s=1e-9), Experts(40 * MB, 4 * MB, 8 * MB))
     assert step_seconds(costs, Placed((1, 1), 0.25)) == pytest.approx(max(0.02, 0.012 + 0.02) + 0.006)
     assert ring_of(costs, (1, 1)) == 14 * MB and ring_of(costs, (3, 0)) == 0
     assert memory_of(costs, Placed((1, 1), 0.25)) == (12 + 5 + 14 + 10) * MB

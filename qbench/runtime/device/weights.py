@@ -15,8 +15,7 @@ from gpu_kernels.gemm.words_layout import BITS, GROUP_SIZES, WordsWeight, pack_w
 from qbench.runtime.device.place import Place
 from qbench.runtime.layers.arrays import as_tensor
 from qbench.runtime.layers.fused import runs_of_equal_format
-from quant.errors import InputError
-from quant.formats import ActivationFormat, Int8Format, IntGroupFormat, LlmInt8Format, dequantize, get_format
+from quant.formats import Int8Format, IntGroupFormat, LlmInt8Format, dequantize, get_format
 from quant.formats.fp8 import Fp8Format
 from quant.formats.int8 import QMAX
 from quant.formats.llm_int8 import NO_FEATURES
@@ -81,8 +80,6 @@ class DeviceWeights:
             return self._coded(fmt, qtensor, bias), ""
         if isinstance(fmt, LlmInt8Format):
             return self._llm_int8(qtensor, bias), ""
-        if isinstance(fmt, ActivationFormat) and not isinstance(fmt, Fp8Format):
-            raise InputError(f"{fmt.name} has no product on a GPU, which would have to round inputs; use --device cpu")
         weight = as_tensor(dequantize(qtensor)).to(where, dtype)
         return DenseLinear(weight, bias), f" of {fmt.name}"
 

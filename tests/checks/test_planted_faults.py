@@ -1,10 +1,12 @@
 """The planter on a project of one module: a fault that is found, some that are not, and some that cannot be planted."""
 
 import subprocess
+import time
 
 import pytest
 import yaml
 from support.data import REPO
+from support.waits import WAIT_S
 
 from checks.planted_faults import FAULTS, main
 from checks.planting.search import Runs
@@ -62,7 +64,7 @@ def plant(project, capsys, monkeypatch):
     """plant(faults): the exit status, stdout and stderr"""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # qbench's own plugin is not in that project
 
-    def run(*faults, options=(), timeout_s=60):
+    def run(*faults, options=(), timeout_s=WAIT_S):
         (project / FAULTS / "faults.yaml").write_text(yaml.safe_dump(list(faults)))
         status = main(options, project, Runs(timeout_s=timeout_s))
         return status, *capsys.readouterr()
@@ -134,7 +136,10 @@ def test_tests_that_fail_without_a_fault_end_the_search(plant, project):
 
 
 def test_a_test_that_hangs_finds_its_fault(plant):
-    status, out, _ = plant(FOUND | {"new": "exec('while True: pass')"}, timeout_s=5)
+    began = time.monotonic()
+    plant(FOUND)  # several runs, on this machine at this load
+    several_s = time.monotonic() - began
+    status, out, _ = plant(FOUND | {"new": "exec('while True: pass')"}, timeout_s=3 * several_s)
     assert status == 0 and "| found | found | a test that did not end |" in out
 
 

@@ -7,6 +7,7 @@ import gguf
 import numpy as np
 from support.close import assert_close
 from support.q8_0 import random_q8_0
+from support.waits import WAIT_S
 
 import cpu_kernels
 
@@ -70,8 +71,8 @@ def test_weights_of_a_slab_do_not_overlap():
 
 
 def test_memory_is_what_the_weights_take_and_given_back():
-    subprocess.run([sys.executable, "-c", FREED], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", FREED], check=True, timeout=WAIT_S)
 
 
 def test_memory_of_keys_is_given_back_beside_others_that_stay():
-    subprocess.run([sys.executable, "-c", KEYS_FREED], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", KEYS_FREED], check=True, timeout=WAIT_S)

@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from support.waits import WAIT_S
 
 from cpu_kernels import LINK_CHANNEL_BYTES, SharedLink
 
@@ -32,7 +33,7 @@ def on_threads(num_ranks, work) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(WAIT_S)
     assert not any(thread.is_alive() for thread in threads)
     if errors:
         raise errors[0]
@@ -49,7 +50,7 @@ def test_messages_arrive_as_they_were_sent(num_ranks):
         for size in SIZES * 3:
             arrived = {other: np.full(size, np.nan, np.float32) for other in others}
             end.begin([(other, values(rank, size)) for other in others], list(arrived.items()))
-            assert end.move(20) == -1
+            assert end.move(WAIT_S) == -1
             for other in others:
                 np.testing.assert_array_equal(arrived[other], values(other, size))
 
@@ -62,7 +63,7 @@ def test_a_sum_is_that_of_the_ranks_in_their_order(num_ranks):
         for size in SIZES:
             x = values(rank, size)
             end.begin_sum(list(range(num_ranks)), x)
-            assert end.move(20) == -1
+            assert end.move(WAIT_S) == -1
             expected = values(0, size)
             for other in range(1, num_ranks):
                 expected = expected + values(other, size)

@@ -6,6 +6,7 @@ import pytest
 from support.amx import PYTHON
 from support.close import assert_close
 from support.q8_0 import packed_q8_0, random_q8_0
+from support.waits import WAIT_S
 
 import cpu_kernels
 
@@ -68,7 +69,7 @@ def test_the_number_of_threads_may_change_while_a_kernel_runs(case):
 
 
 def test_a_forked_child_has_threads_of_its_own():
-    subprocess.run([*PYTHON, "-W", "ignore", "-c", AFTER_FORK], check=True, timeout=60)
+    subprocess.run([*PYTHON, "-W", "ignore", "-c", AFTER_FORK], check=True, timeout=WAIT_S)
 
 
 @pytest.mark.parametrize("num_threads", [0, -1, 1025])

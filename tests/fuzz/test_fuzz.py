@@ -10,6 +10,7 @@ import pytest
 from fuzz import run
 from fuzz.targets import TARGETS, HttpTarget, Target, corpus_of
 from fuzz.worker import case_input, outcome, raise_hang
+from support.waits import WAIT_S
 
 FEW = 12  # cases of each target in every run: that a target works at all
 
@@ -60,10 +61,10 @@ def test_outcomes_are_told_apart(tmp_path):
 def test_a_worker_that_gets_no_processor_is_no_hang(monkeypatch, tmp_path, code, status):
     """One that waits for a busy machine lives on; one that computes without progress is killed."""
     monkeypatch.setattr(run, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(run, "WATCH_CPU_SECONDS", 0.2)
+    monkeypatch.setattr(run, "WATCH_CPU_SECONDS", 0.5)
     (tmp_path / "progress").write_bytes(b"1")
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as worker:
-        run.watched(worker, tmp_path / "progress", 30)
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE, text=True) as worker:
+        run.watched(worker, tmp_path / "progress", WAIT_S)
     assert worker.returncode == status
 
 

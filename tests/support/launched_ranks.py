@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from qbench.cli.held_port import hold_port
+from support.waits import WAIT_S
 
-WAIT_S = 240.0  # a bound that no machine reaches unless a rank hangs
+from qbench.cli.held_port import hold_port
 
 
 @dataclass

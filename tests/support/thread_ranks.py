@@ -7,6 +7,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 import torch
+from support.waits import WAIT_S
 from torch import Tensor
 
 from qbench.rank_layout import RankLayout
@@ -19,7 +20,6 @@ from qbench.runtime.parallel.ranks import Ranks
 from quant.source import Source
 
 Result = TypeVar("Result")
-WAIT_S = 300.0  # a bound that no machine reaches unless a rank hangs
 
 
 class ThreadLink(Link):

@@ -11,6 +11,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.byte_tokenizer import BOS, byte_tokenizer
 from support.metrics import metrics_of
+from support.waits import WAIT_S
 
 from qbench.cache_spec import FULL
 from qbench.measure.subject import Subject
@@ -82,5 +83,5 @@ def running(
             yield Running(served, f"http://127.0.0.1:{listening.getsockname()[1]}")
         finally:
             server.should_exit = True
-            thread.join(30)
+            thread.join(WAIT_S)
             assert not thread.is_alive()

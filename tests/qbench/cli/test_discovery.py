@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -74,10 +73,8 @@ def test_a_bar_counts_only_when_it_knows_how_much_there_is(monkeypatch):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")  # rich then takes stderr for a terminal
     monkeypatch.setattr(sys, "stderr", seen := io.StringIO())
     with progress_bar("read") as update:
-        time.sleep(0.15)
-        assert "/?" not in seen.getvalue()
+        assert "read" in seen.getvalue() and "/?" not in seen.getvalue()
         update(3, 12, "read")
-        time.sleep(0.15)
     assert "read" in seen.getvalue() and " 3/12" in seen.getvalue()
 
 

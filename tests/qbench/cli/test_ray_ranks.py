@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.waits import WAIT_S
 
 from qbench.cli import ray_ranks
 from qbench.cli.main import main
@@ -22,7 +23,6 @@ from qbench.cli.ray_ranks import LOST, STOPPED, RankEnd, ends_of, line_of, shown
 GENERATE = ("generate", "ref:llama", "--prompt", "The", "-n", "8", "--json")
 # Seconds until a stopped rank is given up. Ranks start apart from each other by less, even on a busy machine.
 PATIENCE = "30"
-WAIT_S = 300.0  # a bound that no machine reaches unless something hangs
 # Another rank says it, or the starter if no rank does within ray_ranks.ENDING_S.
 LOST_LINE = re.compile(r"qbench: rank 1 (on \S+ |was killed; )")
 SLOW = pytest.mark.exhaustive("starts Ray")

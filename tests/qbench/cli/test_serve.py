@@ -5,6 +5,7 @@ import socket
 
 import pytest
 from support.served_process import served_process
+from support.waits import WAIT_S
 
 from qbench.cli.main import main
 
@@ -18,7 +19,7 @@ def test_serves_a_reference_model_until_it_is_interrupted(tmp_path):
         text = client.completions.create(model="ref:llama", prompt="Once upon", max_tokens=12, temperature=0)
         assert text.choices[0].text.strip()
         server.send_signal(signal.SIGINT)
-        assert server.wait(30) == 0
+        assert server.wait(WAIT_S) == 0
         assert "ended" in server.stderr.read()
 
 

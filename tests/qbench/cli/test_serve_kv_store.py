@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from support import patient
 from support.disk_blocks import blocks_of
 from support.launched_ranks import Rank
 from support.metrics import metrics_of
@@ -74,10 +75,10 @@ class Server:
 
     def answer(self, prompt: str, salt: str | None = None) -> str:
         asked = {"model": "ref:llama", "prompt": prompt, "max_tokens": 8, "temperature": 0, "cache_salt": salt}
-        return httpx.post(f"{self.url}/v1/completions", json=asked, timeout=None).json()["choices"][0]["text"]
+        return patient.post(f"{self.url}/v1/completions", json=asked).json()["choices"][0]["text"]
 
     def counted(self, name: str) -> int:
-        return int(metrics_of(self.url, timeout_s=None)[f"qbench_kv_store_{name}_total"])
+        return int(metrics_of(self.url)[f"qbench_kv_store_{name}_total"])
 
     def ask_until_it_dies(self, expected: dict[str, str], salt: str) -> int:
         """Blocks that it has counted as written at the last look; all pages of the prompts are new to it."""

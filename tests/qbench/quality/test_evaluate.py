@@ -13,6 +13,7 @@ from support.close import assert_close
 from support.data import REPO, STORIES260K, TINYSTORIES_VALID, needs_stories, needs_tinystories
 from support.measuring import benched, evaluated, saved_reference
 from support.perplexity import stacked
+from support.waits import WAIT_S
 
 from qbench.compute import PRECISIONS
 from qbench.measure.host.commit import QUANTIZING, code_hash
@@ -227,7 +228,7 @@ def worker():
 
         yield run
         process.stdin.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=WAIT_S) == 0
 
 
 def test_worker_quantizes_and_measures(worker, tmp_path):

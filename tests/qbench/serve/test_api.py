@@ -3,10 +3,11 @@
 import json
 import time
 
-import httpx
 import openai
 import pytest
+from support import patient
 from support.tiny_server import running, tiny_subject
+from support.waits import WAIT_S
 
 from qbench.run_options import RunOptions
 from qbench.runtime import Sampling, generate, load_model
@@ -241,17 +242,17 @@ def test_top_logprobs_without_logprobs(server):
 
 
 def test_a_body_that_is_no_json_and_a_path_that_is_none(server):
-    got = httpx.post(f"{server.url}/v1/completions", content=b"{no", headers={"content-type": "application/json"})
+    got = patient.post(f"{server.url}/v1/completions", content=b"{no", headers={"content-type": "application/json"})
     assert (got.status_code, got.json()["error"]["type"]) == (400, "invalid_request_error")
     assert got.json()["error"]["message"].startswith("the body")
-    got = httpx.get(f"{server.url}/v2")
+    got = patient.get(f"{server.url}/v2")
     assert (got.status_code, got.json()["error"]["message"]) == (404, "GET /v2: Not Found")
 
 
 @pytest.mark.parametrize("field", ["prompt", "stop"])
 def test_text_of_no_utf8(server, field):
     body = json.dumps(GREEDY | {"prompt": PROMPT} | {field: "a\ud800"})  # escaped, as JSON may
-    got = httpx.post(f"{server.url}/v1/completions", content=body, headers={"content-type": "application/json"})
+    got = patient.post(f"{server.url}/v1/completions", content=body, headers={"content-type": "application/json"})
     assert got.status_code == 400 and "not UTF-8: U+D800 at character 1" in got.json()["error"]["message"]
 
 
@@ -263,7 +264,7 @@ def test_a_body_that_is_too_long(server, is_told):
 
     most = ServeLimits.of(512).body_bytes
     content = b" " * (20 << 20) if is_told else pieces()
-    got = httpx.post(f"{server.url}/v1/completions", content=content, headers={"content-type": "application/json"})
+    got = patient.post(f"{server.url}/v1/completions", content=content, headers={"content-type": "application/json"})
     assert (got.status_code, got.json()["error"]["type"]) == (413, "invalid_request_error")
     assert got.json()["error"]["message"].endswith(f"{most}" + ("" if is_told else " bytes"))
 
@@ -277,7 +278,7 @@ def test_a_temperature_next_to_nothing_is_greedy(server):
 @pytest.mark.parametrize("penalty", [1e-300, 1e-40])
 def test_a_penalty_that_no_logit_survives_is_the_clients_mistake(server, penalty):
     body = GREEDY | {"prompt": PROMPT, "max_tokens": 5, "repetition_penalty": penalty}
-    got = httpx.post(f"{server.url}/v1/completions", json=body)
+    got = patient.post(f"{server.url}/v1/completions", json=body)
     assert (got.status_code, got.json()["error"]["type"]) == (400, "invalid_request_error")
     assert "repetition_penalty" in got.json()["error"]["message"]
 
@@ -290,14 +291,15 @@ def test_a_changed_document_is_computed_anew():
             before = server.stats
             asked = GREEDY | {"prompt": "A document that is longer than a page. " * 2, "max_tokens": 1}
             server.client().completions.create(**asked, extra_body={"cache_salt": salt} if salt else {})
-            for _ in range(1000):  # the engine counts when it has answered
+            end = time.monotonic() + WAIT_S
+            while time.monotonic() < end:  # the engine counts when it has answered
                 if server.stats.prefix_lookup_tokens > before.prefix_lookup_tokens and not server.stats.running:
                     return server.stats.prefix_hit_tokens - before.prefix_hit_tokens
                 time.sleep(0.01)
             raise AssertionError("the engine counted nothing")
 
         def forget(**salt: str) -> None:
-            assert httpx.delete(f"{server.url}/v1/prefixes", params=salt).status_code == 204
+            assert patient.delete(f"{server.url}/v1/prefixes", params=salt).status_code == 204
 
         assert [hits(None), hits("v1"), hits("v2")] == [0, 0, 0]
         shared = hits("v1")
@@ -312,11 +314,11 @@ def test_the_key_is_asked_of_all_but_health():
     with running(tiny_subject(), EngineOptions(num_pages=32), api_key="secret") as server:
         with pytest.raises(openai.AuthenticationError, match="API key"):
             server.client(api_key="wrong").models.list()
-        assert httpx.delete(f"{server.url}/v1/prefixes").status_code == 401
+        assert patient.delete(f"{server.url}/v1/prefixes").status_code == 401
         assert server.client(api_key="secret").models.list().data
-        assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
+        assert patient.get(f"{server.url}/health").json() == {"status": "ok"}
         for path in ("/metrics", "/docs", "/openapi.json", "/v2"):
-            got = httpx.get(f"{server.url}{path}")
+            got = patient.get(f"{server.url}{path}")
             assert (got.status_code, got.json()["error"]["type"]) == (401, "authentication_error")
-            allowed = httpx.get(f"{server.url}{path}", headers={"Authorization": "Bearer secret"})
+            allowed = patient.get(f"{server.url}{path}", headers={"Authorization": "Bearer secret"})
             assert allowed.status_code == (404 if path == "/v2" else 200)

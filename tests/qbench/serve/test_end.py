@@ -9,7 +9,9 @@ import httpx
 import pytest
 import uvicorn
 from starlette.exceptions import HTTPException
+from support import patient
 from support.tiny_server import running, tiny_subject
+from support.waits import WAIT_S
 from uvicorn.server import ServerState
 
 from qbench.runtime.engine import EngineOptions
@@ -35,7 +37,7 @@ class StuckStep:
         self.free -= 1
         if self.free < 0:
             self.is_stuck.set()
-            self.may_end.wait(60)
+            self.may_end.wait(WAIT_S)
         return self.step()
 
 
@@ -46,7 +48,7 @@ def test_a_request_whose_step_outlasts_the_server_ends_in_an_error(monkeypatch, 
 
     def ask(url: str, stuck: StuckStep) -> httpx.Response:
         try:
-            return httpx.post(f"{url}/v1/completions", json=ASKED | {"stream": stream}, timeout=60)
+            return patient.post(f"{url}/v1/completions", json=ASKED | {"stream": stream})
         finally:
             stuck.may_end.set()
 
@@ -56,7 +58,7 @@ def test_a_request_whose_step_outlasts_the_server_ends_in_an_error(monkeypatch, 
             stuck = StuckStep(engine.step, free=3 if stream else 0)
             monkeypatch.setattr(engine, "step", stuck)
             asked = pool.submit(ask, server.url, stuck)
-            assert stuck.is_stuck.wait(60)
+            assert stuck.is_stuck.wait(WAIT_S)
         answer = asked.result()
     last = answer.text.strip().splitlines()[-1].removeprefix("data: ")
     assert answer.status_code == (200 if stream else 503)
@@ -68,7 +70,7 @@ def test_a_request_whose_step_outlasts_the_server_ends_in_an_error(monkeypatch, 
 def test_requests_that_come_after_all_were_aborted_are_refused():
     with running(tiny_subject(), OPTIONS) as server:
         server.served.engine.abort_all()
-        answer = httpx.post(f"{server.url}/v1/completions", json=ASKED)
+        answer = patient.post(f"{server.url}/v1/completions", json=ASKED)
     assert answer.status_code == 503 and answer.json()["error"]["message"] == "the server is ending"
 
 

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-import httpx
 import pytest
+from support import patient
 from support.tiny_server import running, tiny_subject
 
 from qbench.runtime.engine import EngineOptions, StoreOptions
@@ -61,7 +61,7 @@ def test_deleted_prefixes_are_deleted_on_the_disk(tmp_path, text):
         for salt in ("a", "b"):
             answer(server, cache_salt=salt)
     with running(tiny_subject(), OPTIONS, store=store) as server:
-        assert httpx.delete(f"{server.url}/v1/prefixes", params={"cache_salt": "a"}).status_code == 204
+        assert patient.delete(f"{server.url}/v1/prefixes", params={"cache_salt": "a"}).status_code == 204
     with running(tiny_subject(), OPTIONS, store=store) as server:
         assert answer(server, cache_salt="a") == text and counted(server, "hits") == 0
         assert answer(server, cache_salt="b") == text and counted(server, "hits") == 1

@@ -6,11 +6,13 @@ import asyncio
 import json
 import socket
 import threading
+import time
 
-import httpx
 import pytest
 from fastapi import FastAPI
+from support import patient
 from support.tiny_server import running, tiny_subject
+from support.waits import WAIT_S
 
 from qbench.cli.main import main
 from qbench.runtime.engine import EngineOptions
@@ -21,20 +23,27 @@ from qbench.serve.server import server_config
 
 ASKED = {"model": "tiny", "prompt": "Once upon a time", "temperature": 0, "max_tokens": 4}
 OPTIONS = EngineOptions(num_pages=64)
+SOON_S = 0.4  # to receive a request; on a busy machine a whole one may take longer
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @pytest.fixture(scope="module")
 def strict():
-    limits = ServeLimits(body_bytes=4000, client_bytes=3000, receive_s=0.4, connections=8)
+    limits = ServeLimits(body_bytes=4000, client_bytes=3000, receive_s=WAIT_S, connections=8)
     with running(tiny_subject(), OPTIONS, limits=limits, allowed_hosts=("Model.Example",)) as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def impatient():
+    with running(tiny_subject(), OPTIONS, limits=ServeLimits(receive_s=SOON_S)) as it:
         yield it
 
 
 def said(server, *parts: bytes) -> tuple[int, dict]:
     """Status and body of the answer to raw bytes; the connection stays open for more."""
     address = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((address[0], int(address[1])), timeout=30) as client:
+    with socket.create_connection((address[0], int(address[1])), timeout=WAIT_S) as client:
         for part in parts:
             client.sendall(part)
         got = b""
@@ -49,9 +58,10 @@ def said(server, *parts: bytes) -> tuple[int, dict]:
     [(), (b"POST /v1/comp",), (HEAD,), (HEAD + b"Content-Length: 100\r\n\r\n", b'{"model": ')],
     ids=["nothing", "half a line", "half the headers", "half the body"],
 )
-def test_a_request_that_never_ends_is_cut_off(strict, parts):
-    status, error = said(strict, *parts)
-    assert (status, error["type"]) == (408, "invalid_request_error") and "longer than 0.4 s" in error["message"]
+def test_a_request_that_never_ends_is_cut_off(impatient, parts):
+    status, error = said(impatient, *parts)
+    assert (status, error["type"]) == (408, "invalid_request_error")
+    assert f"longer than {SOON_S:g} s" in error["message"]
 
 
 def test_an_idle_connection_is_kept_as_long_as_proxies_keep_theirs_and_no_longer():
@@ -59,15 +69,17 @@ def test_an_idle_connection_is_kept_as_long_as_proxies_keep_theirs_and_no_longer
     body = json.dumps(ASKED).encode()
     with running(tiny_subject(), OPTIONS, limits=ServeLimits(idle_s=0.2)) as server:
         address = server.url.removeprefix("http://").split(":")
-        with socket.create_connection((address[0], int(address[1])), timeout=4) as client:
+        with socket.create_connection((address[0], int(address[1])), timeout=30) as client:
             client.sendall(HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
             assert b"".join(iter(lambda: client.recv(65536), b"")).startswith(b"HTTP/1.1 200")  # up to its end
 
 
-def test_the_next_request_of_a_connection_is_timed_by_itself(strict):
-    with httpx.Client() as client:
+def test_the_next_request_of_a_connection_is_timed_by_itself(impatient):
+    with patient.Client() as client:
         for _ in range(3):
-            assert client.post(f"{strict.url}/v1/completions", json=ASKED).status_code == 200
+            began = time.monotonic()
+            status = client.post(f"{impatient.url}/v1/completions", json=ASKED).status_code
+            assert status == 200 or time.monotonic() - began > SOON_S
 
 
 @pytest.mark.parametrize("raw", [b"\x16\x03\x01 TLS\r\n\r\n", b"GET\r\n\r\n", HEAD + b"Content-Length: x\r\n\r\n"])
@@ -100,14 +112,14 @@ def test_one_connection_more_than_the_limit_is_refused(strict):
     ],
 )  # fmt: skip
 def test_other_names_of_the_host_are_refused(strict, host, status):
-    got = httpx.get(f"{strict.url}/v1/models", headers={"Host": host})
+    got = patient.get(f"{strict.url}/v1/models", headers={"Host": host})
     assert got.status_code == status
     assert status == 200 or "--allowed-host" in got.json()["error"]["message"]
 
 
 def test_any_name_where_all_are_allowed():
     with running(tiny_subject(), OPTIONS, allowed_hosts=("*",)) as server:
-        assert httpx.get(f"{server.url}/v1/models", headers={"Host": "evil.example"}).status_code == 200
+        assert patient.get(f"{server.url}/v1/models", headers={"Host": "evil.example"}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -115,9 +127,9 @@ def test_any_name_where_all_are_allowed():
 )
 def test_bodies_that_are_too_long(strict, size, status, message):
     for _ in range(2):
-        got = httpx.post(f"{strict.url}/v1/completions", json=ASKED | {"user": "x" * size})
+        got = patient.post(f"{strict.url}/v1/completions", json=ASKED | {"user": "x" * size})
         assert got.status_code == status and message in got.json()["error"]["message"]
-    assert httpx.post(f"{strict.url}/v1/completions", json=ASKED).status_code == 200, "what was held is free again"
+    assert patient.post(f"{strict.url}/v1/completions", json=ASKED).status_code == 200, "what was held is free again"
 
 
 def test_a_long_prompt_is_refused_before_it_is_tokens(strict, monkeypatch):
@@ -130,7 +142,7 @@ def test_a_long_prompt_is_refused_before_it_is_tokens(strict, monkeypatch):
         ("completions", {"prompt": "x" * 2900}),
         ("chat/completions", {"messages": [{"role": "user", "content": "x" * 2900}]}),
     ):
-        got = httpx.post(f"{strict.url}/v1/{path}", json={"model": "tiny"} | body)
+        got = patient.post(f"{strict.url}/v1/{path}", json={"model": "tiny"} | body)
         assert got.status_code == 400 and "expected at most 512 tokens" in got.json()["error"]["message"]
     assert not lengths
 
@@ -142,7 +154,7 @@ def test_a_long_prompt_is_refused_before_it_is_tokens(strict, monkeypatch):
 )
 def test_bodies_that_are_costly_to_check(body):
     with running(tiny_subject(), OPTIONS) as server:
-        got = httpx.post(f"{server.url}/v1/completions", content=body, headers={"content-type": "application/json"})
+        got = patient.post(f"{server.url}/v1/completions", content=body, headers={"content-type": "application/json"})
     assert got.status_code == 400 and len(got.json()["error"]["message"]) < 200
 
 
@@ -151,7 +163,7 @@ def test_a_request_that_takes_too_long_is_ended(stream):
     asked = ASKED | {"max_tokens": 16000, "stream": stream}
     options = EngineOptions(num_pages=2048, prefix_caching=False)
     with running(tiny_subject(context=20000), options, limits=ServeLimits(request_s=0.5)) as server:
-        got = httpx.post(f"{server.url}/v1/completions", json=asked, timeout=60)
+        got = patient.post(f"{server.url}/v1/completions", json=asked)
         if stream:
             assert got.status_code == 200
             last = json.loads(got.text.strip().splitlines()[-1].removeprefix("data: "))
@@ -159,7 +171,7 @@ def test_a_request_that_takes_too_long_is_ended(stream):
             assert got.status_code == 503
             last = got.json()
         assert last["error"]["message"] == "the request took longer than 0.5 s; ask for fewer tokens"
-        assert httpx.post(f"{server.url}/v1/completions", json=ASKED).status_code == 200
+        assert patient.post(f"{server.url}/v1/completions", json=ASKED).status_code == 200
     assert server.stats.free_pages == 2048
 
 
@@ -179,14 +191,14 @@ def test_requests_in_preparation_are_counted():
 
 
 def test_a_stop_string_that_is_too_long(strict):
-    got = httpx.post(f"{strict.url}/v1/completions", json=ASKED | {"stop": ["b", "x" * 1025]})
+    got = patient.post(f"{strict.url}/v1/completions", json=ASKED | {"stop": ["b", "x" * 1025]})
     assert got.status_code == 400 and "a stop string has 1025 characters" in got.json()["error"]["message"]
 
 
 def test_a_mistake_of_the_server_is_told_in_openais_form(monkeypatch, caplog):
     with running(tiny_subject(), OPTIONS) as server:
         monkeypatch.setattr(server.served.tokenizer, "encode", lambda *_: 1 / 0)
-        got = httpx.post(f"{server.url}/v1/completions", json=ASKED)
+        got = patient.post(f"{server.url}/v1/completions", json=ASKED)
     assert got.status_code == 500 and got.json()["error"]["message"] == "internal error, ZeroDivisionError"
 
 

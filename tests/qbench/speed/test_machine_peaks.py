@@ -48,11 +48,13 @@ def measured(monkeypatch):
 def test_a_case_alone_measures_the_bandwidth_in_each_round(measured, monkeypatch):
     for module in (bench_module, peaks_module):
         monkeypatch.setattr(module, "last_cache_bytes", lambda device: 0)
+    began = time.time()
     row = benched("rand:tiny", **CASE)
     rounds = len(row["roofline"]["bandwidths_bytes_per_s"])
     assert rounds == 3, "one of warm-up and two that count"
     assert (measured["bandwidth"], measured["ops"]) == (rounds, 1)
-    assert row["machine_peaks"]["measured_s_ago"] < 1 and row["machine_peaks_seconds"] == rounds + 1.0
+    assert row["machine_peaks"]["measured_s_ago"] <= time.time() - began
+    assert row["machine_peaks_seconds"] == rounds + 1.0
     assert row["roofline"]["bandwidth_of"] == "round" and row["roofline"]["tg"] > 0
 
 
@@ -93,7 +95,7 @@ def test_a_row_of_fewer_threads_is_held_against_their_bandwidth_alone(measured, 
 def test_young_ones_are_taken_and_their_age_is_told(measured):
     row = benched("rand:tiny", **CASE, machine_peaks=machine_peaks().kept())
     assert measured["ops"] == 0
-    assert 5 <= row["machine_peaks"]["measured_s_ago"] < 60
+    assert 5 <= row["machine_peaks"]["measured_s_ago"] < MOST_AGE_S
     again = benched("rand:tiny", **CASE, machine_peaks=row["machine_peaks"])
     assert again["machine_peaks"]["time"] == row["machine_peaks"]["time"]
 
@@ -108,8 +110,9 @@ def test_young_ones_are_taken_and_their_age_is_told(measured):
     ],
 )
 def test_what_no_longer_holds_is_measured_again(measured, stale):
+    began = time.time()
     row = benched("rand:tiny", **CASE, machine_peaks=machine_peaks(**stale).kept())
-    assert measured["ops"] == 1 and row["machine_peaks"]["measured_s_ago"] < 1
+    assert measured["ops"] == 1 and row["machine_peaks"]["measured_s_ago"] <= time.time() - began
 
 
 def test_a_system_that_tells_no_load_changes_nothing(measured):

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -188,12 +189,15 @@ def test_a_limit_leaves_the_rest_for_the_next_run(tmp_path):
     assert (result.measured, result.skipped, result.left) == (2, 1, 1)
 
 
-def test_no_case_begins_after_the_budget_and_the_one_that_runs_ends(tmp_path):
-    def dawdle(event):
-        if event.kind == "start":
-            time.sleep(0.2)
+def test_no_case_begins_after_the_budget_and_the_one_that_runs_ends(tmp_path, monkeypatch):
+    now = 0.0
 
-    result = sweep(tmp_path, "bf16", "q8_0", on_event=dawdle, selection=Selection(budget_s=0.1))
+    def dawdle(event):
+        nonlocal now
+        now += 20.0 * (event.kind == "start")
+
+    monkeypatch.setattr(sweep_module, "time", SimpleNamespace(monotonic=lambda: now))
+    result = sweep(tmp_path, "bf16", "q8_0", on_event=dawdle, selection=Selection(budget_s=10))
     assert (result.measured, result.failed, result.left) == (1, 0, 3)
     assert sweep(tmp_path, "bf16", "q8_0", selection=Selection(budget_s=600)).measured == 3
 

@@ -9,6 +9,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.artifact import write_artifact
 from support.memory_source import MemorySource
+from support.waits import WAIT_S
 
 import qbench
 from qbench.run_options import RunOptions
@@ -111,7 +112,7 @@ def test_a_process_that_dies_between_commands_is_told_too():
     about = '{"result": {"version": "1", "system": "none"}}'
     code = f"import sys; input(); print({about!r}, flush=True); sys.exit('killed')"
     with LlamaCppProcess("m.gguf", 1, 16, "f16", command=(sys.executable, "-c", code)) as theirs:
-        assert theirs._worker.wait(timeout=30) == 1
+        assert theirs._worker.wait(timeout=WAIT_S) == 1
         with pytest.raises(InputError, match="status 1: killed"):
             theirs.seconds([[1, 2]], 1)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from support.artifact import write_artifact
+from support.waits import WAIT_S
 
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
@@ -126,7 +127,7 @@ def test_a_pass_that_breaks_off_when_the_order_came_round(offloaded):
         streamer.need(name)  # all but the first are there, which would be read next
     asking = threading.Thread(target=streamer.need, args=(names[0],), daemon=True)
     asking.start()
-    asking.join(timeout=20)
+    asking.join(timeout=WAIT_S)
     assert not asking.is_alive()
 
 
@@ -176,7 +177,7 @@ def test_a_model_that_goes_closes_its_files_and_ends_its_threads(offloaded, tmp_
     del model
     gc.collect()
     for reader in readers:
-        reader.join(timeout=10)
+        reader.join(timeout=WAIT_S)
     gc.collect()
     assert not any(reader.is_alive() for reader in readers)
     assert not open_streams()

@@ -53,7 +53,10 @@ def test_text_without_utf8_is_refused(tokenizer):
 
 
 def test_other_threads_run_while_a_long_text_is_cut(tokenizer):
-    """The whole of it, seconds long, would pass between two ticks if the lock of Python were held."""
+    """The whole of it, seconds long, would pass between two ticks if the lock of Python were held.
+
+    On a busy machine the other thread may get no processor meanwhile, so there are several attempts.
+    """
     ticks, is_over = [], threading.Event()
 
     def tick():
@@ -62,12 +65,15 @@ def test_other_threads_run_while_a_long_text_is_cut(tokenizer):
 
     other = threading.Thread(target=tick)
     other.start()
-    begin = time.perf_counter()
-    tokenizer.encode("some words of a text " * 20_000)
-    end = time.perf_counter()
+    meanwhile = []
+    while len(meanwhile) < 20 and max(meanwhile, default=0) <= 5:
+        begin = time.perf_counter()
+        tokenizer.encode("some words of a text " * 20_000)
+        end = time.perf_counter()
+        meanwhile.append(len([at for at in ticks if begin < at < end]))
     is_over.set()
     other.join()
-    assert len([at for at in ticks if begin < at < end]) > 5
+    assert max(meanwhile) > 5
 
 
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in TEXTS.items()])

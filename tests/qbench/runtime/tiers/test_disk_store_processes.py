@@ -62,7 +62,8 @@ def test_two_processes_write_evict_and_read_at_once(tmp_path):
     orders = [random.Random(seed).sample(range(200), 200) for seed in range(2)]
     writers = [Writer(tmp_path, limit, order) for order in orders]
     num_read, running = 0, list(writers)
-    while running := [writer for writer in running if not writer.is_over()]:
+    while running:
+        running = [writer for writer in running if not writer.is_over()]
         num_read += sum(got(store, number) for number in range(200))
         assert sum(size_of(path) for path in blocks_of(tmp_path)) <= limit
     assert [writer.status for writer in writers] == [0, 0]

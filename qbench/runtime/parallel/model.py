@@ -147,7 +147,10 @@ class RankModel(Model):
         ranks, layout, sent = self.ranks, self.ranks.layout, None
         before, after = (ranks.rank + by * layout.num_lanes for by in (-1, 1))
         outputs, is_by_tokens = [], cache.batch == 1
-        for part in parts_of(step, cache, self.config, layout.micro_batches):
+        parts = parts_of(step, cache, self.config, layout.micro_batches)
+        if not self.shard.is_first_stage and not is_by_tokens:
+            parts = list(parts)  # while the stages before this one compute the first part
+        for part in parts:
             ranks.traffic.num_parts += 1
             x = torch.empty(*part.step.tokens.shape, self.config.hidden_size)
             if self.shard.is_first_stage:

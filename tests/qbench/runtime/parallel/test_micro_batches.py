@@ -12,6 +12,7 @@ from qbench.calibration.open_subject import open_subject
 from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
+from qbench.runtime.parallel import micro_batches
 from qbench.runtime.parallel import model as model_module
 from qbench.runtime.parallel.traffic import Traffic, bubble, expected_bubble, expected_traffic
 from qbench.sources import open_source
@@ -118,6 +119,30 @@ def test_the_bubble_of_unequal_stages_is_that_of_a_schedule(seconds):
         share = 1 - num_parts * sum(seconds) / (len(seconds) * ends[-1])
         of_passes = [own * num_parts for own in seconds]
         assert expected_bubble(of_passes, num_parts) == pytest.approx(share)
+
+
+def test_a_later_stage_has_its_parts_ready_when_they_arrive(monkeypatch):
+    """Python that prepares a part takes as long as the layers of a small model."""
+    done = defaultdict(list)
+
+    def parts_of(*about):
+        for part in micro_batches.parts_of(*about):
+            done[get_ident()].append("part")
+            yield part
+
+    monkeypatch.setattr(model_module, "parts_of", parts_of)
+
+    def work(ranks):
+        model, pass_on = model_on(ranks, open_source("rand:tiny")), ranks.pass_on
+        ranks.pass_on = lambda *given: (done[get_ident()].append("message"), pass_on(*given))
+        for batch in (3, 1):
+            model(torch.zeros(batch, 3, dtype=torch.int64), model.new_cache(batch=batch, capacity=3))
+        return done[get_ident()]
+
+    in_turn = ["part", "message"] * 3
+    first, last = run_ranks(RankLayout(pp=2, micro_batches=3), work)
+    assert first == [*in_turn, "message"] * 2
+    assert last == [*["part"] * 3, *["message"] * 3, *in_turn], "parts of one sequence follow each other"
 
 
 @pytest.mark.parametrize("division", [{}, {"tp": 2}, {"pp": 2, "tp": 2}, {"sp": 2}])

@@ -35,6 +35,9 @@ def names(_context, _option, text: str | None) -> list[str] | None:
 )
 @click.option("--cache-table", is_flag=True, help="Print one table of cache layouts: quality, recall, speed, memory.")
 @click.option("--policies", is_flag=True, help="Print tables of cache policies: quality against held bytes and speed.")
+@click.option(
+    "--mixes", is_flag=True, help="Print one table of weights x KV format x policy x context: bytes, quality, speed."
+)
 @click.option("--interaction", is_flag=True, help="Print tables of joint losses over the sum of single losses.")
 @click.option(
     "--attention-table", is_flag=True, help="Print tables of attention code by context: quality, speed, memory."
@@ -42,8 +45,8 @@ def names(_context, _option, text: str | None) -> list[str] | None:
 @click.option("--keep", type=click.Path(), help="Append the rows that this file or folder does not hold yet.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def command(
-    records, form, output, page, picture, into, marker: str, columns, cache_table, policies, interaction,
-    attention_table, keep, as_json: bool,
+    records, form, output, page, picture, into, marker: str, columns, cache_table, policies, mixes,
+    interaction, attention_table, keep, as_json: bool,
 ) -> None:  # fmt: skip
     """Tables of RECORDS (JSONL files or folders). Rows that cannot be compared are in separate tables.
 
@@ -54,6 +57,7 @@ def command(
         render_attention,
         render_caches,
         render_interaction,
+        render_mixes,
         render_policies,
         render_report,
         replace_between_markers,
@@ -65,6 +69,7 @@ def command(
     asked = {
         "--cache-table": render_caches if cache_table else None,
         "--policies": render_policies if policies else None,
+        "--mixes": render_mixes if mixes else None,
         "--interaction": render_interaction if interaction else None,
         "--attention-table": render_attention if attention_table else None,
     }

@@ -1,6 +1,7 @@
 """Speeds over several launches next to each row of records that hold them."""
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from qbench.compare.kept_launches import KeptLaunches, kept_launches, row_of
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record
 from qbench.measure.records.record_files import record_files
+from qbench.phrases import count
 from qbench.store.load import Paths
 
 if TYPE_CHECKING:
@@ -32,6 +34,18 @@ def joined(record: Record, launches: KeptLaunches) -> Record:
     intervals = {name: speed.interval for name, speed in speeds.items()}
     figures = replace(figures, interval=intervals, **{name: speed.value for name, speed in speeds.items()})
     return replace(record, metrics=replace(metrics, speed=replace(metrics.speed, figures=figures)))
+
+
+def launches_text(counts: Iterable[float], seconds: Iterable[float], spreads: Mapping[str, float]) -> str:
+    """How many launches some speeds have, in which time they ran, and by how much they differ.
+
+    counts, seconds   of each speed
+    spreads           phase -> standard deviation of the logarithms
+    """
+    numbers = " or ".join(str(number) for number in sorted({int(each) for each in counts}))
+    minutes = count(max(1, math.ceil(max(seconds) / 60)), "minute")
+    told = " and ".join(f"{100 * spread:.1f} % ({phase})" for phase, spread in spreads.items())
+    return f"speeds: mean of {numbers} processes within {minutes}, which differ by {told} (standard deviation)"
 
 
 def speed_text(metrics: Metrics, name: str) -> str | None:

@@ -73,19 +73,19 @@ def _table(
         ("Pareto", lambda i: MARKS[marks[i]]),
         ("policy", lambda i: rows[i].policy),
         ("budget", lambda i: rows[i].budget),
-        ("held MB", lambda i: _megabytes(rows[i].speed.kv_bytes_held)),
+        ("held MB", lambda i: megabytes(rows[i].speed.kv_bytes_held)),
         ("of full %", lambda i: _share_of_full(full, rows[i])),
-        ("KV RAM MB", lambda i: _megabytes(rows[i].case.kv_ram)),
-        ("disk MB/step", lambda i: _megabytes(rows[i].speed.kv_bytes_read)),
-        ("peak MB", lambda i: _megabytes(rows[i].peak_bytes)),
+        ("KV RAM MB", lambda i: megabytes(rows[i].case.kv_ram)),
+        ("disk MB/step", lambda i: megabytes(rows[i].speed.kv_bytes_read)),
+        ("peak MB", lambda i: megabytes(rows[i].peak_bytes)),
         ("read", lambda i: _tokens_read(rows[i])),
-        ("mean KLD [95 %]", lambda i: _mean_kld(rows[i])),
+        ("mean KLD [95 %]", lambda i: mean_kld_text(rows[i])),
         ("KLD against full, p", lambda i: _against_full(rows, tests, i)),
         ("against best of budget, p", lambda i: _against_best(rows, tests, best, i)),
         ("same top %", lambda i: _percent(rows[i].metrics.figure("same_top"))),
         *(_task_column(rows, name) for name in dict.fromkeys(n for row in rows for n in row.tasks)),
-        (f"{_work(rows)} tok/s [95 %]", lambda i: speed_text(rows[i].timed.figures, "tg_tok_s") or MISSING),
-        ("speed / full [95 %]", lambda i: _speed_ratio(full, rows[i], launches)),
+        (f"{work_text(rows)} tok/s [95 %]", lambda i: speed_text(rows[i].timed.figures, "tg_tok_s") or MISSING),
+        ("speed / full [95 %]", lambda i: speed_ratio(full, rows[i], launches)),
     ]
     cells = [[text(i) for _, text in columns] for i in range(len(rows))]
     shown = [k for k in range(len(columns)) if k < NUM_TEXTS or any(line[k] not in SELF for line in cells)]
@@ -125,7 +125,7 @@ def _footer(rows: Sequence[PolicyRow]) -> str:
     return f"{told}\n\n{'; '.join([*parts, origin([row.judged for row in rows])])}.\n"
 
 
-def _mean_kld(row: PolicyRow) -> str:
+def mean_kld_text(row: PolicyRow) -> str:
     if row.mean_kld is None:
         return MISSING
     ends = present(row.quality).kld_interval
@@ -176,13 +176,13 @@ def _task_column(rows: Sequence[PolicyRow], name: str) -> tuple[str, Callable[[i
     return f"{name}{' %' * is_share}{' [95 %]' * has_interval}", text
 
 
-def _work(rows: Sequence[PolicyRow]) -> str:
+def work_text(rows: Sequence[PolicyRow]) -> str:
     """ "tg32@896" """
     work = next((row.timed.model_case.speed for row in rows if row.timed.model_case.speed), None)
     return f"tg{work.tg}" + (f"@{work.depth}" if work.depth else "") if work else "tg"
 
 
-def _speed_ratio(full: PolicyRow | None, row: PolicyRow, launches: KeptLaunches) -> str:
+def speed_ratio(full: PolicyRow | None, row: PolicyRow, launches: KeptLaunches) -> str:
     """Decode speed over that of the full cache, by launches of both: they were not measured in turn."""
     if full is None or row.speed.tg_tok_s is None or full.speed.tg_tok_s is None:
         return MISSING
@@ -200,7 +200,7 @@ def _share_of_full(full: PolicyRow | None, row: PolicyRow) -> str:
     return f"{100 * held / whole:.1f}" if held is not None and whole else MISSING
 
 
-def _megabytes(size: float | None) -> str:
+def megabytes(size: float | None) -> str:
     return MISSING if size is None else f"{size / 1e6:.2f}"
 
 

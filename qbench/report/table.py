@@ -1,6 +1,5 @@
 """The tables to decide from: one per group, Pareto points marked."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from qbench.compute import FAST
 from qbench.phrases import ROOFLINE_LEGEND, count, short_commit
 from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
-from qbench.report.launches import LAUNCHES, PHASES, SECONDS, SPREAD
+from qbench.report.launches import LAUNCHES, PHASES, SECONDS, SPREAD, launches_text
 from qbench.report.lists import Lists, Part
 from qbench.report.pareto import pareto_front
 
@@ -79,13 +78,13 @@ def launch_notes(columns: Mapping[str, list[Any]]) -> list[str]:
     known = [phase for phase in PHASES if not all(map(is_missing, columns.get(LAUNCHES.format(phase), ())))]
     if not known:
         return ["speeds: one process each, so they have no interval and no verdict"]
-    counts = sorted({int(value) for value in columns[LAUNCHES.format(known[0])] if not is_missing(value)})
-    spreads = [next(v for v in columns[SPREAD.format(phase)] if not is_missing(v)) for phase in known]
-    told = " and ".join(f"{100 * spread:.1f} % ({phase})" for spread, phase in zip(spreads, known, strict=True))
-    numbers = " or ".join(map(str, counts))
-    longest = max(seconds for seconds in columns[SECONDS.format(known[0])] if not is_missing(seconds))
-    which = f"{numbers} processes within {count(max(1, math.ceil(longest / 60)), 'minute')}"
-    return [f"speeds: mean of {which}, which differ by {told} (standard deviation)"]
+    counts, seconds = (
+        [value for value in columns[name.format(known[0])] if not is_missing(value)] for name in (LAUNCHES, SECONDS)
+    )
+    spreads = {
+        phase: next(value for value in columns[SPREAD.format(phase)] if not is_missing(value)) for phase in known
+    }
+    return [launches_text(counts, seconds, spreads)]
 
 
 def roofline_notes(columns: Mapping[str, list[Any]]) -> list[str]:

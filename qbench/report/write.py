@@ -14,6 +14,7 @@ from qbench.report.caches import caches_markdown
 from qbench.report.interaction import interaction_markdown
 from qbench.report.kinds import KINDS, kinds_markdown
 from qbench.report.launches import joined, with_launches
+from qbench.report.mixes import mixes_markdown
 from qbench.report.newest import newest_records
 from qbench.report.page import render_page
 from qbench.report.policies import policies_markdown
@@ -76,6 +77,16 @@ def render_policies(records: Records) -> str:
     absent = "has a cache policy other than full; run `qbench sweep suites/policies.yaml`, for example"
     launches = _launches(records)
     return _tables_of(partial(policies_markdown, launches=launches), records, absent, launches)
+
+
+def render_mixes(records: Records) -> str:
+    """One table of weights, KV format, policy and context. raises InputError if no mix has quality and speed"""
+    absent = (
+        "has a KL divergence on windows as long as the context of its speed; "
+        "run `qbench sweep suites/mixes-quality.yaml` and `qbench sweep suites/mixes-speed.yaml`, for example"
+    )
+    launches = _launches(records)
+    return _tables_of(partial(mixes_markdown, launches=launches), records, absent, launches)
 
 
 def render_interaction(records: Records) -> str:

@@ -1,8 +1,12 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
+#include <initializer_list>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "attention/bindings.h"
 #include "attention/kernels.h"
@@ -163,12 +167,21 @@ NB_MODULE(_ext, m) {
     m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a, "seconds"_a = 0.3,
           nb::call_guard<nb::gil_scoped_release>(),
           "Bytes/s read from memory by this many threads, best of so many seconds.");
-    m.def("measure_int8_peak", qk::roofline::int8_peak, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "int8 multiply-adds from registers in operations/s (two each), best of 0.3 s.");
-    m.def("measure_int16_peak", qk::roofline::int16_peak, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "int16 multiply-adds from registers in operations/s (two each), best of 0.3 s.");
-    m.def("measure_bf16_peak", qk::roofline::bf16_peak, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "bf16 multiply-adds from registers in operations/s (two each), of fp32 where there are none; best of 0.3 s.");
-    m.def("measure_fp32_peak", qk::roofline::fp32_peak, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
-          "fp32 multiply-adds from registers in operations/s (two each), best of 0.3 s.");
+    using Measure = qk::roofline::Peak (*)(int64_t);
+    for (const auto& [name, measure, of] : std::initializer_list<std::tuple<const char*, Measure, const char*>>{
+             {"measure_int8_peak", qk::roofline::int8_peak, "int8 multiply-adds"},
+             {"measure_int16_peak", qk::roofline::int16_peak, "int16 multiply-adds"},
+             {"measure_bf16_peak", qk::roofline::bf16_peak, "bf16 multiply-adds, or fp32 where there are none"},
+             {"measure_fp32_peak", qk::roofline::fp32_peak, "fp32 multiply-adds"}}) {
+        const std::string doc = std::string(of) +
+                                " from registers: (operations/s, two each; cores that the threads had), of the fastest "
+                                "run in 0.3 s.";
+        m.def(
+            name,
+            [measure](int64_t threads) {
+                const qk::roofline::Peak found = measure(threads);
+                return std::pair(found.ops_per_s, found.cores);
+            },
+            "threads"_a, nb::call_guard<nb::gil_scoped_release>(), doc.c_str());
+    }
 }

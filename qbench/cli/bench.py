@@ -9,7 +9,7 @@ import click
 
 from qbench.cli.bench_breakdown import print_breakdown
 from qbench.cli.bench_caches import not_interleaved_line, print_caches
-from qbench.cli.bench_lines import others_share, readable, readable_comparison
+from qbench.cli.bench_lines import lacks_peak, others_share, readable, readable_comparison
 from qbench.cli.cache_options import (
     attention_option,
     kv_option,
@@ -45,8 +45,10 @@ from qbench.measure.metrics import Metrics
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics
 from qbench.measure.records.kept_row import keep_row
 from qbench.run_options import RunOptions
+from qbench.speed.peaks import unmeasured_warning
 from qbench.speed.speed_case import SpeedCase
 from qbench.threads import MAX_THREADS
+from quant.present import present
 
 if TYPE_CHECKING:
     from qbench.speed.entry import Entry
@@ -265,6 +267,7 @@ def print_row(row: Metrics, as_json: bool, number: int) -> None:
     print_result(row, readable, as_json, number)
     if not as_json:
         print_warning(busy_warning(others_share(row)))
+        print_warning(unmeasured_warning(present(present(row.facts).threads)) if lacks_peak(row) else None)
 
 
 def print_comparison(
@@ -277,6 +280,8 @@ def print_comparison(
         measured = compare(model, cases, options, clock=clock, progress=update)
         rows = [replace(row, busy_before=busy).to_json() for row in measured]
     print_warning(busy_warning(busy))
+    without = [row for row in rows if row["pp"] and row["roofline"]["ours"]["pp"] is None]
+    print_warning(unmeasured_warning(without[0]["threads"]) if without else None)
     about = {"kind": "versus", "peer": "llama.cpp"}
     for row in rows:
         if keep is not None:

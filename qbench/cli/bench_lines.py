@@ -221,6 +221,12 @@ def others_share(result: Metrics) -> float:
     return typical(samples_of(result).busy_by_others) or 0.0
 
 
+def lacks_peak(result: Metrics) -> bool:
+    """Whether an arithmetic of the case has no peak, so that no share of the roofline is known."""
+    roofline = present(present(result.speed).roofline)
+    return not set(roofline.peak_ops_per_s or ()) >= {*(roofline.pp_ops or ()), *(roofline.tg_ops or ())}
+
+
 def energy_line(work: Work, energy: Energy) -> str:
     """Joules per token beyond idle, of all counters together; n/a with the reason."""
     if energy.joules is None:

@@ -50,15 +50,19 @@ def command(ctx, suite, only, device, tokens, cpu_time, threads, keep, as_json) 
         return on_gpu(ctx, only, keep, as_json)
     from qbench.kernels.benchmark import OURS  # imports numpy
     from qbench.kernels.measure import CASE_KEYS
+    from qbench.speed.peaks import unmeasured_warning
 
     asked = ([(only, tokens, ("*",))], (threads or available_cores(),), "cpu" if cpu_time else "wall")
     cases, counts, clock = asked if suite is None else of_suite(ctx, suite)
-    busy, any_wrong = busy_share(), False
+    busy, any_wrong, is_told = busy_share(), False, False
     with progress_bar("kernels") as update:
         for number, measured in enumerate(rows_of(cases, counts, busy, clock, update)):
             row = measured.to_json()
             if number == 0:
                 print_warning(busy_warning(busy))
+            if row["peak_ops_per_s"] is None and row["operations"] is not None and not is_told:
+                is_told = True
+                print_warning(unmeasured_warning(row["threads"]))
             any_wrong |= "wrong" in row["contenders"][OURS]
             if keep is not None:
                 keep_row(keep, row, {"kind": "kernel"}, CASE_KEYS)

@@ -121,11 +121,12 @@ class RunPeaks:
     cache_bytes: int = 0
 
     def bounds_s(self, benchmark: Benchmark) -> dict[str, list[float]]:
-        """The least time of one call in each round, for each bound; empty for a search, whose operations nobody counts.
+        """The least time of one call in each round, for each bound; empty for a search, whose operations nobody counts,
+        and if the arithmetic has no peak.
 
         The memory's bandwidth bounds no calls that a cache keeps the bytes of.
         """
-        if benchmark.operations is None:
+        if benchmark.operations is None or benchmark.arithmetic not in self.ops_per_s:
             return {}
         is_cold = benchmark.is_cold(self.cache_bytes) and bool(self.bytes_per_s)
         rounds = len(self.bytes_per_s) if is_cold else 1

@@ -28,6 +28,7 @@ class Conditions(JsonData):
     """The circumstances of a timing.
 
     bandwidth_bytes_per_s   one per round; empty for bytes that a cache keeps
+    peak_ops_per_s          None: others kept the cores
     busy_before             share of the machine that others took
     """
 
@@ -41,7 +42,7 @@ class Conditions(JsonData):
     machine: str
     placement: Placement
     bandwidth_bytes_per_s: list[float]
-    peak_ops_per_s: float
+    peak_ops_per_s: float | None
     busy_before: float
     load_average: list[float]
 
@@ -103,7 +104,7 @@ def run_kernels(
                 busy_before=busy,
                 load_average=list(os.getloadavg()),
             )
-            machine_peaks = RunPeaks(bandwidths, {arithmetic: peak}, cache_bytes)
+            machine_peaks = RunPeaks(bandwidths, {} if peak is None else {arithmetic: peak}, cache_bytes)
             yield KernelRow(summarize(benchmark, found, machine_peaks), conditions)
     if not tried:
         told = only if isinstance(only, str) else " or ".join(only)

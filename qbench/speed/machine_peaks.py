@@ -1,7 +1,7 @@
 """Peaks of this machine, and the time of their measurement: cases of one sweep share them while nothing changes."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -15,7 +15,8 @@ MOST_AGE_S = 600.0  # a machine that warms up or throttles does so within minute
 
 @dataclass(frozen=True, slots=True)
 class CurrentPeaks:
-    """ops_per_s       peak operations per second by arithmetic; the bandwidth is measured in each round instead
+    """ops_per_s       peak operations per second of each arithmetic that has a peak; the bandwidth is measured in each
+                    round instead
     busy_by_others  share of all cores' time that others took of the case that they were measured with, 0 to 1; None
                     where the system does not say
     time            seconds of the epoch
@@ -46,9 +47,10 @@ class CurrentPeaks:
             measured_s_ago=max(0.0, time.time() - self.time),
         )
 
-    def holds(self, threads: int) -> bool:
-        """Whether they may still be taken for those of a case that begins now."""
-        return threads == self.threads and 0 <= time.time() - self.time <= MOST_AGE_S
+    def holds(self, threads: int, arithmetics: Iterable[str]) -> bool:
+        """Whether they may still be taken for those of a case that begins now, which multiplies in these."""
+        is_young = 0 <= time.time() - self.time <= MOST_AGE_S
+        return is_young and threads == self.threads and all(name in self.ops_per_s for name in arithmetics)
 
     def is_like(self, busy_by_others: float | None) -> bool:
         """Whether others left as much of the machine when they were measured."""

@@ -3,9 +3,12 @@
 from functools import cache
 
 from qbench.devices import CPU, CUDA
-from qbench.measure.host.machine import last_level_cache_bytes
+from qbench.measure.host.machine import available_cores, last_level_cache_bytes
+from qbench.phrases import count
 
 ARITHMETICS = ("fp32", "int8", "int16", "bf16")
+ENOUGH_CORES = 0.9  # share of the threads' cores that they had in the fastest run: a peak is at most a tenth too low
+TRIES = 5  # of 0.3 s, until the threads had their cores once
 
 
 # Seconds of the read in one round: thirty windows of 64 MB at 40 GB/s, of which the fastest counts.
@@ -32,12 +35,13 @@ def last_cache_bytes(device: str = CPU) -> int:
 
 def measure_op_peaks(threads: int, device: str = CPU) -> dict[str, float]:
     """Peak operations a second of the arithmetics that kernels use, with this many threads, or on a GPU; of a CPU the
-    largest that this process has measured, once more now.
+    largest that this process has measured, once more now. Arithmetics without a peak are left out: see `largest_peak`.
     """
     if device == CUDA:
         found = gpu_peaks()
         return {name.removesuffix("_ops_s"): rate for name, rate in found.items() if name.endswith("_ops_s")}
-    return {arithmetic: largest_peak(arithmetic, threads) for arithmetic in ARITHMETICS}
+    found = {arithmetic: largest_peak(arithmetic, threads) for arithmetic in ARITHMETICS}
+    return {arithmetic: rate for arithmetic, rate in found.items() if rate is not None}
 
 
 @cache
@@ -52,22 +56,35 @@ def gpu_peaks() -> dict[str, float]:
     return found
 
 
-_largest: dict[tuple[str, int], float] = {}
+_largest: dict[tuple[str, int], float | None] = {}
 
 
-def largest_peak(arithmetic: str, threads: int) -> float:
-    """Largest of all measurements of this process, with one more now.
+def largest_peak(arithmetic: str, threads: int) -> float | None:
+    """Largest of all measurements of this process in which the threads had their cores, with one more now.
 
     Who shares the cores can halve a peak for a second (two-core VM: bf16 0.24 and 0.47 TFLOPS, one after the other),
-    and nothing makes it larger than it is.
+    and nothing makes it larger than it is. If others hold the cores all the time, two threads reach the peak of one:
+    that is no peak. The first call tries several times, since there is nothing yet to fall back to.
+
+    returns   None if the threads never had their cores
     """
     key = arithmetic, threads
-    _largest[key] = max(_largest.get(key, 0.0), measure_peak(arithmetic, threads))
+    for _ in range(1 if key in _largest else TRIES):
+        found, before = measure_peak(arithmetic, threads), _largest.get(key)
+        _largest[key] = before if found is None else max(before or 0.0, found)
+        if found is not None:
+            break
     return _largest[key]
 
 
-def measure_peak(arithmetic: str, threads: int) -> float:
-    """Operations per second at most, from registers, measured now."""
+def measure_peak(arithmetic: str, threads: int) -> float | None:
+    """Operations per second at most, from registers, measured now; None if the threads did not have their cores."""
+    rate, cores = timed_peak(arithmetic, threads)
+    return rate if cores >= ENOUGH_CORES * min(threads, available_cores()) else None
+
+
+def timed_peak(arithmetic: str, threads: int) -> tuple[float, float]:
+    """Operations per second in the fastest run now, and the cores that the threads had."""
     import cpu_kernels
 
     return {
@@ -76,3 +93,11 @@ def measure_peak(arithmetic: str, threads: int) -> float:
         "int16": cpu_kernels.measure_int16_peak,
         "bf16": cpu_kernels.measure_bf16_peak,
     }[arithmetic](threads)
+
+
+def unmeasured_warning(threads: int) -> str:
+    """One line for the user if a peak is missing."""
+    return (
+        "warning: no share of the roofline: while the peaks were measured, other programs kept the cores of "
+        f"{count(threads, 'thread')}"
+    )

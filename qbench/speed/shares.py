@@ -25,6 +25,21 @@ def fits_in_cache(work: Work, cache_bytes: int) -> bool:
     return sum(work["tg_bytes"].values()) <= cache_bytes
 
 
+def arithmetics_of(work: Work) -> list[str]:
+    """All that a prefill or a decode step multiplies in."""
+    return list({**work["pp_ops"], **work["tg_ops"]})
+
+
+def without_peak(work: Work, ops_per_s: Mapping[str, float]) -> list[str]:
+    """The arithmetics of the work whose peak could not be measured: no share is known then."""
+    return [name for name in arithmetics_of(work) if name not in ops_per_s]
+
+
+def peaks_of(work: Work, ops_per_s: Mapping[str, float]) -> dict[str, float]:
+    """Operations per second of the arithmetics of the work, of those that were measured."""
+    return {name: ops_per_s[name] for name in arithmetics_of(work) if name in ops_per_s}
+
+
 def share_of_rounds(least: Sequence[float], taken: Sequence[float]) -> float:
     """least, taken   seconds, one per round"""
     return median(bound / seconds for bound, seconds in zip(least, taken, strict=True))
@@ -33,14 +48,15 @@ def share_of_rounds(least: Sequence[float], taken: Sequence[float]) -> float:
 def phase_shares(
     work: Work, case: SpeedCase, rounds: Rounds, side: int, machine: CurrentPeaks
 ) -> dict[str, float | None]:
-    """Phase -> the share of this side; None for a phase that was not measured, and for tg if a cache holds its bytes.
+    """Phase -> the share of this side; None for a phase that was not measured or whose operations have no peak, and for
+    tg if a cache holds its bytes.
 
     rounds   `probed` holds the bandwidth of each round
     """
     steps, found = {"pp": 1, "tg": case.tg}, {}
     is_cold = bool(rounds.probed) and not fits_in_cache(work, machine.cache_bytes)
     for phase in PHASES:
-        if phase not in rounds.of or (phase == "tg" and not is_cold):
+        if phase not in rounds.of or without_peak(work, machine.ops_per_s) or (phase == "tg" and not is_cold):
             found[phase] = None
             continue
         taken, first = rounds.steady(phase, side), rounds.warm_up(phase)
@@ -60,7 +76,7 @@ def roofline(work: Work, case: SpeedCase, rounds: Rounds, side: int, machine: Cu
         tg_ops=dict(work["tg_ops"]),
         tg_bytes=dict(work["tg_bytes"]),
         bandwidth_bytes_per_s=median(rounds.probed) if rounds.probed else None,
-        peak_ops_per_s={name: machine.ops_per_s[name] for name in work["pp_ops"]},
+        peak_ops_per_s=peaks_of(work, machine.ops_per_s),
         bandwidths_bytes_per_s=list(rounds.probed),
         bandwidth_of=ROUND,
     )

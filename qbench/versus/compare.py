@@ -25,7 +25,7 @@ from qbench.speed.machine_peaks import CurrentPeaks, measure_machine_peaks
 from qbench.speed.peaks import measure_bandwidth, measure_op_peaks
 from qbench.speed.roofline import Shape, least_work
 from qbench.speed.rounds import PHASES, Rounds, Side
-from qbench.speed.shares import phase_shares
+from qbench.speed.shares import peaks_of, phase_shares
 from qbench.speed.speed import speed_statistics
 from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
@@ -217,5 +217,4 @@ def ratio(rounds: Rounds, phase: str) -> SpeedRatio | None:
 def shares(work: dict[str, dict[str, float]], case: SpeedCase, rounds: Rounds, machine: CurrentPeaks) -> BothShares:
     """Shares of the roofline, of both, as in `qbench.speed.shares`."""
     ours, theirs = (phase_shares(work, case, rounds, side, machine) for side in range(len(SIDES)))
-    peaks = {name: machine.ops_per_s[name] for name in work["pp_ops"]}
-    return BothShares(ours, theirs, rounds.probed, peaks)
+    return BothShares(ours, theirs, rounds.probed, peaks_of(work, machine.ops_per_s))

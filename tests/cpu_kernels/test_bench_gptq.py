@@ -20,7 +20,7 @@ NUM_ROWS, SIZE, GROUP = 2048, 2048, 128
 
 @pytest.fixture(scope="module")
 def peak() -> float:
-    return cpu_kernels.measure_fp32_peak(cpu_kernels.get_num_threads())
+    return cpu_kernels.measure_fp32_peak(cpu_kernels.get_num_threads())[0]
 
 
 @pytest.fixture(scope="module")

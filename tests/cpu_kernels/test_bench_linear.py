@@ -28,7 +28,7 @@ def roofline() -> dict[str, float]:
     threads = cpu_kernels.get_num_threads()
     return {
         "bandwidth": cpu_kernels.measure_read_bandwidth(threads),
-        "int8_peak": cpu_kernels.measure_int8_peak(threads),
+        "int8_peak": cpu_kernels.measure_int8_peak(threads)[0],
     }
 
 

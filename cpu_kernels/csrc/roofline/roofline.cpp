@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <stdexcept>
 #include <string>
 
@@ -53,7 +54,7 @@ constexpr double measure_seconds = 0.3;
 // The highest of the rates that `run` returns within so many seconds: the machine's best, as other work on
 // it only ever slows a run down.
 template <class Run>
-double best_rate(const Run& run, double seconds = measure_seconds) {
+double best_rate(const Run& run, double seconds) {
     double best = 0;
     const auto start = Clock::now();
     do {
@@ -70,15 +71,32 @@ ThreadPool make_pool(int64_t threads) {
     return ThreadPool(static_cast<int>(threads));
 }
 
-double peak(int64_t threads, const PeakKernel& kernel) {
+// Nanoseconds that this thread has been on a processor.
+int64_t processor_ns() {
+    timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
+}
+
+Peak peak(int64_t threads, const PeakKernel& kernel) {
     ThreadPool pool = make_pool(threads);
     constexpr int tasks_per_thread = 8;
     constexpr int64_t repeats = 1 << 14;  // about 0.1 ms per task with 16 chains at one per cycle
-    return best_rate([&] {
-        std::atomic<int64_t> operations{0};
-        pool.run(threads * tasks_per_thread, [&](int64_t) { operations += kernel.run(repeats); });
-        return static_cast<double>(operations.load());
-    });
+    Peak best;
+    const auto start = Clock::now();
+    do {
+        std::atomic<int64_t> operations{0}, busy_ns{0};
+        const auto begin = Clock::now();
+        pool.run(threads * tasks_per_thread, [&](int64_t) {
+            const int64_t before = processor_ns();
+            operations += kernel.run(repeats);
+            busy_ns += processor_ns() - before;
+        });
+        const double seconds = seconds_since(begin);
+        const double rate = static_cast<double>(operations.load()) / seconds;
+        if (rate > best.ops_per_s) best = {rate, 1e-9 * static_cast<double>(busy_ns.load()) / seconds};
+    } while (seconds_since(start) < measure_seconds);
+    return best;
 }
 
 }  // namespace
@@ -110,12 +128,12 @@ double read_bandwidth(int64_t threads, double seconds) {
         seconds);
 }
 
-double int8_peak(int64_t threads) { return peak(threads, choose("int8_peak", int8_table(), std::nullopt).kernels); }
+Peak int8_peak(int64_t threads) { return peak(threads, choose("int8_peak", int8_table(), std::nullopt).kernels); }
 
-double int16_peak(int64_t threads) { return peak(threads, choose("int16_peak", int16_table(), std::nullopt).kernels); }
+Peak int16_peak(int64_t threads) { return peak(threads, choose("int16_peak", int16_table(), std::nullopt).kernels); }
 
-double bf16_peak(int64_t threads) { return peak(threads, choose("bf16_peak", bf16_table(), std::nullopt).kernels); }
+Peak bf16_peak(int64_t threads) { return peak(threads, choose("bf16_peak", bf16_table(), std::nullopt).kernels); }
 
-double fp32_peak(int64_t threads) { return peak(threads, choose("fp32_peak", fp32_table(), std::nullopt).kernels); }
+Peak fp32_peak(int64_t threads) { return peak(threads, choose("fp32_peak", fp32_table(), std::nullopt).kernels); }
 
 }  // namespace qk::roofline

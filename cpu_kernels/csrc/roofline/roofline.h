@@ -26,13 +26,20 @@ std::span<const Impl<PeakKernel>> int16_table();
 std::span<const Impl<PeakKernel>> bf16_table();
 std::span<const Impl<PeakKernel>> fp32_table();
 
+// The fastest run of a measurement. Where others hold the cores, no run may have had one for each thread, and the rate is
+// then no peak: that of two threads may be the peak of one.
+struct Peak {
+    double ops_per_s = 0;
+    double cores = 0;  // seconds that its threads were on a processor per second of the clock
+};
+
 // Each returns the best of several runs within so many seconds, the peaks within about 0.3, and throws
 // std::invalid_argument on bad `threads`.
 double read_bandwidth(int64_t threads, double seconds);  // bytes/s of a buffer far larger than the caches
-double int8_peak(int64_t threads);       // operations/s; on AVX2 those of sums in 16 bits, the fastest there are
-double int16_peak(int64_t threads);      // operations/s
-double bf16_peak(int64_t threads);       // operations/s; without such products those of fp32, which run instead
-double fp32_peak(int64_t threads);       // operations/s
+Peak int8_peak(int64_t threads);         // on AVX2 that of sums in 16 bits, the fastest there are
+Peak int16_peak(int64_t threads);
+Peak bf16_peak(int64_t threads);         // without such products that of fp32, which run instead
+Peak fp32_peak(int64_t threads);
 
 #define QK_DECLARE(isa)                               \
     namespace isa {                                   \

@@ -135,6 +135,8 @@ class QuantizationJob:
         """Lines on facts that a recipe's name hides: tensors in other formats, and weights that are rounded twice."""
         for (wanted, instead), count in self.fallbacks().items():
             yield f"rows that are not a multiple of a block of {wanted}: {count} x {instead} instead"
+        if self.recipe.online:
+            yield f"rotated while the model runs: {' and '.join(self.recipe.online)}; no other program loads this model"
         if names := self.rounded_again():
             was = self.original.tensors[names[0]].format
             yield (
@@ -155,7 +157,7 @@ def make_job(source: Source, recipe: Recipe, output: Output | None = None) -> Qu
     raises   InputError if the container of `output` cannot hold the recipe's formats, if a method cannot round to its
              tensor's format, if a rotation would change the model, and as `Recipe.choose`
     """
-    source = RotatedSource(source) if recipe.rotated else source
+    source = RotatedSource(source, recipe.online) if recipe.rotated else source
     if output is not None:
         recipe = recipe.in_container(output.container)
     job = QuantizationJob(source, recipe, recipe.choose(source), output)

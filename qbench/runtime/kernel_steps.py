@@ -1,6 +1,7 @@
 """Which halves of a layer cpu_kernels can run as one step, by the architecture alone; see `layers/paths.py`."""
 
 from quant.models import ModelConfig, row_names
+from quant.models.online import DOWN_PROJ, KEYS
 from quant.models.rows import LAYER
 
 
@@ -11,14 +12,15 @@ def weighs_scores(config: ModelConfig) -> bool:
 
 def has_attention_step(config: ModelConfig) -> bool:
     """RMS norm, q, k and v, rotation of whole heads, attention to all or a window, output, residual."""
-    rotates_whole_heads = config.has_rope and config.rope_dim == config.head_dim
+    rotates_whole_heads = config.has_rope and config.rope_dim == config.head_dim and KEYS not in config.online
     return weighs_scores(config) and _is_rms(config, "self_attn") and rotates_whole_heads
 
 
 def has_net_step(config: ModelConfig) -> bool:
     """RMS norm, gate and up, SiLU, down, residual."""
     has_gate = config.moe is not None or f"{LAYER}.mlp.gate_proj.weight" in row_names(config)
-    return has_gate and config.activation == "silu" and _is_rms(config, "mlp")
+    is_plain = DOWN_PROJ not in config.online and _is_rms(config, "mlp")
+    return has_gate and config.activation == "silu" and is_plain
 
 
 def _is_rms(config: ModelConfig, module: str) -> bool:

@@ -26,6 +26,7 @@ from quant.atomic import atomic_file
 from quant.errors import InputError
 from quant.formats import BlockFormat, get_format
 from quant.models import ModelConfig, expected_tensors
+from quant.models.online import online_rotations
 from quant.present import present
 from quant.source import Source
 
@@ -159,7 +160,12 @@ def write_head(writer: gguf.GGUFWriter, entries: Sequence[Entry]) -> BinaryIO:
 
 
 def check_formats(source: Source) -> None:
-    """raises InputError if GGUF has no type for a format of the source."""
+    """raises InputError if GGUF has no type for a format of the source, or the source has online rotations."""
+    if places := online_rotations(source.config):
+        raise InputError(
+            f"{source.spec} rotates {' and '.join(sorted(places))} while it runs, which a GGUF file cannot say; "
+            "write a directory (no .gguf suffix)"
+        )
     for name, info in source.tensors.items():
         if get_format(info.format).gguf_type is None:
             raise InputError(

@@ -9,7 +9,7 @@ from quant.artifacts.hf_kv_scales import is_kv_scale, read_kv_cache
 from quant.artifacts.hf_stored import from_file, info_from_file, transposed, without_prefix
 from quant.artifacts.hf_tokenizer import CHAT_TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, read_tokenizer
 from quant.artifacts.kept_stacks import KeptStacks
-from quant.artifacts.layouts import FORMAT_OF_DTYPE, StoredModule, module_of, read_layout
+from quant.artifacts.layouts import FORMAT_OF_DTYPE, StoredModule, module_of, read_layout, with_plain_names
 from quant.artifacts.stop_tokens import GENERATION_CONFIG, hf_stop_tokens
 from quant.errors import InputError
 from quant.formats.base import rows_of
@@ -33,7 +33,7 @@ class HFSource(LocalSource):
     def __init__(self, path: Path, spec: str | None = None) -> None:
         super().__init__(path, spec)
         config_path = path / CONFIG
-        self.config = read_json(config_path)
+        self.config = with_plain_names(read_json(config_path))
         model = ModelConfig.from_hf(self.config, str(config_path))
         self._layout = read_layout(self.config, str(config_path))
         self._stored = read_tensors(path)

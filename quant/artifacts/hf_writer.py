@@ -11,12 +11,22 @@ from quant.artifacts.hf_kv_scales import kv_cache_scheme, kv_scale_tensors
 from quant.artifacts.hf_reader import CONFIG
 from quant.artifacts.hf_stored import StoredTensor, stored_tensors, to_file, transposed
 from quant.artifacts.hf_tokenizer import write_tokenizer
-from quant.artifacts.layouts import FORMAT_OF_DTYPE, LAYOUTS, CompressedTensorsLayout, Layout, choose_packing, module_of
+from quant.artifacts.layouts import (
+    FORMAT_OF_DTYPE,
+    LAYOUTS,
+    CompressedTensorsLayout,
+    Layout,
+    RotatedLayout,
+    choose_packing,
+    module_of,
+    with_own_names,
+)
 from quant.artifacts.progress import Progress, each_tensor
 from quant.artifacts.tensor_hash import TensorHashes, hash_tensor
 from quant.errors import InputError
 from quant.kv.scheme import CONFIG_KEY as KV_KEY
 from quant.models import EMBEDDING, POSITIONS, ModelConfig
+from quant.models.online import online_rotations
 from quant.qtensor import QTensor
 from quant.safetensors.writer import SHARD_BYTES, Entry, SafetensorsWriter, safetensors_writer
 from quant.source import Source
@@ -65,6 +75,8 @@ def layout_for(source: Source, packing: str | None = None) -> Layout:
 
     raises   InputError, naming the tensor, for one without a name
     """
+    if online_rotations(source.config):
+        packing = RotatedLayout.quant_method
     layout = LAYOUTS[packing or choose_packing(source)]
     linears = {}
     for name, tensor in stored_tensors(source).items():
@@ -89,7 +101,10 @@ def _config_and_kv_scales(source: Source, layout: Layout) -> tuple[dict[str, Any
     scales = {} if scheme is None else kv_scale_tensors(config, ModelConfig.of(source))
     if scales:
         config[KV_KEY] = {"format": config[KV_KEY]["format"]}
-    if scales or any(info.format not in DTYPE_OF_FORMAT for info in source.tensors.values()):
+    is_own = isinstance(layout, RotatedLayout)
+    if is_own:
+        config = with_own_names(config)
+    if is_own or scales or any(info.format not in DTYPE_OF_FORMAT for info in source.tensors.values()):
         config["quantization_config"] = {**layout.config(), **({"kv_cache_scheme": scheme} if scales else {})}
     return config, scales
 

@@ -21,6 +21,7 @@ from quant.formats.llm_int8 import LlmInt8Format
 from quant.formats.mxfp4a16 import Mxfp4A16
 from quant.formats.nvfp4a16 import Nvfp4A16
 from quant.formats.trellis import TrellisFormat
+from quant.formats.w4a4 import W4A4Format
 from quant.present import present
 from quant.qtensor import QTensor
 
@@ -37,6 +38,7 @@ __all__ = [
     "IntGroupFormat",
     "LlmInt8Format",
     "TrellisFormat",
+    "W4A4Format",
     "block_format",
     "dequantize",
     "format_of_gguf_type",
@@ -60,6 +62,7 @@ FORMATS: dict[str, Format] = {
     **{name: present(IntGroupFormat.parse(name)) for name in INT_GROUP_NAMES},
     **{name: present(Int8Format.parse(name)) for name in INT8_NAMES},
     LlmInt8Format.name: LlmInt8Format(),
+    "w4a4": W4A4Format(),
     **FP8_FORMATS,
     Nvfp4A16.name: Nvfp4A16(),
     Mxfp4A16.name: Mxfp4A16(),

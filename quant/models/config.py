@@ -12,6 +12,7 @@ from quant.models.attention import AttentionRule
 from quant.models.encoder_decoder import ENCODER_DECODERS
 from quant.models.mla import MlaConfig
 from quant.models.moe import MoeConfig
+from quant.models.online import KEYS, online_rotations
 from quant.models.rope import RopeConfig
 from quant.models.values import MOST_LAYERS, count, flag, number, token_ids
 from quant.models.windows import window_of_layers
@@ -50,6 +51,7 @@ class ModelConfig:
     softmax_scale: float | None = None  # None: 1 / sqrt(head_dim)
     attention_softcap: float = 0.0  # 0: no cap
     logit_softcap: float = 0.0
+    online: frozenset[str] = frozenset()  # rotations that run with the model, places of online.PLACES
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -65,6 +67,11 @@ class ModelConfig:
         if self.mla and self.mla.v_head_dim > self.head_dim:
             raise InputError(
                 f"v_head_dim is {self.mla.v_head_dim}, expected at most the width of a key, {self.head_dim}"
+            )
+        if self.mla and KEYS in self.online:
+            raise InputError(
+                f"{self.architecture.name} keeps one latent for all heads, so its keys cannot be rotated head by head; "
+                "leave the KV format away"
             )
         if self.has_rope and (self.rope_dim < 2 or self.rope_dim % 2):
             raise InputError(f"head_dim is {self.head_dim}, expected an even number (rotary pairs)")
@@ -201,6 +208,7 @@ class ModelConfig:
             attention_softcap=_number_or_0(config, "attn_logit_softcapping"),
             logit_softcap=_number_or_0(config, "final_logit_softcapping"),
             windows=window_of_layers(config, architecture.windows, num_layers),
+            online=online_rotations(config),
         )
 
 

@@ -20,7 +20,7 @@ class Container:
 
 
 # Layouts of quantized parts in a Hugging Face directory, by the `quant_method` of its config.json.
-PACKINGS = ("compressed-tensors", "gptq", "bitsandbytes", "trellis")
+PACKINGS = ("compressed-tensors", "gptq", "bitsandbytes", "trellis", "rotated")
 
 LINEAR_FORMATS = (IntGroupFormat, ActivationFormat, Fp4Format, TrellisFormat)  # of linears in a Hugging Face directory
 

@@ -6,11 +6,12 @@ from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from quant.errors import InputError
-from quant.formats import get_format
+from quant.formats import W4A4Format, get_format
 from quant.formats.base import rows_of
 from quant.kv import get_kv_format
 from quant.methods import Method, make_method
 from quant.models import POSITIONS, ModelConfig, expected_tensors
+from quant.models.online import DOWN_PROJ, KEYS
 from quant.models.stored import SHIFTED
 from quant.recipes.containers import CONTAINERS, PACKINGS, fit_row
 from quant.source import Source
@@ -50,6 +51,7 @@ class Recipe:
     packing     how an hf directory names and lays out its quantized parts: a row of containers.PACKINGS
     kv          KV format, a name in quant.kv; None: the runtime's own
     rotated     whether the model is rotated before the method sees it
+    learned     whether its bases are learned from the calibration text; otherwise they are Hadamard matrices
     must_match  fnmatch patterns that each have to match a matrix of the model
     source      the YAML document that the recipe was read from; None for a named one
     raises      InputError if the container cannot hold a format of the policy, or the method refuses an option
@@ -63,6 +65,7 @@ class Recipe:
     packing: str = "compressed-tensors"
     kv: str | None = None
     rotated: bool = False
+    learned: bool = False
     must_match: tuple[str, ...] = ()
     source: Mapping[str, Any] | None = None
 
@@ -76,6 +79,13 @@ class Recipe:
                 raise InputError(f"recipe {self.name}: {name} is read but not written here; choose another format")
             if not container.holds(get_format(name)):
                 raise InputError(f"recipe {self.name}: a {self.container} artifact cannot hold {name}")
+
+    @property
+    def online(self) -> tuple[str, ...]:
+        """Rotations that run with the model: those of 4-bit inputs, and with a KV format those of keys."""
+        if not self.rotated or not any(isinstance(get_format(name), W4A4Format) for name in self.policy.formats):
+            return ()
+        return (DOWN_PROJ,) if self.kv is None else (DOWN_PROJ, KEYS)
 
     def make_method(self) -> Method:
         return make_method(self.method, self.options)

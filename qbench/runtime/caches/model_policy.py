@@ -20,6 +20,7 @@ from quant.errors import InputError
 from quant.kv import KVFormat, KVScheme
 from quant.kv.fp8 import Fp8
 from quant.models import AttentionRule, ModelConfig
+from quant.models.online import KEYS
 from quant.present import present
 
 SomePolicy = TypeVar("SomePolicy", bound=CachePolicy)
@@ -27,6 +28,11 @@ SomePolicy = TypeVar("SomePolicy", bound=CachePolicy)
 
 def check_policy(config: ModelConfig, scheme: KVScheme | None, policy: CachePolicy) -> None:
     """raises InputError if the model, with this KV format, cannot have the policy in any cache"""
+    if KEYS in config.online and (isinstance(policy, Sinks) or policy.reads_queries):
+        raise InputError(
+            f"keys of this model are rotated online, after their positions, which policy {policy.name} does not know; "
+            "choose another policy"
+        )
     if isinstance(policy, Sinks):
         check_sinks(config, policy)
     elif isinstance(policy, Window):

@@ -9,6 +9,7 @@ from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.models.encoder_decoder import is_encoder_decoder
+from quant.models.online import KEYS
 from quant.source import Source
 
 
@@ -34,6 +35,8 @@ def check_retrieval_suits(config: ModelConfig, scheme: KVScheme | None, spec: Ca
 def _check_rotates(config: ModelConfig) -> None:
     """raises InputError if queries cannot meet distant keys by another rotation"""
     who = config.architecture.name
+    if KEYS in config.online:
+        raise InputError("keys are rotated online here, so policy infllm cannot turn them back; use policy quest")
     if not config.has_rope:
         raise InputError(f"{who} has no rotary positions, which policy infllm changes; use policy quest")
     if turns_with_text(config):

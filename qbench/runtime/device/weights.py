@@ -15,7 +15,8 @@ from gpu_kernels.gemm.words_layout import BITS, GROUP_SIZES, WordsWeight, pack_w
 from qbench.runtime.device.place import Place
 from qbench.runtime.layers.arrays import as_tensor
 from qbench.runtime.layers.fused import runs_of_equal_format
-from quant.formats import Int8Format, IntGroupFormat, LlmInt8Format, dequantize, get_format
+from quant.errors import InputError
+from quant.formats import Int8Format, IntGroupFormat, LlmInt8Format, W4A4Format, dequantize, get_format
 from quant.formats.fp8 import Fp8Format
 from quant.formats.int8 import QMAX
 from quant.formats.llm_int8 import NO_FEATURES
@@ -73,6 +74,8 @@ class DeviceWeights:
         if fmt.name in BLOCK_BYTES:
             pieces = self._pieces(qtensor, lambda part: pack_gguf(self._moved(part.parts["blocks"]), fmt.name))
             return PackedLinear(join_rows(pieces), dtype, bias, self.workspace, is_gguf=True), ""
+        if isinstance(fmt, W4A4Format):
+            raise InputError(f"{fmt.name} has no product on a GPU, which would have to round inputs; use --device cpu")
         if isinstance(fmt, IntGroupFormat) and fmt.bits in BITS and fmt.group_size in (None, *GROUP_SIZES):
             pieces = self._pieces(qtensor, lambda part: self._words(fmt, part))
             return PackedLinear(join_rows(pieces), dtype, bias, self.workspace), ""

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from qbench.runtime.attention.rope import rotate
 from qbench.runtime.attention.rotations import Rotation
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.layers.fused import FusedLinears, add_output, as_outputs, kernel_arguments
 from qbench.runtime.layers.norm import Norm
+from qbench.runtime.layers.online_turn import turned_online
 from quant.models import ModelConfig
+from quant.models.online import KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +46,16 @@ class Attention:
         self.qkv = qkv
         self.output = output
         self.norms = norms
+        self.turned = KEYS in config.online  # queries and keys, after their rotation by positions
 
     def __call__(self, x: Tensor, norm: Norm, rope: Rotation, positions: Tensor, cache: Cache) -> Tensor:
         num_tokens = len(positions)
         q, k, v = [self._heads(projected, num_tokens) for projected in self.qkv(x, norm)]
         if self.norms.q is not None and self.norms.k is not None:
             q, k = self.norms.q(q), self.norms.k(k)
-        if rope is None:
+        if self.turned:
+            q, k = (turned_online(x if rope is None else rotate(x, *rope)) for x in (q, k))
+        if rope is None or self.turned:
             out = cache.attend(self.layer, q, k, v, positions)  # [B, H, T, D]
         else:
             out = cache.rope_attend(self.layer, q, k, v, rope, positions)

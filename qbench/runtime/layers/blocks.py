@@ -17,6 +17,7 @@ from qbench.runtime.layers.moe import ExpertFeedForward, ExpertParts
 from qbench.runtime.layers.norm import LayerNorm, Norm
 from quant.formats import dequantize
 from quant.models import EMBEDDING_NORM, POSITIONS, ModelConfig, MoeConfig, row_names, split_name
+from quant.models.online import DOWN_PROJ
 from quant.models.rows import CHOICE_BIAS
 from quant.present import present
 from quant.qtensor import QTensor
@@ -76,7 +77,8 @@ class BlockBuilder(Builder):
         activation, output_norm = self.config.activation, self._norm_if_any(f"{prefix}.output_norm")
         if self.has_kernels and has_net_step(self.config):
             return KernelFeedForward(self.linears(gate, up), self.linears(down))
-        return FeedForward(self.linears(gate, up), self.linears(down), activation, output_norm)
+        turned = DOWN_PROJ in self.config.online
+        return FeedForward(self.linears(gate, up), self.linears(down), activation, output_norm, turned)
 
     def plain_feed_forward(self, prefix: str) -> FeedForward:
         """Without a gate."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from qbench.runtime.layers.activations import ACTIVATIONS
 from qbench.runtime.layers.fused import FusedLinears, add_output, as_outputs, kernel_arguments
 from qbench.runtime.layers.norm import Norm
+from qbench.runtime.layers.online_turn import turned_online
 
 
 class FeedForward:
@@ -17,6 +18,7 @@ class FeedForward:
     gate_up      both, or the only one
     activation   name of f in ACTIVATIONS
     output_norm  of the result, in architectures that have one
+    turned       whether the input of `down` is rotated, since its weight is in the rotated basis
     call         x [..., K] -> [..., K]; norm: of x, before it is read; residual: added to the result
     step         the same as one call of cpu_kernels; None if they do not run it
     is_tokenwise  whether the step is known to compute each token without a look at the others of the call
@@ -27,12 +29,18 @@ class FeedForward:
     is_tokenwise: bool = False
 
     def __init__(
-        self, gate_up: FusedLinears, down: FusedLinears, activation: str = "silu", output_norm: Norm | None = None
+        self,
+        gate_up: FusedLinears,
+        down: FusedLinears,
+        activation: str = "silu",
+        output_norm: Norm | None = None,
+        turned: bool = False,
     ) -> None:
         self.gate_up = gate_up
         self.down = down
         self.activation = ACTIVATIONS[activation]
         self.output_norm = output_norm
+        self.turned = turned
 
     def __call__(self, x: Tensor, norm: Norm | None = None, residual: Tensor | None = None) -> Tensor:
         return self.add_output(self.inner(x, norm), residual)
@@ -40,7 +48,8 @@ class FeedForward:
     def inner(self, x: Tensor, norm: Norm | None = None) -> Tensor:
         """The input of `down`."""
         first, *up = self.gate_up(x, norm)
-        return self.gated(first, *up) if up else self.activation(first)
+        inner = self.gated(first, *up) if up else self.activation(first)
+        return turned_online(inner) if self.turned else inner
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         return self.activation(gate) * up

@@ -20,6 +20,7 @@ from qbench.path_names import tell_paths
 from qbench.runtime.layers.arrays import as_tensor
 from qbench.runtime.layers.linear_fp8 import PackedFp8Linear, packed_fp8_bytes
 from qbench.runtime.layers.linear_int8 import PackedLlmInt8Linear, packed_llm_int8_bytes
+from qbench.runtime.layers.linear_w4a4 import PackedW4A4Linear, packed_w4a4_bytes
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.formats import ActivationFormat, dequantize, get_format
@@ -217,6 +218,7 @@ def _has_packed_mxfp4(format_name: str) -> bool:
 LINEARS = (
     PACKED,
     LinearImpl("llm-int8", "cpu", PackedLlmInt8Linear, _has_cpu_kernels_for, packed_llm_int8_bytes),
+    LinearImpl("w4a4", "cpu", PackedW4A4Linear, _has_cpu_kernels_for, packed_w4a4_bytes),
     LinearImpl("mxfp4a16", "cpu", build_mxfp4, _has_packed_mxfp4, _mxfp4_bytes, is_packed=True),
     *(
         LinearImpl(name, "cpu", PackedFp8Linear, _has_cpu_kernels_for, packed_fp8_bytes)

@@ -34,6 +34,8 @@ def load_ranked(source: Source, options: RunOptions, impl: str, path: str, ranks
     ranks = joined_ranks() if ranks is None else ranks
     config = ModelConfig.of(source)
     check_tensors(config, source.tensors)
+    if config.online:
+        raise InputError(f"{source.spec} rotates {' and '.join(sorted(config.online))} while it runs; use one rank")
     shard = make_shard(source, config, options.layout, ranks.rank)
     kv = _kv_scheme(source, config, options)
     local = shard.config(config)

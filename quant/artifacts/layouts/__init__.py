@@ -7,6 +7,7 @@ from quant.artifacts.layouts.base import FORMAT_OF_DTYPE, Layout, Part, StoredMo
 from quant.artifacts.layouts.bitsandbytes import BitsandbytesLayout
 from quant.artifacts.layouts.compressed_tensors import CompressedTensorsLayout
 from quant.artifacts.layouts.gptq import GptqLayout
+from quant.artifacts.layouts.rotated import RotatedLayout, with_own_names, with_plain_names
 from quant.artifacts.layouts.trellis import TrellisLayout
 from quant.errors import InputError, shown
 from quant.formats import get_format
@@ -19,14 +20,18 @@ __all__ = [
     "CompressedTensorsLayout",
     "Layout",
     "Part",
+    "RotatedLayout",
     "StoredModule",
     "choose_packing",
     "module_of",
     "read_layout",
+    "with_own_names",
+    "with_plain_names",
 ]
 
 LAYOUTS = {
-    layout.quant_method: layout for layout in (CompressedTensorsLayout, GptqLayout, BitsandbytesLayout, TrellisLayout)
+    layout.quant_method: layout
+    for layout in (CompressedTensorsLayout, GptqLayout, BitsandbytesLayout, TrellisLayout, RotatedLayout)
 }
 
 

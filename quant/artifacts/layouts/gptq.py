@@ -21,7 +21,7 @@ from quant.artifacts.layouts.base import Layout, Part, StoredModule, check_holds
 from quant.artifacts.layouts.gptq_config import V1, GptqConfig, GptqDocument
 from quant.artifacts.layouts.int_parts import SCALE_DTYPES, half_scale, int_group_format, natural_groups, shared_groups
 from quant.errors import InputError
-from quant.formats import IntGroupFormat, get_format
+from quant.formats import ActivationFormat, Format, IntGroupFormat, get_format
 from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
 from quant.present import present
 from quant.qtensor import QTensor
@@ -36,6 +36,10 @@ class GptqLayout(Layout):
 
     def __init__(self, config: GptqConfig) -> None:
         self._config = config
+
+    @classmethod
+    def holds(cls, fmt: Format) -> bool:
+        return super().holds(fmt) and not isinstance(fmt, ActivationFormat)
 
     @classmethod
     def of_tensors(cls, linears: Mapping[str, TensorInfo]) -> "GptqLayout":

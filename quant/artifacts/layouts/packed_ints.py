@@ -14,7 +14,7 @@ from quant.artifacts.layouts.base import Part, StoredModule, tensor_info
 from quant.artifacts.layouts.int_parts import SCALE_DTYPES, half_scale, int_group_format, shared_groups
 from quant.artifacts.layouts.scheme import Scheme, quantization_args
 from quant.errors import InputError
-from quant.formats import Format, IntGroupFormat
+from quant.formats import Format, IntGroupFormat, W4A4Format
 from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
 from quant.json_fields import JsonFields
 from quant.qtensor import QTensor
@@ -32,13 +32,14 @@ class PackedInts:
     def scheme(fmt: IntGroupFormat) -> Scheme:
         weights = quantization_args("int", "group" if fmt.group_size else "channel", fmt.bits, fmt.group_size)
         weights["symmetric"] = fmt.symmetric
-        return {"weights": weights, "input_activations": None, "output_activations": None}
+        inputs = quantization_args("int", "token", fmt.bits, dynamic=True) if isinstance(fmt, W4A4Format) else None
+        return {"weights": weights, "input_activations": inputs, "output_activations": None}
 
     @staticmethod
     def format_name(weights: JsonFields, inputs: JsonFields | None) -> str | None:
         """The name of the format that QuantizationArgs may mean; None for other schemes."""
         if inputs is not None:
-            return None
+            return W4A4Format().name
         group = f"g{weights.count('group_size')}" if weights.text("strategy") == "group" else ""
         return f"w{weights.count('num_bits')}{group}{'' if weights.flag('symmetric', True) else '-asym'}"
 

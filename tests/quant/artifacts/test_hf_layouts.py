@@ -26,7 +26,7 @@ INT_FORMATS = ("w2g32", "w3g32-asym", "w4g32", "w4g32-asym", "w4", "w8-asym", "w
 CASES = [
     *((fmt, packing) for packing in ("gptq", "compressed-tensors") for fmt in INT_FORMATS),
     *((fmt, "compressed-tensors") for fmt in ("w8a8", "w8a8-wtensor", "w8a8-atensor", "w8a8-wtensor-astatic")),
-    *((fmt, "compressed-tensors") for fmt in (*FP8_FORMATS, "nvfp4a16", "mxfp4a16")),
+    *((fmt, "compressed-tensors") for fmt in (*FP8_FORMATS, "nvfp4a16", "mxfp4a16", "w4a4")),
     ("llm-int8", "bitsandbytes"),
     ("trellis-w3-l8", "trellis"),
 ]

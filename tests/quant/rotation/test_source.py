@@ -10,11 +10,13 @@ from support.llama_logits import TOKENS, llama_cpp_logits
 from support.logit_bounds import float32_bound
 
 from qbench.runtime import load_model
+from quant.artifacts import make_artifact_job, write_artifact
 from quant.artifacts.gguf_writer import write_gguf
 from quant.errors import InputError
 from quant.formats import dequantize
 from quant.job import make_job
 from quant.models import EMBEDDING, HEAD
+from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
 from quant.rotation import RotatedSource
 
@@ -111,6 +113,13 @@ def test_transformers_computes_the_same(tmp_path, kind):
     theirs = their_logits(transformers_model(rotated.config, weights, tmp_path), torch.tensor([TOKENS]))
     expected = logits_of(source)
     assert (theirs - expected).abs().max() < 2**-14 * np.sqrt(64) * expected.std()
+
+
+def test_transformers_refuses_the_directory(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    write_artifact(QuantizedSource(make_artifact_job(source_of("llama"), get_recipe("rot-rtn-w4a4"), tmp_path / "x")))
+    with pytest.raises(ValueError, match="rotated_llama"):
+        transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "x")
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])

@@ -13,7 +13,7 @@ from quant.doctor.measure import measure
 from quant.doctor.model_checks import expert_coverage, kv_scales, manifest_tensors, tied_weights
 from quant.doctor.reference import Reference, reference_of
 from quant.doctor.report import Report
-from quant.doctor.tensor_checks import TENSOR_CHECKS
+from quant.doctor.tensor_checks import FLIPS_FOUND, TENSOR_CHECKS
 from quant.errors import InputError
 from quant.models import HEAD, ModelConfig, expected_tensors
 from quant.models.encoder_decoder import is_encoder_decoder
@@ -76,6 +76,7 @@ def _examine_model(report: Report, artifact: Source, manifest: Manifest | None) 
         report.findings += [*tied_weights(artifact), *kv_scales(artifact)]
     if manifest is None:
         report.skipped |= dict.fromkeys(("hash", "manifest", "expert coverage"), "there is no manifest")
+        report.skipped["hash"] += f"; {FLIPS_FOUND}"
         return
     report.findings += [*manifest_tensors(artifact, manifest), *expert_coverage(manifest)]
     if manifest.calibration is None or not manifest.calibration.experts:

@@ -17,6 +17,12 @@ from quant.models import EMBEDDING, HEAD
 # Weights spread evenly over the range have 2 / levels of their codes at its ends, and a run that is scaled by its own
 # extremes 2 / run more. Twice that is more clipping than a fit wants; of 4 levels all may be ends, so never above this.
 SATURATION_FACTOR, MOST_SATURATION = 2.0, 0.9
+# Without a hash a flipped bit is found by its value alone: tests/quant/doctor/test_bit_flips.py.
+LEAST_FOUND = 0.95
+FLIPS_FOUND = (
+    f"values alone show at least {100 * LEAST_FOUND:.0f} % of flips of the highest exponent bit of a weight or scale, "
+    "in bf16 and f32 of the two highest, and few of the others"
+)
 # Powers of two between the median scale and the largest. One flipped exponent bit of a float16 below 1 is 16 of them;
 # outlier rows and channels of real models stay below 10. Single weights and biases spread wider than scales do.
 SCALE_OCTAVES, FLOAT_OCTAVES = 11, 17

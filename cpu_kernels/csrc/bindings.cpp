@@ -125,6 +125,7 @@ NB_MODULE(_ext, m) {
     m.def("op_table", op_table,
           "One row an implementation, best first within its op: op, impl, required, available, chosen.");
     m.def("chosen_isa", chosen_isa, "op"_a, "The instruction set that `op` runs under now (QBENCH_ISA obeyed).");
+    nb::set_leak_warnings(false);  // objects that are left at the end of the program are the system's to free
     m.def("set_num_threads", qk::set_num_threads, "num_threads"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Threads of every kernel from now on; results do not depend on it. raises ValueError below 1.");
     m.def("get_num_threads", [] { return qk::thread_pool()->num_threads(); }, "Threads of every kernel.");

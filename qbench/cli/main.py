@@ -1,5 +1,7 @@
 """The `qbench` command: commands load when they are called, and errors end in one line."""
 
+import atexit
+import gc
 import importlib
 import os
 import sys
@@ -48,6 +50,10 @@ COMMANDS = {
     "selftest": "Check every kernel against its slow oracle on this machine",
     "completion": "Completion of commands and options for bash, zsh or fish",
 }
+
+# At its end Python looks for garbage among all objects. With torch loaded that takes most of a second of a processor,
+# and on a busy machine ten seconds of the clock, in which a server that has stopped is still there.
+atexit.register(gc.freeze)
 
 FEATURES = {"serve": "fastapi", "ray": "ray", "triton": "triton"}  # extra -> the package that it needs
 FORCED_OP = "linear_q8_0"  # any op: all obey QBENCH_ISA

@@ -20,7 +20,7 @@ def test_serves_a_reference_model_until_it_is_interrupted(tmp_path):
         assert text.choices[0].text.strip()
         server.send_signal(signal.SIGINT)
         assert server.wait(WAIT_S) == 0
-        assert "ended" in server.stderr.read()
+        assert server.stderr.read() == "ended\n"
 
 
 @pytest.mark.parametrize(

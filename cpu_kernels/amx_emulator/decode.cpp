@@ -5,7 +5,7 @@
 namespace amx {
 namespace {
 
-// The three-byte VEX prefix and the rest of a tile instruction. Bars: stored inverted.
+// The three-byte VEX prefix and the rest of an instruction. Bars: stored inverted.
 //
 //     byte 0      1           2            3        4            5 ...
 //          +------+-----------+------------+--------+------------+------------------
@@ -17,6 +17,7 @@ struct Fields {
     unsigned v;          // register of vvvv
     unsigned prefix;     // pp: 0 none, 1 66, 2 f3, 3 f2
     unsigned opcode, mod, reg, rm;
+    bool l;              // vectors of 256 bits
 };
 
 constexpr uint8_t vex3 = 0xc4;
@@ -25,9 +26,9 @@ constexpr unsigned prefix_none = 0, prefix_66 = 1, prefix_f3 = 2, prefix_f2 = 3;
 constexpr unsigned mod_register = 3, rm_sib = 4, rm_rip = 5;
 
 bool read_fields(const uint8_t* code, Fields& fields) {
-    if (code[0] != vex3 || (code[1] & 31) != map_0f38 || (code[2] & 0x84)) return false;  // W and L are 0 in all
+    if (code[0] != vex3 || (code[1] & 31) != map_0f38 || (code[2] & 0x80)) return false;  // W is 0 in all
     fields = {!(code[1] & 0x80), !(code[1] & 0x40), !(code[1] & 0x20), (~code[2] >> 3) & 15u, code[2] & 3u,
-              code[3],           code[4] >> 6 & 3u, code[4] >> 3 & 7u, code[4] & 7u};
+              code[3],           code[4] >> 6 & 3u, code[4] >> 3 & 7u, code[4] & 7u,          (code[2] & 4) != 0};
     return true;
 }
 
@@ -98,6 +99,17 @@ bool decode_memory(const Fields& fields, const Memory& memory, Instruction& out)
     return true;
 }
 
+bool decode_dot(const Fields& fields, const Memory& memory, Instruction& out) {
+    constexpr Op by_prefix[] = {Op::vpdpbuud, Op::vpdpbusd, Op::vpdpbsud, Op::vpdpbssd};
+    out.op = by_prefix[fields.prefix];
+    out.tile = fields.reg | fields.r << 3;
+    out.a = fields.v;
+    out.b = fields.rm | fields.b << 3;
+    if (fields.mod != mod_register) out.address = memory.base + static_cast<uint64_t>(memory.index);
+    out.num_bytes = fields.l ? 32 : 16;
+    return true;
+}
+
 bool decode_product(const Fields& fields, Instruction& out) {
     if (fields.mod != mod_register) return false;
     if (fields.opcode == 0x5c) {
@@ -124,6 +136,8 @@ bool decode(const uint8_t* code, const uint64_t (&registers)[16], Instruction& i
     if (fields.mod != mod_register) memory = read_memory(code, fields, registers);
     instruction = {};
     instruction.length = memory.length;
+    if (fields.opcode == 0x50) return decode_dot(fields, memory, instruction);
+    if (fields.l) return false;  // tile instructions have it clear
     switch (fields.opcode) {
         case 0x49: return decode_config(fields, memory, instruction);
         case 0x4b: return decode_memory(fields, memory, instruction);

@@ -21,8 +21,14 @@ enum class Op : uint8_t {
     tdpbusd,
     tdpbuud,
     tdpbf16ps,
+    vpdpbssd,  // of vector registers: dots.h
+    vpdpbsud,
+    vpdpbusd,
+    vpdpbuud,
 };
-inline constexpr int num_ops = 12;
+inline constexpr int num_ops = 16;
+
+constexpr bool is_dot(Op op) { return op >= Op::vpdpbssd; }
 
 // The fault that the processor would raise.
 enum class Fault : uint8_t { none, undefined_opcode, general_protection, poisoned_memory };

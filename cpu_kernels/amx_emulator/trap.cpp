@@ -1,14 +1,17 @@
-// A program's tile instructions, executed on a processor that has none: each is an illegal instruction there, whose
-// signal handler reads it, applies it to tile registers in memory, and goes on after it. All else, AVX-512
-// included, runs as it is. Preloaded (LD_PRELOAD) it serves any program, a Python extension among them.
+// A program's tile instructions, and its dots of AVX-VNNI, executed on a processor without them: each is an
+// illegal instruction there, whose signal handler reads it, applies it to tile registers in memory or to the saved vector
+// registers, and goes on after it. All else, AVX-512 included, runs as it is. Preloaded (LD_PRELOAD) it serves any
+// program, a Python extension among them.
 #include <signal.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
+#include <cstring>
 
 #include "decode.h"
+#include "dots.h"
 #include "tiles.h"
 
 namespace amx {
@@ -20,9 +23,21 @@ thread_local Tiles tiles __attribute__((tls_model("initial-exec")));
 std::atomic<uint64_t> counts[num_ops];  // of all threads
 struct sigaction previous;
 
-Outcome execute(const Instruction& it) {
+Outcome execute_dot(const Instruction& it, Vectors& vectors) {
+    if (!vectors.are_saved()) return {Fault::undefined_opcode, "no vector registers in the frame of the signal"};
+    uint8_t b[32];
+    if (it.address)
+        memcpy(b, reinterpret_cast<const void*>(it.address), static_cast<size_t>(it.num_bytes));
+    else
+        vectors.read(it.b, b);
+    vectors.add_dots(it.op, it.tile, it.a, b, it.num_bytes);
+    return {};
+}
+
+Outcome execute(const Instruction& it, Vectors& vectors) {
     if (it.illegal) return {Fault::undefined_opcode, it.illegal};
     counts[static_cast<int>(it.op)].fetch_add(1, std::memory_order_relaxed);
+    if (is_dot(it.op)) return execute_dot(it, vectors);
     auto* memory = reinterpret_cast<uint8_t*>(it.address);
     switch (it.op) {
         case Op::ldtilecfg: return tiles.configure(memory);
@@ -60,7 +75,9 @@ void pass_on(int signal_number, siginfo_t* info, void* context) {
 void on_illegal_instruction(int signal_number, siginfo_t* info, void* context) {
     static constexpr int saved_at[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
                                          REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
-    greg_t* saved = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+    mcontext_t& machine = static_cast<ucontext_t*>(context)->uc_mcontext;
+    greg_t* saved = machine.gregs;
+    Vectors vectors(machine.fpregs);
     uint64_t registers[16];
     for (int i = 0; i < 16; i++) registers[i] = static_cast<uint64_t>(saved[saved_at[i]]);
 
@@ -68,7 +85,7 @@ void on_illegal_instruction(int signal_number, siginfo_t* info, void* context) {
     const uint8_t* code = first;
     Instruction instruction;
     while (decode(code, registers, instruction)) {  // those that follow at once as well: a trap costs more than they
-        const Outcome outcome = execute(instruction);
+        const Outcome outcome = execute(instruction, vectors);
         if (outcome.fault != Fault::none) die(outcome, code);
         code += instruction.length;
     }
@@ -86,7 +103,8 @@ __attribute__((constructor)) void install() {
 }  // namespace
 }  // namespace amx
 
-// The kernels ask for this symbol: where it is, tile instructions are executed, if not by the processor.
+// The kernels ask for this symbol. If it is there, tile instructions and dots are executed, if not by the processor.
+// Tests build an emulator that returns 2: it also executes dots that the processor has.
 extern "C" int qbench_amx_emulator() { return 1; }
 
 // Instructions executed so far, in the order of amx::Op.

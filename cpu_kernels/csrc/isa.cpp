@@ -45,11 +45,12 @@ constexpr uint64_t xcr0_avx = 1u << 1 | 1u << 2;                            // X
 constexpr uint64_t xcr0_avx512 = xcr0_avx | 1u << 5 | 1u << 6 | 1u << 7;    // opmask, upper ZMM0-15, ZMM16-31
 constexpr uint64_t xcr0_amx = 1u << 17 | 1u << 18;                          // TILECFG, TILEDATA
 
-bool has_amx_emulator() {
+// 0 without the emulator; 2 if it also executes dots that this processor has.
+int emulator() {
 #if defined(__linux__)
-    return &qbench_amx_emulator && qbench_amx_emulator();
+    return &qbench_amx_emulator ? qbench_amx_emulator() : 0;
 #else
-    return false;
+    return 0;
 #endif
 }
 
@@ -80,7 +81,8 @@ Found probe() {
     found.features |= bit(Isa::avx2);
 
     const bool avx_vnni = has(leaf7_1.eax, 4);
-    if (avx_vnni) found.features |= bit(Isa::avx_vnni);
+    if (emulator() > int{avx_vnni}) found.emulated = bit(Isa::avx_vnni);
+    if (avx_vnni || found.emulated) found.features |= bit(Isa::avx_vnni);
 
     const bool avx512f = has(leaf7.ebx, 16), avx512dq = has(leaf7.ebx, 17);
     const bool avx512bw = has(leaf7.ebx, 30), avx512vl = has(leaf7.ebx, 31);
@@ -96,8 +98,9 @@ Found probe() {
 
     const bool amx_bf16 = has(leaf7.edx, 22), amx_tile = has(leaf7.edx, 24), amx_int8 = has(leaf7.edx, 25);
     const bool amx = amx_tile && amx_int8 && amx_bf16 && saved(xcr0_amx) && request_amx();
-    if (!amx && has_amx_emulator()) found.emulated = bit(Isa::amx);
-    if (amx || found.emulated) found.features |= bit(Isa::amx);
+    const bool emulated_amx = !amx && emulator();
+    if (emulated_amx) found.emulated |= bit(Isa::amx);
+    if (amx || emulated_amx) found.features |= bit(Isa::amx);
     return found;
 }
 

@@ -25,8 +25,8 @@ constexpr Features bit(Isa isa) { return 1u << static_cast<int>(isa); }
 // set.
 Features detect();
 
-// The part that the processor does not do itself: AMX, in a process that ../amx_emulator was loaded into. No variable
-// and no option of a measurement leads here, so that nobody times an emulation by accident.
+// The part that the processor does not do itself: AMX and AVX-VNNI, in a process that ../amx_emulator was loaded
+// into. No variable and no option of a measurement leads here, so that nobody times an emulation by accident.
 Features emulated();
 
 }  // namespace qk

@@ -20,15 +20,22 @@ COUNTS = ("ok", "emulated", "wrong", "not_executed", "no_oracle")
 @only_option("an op", "Ops whose name contains this.")
 @click.option("-v", "--verbose", is_flag=True, help="Print one line per implementation.")
 @click.option("--emulate-amx", is_flag=True, help="Emulate AMX kernels on a processor without AMX; takes minutes.")
+@click.option(
+    "--emulate-avx-vnni", is_flag=True, help="Emulate AVX-VNNI kernels on a processor without it; takes minutes."
+)
 @json_option
 @click.pass_context
-def command(ctx: click.Context, only: str, verbose: bool, emulate_amx: bool, as_json: bool) -> None:
+def command(
+    ctx: click.Context, only: str, verbose: bool, emulate_amx: bool, emulate_avx_vnni: bool, as_json: bool
+) -> None:
     """Check every kernel, in every instruction set that this machine runs, against its oracle.
 
     Exit status 1 if one is wrong or has no oracle, or if no kernel ran.
     """
-    if emulate_amx:
-        ctx.exit(with_emulator([*["--only", only] * bool(only), *["--verbose"] * verbose, *["--json"] * as_json]))
+    emulated = ["amx"] * emulate_amx + ["avx_vnni"] * emulate_avx_vnni
+    if emulated:
+        options = [*["--only", only] * bool(only), *["--verbose"] * verbose, *["--json"] * as_json]
+        ctx.exit(with_emulator(emulated, options))
     from qbench.kernels.registry import kernels
     from qbench.kernels.selftest import selftest, summary
 
@@ -43,19 +50,31 @@ def command(ctx: click.Context, only: str, verbose: bool, emulate_amx: bool, as_
         ctx.exit(1)
 
 
-def with_emulator(options: list[str]) -> int:
+def with_emulator(emulated: list[str], options: list[str]) -> int:
     """The exit status of the self-test in a process of its own, where the emulator can be loaded before all else."""
-    import cpu_kernels
-    from cpu_kernels.emulation import require_around_tiles, with_amx_emulator
+    from cpu_kernels.emulation import with_amx_emulator
 
-    if "amx" in cpu_kernels.features():
-        raise InputError("--emulate-amx: this machine has AMX, and the self-test runs its kernels on it")
     try:
-        require_around_tiles()
+        for isa in emulated:
+            check_lacking(isa)
         environment = with_amx_emulator(dict(os.environ))
     except RuntimeError as error:
-        raise InputError(f"--emulate-amx: {error}") from error
+        raise InputError(f"--emulate-{emulated[0].replace('_', '-')}: {error}") from error
     return subprocess.run([sys.executable, "-m", "qbench.cli.main", "selftest", *options], env=environment).returncode
+
+
+def check_lacking(isa: str) -> None:
+    """raises RuntimeError if this machine has `isa`, or would not run it with its instructions emulated either"""
+    import cpu_kernels
+    from cpu_kernels.emulation import TITLES, require_around
+    from qbench.sweep.suite.suite_names import ISAS
+
+    if isa in cpu_kernels.features():
+        raise RuntimeError(f"this machine has {TITLES[isa]}, and the self-test runs its kernels on it")
+    require_around(isa)
+    pretended = os.environ.get("QBENCH_CPU")
+    if pretended and ISAS.index(pretended) < ISAS.index(isa):
+        raise RuntimeError(f"QBENCH_CPU={pretended} leaves {TITLES[isa]} out")
 
 
 def print_rows(rows: list[dict], verbose: bool) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cpu_kernels.emulation import amx_emulator, require_around_tiles
+from cpu_kernels.emulation import amx_emulator, require_around
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def emulator() -> Path:
 def kernels_emulator(emulator) -> Path:
     """The emulator for the kernels, which need more than tiles; programs made of tiles alone run anywhere."""
     try:
-        require_around_tiles()
+        require_around("amx")
     except RuntimeError as error:
         pytest.skip(str(error))
     return emulator

@@ -113,6 +113,8 @@ def test_a_call_cannot_name_what_is_masked():
     [
         ("sse9", ["models"], "qbench: QBENCH_CPU=sse9: unknown processor; known are scalar, avx2, avx_vnni, avx512"),
         ("avx2", ["selftest", "--emulate-amx"], "qbench: --emulate-amx: AMX kernels also need avx512, avx512_vnni"),
+        ("avx2", ["selftest", "--emulate-avx-vnni"], "qbench: --emulate-avx-vnni: QBENCH_CPU=avx2 leaves AVX-VNNI out"),
+        ("scalar", ["selftest", "--emulate-avx-vnni"], "qbench: --emulate-avx-vnni: AVX-VNNI kernels also need avx2"),
     ],
 )
 def test_bad_input_is_one_line(cpu, arguments, message):

@@ -21,6 +21,7 @@ CYCLES = {"products": 16, "loads": 8, "stores": 16}
 # In the order of amx::Op.
 OPS = ("ldtilecfg", "sttilecfg", "tilerelease", "tilezero", "tileloadd", "tileloaddt1", "tilestored")
 PRODUCTS = ("tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud", "tdpbf16ps")
+DOTS = ("vpdpbssd", "vpdpbsud", "vpdpbusd", "vpdpbuud")
 
 # Python with the options of this one, which say where packages come from: `make asan` has an extension of its own.
 PYTHON = [sys.executable, *(["-S"] if sys.flags.no_site else []), *(["-P"] if sys.flags.safe_path else [])]
@@ -51,9 +52,10 @@ def counts() -> dict[str, int]:
     """Instructions executed so far. For code that runs under the emulator."""
     import ctypes
 
-    values = (ctypes.c_uint64 * len(OPS + PRODUCTS))()
+    names = OPS + PRODUCTS + DOTS
+    values = (ctypes.c_uint64 * len(names))()
     ctypes.CDLL(None).qbench_amx_counts(values)
-    return dict(zip(OPS + PRODUCTS, values, strict=True))
+    return dict(zip(names, values, strict=True))
 
 
 def least_cycles(counted: dict[str, int]) -> int:

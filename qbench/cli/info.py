@@ -11,10 +11,17 @@ from qbench.measure.host.machine import machine
 
 @click.command("info")
 @click.option("--measure/--no-measure", default=True, show_default=True, help="Measure bandwidth and peaks (seconds).")
+@click.option(
+    "--memory-rounds",
+    type=click.IntRange(2, 100),
+    help="Rounds in which old and new memory is read, to find out why its bandwidth changes; prints nothing else.",
+)
 @click.option("--all", "show_all", is_flag=True, help="Every kernel and instruction set, one per line.")
 @json_option
-def command(measure: bool, show_all: bool, as_json: bool) -> None:
+def command(measure: bool, memory_rounds: int | None, show_all: bool, as_json: bool) -> None:
     """This machine: processor, instruction sets, kernels, bandwidth and arithmetic peaks."""
+    if memory_rounds is not None:
+        return print_memory_rounds(memory_rounds, as_json)
     info = describe(measure)
     if as_json:
         print_json(info)
@@ -37,6 +44,26 @@ def command(measure: bool, show_all: bool, as_json: bool) -> None:
 def tera(rate: float | None, unit: str) -> str:
     """rate: operations per second; None if they were not measured"""
     return "n/a (other programs kept the cores)" if rate is None else f"{rate / 1e12:.3f} {unit}"
+
+
+def print_memory_rounds(num_rounds: int, as_json: bool) -> None:
+    from qbench.speed import memory_rounds
+
+    found = memory_rounds.memory_rounds(num_rounds)
+    if as_json:
+        return print_json(found.to_json())
+    for kept, new in zip(found.kept, found.new, strict=True):
+        click.echo(f"kept memory {readable_bytes(kept)}/s, new memory {readable_bytes(new)}/s")
+    huge, stolen = found.huge_page_share, found.stolen
+    print_pairs(
+        {
+            "kept memory": f"fastest round {max(found.kept) / min(found.kept):.2f} times the slowest",
+            "new memory": f"fastest round {max(found.new) / min(found.new):.2f} times the slowest",
+            "huge pages": "unknown" if huge is None else f"{100 * huge:.0f} % of this process",
+            "NUMA nodes": "unknown" if found.numa_nodes is None else ", ".join(map(str, found.numa_nodes)),
+            "stolen": "unknown" if stolen is None else f"{100 * stolen:.1f} % of the time, by the host for others",
+        }
+    )
 
 
 def kernel_table(kernels: list[dict]) -> list[str]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from qbench.devices import CPU, CUDA, DEVICES
 from qbench.path_names import path_at
+from qbench.policies import Budget, parse_policy
 from qbench.speed.speed_case import SpeedCase
 from quant.kv import KVFormat
 from quant.models import EMBEDDING, HEAD, split_name
@@ -28,6 +29,7 @@ class Shape:
     attention: str = "fp32"  # the arithmetic that keys and values are multiplied in
     residual: KVFormat | None = None  # the KV format, if it keeps recent tokens in float16
     float_bytes_per_token: float = 0.0  # of those tokens, over all layers
+    budget: Budget | None = None  # of a policy that keeps or reads so many tokens; None: all
 
     @classmethod
     def of(cls, model: Any) -> "Shape":
@@ -35,6 +37,7 @@ class Shape:
         spec, config = model.cache_spec, model.config
         in_memory = {} if spec.kv_ram is None else {"spec": replace(spec, kv_ram=None, kv_disk=None)}
         cache = model.new_cache(batch=1, capacity=1, **in_memory)
+        budget = getattr(parse_policy(spec.policy), "budget", None)
         shape = cls(
             num_layers=config.num_layers,
             num_heads=config.num_heads,
@@ -44,6 +47,7 @@ class Shape:
             expert_share=config.expert_share,
             windows=tuple(rule.window for rule in cache.rules),
             attention=cache.arithmetic,
+            budget=None if budget is None else budget.in_tokens(cache.bytes_per_token),
         )
         if model.kv is None or not model.kv.format.residual:
             return shape
@@ -52,7 +56,9 @@ class Shape:
         return replace(shape, residual=model.kv.format, float_bytes_per_token=floats)
 
     def seen(self, keys: np.ndarray) -> np.ndarray:
-        """Keys that a query sees of so many, on average over the layers."""
+        """Keys that a query sees of so many, on average over the layers; the fewest, under a policy."""
+        if self.budget is not None:
+            keys = np.minimum(keys, [self.budget.of(int(count)) for count in keys])
         return np.mean([np.minimum(keys, window) if window else keys for window in self.windows], axis=0)
 
     def kv_read(self, num_tokens: np.ndarray) -> np.ndarray:

@@ -20,8 +20,10 @@ class EvictingSequences(Sequences):
 
     @property
     def bytes_per_token(self) -> float:
-        """Bytes per token seen, which fall as the text grows."""
-        return self.size_bytes / max(1, self.batch * self.seq_len)
+        """Bytes per token seen, which fall as the text grows; of an empty cache, those of a stored token."""
+        if not self.seq_len:
+            return super().bytes_per_token
+        return self.size_bytes / (self.batch * self.seq_len)
 
     @property
     def peak_bytes(self) -> int:

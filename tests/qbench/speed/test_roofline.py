@@ -145,6 +145,16 @@ def test_a_share_is_of_what_the_memory_gave_in_the_same_round():
     assert found.bandwidths_bytes_per_s == bandwidths and found.pp is None
 
 
+@pytest.mark.parametrize("policy", ["h2o:budget=64", "recent:budget=64", "quest:budget=64"])
+def test_a_policy_reads_as_many_tokens_as_its_budget_at_least(policy):
+    """A share of all tokens, in the pages of an empty cache, was 8 to 18 times the bandwidth."""
+    config = small_config("llama", head_dim=32)
+    model = load_model(ArraySource(config, random_weights(config)))
+    full, short = Shape.of(model), Shape.of(model.following(policy))
+    assert short.kv_bytes_per_token == pytest.approx(full.kv_bytes_per_token, rel=0.2)  # quest keeps bounds of blocks
+    assert short.kv_read(np.array([40, 1000])).tolist() == [count * short.kv_bytes_per_token for count in (40, 64)]
+
+
 def test_attention_is_held_against_the_arithmetic_of_its_keys_and_values():
     work = least_work(TENSORS, replace(SHAPE, attention="int16"), IMPLS, CASE)
     assert work["pp_ops"] == {"int16": 2 * 864, "int8": 768, "fp32": 768, "bf16": 160}

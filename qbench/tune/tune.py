@@ -62,17 +62,28 @@ def tune(budget_s: float, progress: Progress | None = None) -> TuneResult:
         if progress is not None:
             progress(done, total, name)
 
+    longest = 0.0
+
+    def tune_in_time(name: str) -> None:
+        """A format is left as shipped if the longest so far would take more time than is left."""
+        nonlocal longest
+        before = spent()
+        if before + longest > budget_s:
+            return skipped.append(name)
+        found.append(tune_linear(name))
+        longest = max(longest, spent() - before)
+
     report(0, "threads")
     threads = tune_threads()
     with one_thread():
         for number, name in enumerate(names[: len(COMMON)]):
             report(1 + number, name)
-            found.append(tune_linear(name)) if spent() < budget_s else skipped.append(name)
+            tune_in_time(name)
         report(1 + len(COMMON), "latent attention")
         latent = tune_latent() if spent() < LATENT_SHARE * budget_s else None
         for number, name in enumerate(names[len(COMMON) :]):
             report(2 + len(COMMON) + number, name)
-            found.append(tune_linear(name)) if spent() < budget_s else skipped.append(name)
+            tune_in_time(name)
     table = Tuning(
         version=VERSION,
         machine=machine().id,

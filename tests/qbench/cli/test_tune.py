@@ -5,8 +5,11 @@ import json
 import pytest
 
 from qbench.measure import tuning
+from qbench.measure.tuning import LinearSwitch
 from qbench.tune import tune as tuning_run
 from qbench.tune.latent import LatentGain
+from qbench.tune.linears import LinearGain
+from qbench.tune.tune import ThreadsGain
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +55,20 @@ def test_bad_input(qbench, monkeypatch, tmp_path):
     qbench("tune").fails_with("cannot make this folder")
     qbench("tune", "--show", "--forget").fails_with("give one")
     qbench("tune", "--budget", "0").fails_with("--budget")
+
+
+def test_a_format_that_would_take_too_long_keeps_its_shipped_points(monkeypatch, qbench):
+    """Each takes 50 of 120 seconds: the third would end after 150."""
+    now = [0.0]
+
+    def tune_linear(name: str) -> LinearGain:
+        now[0] += 50
+        shipped = LinearSwitch(name, "scalar", 8, 64)
+        return LinearGain(name, shipped, shipped, [], None)
+
+    monkeypatch.setattr(tuning_run, "linears", lambda: LINEARS[:4])
+    monkeypatch.setattr(tuning_run, "tune_linear", tune_linear)
+    monkeypatch.setattr(tuning_run, "tune_threads", lambda: ThreadsGain({}, 1, 1.0))
+    monkeypatch.setattr(tuning_run.time, "perf_counter", lambda: now[0])
+    found = tuning_run.tune(120)
+    assert found.seconds == 100 and len(found.linears) == 2 and len(found.skipped) == 3

@@ -1,5 +1,5 @@
 // vpdpbusd and its kin under the emulator against loops that anyone can check: every register, memory operands, both
-// sizes. Run with the emulator preloaded; prints what failed, and exits with 1 if anything did.
+// sizes. Run with the emulator preloaded; prints the failures, and exits with 1 if anything did.
 #include <sys/mman.h>
 
 #include <cstdint>
@@ -65,7 +65,7 @@ public:
         bytes_.push_back(modrm(no_displacement, reg, address));
     }
     void dot(unsigned signs, unsigned sum, unsigned a, unsigned b, bool wide, bool b_in_memory) {
-        // Its first byte traps where an emulator is built to execute what the processor has, too.
+        // Its first byte traps if the emulator is built to execute dots of the processor, too.
         const bool always = &qbench_amx_emulator && qbench_amx_emulator() == 2;
         vex(always ? 0x06 : 0xc4, sum, b_in_memory ? rdx : b, 2, a, wide, signs, 0x50);
         bytes_.push_back(modrm(b_in_memory ? short_displacement : in_register, sum, b_in_memory ? rdx : b));

@@ -37,7 +37,7 @@ def count(tmp_path_factory) -> Callable[[Callable[[], object]], int]:
     begin, end = (ctypes.c_uint64(int(part, 16)) for part in code.split("-"))
 
     def counted(call: Callable[[], object]) -> int:
-        call()  # what happens once has happened
+        call()  # so that the work of a first call is over
         library.start_counting(begin, end)
         call()
         return library.stop_counting()

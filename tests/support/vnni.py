@@ -15,7 +15,7 @@ VEX, TRAPS = 0xC4, 0x06
 
 
 def trapping_emulator(folder: Path) -> Path:
-    """An emulator that takes both first bytes, and says that it executes what the processor has, too."""
+    """An emulator that takes both first bytes, and says that it also executes dots that the processor has."""
     changes = {
         "decode.cpp": ("code[0] != vex3 ||", f"(code[0] != vex3 && code[0] != {TRAPS}) ||"),
         "trap.cpp": ("{ return 1; }", "{ return 2; }"),

@@ -1,4 +1,4 @@
-"""Rounds of old and new memory: what is timed, and what the system says."""
+"""Rounds of old and new memory: the timed products, and the time that the host took."""
 
 from types import SimpleNamespace
 

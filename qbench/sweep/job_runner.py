@@ -54,7 +54,7 @@ class Worker:
         """
         process = self._started(log)
         try:
-            _send(process, WorkerRequest(job, str(log), environment or {}))
+            _send(process, WorkerRequest(job, str(log), environment or {}, os.getpid()))
             outcome, status, self.seconds = _follow(process, progress)
         except BaseException:
             self.kill()

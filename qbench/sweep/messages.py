@@ -17,11 +17,17 @@ class JobRequest(JsonData):
 
 @dataclass(frozen=True, slots=True)
 class WorkerRequest(JsonData):
-    """log: file for the job's output; environment: name -> text; None takes the name out"""
+    """A job for a worker.
+
+    log          file for the job's output
+    environment  name -> text; None takes the name out
+    parent       process that asks; the worker ends if its parent is another one; None: any
+    """
 
     job: JobRequest
     log: str
     environment: Mapping[str, str | None] = field(default_factory=dict)
+    parent: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 A process for each job makes the peak of its memory its own, and a crash one row's error; forking it saves the seconds
 that torch takes to load. All its jobs run the code that this process loads, and name it in their rows.
 
-in    {"job": {"name", "arguments"}, "log": path, "environment": {name: text or null}} as a line for each job
+in    {"job": {"name", "arguments"}, "log": path, "environment": {name: text or null}, "parent": process id or null}
+      as a line for each job
 out   {"progress": [done, total, activity]}*, then {"result": {...}} or {"error": "one line"},
       then {"ended": status, "seconds": that its process took}
 """
@@ -41,6 +42,8 @@ def serve(jobs: Mapping[str, Job]) -> int:
     gc.freeze()  # or collecting in a child would write to, and so copy, all that it shares with this process
     for line in sys.stdin.buffer:
         request = WorkerRequest.from_json(json.loads(line))
+        if request.parent is not None:
+            die_with_parent(request.parent)  # it may have died before this process began
         start = time.perf_counter()
         child = os.fork()
         if child == 0:

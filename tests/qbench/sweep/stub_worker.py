@@ -10,7 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-from qbench.measure.child import die_with_parent
 from qbench.sweep.worker import serve
 from quant.errors import InputError
 
@@ -58,5 +57,4 @@ def chatty(job):
 
 
 if __name__ == "__main__":
-    die_with_parent(os.getppid())
     sys.exit(serve({job.__name__: chatty(job) for job in (reference, quantize, measure)}))

@@ -1,9 +1,11 @@
 """Jobs in processes of their own, forked from one that has its packages loaded."""
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.waits import WAIT_S
 
 from qbench.measure.metrics import Metrics
 from qbench.sweep.case_runner import overhead
@@ -35,6 +37,18 @@ def partial(progress): progress(1, 2, "half"); os._exit(0)
 weakref.finalize(sys, write, "worker")
 jobs = (pid, environment, slow, refuse, bug, crash, kill_worker, at_exit, partial)
 sys.exit(serve({job.__name__: job for job in jobs}))
+"""
+
+# It asks for a job and ends before the worker begins, as a sweep does that is killed while its worker starts.
+DIES = """
+import json, os, subprocess, sys
+code, folder = sys.argv[1:]
+late = "import os, time\\nwhile os.getppid() == %d: time.sleep(0.01)\\n" % os.getpid()
+worker = subprocess.Popen([sys.executable, "-c", late + code, folder], stdin=subprocess.PIPE)
+request = {"job": {"name": "pid", "arguments": {}}, "log": folder + "/log", "parent": os.getpid()}
+worker.stdin.write(json.dumps(request).encode() + b"\\n")
+worker.stdin.flush()
+os._exit(0)
 """
 
 
@@ -77,9 +91,15 @@ def test_what_a_job_died_of_is_told_and_the_next_one_runs(run):
         assert run("pid")["pid"]
 
 
+def test_a_job_of_a_sweep_that_has_died_is_not_done(tmp_path):
+    done = subprocess.run([sys.executable, "-c", DIES, WORKER, str(tmp_path)], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("", ""), "the output ends with the worker"
+    assert not (tmp_path / "log").exists()
+
+
 def test_the_time_of_a_job_is_that_of_its_process(run, worker):
     run("slow")
-    assert 0.05 <= worker.seconds < 5
+    assert 0.05 <= worker.seconds < WAIT_S
 
 
 def test_one_job_alone(tmp_path):

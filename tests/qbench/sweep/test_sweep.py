@@ -288,7 +288,8 @@ for line in sys.stdin:
     if sweeper == 0:
         os.setsid()
         tell(os.getpid())
-        sweep(Path(line.strip()), *RECIPES, on_event=lambda event: tell(event.kind))
+        told = lambda event: tell(f"{{event.kind}} {{event.record.error if event.kind == 'failed' else ''}}")
+        sweep(Path(line.strip()), *RECIPES, on_event=told)
         os._exit(0)
     tell(f"end {{os.waitpid(sweeper, 0)[1]}}")
 """
@@ -323,10 +324,22 @@ def seconds_an_event(sweeps: subprocess.Popen, out_dir: Path) -> float:
 
 
 def kill(sweeper: psutil.Process, with_workers: bool) -> None:
+    """All of its processes have ended then: those that are not killed end with their parents."""
     sweeper.suspend()  # it does not see its workers end
-    for process in [*(sweeper.children(recursive=True) if with_workers else []), sweeper]:
+    workers = sweeper.children(recursive=True)
+    for process in [*(workers if with_workers else []), sweeper]:
         with suppress(psutil.NoSuchProcess):
             process.kill()
+    while not all(map(has_ended, workers)):
+        time.sleep(0.002)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether it runs no more code; some systems keep its entry for longer."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def killed(sweeps: subprocess.Popen, out_dir: Path, after_events: int, delay: float, with_workers: bool) -> bool:
@@ -336,7 +349,7 @@ def killed(sweeps: subprocess.Popen, out_dir: Path, after_events: int, delay: fl
     told = ""
     for _ in range(after_events):
         told = next_line(sweeps)
-        assert not told.startswith("failed")
+        assert not told.startswith("failed"), told
         if told.startswith("end"):
             break
     else:

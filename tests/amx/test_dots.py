@@ -68,9 +68,10 @@ def run_trapping(tmp_path_factory, trapping):
 def test_every_kernel_passes_its_tests(run_trapping):
     """faulthandler would take the signal that the emulator lives by."""
     plugins = ("-p", "no:faulthandler", "-p", "no:cacheprovider", "-p", "no:xdist")
-    done = run_trapping("-m", "pytest", "-q", *plugins, *KERNEL_TESTS, "-k", OF_VNNI, "-m", "not exhaustive")
+    sample = ("-m", "not exhaustive", "--grid", "1")
+    done = run_trapping("-m", "pytest", "-q", *plugins, *KERNEL_TESTS, "-k", OF_VNNI, *sample)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert num_passed(done.stdout) > 100
+    assert num_passed(done.stdout) > 50
     assert "skipped" not in done.stdout
 
 

@@ -17,6 +17,7 @@ from qbench.kernels.linear_dense import dense_linears
 from qbench.kernels.linear_trellis import trellis_linears
 from qbench.kernels.mla_heads import mla_heads
 from qbench.kernels.moe import experts
+from qbench.kernels.router import routers
 from qbench.kernels.trellis import trellis
 
 # Functions that give the kernels to check, one family per line.
@@ -25,6 +26,7 @@ FAMILIES = (
     dense_linears,
     trellis_linears,
     experts,
+    routers,
     attention,
     mla_heads,
     fused_rows,

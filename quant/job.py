@@ -68,7 +68,7 @@ class QuantizationJob:
     def needs_calibration(self) -> bool:
         """Whether a method of a tensor, or the recipe's KV format, needs statistics of activations."""
         methods = [self.recipe.make_method(), *(row.method for row in self.choices.values() if row.method is not None)]
-        if any(method.needs for method in methods):
+        if self.recipe.learned or any(method.needs for method in methods):
             return True
         return self.recipe.kv is not None and get_kv_format(self.recipe.kv).calibrated
 
@@ -104,6 +104,7 @@ class QuantizationJob:
                 "options": dict(recipe.options),
                 "kv": recipe.kv,
                 **({"rotated": True} if recipe.rotated else {}),
+                **({"learned": True} if recipe.learned else {}),
                 "formats": {name: row.format for name, row in self.choices.items()},
                 "methods": {name: [method.name, asdict(method)] for name, method in methods.items()},
             },

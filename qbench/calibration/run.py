@@ -7,6 +7,7 @@ from pathlib import Path
 
 from qbench.calibration.arithmetic import DECODER_IMPL, choose_arithmetic
 from qbench.calibration.kept import keep_statistics
+from qbench.calibration.learned_rotation import with_learned_rotation
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
 from qbench.measure.host.commit import QUANTIZING, code_hash
@@ -47,6 +48,9 @@ def quantized_model(
     threads  for calibration; any number gives the same bytes
     raises   InputError for text, statistics or weights that cannot be used
     """
+    if job.recipe.learned:
+        _refuse_imatrix(job, options)
+        job = with_learned_rotation(job, options, progress)
     if job.needs_calibration:
         yield from _calibrated(job, options, folder, threads=threads, resume=resume, progress=progress)
     else:
@@ -134,10 +138,7 @@ def choose_basis(job: QuantizationJob, options: CalibrationOptions) -> Basis:
     """raises InputError for options that exclude each other, and for text or files that cannot be read"""
     if options.stats is not None:
         check_place(options.stats)
-    if job.recipe.rotated and options.imatrix is not None:
-        raise InputError(
-            f"recipe {job.recipe.name} rotates the inputs that {options.imatrix} is of; calibrate it on text"
-        )
+    _refuse_imatrix(job, options)
     if options.imatrix is None:
         tokens = calibration_tokens(job.source, options)
         described = tokens.describe(
@@ -152,6 +153,14 @@ def choose_basis(job: QuantizationJob, options: CalibrationOptions) -> Basis:
         described = ImatrixCalibration(imatrix=str(options.imatrix), sha256=sha256_file(options.imatrix))
     key = CalibrationKey(model=job.source.fingerprint(), recipe=job.description, calibration=described)
     return Basis(key, tokens)
+
+
+def _refuse_imatrix(job: QuantizationJob, options: CalibrationOptions) -> None:
+    """raises InputError for an importance matrix of inputs in another basis"""
+    if job.recipe.rotated and options.imatrix is not None:
+        raise InputError(
+            f"recipe {job.recipe.name} rotates the inputs that {options.imatrix} is of; calibrate it on text"
+        )
 
 
 def _refuse_files(recipe: str, options: CalibrationOptions) -> None:

@@ -20,7 +20,7 @@ FAMILIES = (
 @cache
 def recipe_family(recipe: str) -> str:
     """ "gptq-q4_k_m+kv-fp8" -> "gptq"; how keys and values are kept is no part of it, nor a rotation before."""
-    weights = recipe.partition("+")[0].removeprefix("rot-")
+    weights = recipe.partition("+")[0].removeprefix("rot-").removeprefix("spin-")
     for pattern, family in FAMILIES:
         found = re.match(pattern, weights)
         if found:

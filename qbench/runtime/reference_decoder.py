@@ -16,13 +16,16 @@ source   Touvron et al. 2023, arXiv:2302.13971, section 2.2; Jiang et al. 2023, 
          Yang et al. 2024, arXiv:2407.10671, section 2.2.1 (QKV biases); Yang et al. 2025, arXiv:2505.09388 (QK norm)
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from quant.errors import InputError
 from quant.formats import ActivationFormat, dequantize, get_format
 from quant.models import EMBEDDING, FINAL_NORM, HEAD, ModelConfig, RopeConfig, expected_tensors
+from quant.models.online import DOWN_PROJ, KEYS
 from quant.source import Source
+from quant.turn import turn_of
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Phi3ForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
@@ -44,6 +47,10 @@ class ReferenceDecoder:
 
     @torch.inference_mode()
     def __call__(self, tokens: Tensor) -> Tensor:
+        return self.logits(tokens)
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        """The call, with gradients if a subclass needs them."""
         check_tokens(tokens, self.config)
         positions = torch.arange(tokens.shape[1])  # [T]
         cos, sin = rotation(self.config.rope, self.config.rope_dim, positions, self.dtype)  # [T, R]
@@ -52,21 +59,25 @@ class ReferenceDecoder:
             prefix = f"model.layers.{layer}"
             visible = self.visible(layer, positions)  # [T, T]
             h = self.rms_norm(x, f"{prefix}.input_layernorm")
-            x = x + self.attention(h, f"{prefix}.self_attn", cos, sin, visible)
+            x = x + self.attention(h, layer, cos, sin, visible)
             h = self.rms_norm(x, f"{prefix}.post_attention_layernorm")
             x = x + self.feed_forward(h, f"{prefix}.mlp")
         x = self.rms_norm(x, FINAL_NORM.removesuffix(".weight"))
         head = self.weights[HEAD if self.config.has_head else EMBEDDING]  # a tied head is the embedding
         return x @ head.T  # [B, T, V]
 
-    def attention(self, x: Tensor, prefix: str, cos: Tensor, sin: Tensor, visible: Tensor) -> Tensor:
+    def attention(self, x: Tensor, layer: int, cos: Tensor, sin: Tensor, visible: Tensor) -> Tensor:
         """softmax(q k^T / sqrt(D)) v for each head; x [B, T, K] -> [B, T, K]"""
+        prefix = f"model.layers.{layer}.self_attn"
         q = self.heads(self.linear(x, f"{prefix}.q_proj"))  # [B, H, T, D]
         k = self.heads(self.linear(x, f"{prefix}.k_proj"))  # [B, G, T, D]
         v = self.heads(self.linear(x, f"{prefix}.v_proj"))  # [B, G, T, D]
         if f"{prefix}.q_norm.weight" in self.weights:
             q, k = self.rms_norm(q, f"{prefix}.q_norm"), self.rms_norm(k, f"{prefix}.k_norm")
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if KEYS in self.config.online:
+            q, k = self.turned(q), self.turned(k)
+        k, v = self.kept(layer, k, v)
         group = q.shape[1] // k.shape[1]  # H / G query heads read the same keys and values
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)  # [B, H, T, D]
         scores = q @ k.transpose(-1, -2) / self.config.head_dim**0.5  # [B, H, T, T]
@@ -78,7 +89,8 @@ class ReferenceDecoder:
         """SwiGLU; x [B, T, K] -> [B, T, K]. source  Shazeer 2020, arXiv:2002.05202, eq. 6"""
         gate = self.linear(x, f"{prefix}.gate_proj")  # [B, T, F]
         up = self.linear(x, f"{prefix}.up_proj")  # [B, T, F]
-        return self.linear(gate * torch.sigmoid(gate) * up, f"{prefix}.down_proj")
+        inner = gate * torch.sigmoid(gate) * up
+        return self.linear(self.turned(inner) if DOWN_PROJ in self.config.online else inner, f"{prefix}.down_proj")
 
     def rms_norm(self, x: Tensor, name: str) -> Tensor:
         """source  Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4"""
@@ -89,6 +101,14 @@ class ReferenceDecoder:
         """x [..., K] -> [..., N]"""
         y = x @ self.weights[f"{name}.weight"].T
         return y + self.weights[f"{name}.bias"] if f"{name}.bias" in self.weights else y
+
+    def turned(self, x: Tensor) -> Tensor:
+        """An online rotation: x [..., K] times the matrix of its size."""
+        return x @ torch.from_numpy(turn_of(x.shape[-1]).apply(np.eye(x.shape[-1]))).to(self.dtype)
+
+    def kept(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values as queries read them: here as they were computed."""
+        return k, v
 
     def heads(self, x: Tensor) -> Tensor:
         """[B, T, H D] -> [B, H, T, D]"""

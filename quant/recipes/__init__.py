@@ -11,13 +11,13 @@ from quant.recipes.presets import RECIPES
 from quant.recipes.recipe import Recipe, TensorChoice
 from quant.recipes.yaml_recipe import read_recipe
 
-ROTATED = "rot-"
+ROTATED, LEARNED = "rot-", "spin-"
 
 __all__ = ["RECIPES", "Recipe", "TensorChoice", "get_recipe"]
 
 
 def get_recipe(spec: str | Path) -> Recipe:
-    """The recipe of a name `[rot-]WEIGHTS[+KV]` or of a .yaml / .yml file.
+    """The recipe of a name `[rot-|spin-]WEIGHTS[+KV]` or of a .yaml / .yml file.
 
     raises   InputError for an unknown name (lists the known, suggests the nearest) or KV suffix
     """
@@ -25,14 +25,15 @@ def get_recipe(spec: str | Path) -> Recipe:
     if spec.endswith((".yaml", ".yml")):
         return read_recipe(Path(spec))
     name, plus, kv = spec.partition("+")
-    weights = name.removeprefix(ROTATED)
+    weights = name.removeprefix(ROTATED).removeprefix(LEARNED)
     recipe = RECIPES.get(weights) or with_group_size(weights)
     if recipe is None:
         raise InputError(
             f"unknown recipe {weights!r}{_nearest(weights)}; known are {', '.join(RECIPES)} or a .yaml file; "
-            f"groups (g128) may also be of {', '.join(SIZES)}; {ROTATED} before a name rotates the model first"
+            f"groups (g128) may also be of {', '.join(SIZES)}; {ROTATED} before a name rotates "
+            f"the model first, {LEARNED} learns the rotation"
         )
-    recipe = replace(recipe, name=name, rotated=weights != name)
+    recipe = replace(recipe, name=name, rotated=weights != name, learned=name.startswith(LEARNED))
     if not plus:
         return recipe
     if kv not in KV_FORMATS:

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from quant.errors import InputError
-from quant.formats import W4A4Format, get_format
+from quant.formats import ActivationFormat, W4A4Format, get_format
 from quant.formats.base import rows_of
 from quant.kv import get_kv_format
 from quant.methods import Method, make_method
@@ -73,6 +73,11 @@ class Recipe:
         self.make_method()
         if self.packing not in PACKINGS:
             raise InputError(f"recipe {self.name}: packing {self.packing!r}, expected one of {', '.join(PACKINGS)}")
+        if self.learned and not any(map(_rounds_inputs, self.policy.formats)):
+            raise InputError(
+                f"recipe {self.name}: spin- learns from rounded inputs, and {', '.join(sorted(self.policy.formats))} "
+                "rounds none by their own values; use rot-"
+            )
         container = CONTAINERS[self.container]
         for name in sorted(self.policy.formats):
             if not get_format(name).writes:
@@ -149,3 +154,8 @@ class Recipe:
         block_size = get_format(chosen.format).block_size
         reason = f"fallback: row {row_size} is not a multiple of {block_size} ({chosen.format})"
         return replace(chosen, format=format_name, reason=reason, in_place_of=chosen.format)
+
+
+def _rounds_inputs(format_name: str) -> bool:
+    fmt = get_format(format_name)
+    return isinstance(fmt, ActivationFormat) and fmt.has_input_scale

@@ -72,9 +72,10 @@ def _base(data: Mapping[str, Any]) -> Recipe:
             raise InputError(f"{key} must be a name, got {value!r}")
     if "kv" in own:
         get_kv_format(own["kv"])
-    own["rotated"] = data.get("rotate", False)
-    if not isinstance(own["rotated"], bool):
-        raise InputError(f"rotate must be true or false, got {own['rotated']!r}")
+    rotate = data.get("rotate", False)
+    if not isinstance(rotate, bool) and rotate != "learned":
+        raise InputError(f"rotate must be true, false or learned, got {rotate!r}")
+    own |= {"rotated": bool(rotate), "learned": rotate == "learned"}
     if "options" in data:
         own["options"] = _options("options", data["options"])
     if "base" in data:

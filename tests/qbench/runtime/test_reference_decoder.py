@@ -9,6 +9,7 @@ from support.logit_bounds import float32_bound
 
 from qbench.runtime.reference_decoder import FAMILIES, ReferenceDecoder
 from quant.errors import InputError
+from quant.rotation import RotatedSource
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 YARN = {"rope_type": "yarn", "factor": 8.0}
@@ -141,3 +142,14 @@ def test_weight_formats_that_round_activations_are_refused():
 def test_bad_tokens_are_named(tokens, message):
     with pytest.raises(InputError, match=message):
         decoder(small_config())(tokens)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_rotations_are_exact_in_real_arithmetic(kind):
+    """In float64, with weights that were rounded to float32 when they were turned: nothing else may differ."""
+    config = small_config(kind)
+    source = ArraySource(config, random_weights(config))
+    expected = ReferenceDecoder(source)(TOKENS)
+    for online in ((), ("down_proj",), ("keys",), ("down_proj", "keys")):
+        error = (ReferenceDecoder(RotatedSource(source, online))(TOKENS) - expected).abs().max()
+        assert error < 2**-24 * 64 * expected.abs().max(), online

@@ -41,6 +41,8 @@ def test_first_match_wins(recipe_of):
 def test_rotate(recipe_of):
     assert recipe_of("{base: q4_0, rotate: true}").rotated
     assert not recipe_of("{base: q4_0}").rotated
+    learned = recipe_of("{base: rtn-w4a4, rotate: learned}")
+    assert learned.rotated and learned.learned and not recipe_of("{base: q4_0, rotate: true}").learned
 
 
 def test_integer_default_is_for_decoder_linears(recipe_of):
@@ -75,7 +77,7 @@ def test_integer_embedding_is_an_error(recipe_of):
             id="unknown rule key",
         ),
         pytest.param("{container: gguf}", "lacks default", id="no default"),
-        pytest.param("{base: q4_0, rotate: 1}", "rotate must be true or false, got 1", id="rotate"),
+        pytest.param("{base: q4_0, rotate: 1}", "rotate must be true, false or learned, got 1", id="rotate"),
         pytest.param(
             "{container: gguf, default: q4_k, rules: [{match: a}]}", "rule 1 says nothing of 'a'", id="nothing said"
         ),

@@ -6,14 +6,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def panics_as(make: Callable[[str], Exception]) -> Iterator[None]:
-    """Raise `make` of the message of a panic inside the block.
+    """Raise `make` of the message if a Rust library panics inside the block, or raises an error without a type.
 
-    PanicException cannot be imported, so it is known by its name. A tokenizer whose regular expression gives up
-    is how a file causes one.
+    PanicException cannot be imported, so it is known by its name. A file causes a panic by a regular expression that
+    gives up. An unknown token that the vocabulary lacks makes `tokenizers` raise a bare Exception.
     """
     try:
         yield
     except BaseException as error:
-        if type(error).__name__ != "PanicException":
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         raise make(str(error)) from None

@@ -196,6 +196,13 @@ def test_a_tokenizer_that_panics():
         ours.encode("a" * 64 + "b")
 
 
+def test_a_tokenizer_without_its_unknown_token():
+    tokenizer = Tokenizer(models.BPE(vocab={"a": 0}, merges=[], unk_token="gone"))
+    ours = OurTokenizer(TokenizerInfo(tokenizer.to_str(), None, None, False, None))
+    with pytest.raises(InputError, match=r"tokenizer cannot cut.*gone"):
+        ours.encode("ab")
+
+
 @pytest.mark.parametrize(
     "text",
     [

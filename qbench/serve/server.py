@@ -3,8 +3,10 @@
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -23,8 +25,10 @@ from qbench.serve.metrics import Metrics
 from qbench.serve.served import Served, served_seq_len
 from quant.errors import InputError
 
-# When the server ends: until requests are aborted, and until connections that are still open then are cut.
-GRACE_S, CUT_S = 2, 3
+# From the signal to end: until requests are aborted, and until connections that are still open then are cut. A machine
+# that others keep busy takes as long again to answer 100 clients and to end the process.
+GRACE_S, CUT_S = 1.5, 2.5
+LEAST_S = 0.1  # for either, however late the signal was handled
 BACKLOG = 2048  # connections that wait to be accepted: uvicorn's own
 
 
@@ -121,18 +125,30 @@ class GracefulServer(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self.engine, self.on_ready = engine, on_ready
+        self.clock: Callable[[], float] = time.monotonic
+        self._asked_at: float | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self.on_ready()
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._asked_at = self.clock() if self._asked_at is None else self._asked_at
+        super().handle_exit(sig, frame)
+
+    def left(self, seconds: float) -> float:
+        """Seconds from now until so many after the signal."""
+        waited = 0.0 if self._asked_at is None else self.clock() - self._asked_at
+        return max(LEAST_S, seconds - waited)
+
     def end_soon(self) -> None:
         """From any thread."""
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        aborting = asyncio.get_running_loop().call_later(GRACE_S, self.engine.abort_all)
+        aborting = asyncio.get_running_loop().call_later(self.left(GRACE_S), self.engine.abort_all)
+        self.config.timeout_graceful_shutdown = self.left(CUT_S)  # pyright: ignore[reportAttributeAccessIssue]
         await super().shutdown(sockets)
         aborting.cancel()
 
@@ -146,5 +162,4 @@ def server_config(app: FastAPI, limits: ServeLimits, log_level: str) -> uvicorn.
         access_log=False,
         server_header=False,
         timeout_keep_alive=limits.idle_s,  # pyright: ignore[reportArgumentType]  # a delay of the event loop
-        timeout_graceful_shutdown=CUT_S,
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,9 +16,11 @@ from support.waits import WAIT_S
 from uvicorn.server import ServerState
 
 from qbench.runtime.engine import EngineOptions
+from qbench.serve.app import create_app
 from qbench.serve.body_limit import BodyLimit
 from qbench.serve.guarded_protocol import guarded
 from qbench.serve.limits import ServeLimits
+from qbench.serve.server import CUT_S, GRACE_S, LEAST_S, GracefulServer, server_config
 from qbench.serve.time_limit import TimeLimit
 
 ASKED = {"model": "tiny", "prompt": "Once upon a time", "temperature": 0, "max_tokens": 200}
@@ -65,6 +68,21 @@ def test_a_request_whose_step_outlasts_the_server_ends_in_an_error(monkeypatch, 
     assert json.loads(last)["error"]["message"] == "the server is ending"
     messages = capsys.readouterr().err
     assert "Cancel 1 running task" in messages and "Traceback" not in messages
+
+
+def test_time_counts_from_the_signal_however_late_it_is_obeyed():
+    """A busy machine may run the event loop only seconds after the signal."""
+    now = [100.0]
+    with running(tiny_subject(), OPTIONS) as server:
+        config = server_config(create_app(server.served), ServeLimits(), "error")
+        ending = GracefulServer(config, server.served.engine)
+    ending.clock = lambda: now[0]
+    assert ending.left(GRACE_S) == GRACE_S, "no signal came: the server ends by itself"
+    ending.handle_exit(signal.SIGTERM, None)
+    now[0] += 1.0
+    assert (ending.left(GRACE_S), ending.left(CUT_S)) == (GRACE_S - 1, CUT_S - 1) and ending.should_exit
+    now[0] += 9.0
+    assert ending.left(GRACE_S) == ending.left(CUT_S) == LEAST_S
 
 
 def test_requests_that_come_after_all_were_aborted_are_refused():

@@ -38,4 +38,16 @@ inline Pairs add(Pairs a, Pairs b) { return in_register(Pairs{_mm256_add_epi16(a
 inline Ints add(Ints a, Ints b) { return in_register(a + b); }
 inline Pairs one_each() { return in_register(Pairs{_mm256_set1_epi16(1)}); }
 inline Ints widen(Pairs a, Pairs ones) { return {_mm256_madd_epi16(a.v, ones.v)}; }
+inline Pairs subtract(Pairs a, Pairs b) { return {_mm256_sub_epi16(a.v, b.v)}; }
 inline Bytes splat_four(int32_t four) { return {_mm256_set1_epi32(four)}; }
+
+inline Bytes codes_of(const ActivationBlock& x) {
+    return {_mm256_load_si256(reinterpret_cast<const __m256i*>(x.codes))};
+}
+inline void store_pairs(int32_t* to, Pairs a) { _mm256_store_si256(reinterpret_cast<__m256i*>(to), a.v); }
+
+// The sums over each four neighbouring lanes of 32 bits, in all of them.
+inline Pairs sum_of_fours(Pairs a) {
+    a = add(a, Pairs{_mm256_shuffle_epi32(a.v, 0b10110001)});
+    return add(a, Pairs{_mm256_shuffle_epi32(a.v, 0b01001110)});
+}

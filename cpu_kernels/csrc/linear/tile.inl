@@ -4,7 +4,8 @@
 // Inlined, as is the next, so that the tile's members are in registers: read from memory in words of another size than
 // they were written in, they would wait until every store before them, of outputs that miss the caches, is done.
 template <Sums sums, int bits, int tokens, int panels>
-[[gnu::always_inline]] inline void multiply_steps(const TileOf<panels>& tile, Fetch<panels>& fetch) {
+[[gnu::always_inline]] inline void multiply_steps(const TileOf<panels>& tile, const TileInput<sums, bits, tokens>& x,
+                                                  Fetch<panels>& fetch) {
     const int num_steps = tile.stretch->num_steps;
     Floats y[tokens][panels];
     for (int m = 0; m < tokens; m++)
@@ -12,7 +13,7 @@ template <Sums sums, int bits, int tokens, int panels>
     int step = 0;
     do {  // one at least: else the outputs would have a place in memory for the case that there is none
         fetch();
-        add_step_to<sums, bits>(tile, step, y);
+        add_step_to<sums, bits>(tile, x, step, y);
     } while (++step < num_steps);
     for (int m = 0; m < tokens; m++)
         for (int p = 0; p < panels; p++) store(tile.after(m, p), y[m][p]);
@@ -20,7 +21,8 @@ template <Sums sums, int bits, int tokens, int panels>
 
 // The outputs wait in memory while a span's steps are summed in registers.
 template <Sums sums, int bits, int tokens, int panels>
-[[gnu::always_inline]] inline void multiply_spans(const TileOf<panels>& tile, Fetch<panels>& fetch) {
+[[gnu::always_inline]] inline void multiply_spans(const TileOf<panels>& tile, const TileInput<sums, bits, tokens>& x,
+                                                  Fetch<panels>& fetch) {
     const int num_steps = tile.stretch->num_steps, length = tile.stretch->span;
     for (int begin = 0, i = 0; begin < num_steps; begin += length, i++) {
         const int end = std::min(begin + length, num_steps);
@@ -30,7 +32,7 @@ template <Sums sums, int bits, int tokens, int panels>
         int step = begin;
         do {
             fetch();
-            add_step_to_span<sums, bits>(tile, step, i, span);
+            add_step_to_span<sums, bits>(tile, x, step, i, span);
         } while (++step < end);
         TileOf<panels> place = tile;
         if (end < num_steps) place.stay();
@@ -46,11 +48,12 @@ template <Sums sums, int bits, int tokens, int panels>
 template <Sums sums, int bits, int tokens, int panels>
 void multiply_tiles(TileOf<panels> tile, int64_t num_tiles, Fetch<panels>& fetch) {
     for (int64_t i = 0; i < num_tiles; i++) {
+        const TileInput<sums, bits, tokens> x(tile);
         for (tile.row = 0; tile.row < panel_rows; tile.row += width) {
             if constexpr (is_span(sums))
-                multiply_spans<sums, bits, tokens>(tile, fetch);
+                multiply_spans<sums, bits, tokens>(tile, x, fetch);
             else
-                multiply_steps<sums, bits, tokens>(tile, fetch);
+                multiply_steps<sums, bits, tokens>(tile, x, fetch);
         }
         tile.skip(tokens);
     }

@@ -7,6 +7,13 @@
 // activations a step, which 8 T P vpdpbusd must cover. So 12 x 1 is bound by loads, and 6 x 2 has room for the scales:
 // from the L1 the tiles come to within 0.5 to 0.8 of those 9.25 to 12 operations.
 
+// Nothing: a step reads the activations themselves.
+template <Sums, int, int>
+struct TileInput {
+    template <int panels>
+    explicit TileInput(const TileOf<panels>&) {}
+};
+
 template <Sums sums, int tokens, int panels>
 using StepSums = Ints[tokens][panels][scales_per_step(sums)];
 
@@ -44,7 +51,8 @@ inline void add_minima(const TileOf<panels>& tile, int step, Floats (&y)[tokens]
 
 // y += a step with scales of its own
 template <Sums sums, int bits, int tokens, int panels>
-[[gnu::always_inline]] inline void add_step_to(const TileOf<panels>& tile, int step, Floats (&y)[tokens][panels]) {
+[[gnu::always_inline]] inline void add_step_to(const TileOf<panels>& tile, const TileInput<sums, bits, tokens>&,
+                                               int step, Floats (&y)[tokens][panels]) {
     constexpr int num_scales = scales_per_step(sums), num_minima = minima_per_step(sums);
     if constexpr (num_minima != 0) add_minima<sums, tokens, panels>(tile, step, y);
     StepSums<sums, tokens, panels> sum;
@@ -64,8 +72,8 @@ template <Sums sums, int bits, int tokens, int panels>
 
 // span += a step of span i, whose scale comes later
 template <Sums sums, int bits, int tokens, int panels>
-[[gnu::always_inline]] inline void add_step_to_span(const TileOf<panels>& tile, int step, int i,
-                                                    Floats (&span)[tokens][panels]) {
+[[gnu::always_inline]] inline void add_step_to_span(const TileOf<panels>& tile, const TileInput<sums, bits, tokens>&,
+                                                    int step, int i, Floats (&span)[tokens][panels]) {
     StepSums<sums, tokens, panels> sum;
     multiply_step<sums, bits, tokens, panels>(tile, step, sum);
     for (int m = 0; m < tokens; m++) {

@@ -20,7 +20,13 @@ needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ ex
 
 
 # Formats that cpu_kernels multiplies with activations rounded to 8 bits in blocks of 32.
-PACKED = [name for name in WRITTEN if isinstance(get_format(name), GridFormat | CodebookFormat | IntGroupFormat)]
+BLOCKS = GridFormat | CodebookFormat | IntGroupFormat
+# Formats that round inputs themselves are multiplied exactly.
+PACKED = [
+    name
+    for name in WRITTEN
+    if isinstance(get_format(name), BLOCKS) and not isinstance(get_format(name), ActivationFormat)
+]
 
 
 def exact(qtensor: QTensor, x: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ import click
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes
 from qbench.cli.progress import progress_bar
 from qbench.measure.host.machine import machine
+from qbench.speed.peaks import largest_peak
 
 
 @click.command("info")
@@ -81,7 +82,6 @@ def kernel_table(kernels: list[dict]) -> list[str]:
 def describe(measure: bool) -> dict:
     """Machine fingerprint, the kernel table, and the machine peaks measured now (empty if not measured)."""
     import cpu_kernels
-    from qbench.speed.peaks import largest_peak
 
     info = machine().to_json()
     info["kernels"] = cpu_kernels.op_table()

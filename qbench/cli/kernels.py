@@ -13,6 +13,7 @@ from qbench.gate.options import suite_file
 from qbench.measure.host.busy import busy_share, busy_warning
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_row
+from qbench.speed.peaks import unmeasured_warning
 
 MOST_TOKENS = 2**20  # of a call: at K = 8192 they are 32 GiB of float32
 
@@ -50,7 +51,6 @@ def command(ctx, suite, only, device, tokens, cpu_time, threads, keep, as_json) 
         return on_gpu(ctx, only, keep, as_json)
     from qbench.kernels.benchmark import OURS  # imports numpy
     from qbench.kernels.measure import CASE_KEYS
-    from qbench.speed.peaks import unmeasured_warning
 
     asked = ([(only, tokens, ("*",))], (threads or available_cores(),), "cpu" if cpu_time else "wall")
     cases, counts, clock = asked if suite is None else of_suite(ctx, suite)

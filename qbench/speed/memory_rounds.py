@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+import cpu_kernels
 from qbench.measure.host.placement import placement
 from qbench.speed.breakdown import huge_page_share
 from quant.json_data import JsonData
@@ -34,8 +35,6 @@ class MemoryRounds(JsonData):
 
 
 def memory_rounds(num_rounds: int) -> MemoryRounds:
-    import cpu_kernels
-
     threads, before = cpu_kernels.get_num_threads(), psutil.cpu_times()
     kept, new = list[float](), list[float]()
     cpu_kernels.set_num_threads(1)
@@ -59,8 +58,6 @@ def stolen_share(before: Any, after: Any) -> float | None:
 
 
 def _weight() -> Any:
-    import cpu_kernels
-
     blocks = np.ones((ROWS, FEATURES // BLOCK_WEIGHTS * BLOCK_BYTES), np.uint8)
     return cpu_kernels.PackedLinear("q8_0", {"blocks": blocks}, (ROWS, FEATURES))
 

@@ -51,12 +51,21 @@ COMMANDS = {
     "completion": "Completion of commands and options for bash, zsh or fish",
 }
 
-# At its end Python looks for garbage among all objects. With torch loaded that takes most of a second of a processor,
-# and on a busy machine ten seconds of the clock, in which a server that has stopped is still there.
-atexit.register(gc.freeze)
-
 FEATURES = {"serve": "fastapi", "ray": "ray", "triton": "triton"}  # extra -> the package that it needs
 FORCED_OP = "linear_q8_0"  # any op: all obey QBENCH_ISA
+
+
+def end_without_search() -> None:
+    """Keep Python from its search for garbage among all objects at the end of the program.
+
+    With torch loaded it takes most of a second of a processor, and on a busy machine ten seconds of the clock, in which
+    a server that has stopped is still there. Triton prints a list of every object that the search would have freed.
+    """
+    if "triton" not in sys.modules:
+        gc.freeze()
+
+
+atexit.register(end_without_search)
 
 
 class LazyGroup(click.Group):

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import gc, os, tempfile
 import qbench.cli.main
@@ -23,6 +25,13 @@ import cpu_kernels
 kept = [cpu_kernels.op_table()]
 kept.append(kept)
 """
+
+
+def test_the_end_prints_nothing_if_triton_was_there():
+    pytest.importorskip("triton")
+    code = "import qbench.cli.main, triton.compiler"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_end_looks_for_no_garbage_but_does_what_was_asked_for(tmp_path):

@@ -28,6 +28,7 @@ KERNEL_TESTS = [f"tests/cpu_kernels/test_{name}.py" for name in NAMES]
 OF_VNNI = "([avx_vnni or -avx_vnni) and not 4096"
 
 needs_avx2 = pytest.mark.skipif("avx2" not in cpu_kernels.features(), reason="needs AVX2 around the dots")
+is_whole = pytest.mark.skipif("QBENCH_CPU" in os.environ, reason="the copy runs on the whole processor")
 needs_objdump = pytest.mark.skipif(not shutil.which("objdump"), reason="needs objdump")
 
 
@@ -64,6 +65,7 @@ def run_trapping(tmp_path_factory, trapping):
 
 @needs_avx2
 @needs_objdump
+@is_whole
 @pytest.mark.exhaustive("each dot is a trap: a minute")
 def test_every_kernel_passes_its_tests(run_trapping):
     """faulthandler would take the signal that the emulator lives by."""
@@ -89,6 +91,7 @@ def test_the_self_test_lists_it_as_emulated(run_trapping):
 
 @needs_avx2
 @needs_objdump
+@is_whole
 @pytest.mark.exhaustive("the copy of the extension is searched for dots: 5 s")
 def test_dots_that_are_executed_are_counted(run_trapping):
     """A product of whole tiles has a dot for each 32 multiply-adds."""

@@ -235,7 +235,8 @@ def whole_blocks(out: Path, golden: Path) -> str | None:
     if wrong := sorted(name for name, data in found.items() if expected.get(name) != data):
         return f"{len(wrong)} blocks are not those of a run without a fault: {wrong[0]}"
     counted = out.parent / ACKNOWLEDGED
-    acknowledged = int(counted.read_text().split()[-1]) if counted.exists() else 0
+    counts = counted.read_text().split() if counted.exists() else []  # empty: killed before the first count
+    acknowledged = int(counts[-1]) if counts else 0
     return f"{len(found)} blocks are there, {acknowledged} were acknowledged" if len(found) < acknowledged else None
 
 

@@ -172,7 +172,7 @@ NB_MODULE(_ext, m) {
     for (const auto& [name, measure, of] : std::initializer_list<std::tuple<const char*, Measure, const char*>>{
              {"measure_int8_peak", qk::roofline::int8_peak, "int8 multiply-adds"},
              {"measure_int16_peak", qk::roofline::int16_peak, "int16 multiply-adds"},
-             {"measure_bf16_peak", qk::roofline::bf16_peak, "bf16 multiply-adds, or fp32 where there are none"},
+             {"measure_bf16_peak", qk::roofline::bf16_peak, "bf16 multiply-adds, or fp32 if there are none"},
              {"measure_fp32_peak", qk::roofline::fp32_peak, "fp32 multiply-adds"}}) {
         const std::string doc = std::string(of) +
                                 " from registers: (operations/s, two each; cores that the threads had), of the fastest "

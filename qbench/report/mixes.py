@@ -83,7 +83,7 @@ def _order(mix: Mix) -> tuple[int, bool, float]:
 
 
 def _table(rows: Sequence[Mix], launches: KeptLaunches) -> str:
-    marks = dict(zip(map(id, rows), _marks(rows), strict=True))
+    marks = _marks(rows)
     heading = [
         "Pareto", "row", "context", "weights", "KV", "policy", "weights MB", "cache MB", "both MB", "mean KLD [95 %]",
         "KLD over the best as small [95 %]", f"{_work(rows)} tok/s [95 %]", "speed / largest [95 %]",
@@ -93,7 +93,7 @@ def _table(rows: Sequence[Mix], launches: KeptLaunches) -> str:
         row, largest = mix.row, _largest(rows, mix.context)
         lines.append(
             [
-                MARKS[marks[id(mix)]],
+                MARKS[marks[i]],
                 str(i + 1),
                 str(mix.context),
                 row.case.recipe or "as stored",

@@ -129,7 +129,7 @@ def test_bodies_that_are_too_long(strict, size, status, message):
     for _ in range(2):
         got = patient.post(f"{strict.url}/v1/completions", json=ASKED | {"user": "x" * size})
         assert got.status_code == status and message in got.json()["error"]["message"]
-    assert patient.post(f"{strict.url}/v1/completions", json=ASKED).status_code == 200, "what was held is free again"
+    assert patient.post(f"{strict.url}/v1/completions", json=ASKED).status_code == 200, "the held places are free again"
 
 
 def test_a_long_prompt_is_refused_before_it_is_tokens(strict, monkeypatch):

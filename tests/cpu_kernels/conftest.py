@@ -19,6 +19,14 @@ def note_run(test: pytest.Item, op: str, isa: str) -> None:
         test.user_properties.append(entry)
 
 
+@pytest.fixture
+def one_thread():
+    before = cpu_kernels.get_num_threads()
+    cpu_kernels.set_num_threads(1)
+    yield
+    cpu_kernels.set_num_threads(before)
+
+
 @pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "linear_q8_0"])
 def isa(request):
     """Each implementation of linear_q8_0 in turn, as all block formats have; one that this machine lacks is a skip."""

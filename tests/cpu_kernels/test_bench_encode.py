@@ -33,14 +33,6 @@ def importance() -> np.ndarray:
     return np.random.default_rng(1235).lognormal(0, 1, ROW_SIZE).astype(np.float32)
 
 
-@pytest.fixture
-def one_thread():
-    before = cpu_kernels.get_num_threads()
-    cpu_kernels.set_num_threads(1)
-    yield
-    cpu_kernels.set_num_threads(before)
-
-
 def relative_error(name: str, weight: np.ndarray, importance: np.ndarray | None, blocks: np.ndarray) -> float:
     decoded = get_format(name).dequantize_ref(QTensor(name, weight.shape, {"blocks": blocks}))
     factor = 1.0 if importance is None else importance.astype(np.float64)

@@ -61,14 +61,6 @@ def product_counts(count, name: str, isa: str) -> tuple[float, float]:
     return (own[TOKENS[1]] - own[TOKENS[0]]) / (dots * (TOKENS[1] - TOKENS[0])), own[1] / dots
 
 
-@pytest.fixture
-def one_thread():
-    before = cpu_kernels.get_num_threads()
-    cpu_kernels.set_num_threads(1)
-    yield
-    cpu_kernels.set_num_threads(before)
-
-
 # The sums of 4-bit codes fit 16 bits for 8 groups, so AVX2 widens once per step and AVX-VNNI saves less.
 @pytest.mark.parametrize("name, least", [("q4_0", 1.4), ("q8_0", 1.8)])
 def test_avx_vnni_needs_fewer_instructions(capsys, one_thread, count, name, least):

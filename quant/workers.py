@@ -16,16 +16,24 @@ else:
 
 
 @contextmanager
-def workers(num_threads: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool in which torch computes on one thread, as sums split over threads depend on how many there are.
-
-    torch keeps the number of threads for each calling thread and for the process, so both are set; the caller's
-    number is back when the block ends.
-    """
+def one_torch_thread() -> Iterator[None]:
+    """One thread of torch inside the block, as sums split over threads depend on their number."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield pool
+        yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def workers(num_threads: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool in which torch computes on one thread.
+
+    torch keeps the number of threads for each calling thread and for the process, so both are set.
+    """
+    with (
+        one_torch_thread(),
+        ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+    ):
+        yield pool

@@ -1,7 +1,5 @@
 """The rotation of a model, learned: bases in which the rounded model comes closest to the model on calibration text."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +19,7 @@ from quant.linalg.cayley import CayleySgd
 from quant.models import ModelConfig
 from quant.rotation import RotatedSource
 from quant.rotation.basis import LearnedBases, matrix_of
+from quant.workers import one_torch_thread
 
 STEPS = 100  # as in the authors' configuration
 WINDOWS = 2  # of a step; more windows are slower and their loss is steadier
@@ -71,7 +70,7 @@ def learn_rotation(
     config, text = decoder.config, torch.from_numpy(windows[:MOST_WINDOWS, :MOST_TOKENS])
     start = [torch.eye(config.hidden_size, dtype=torch.float64)]
     start += [torch.eye(config.head_dim, dtype=torch.float64)] * config.num_layers
-    with one_thread():
+    with one_torch_thread():
         targets = [_log_probabilities(decoder, None, some) for some in text.split(WINDOWS)]
         batches = list(zip(text.split(WINDOWS), targets, strict=True))
         before = _mean_loss(decoder, start, batches)
@@ -132,14 +131,3 @@ def _divergence(target: Tensor, found: Tensor) -> Tensor:
 def _rounded_inputs(job: QuantizationJob) -> dict[str, ActivationFormat]:
     formats = {name: get_format(choice.format) for name, choice in job.choices.items()}
     return {name: fmt for name, fmt in formats.items() if isinstance(fmt, ActivationFormat)}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Sums of several threads depend on their number; bases must not."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from quant.errors import InputError
-from quant.formats import get_format
+from quant.formats import TurnedFp4, get_format
 from quant.kv import get_kv_format
 from quant.methods import Method, Rtn
 from quant.models import EMBEDDING, HEAD
@@ -138,6 +138,11 @@ class QuantizationJob:
             yield f"rows that are not a multiple of a block of {wanted}: {count} x {instead} instead"
         if self.recipe.online:
             yield f"rotated while the model runs: {' and '.join(self.recipe.online)}; no other program loads this model"
+        if any(isinstance(get_format(row.format), TurnedFp4) for row in self.choices.values()):
+            yield (
+                "inputs of linears are turned while the model runs (transform_config); transformers does not read that "
+                "and would compute something else: apply it as docs/quantize.md shows"
+            )
         if names := self.rounded_again():
             was = self.original.tensors[names[0]].format
             yield (

@@ -58,15 +58,20 @@ def turn_runs(values: np.ndarray, size: int, back: bool = False) -> np.ndarray:
     size   a power of two that divides K
     """
     signs = run_signs(size)
+    runs = np.ascontiguousarray(values, dtype=np.float32).reshape(-1, size)
+    turned = hadamard_runs(runs if back else runs * signs, size)
+    return (turned * signs if back else turned).reshape(values.shape)
+
+
+def hadamard_runs(values: np.ndarray, size: int) -> np.ndarray:
+    """values [..., K] -> float32: each `size` of K, a power of two, times Sylvester's matrix: its own inverse"""
     turned = np.ascontiguousarray(values, dtype=np.float32).reshape(-1, size)
-    turned = turned.copy() if back else turned * signs
     half = 1
     while half < size:
         pairs = turned.reshape(-1, size // (2 * half), 2, half)
         turned = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], axis=2)
         half *= 2
-    turned = turned.reshape(-1, size) * np.float32(size**-0.5)
-    return (turned * signs if back else turned).reshape(values.shape)
+    return (turned.reshape(-1, size) * np.float32(size**-0.5)).reshape(values.shape)
 
 
 @lru_cache

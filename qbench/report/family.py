@@ -20,7 +20,9 @@ FAMILIES = (
 @cache
 def recipe_family(recipe: str) -> str:
     """ "gptq-q4_k_m+kv-fp8" -> "gptq"; how keys and values are kept is no part of it, nor a rotation before."""
-    weights = recipe.partition("+")[0].removeprefix("rot-").removeprefix("spin-")
+    weights = recipe.partition("+")[0]
+    for prefix in ("rot-", "spin-", "had-"):
+        weights = weights.removeprefix(prefix)
     for pattern, family in FAMILIES:
         found = re.match(pattern, weights)
         if found:

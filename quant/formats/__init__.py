@@ -13,6 +13,7 @@ from quant.errors import InputError
 from quant.formats.activations import ActivationFormat
 from quant.formats.base import BlockFormat, Format
 from quant.formats.codes import Codes
+from quant.formats.fp4_hadamard import TURNED_FP4_FORMATS, TurnedFp4
 from quant.formats.fp4_linear import Fp4Format
 from quant.formats.fp8 import FP8_FORMATS, Fp8Format
 from quant.formats.int8 import Int8Format
@@ -38,6 +39,7 @@ __all__ = [
     "IntGroupFormat",
     "LlmInt8Format",
     "TrellisFormat",
+    "TurnedFp4",
     "W4A4Format",
     "block_format",
     "dequantize",
@@ -66,6 +68,7 @@ FORMATS: dict[str, Format] = {
     **FP8_FORMATS,
     Nvfp4A16.name: Nvfp4A16(),
     Mxfp4A16.name: Mxfp4A16(),
+    **TURNED_FP4_FORMATS,
 }
 
 _BY_GGUF_TYPE = {fmt.gguf_type: fmt for fmt in BLOCK_FORMATS.values()}

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from quant.errors import InputError
-from quant.formats import Format, IntGroupFormat, get_format
+from quant.formats import Format, IntGroupFormat, TurnedFp4, get_format
 from quant.linalg.error_feedback import Factor, Solver, check_solver_device, make_solver
 from quant.methods.base import Layer, Method, check_effort
 from quant.methods.gptq_grids import Grids, make_grids
@@ -27,6 +27,9 @@ LARGEST_DAMP = 1.0
 # Columns that are rounded at a time where their grids are known beforehand: as the usual group, enough for the
 # product with all earlier errors to run at full speed.
 STATIC_COLUMNS = 128
+
+
+Shared = tuple[int, int, bool, bool]  # all that decides a factor: statistics, size of groups, solver, turn
 
 
 class Solved(NamedTuple):
@@ -84,7 +87,7 @@ class Gptq(Method):
                  positive definite, or a format that has no grid
         """
         quantized: dict[str, QTensor] = {}
-        shared: dict[tuple[int, int, bool], Solved] = {}
+        shared: dict[Shared, Solved] = {}
         solver = make_solver(self.device)
         for name in by_inputs(layer.weights, stats):
             try:
@@ -116,7 +119,7 @@ class Gptq(Method):
         layer: Layer,
         stats: Mapping[str, InputStats],
         solver: Solver,
-        shared: dict[tuple[int, int, bool], Solved],
+        shared: dict[Shared, Solved],
     ) -> QTensor:
         weight, fmt = layer.weights[name], get_format(layer.formats[name])
         if fmt.name in FLOAT_FORMATS:
@@ -128,16 +131,21 @@ class Gptq(Method):
         grids = make_grids(fmt, weight.shape, self.mse, self.effort)
         self._check_order(fmt)
         solver = solver if grids.levels is None else solver_of_columns(solver)
-        key = (id(stats.get(name)), grids.group_size, grids.levels is None)
+        turned = fmt if isinstance(fmt, TurnedFp4) else None
+        key = (id(stats.get(name)), grids.group_size, grids.levels is None, turned is not None)
         if key not in shared:
             shared.clear()  # one factor at a time: each is as large as half a Hessian
-            shared[key] = self._solve(stats.get(name), weight.shape[1], grids.group_size, solver)
+            shared[key] = self._solve(stats.get(name), weight.shape[1], grids.group_size, solver, turned)
         if shared[key].damp > self.damp:
             layer.remarks[name] = f"damping raised from {self.damp:g} to {shared[key].damp:g} of the mean diagonal"
-        return self._round(weight, grids, shared[key], solver)
+        return self._round(weight if turned is None else turned.turn(weight), grids, shared[key], solver)
 
-    def _solve(self, stats: InputStats | None, num_columns: int, group_size: int, solver: Solver) -> Solved:
+    def _solve(
+        self, stats: InputStats | None, num_columns: int, group_size: int, solver: Solver, turned: TurnedFp4 | None
+    ) -> Solved:
         hessian = checked_hessian(stats, num_columns)
+        if turned is not None:
+            hessian = np.ascontiguousarray(turned.turn(np.ascontiguousarray(turned.turn(hessian).T)))
         diagonal = hessian.diagonal()
         dead = diagonal == 0
         order = self._order(np.where(dead, 0, diagonal), group_size)

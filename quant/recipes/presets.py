@@ -52,6 +52,10 @@ ROWS = (
     ("hqq-w4g128", "gguf", "hqq", Linears("q4_1"), {"group_size": 128}),
     ("gptq-nvfp4a16", "hf", "gptq", Linears("nvfp4a16")),
     ("gptq-mxfp4a16", "hf", "gptq", Linears("mxfp4a16")),
+    ("had-nvfp4a16", "hf", "rtn", Linears("nvfp4a16-had")),
+    ("had-mxfp4a16", "hf", "rtn", Linears("mxfp4a16-had")),
+    ("had-gptq-nvfp4a16", "hf", "gptq", Linears("nvfp4a16-had")),
+    ("had-gptq-mxfp4a16", "hf", "gptq", Linears("mxfp4a16-had")),
     ("awq-w4g128", "hf", "awq", Linears("w4g128-asym")),
     *((f"trellis-w{bits}", "hf", "trellis", Linears(f"trellis-w{bits}"), {}, "trellis") for bits in (2, 3, 4)),
 )

@@ -25,6 +25,7 @@ from compressed_tensors.compressors import BaseCompressor  # noqa: E402
 from compressed_tensors.quantization import QuantizationConfig, preset_name_to_scheme  # noqa: E402
 from compressed_tensors.quantization.lifecycle.initialize import is_cached_attention_module  # noqa: E402
 from compressed_tensors.quantization.utils import calculate_qparams  # noqa: E402
+from compressed_tensors.transform import TransformConfig, apply_transform_config  # noqa: E402
 
 
 def load(path, dequantize=False):
@@ -56,6 +57,19 @@ def logits_of(model):
 def test_they_load_ours(write_model, windows, format_name):
     path = write_model(format_name, "compressed-tensors")
     assert_same_model(path, logits_of(load(path, dequantize=format_name.endswith(("-asym", "fp4a16")))), windows)
+
+
+@pytest.mark.parametrize("format_name", ["nvfp4a16-had", "mxfp4a16-had"])
+def test_they_apply_our_transforms(write_model, windows, format_name):
+    """As docs/quantize.md shows: transformers leaves transform_config alone, and their function applies it."""
+    path = write_model(format_name, "compressed-tensors")
+    model = load(path, dequantize=True)
+    config = json.loads((path / "config.json").read_text())["quantization_config"]["transform_config"]
+    transforms = TransformConfig.model_validate(config)
+    for scheme in transforms.config_groups.values():
+        scheme.apply = [args for args in scheme.apply if args.is_online()]
+    apply_transform_config(model, transforms)
+    assert_same_model(path, logits_of(model), windows)
 
 
 def test_they_multiply_4_bit_inputs_as_we_do(write_model):

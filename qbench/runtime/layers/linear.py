@@ -23,7 +23,7 @@ from qbench.runtime.layers.linear_int8 import PackedLlmInt8Linear, packed_llm_in
 from qbench.runtime.layers.linear_w4a4 import PackedW4A4Linear, packed_w4a4_bytes
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
-from quant.formats import ActivationFormat, dequantize, get_format
+from quant.formats import ActivationFormat, TurnedFp4, dequantize, get_format
 from quant.formats.fp8 import FP8_FORMATS
 from quant.formats.int8 import Int8Format
 from quant.formats.mxfp4a16 import to_blocks
@@ -205,6 +205,23 @@ def build_mxfp4(qtensor: QTensor) -> Linear:
     return build_packed(to_blocks(qtensor))
 
 
+class TurnedLinear:
+    """A weight of mxfp4a16-had: its codes in the kernel of mxfp4, and inputs turned before each product."""
+
+    def __init__(self, qtensor: QTensor) -> None:
+        fmt = get_format(qtensor.format)
+        assert isinstance(fmt, TurnedFp4)
+        self.format = fmt
+        self.linear = build_mxfp4(fmt.plain(qtensor))
+        self.name, self.size_bytes = f"{self.linear.name} of turned inputs", self.linear.size_bytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.linear(torch.from_numpy(self.format.turn(x.numpy())))
+
+    def rows(self, index: np.ndarray) -> Tensor:
+        return torch.from_numpy(self.format.turn(self.linear.rows(index).numpy()))
+
+
 def _mxfp4_bytes(format_name: str, shape: tuple[int, ...], stored_bytes: int) -> int:
     return _as_packed("mxfp4", shape, stored_bytes)
 
@@ -220,6 +237,7 @@ LINEARS = (
     LinearImpl("llm-int8", "cpu", PackedLlmInt8Linear, _has_cpu_kernels_for, packed_llm_int8_bytes),
     LinearImpl("w4a4", "cpu", PackedW4A4Linear, _has_cpu_kernels_for, packed_w4a4_bytes),
     LinearImpl("mxfp4a16", "cpu", build_mxfp4, _has_packed_mxfp4, _mxfp4_bytes, is_packed=True),
+    LinearImpl("mxfp4a16-had", "cpu", TurnedLinear, _has_packed_mxfp4, _mxfp4_bytes),
     *(
         LinearImpl(name, "cpu", PackedFp8Linear, _has_cpu_kernels_for, packed_fp8_bytes)
         for name, fmt in FP8_FORMATS.items()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict
+from typing import Any, NotRequired, Protocol, TypedDict
 
 import numpy as np
 
@@ -13,10 +13,12 @@ from quant.artifacts.layouts.int8s import Int8s
 from quant.artifacts.layouts.packed_ints import G_IDX, PackedInts
 from quant.artifacts.layouts.scheme import QuantizationArgs, Scheme
 from quant.artifacts.layouts.targets import LINEAR, Targets
+from quant.artifacts.layouts.transforms import KEY, TransformConfig, Turn, read_turns, transform_config
 from quant.errors import InputError, shown
-from quant.formats import ActivationFormat, Format, get_format
+from quant.formats import ActivationFormat, Format, TurnedFp4, get_format
+from quant.formats.fp4_hadamard import SUFFIX
 from quant.json_fields import JsonFields
-from quant.models import HEAD
+from quant.models import EMBEDDING, HEAD, POSITIONS
 from quant.present import present
 from quant.qtensor import QTensor
 from quant.source import TensorInfo
@@ -38,6 +40,7 @@ class Packer(Protocol):
 
 
 PACKERS: tuple[Packer, ...] = (PackedInts(), Int8s(), Fp8s(), NVFP4S, MXFP4S)
+TABLES = (module_of(EMBEDDING), module_of(POSITIONS))  # matrices that are no Linear
 MIXED = "mixed-precision"  # of groups that each name their own format
 ARGS_DEFAULTS = {"num_bits": 8, "type": "int", "symmetric": True, "dynamic": False}  # of keys that may be left away
 
@@ -59,6 +62,7 @@ class CompressedTensorsConfig(TypedDict):
     ignore: list[str]
     kv_cache_scheme: None
     global_compression_ratio: None
+    transform_config: NotRequired[TransformConfig]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +77,15 @@ class CompressedTensorsLayout(Layout):
     quant_method = "compressed-tensors"
     formats = tuple(fmt for packer in PACKERS for fmt in packer.formats)
 
-    def __init__(self, groups: Sequence[GroupFormat], config: CompressedTensorsConfig | None = None) -> None:
+    def __init__(
+        self,
+        groups: Sequence[GroupFormat],
+        config: CompressedTensorsConfig | None = None,
+        turns: Sequence[Turn] = (),
+    ) -> None:
         self._groups = groups
         self._config = config
+        self._turns = turns
 
     @classmethod
     def of_tensors(cls, linears: Mapping[str, TensorInfo]) -> "CompressedTensorsLayout":
@@ -110,6 +120,9 @@ class CompressedTensorsLayout(Layout):
             "kv_cache_scheme": None,
             "global_compression_ratio": None,
         }
+        transforms = transform_config(groups, config["ignore"])
+        if transforms is not None:
+            config[KEY] = transforms
         return cls([GroupFormat(Targets(targets, "targets"), fmt) for targets, fmt in groups], config)
 
     @classmethod
@@ -118,7 +131,8 @@ class CompressedTensorsLayout(Layout):
         if not isinstance(groups, Mapping):
             raise InputError(f"{where}: quantization_config has no config_groups")
         format_of_all = JsonFields(config, f"{where}: quantization_config").text("format")
-        return cls([_read_group(group, format_of_all, where) for group in groups.values()])
+        read = [_read_group(group, format_of_all, where) for group in groups.values()]
+        return cls(read, turns=read_turns(config, where))
 
     def config(self) -> CompressedTensorsConfig:
         return present(self._config)
@@ -132,10 +146,13 @@ class CompressedTensorsLayout(Layout):
 
     def info(self, module: StoredModule, shape: tuple[int, ...]) -> TensorInfo | None:
         if not any(packer.mark in module.parts for packer in PACKERS):
+            if len(shape) == 2 and module.name not in TABLES and self._turn_of(module.name) is not None:
+                raise InputError(f"{module.folder}: {module.name} is not quantized, and {KEY} turns its input")
             return None
         fmt = self._format_of(module.name)
         if fmt is None:
             raise InputError(f"{module.folder}: {module.name} is quantized, and no config group is for it")
+        fmt = self._turned(fmt, module)
         module.check_matrix(fmt, shape)
         return _packer(fmt).info(fmt, module, shape)
 
@@ -145,6 +162,25 @@ class CompressedTensorsLayout(Layout):
     def unpack(self, module: StoredModule, info: TensorInfo) -> QTensor:
         fmt = get_format(info.format)
         return _packer(fmt).unpack(fmt, module, info)
+
+    def _turn_of(self, module: str) -> Turn | None:
+        return next((turn for turn in self._turns if turn.turns(module)), None)
+
+    def _turned(self, fmt: Format, module: StoredModule) -> Format:
+        """The format of the module with the turn of its input.
+
+        raises   InputError if formats of these codes have no such turn
+        """
+        turn = self._turn_of(module.name)
+        if turn is None:
+            return fmt
+        turned = _known_format(f"{fmt.name}{SUFFIX}")
+        if not isinstance(turned, TurnedFp4) or turned.block_size != turn.size:
+            raise InputError(
+                f"{module.folder}: {KEY} turns {turn.size} inputs of {module.name} together, which is {fmt.name}; read "
+                "here are 16 of nvfp4a16 and 32 of mxfp4a16"
+            )
+        return turned
 
     def _format_of(self, module: str) -> Format | None:
         """That of the group whose targets name the module best; the first of equals."""

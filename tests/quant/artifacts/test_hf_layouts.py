@@ -26,7 +26,10 @@ INT_FORMATS = ("w2g32", "w3g32-asym", "w4g32", "w4g32-asym", "w4", "w8-asym", "w
 CASES = [
     *((fmt, packing) for packing in ("gptq", "compressed-tensors") for fmt in INT_FORMATS),
     *((fmt, "compressed-tensors") for fmt in ("w8a8", "w8a8-wtensor", "w8a8-atensor", "w8a8-wtensor-astatic")),
-    *((fmt, "compressed-tensors") for fmt in (*FP8_FORMATS, "nvfp4a16", "mxfp4a16", "w4a4")),
+    *(
+        (fmt, "compressed-tensors")
+        for fmt in (*FP8_FORMATS, "nvfp4a16", "mxfp4a16", "nvfp4a16-had", "mxfp4a16-had", "w4a4")
+    ),
     ("llm-int8", "bitsandbytes"),
     ("trellis-w3-l8", "trellis"),
 ]
@@ -241,6 +244,12 @@ def _info(qtensor):
     return ArraySource(CONFIG, {LINEAR: qtensor}).tensors[LINEAR]
 
 
+def transforms(size=16, kind="hadamard", **changes):
+    """The changes of a quantization_config that turn the inputs of all linears."""
+    apply = {"targets": ["Linear"], "location": "input", "ignore": ["lm_head"]} | changes
+    return {"transform_config": {"config_groups": {"u": {"type": kind, "head_dim": size, "apply": [apply]}}}}
+
+
 def edit_tensors(folder, change):
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
@@ -273,6 +282,16 @@ def edit_quantization(folder, **changes):
         pytest.param("w4g32", "compressed-tensors", {"config_groups": {}}, "no config group is for it", id="no group"),
         pytest.param("w8a8", "compressed-tensors", {"format": "x"}, None, id="group's own format"),
         pytest.param("w4g32", "compressed-tensors", {"kv_cache_scheme": {"dynamic": True}}, "kv_cache_scheme", id="kv"),
+        pytest.param("nvfp4a16", "compressed-tensors", transforms(ignore=["re:.*"]), None, id="all left out"),
+        pytest.param("nvfp4a16", "compressed-tensors", transforms(size=32), "turns 32 .*read here are 16", id="size"),
+        pytest.param("w8a8", "compressed-tensors", transforms(), "which is w8a8; read here are 16", id="w8a8 turned"),
+        pytest.param("nvfp4a16", "compressed-tensors", transforms(kind="random-matrix"), "not read here", id="random"),
+        pytest.param("nvfp4a16", "compressed-tensors", transforms(location="output"), "not read here", id="outputs"),
+        pytest.param("nvfp4a16", "compressed-tensors", transforms(location=[]), "not read here", id="no place"),
+        pytest.param("nvfp4a16", "compressed-tensors", transforms(targets=7), "targets", id="targets"),
+        pytest.param("nvfp4a16", "compressed-tensors", {"transform_config": [1]}, "transform_config", id="list"),
+        pytest.param("nvfp4a16", "compressed-tensors", {"transform_config": {"x": 1}}, None, id="no transforms"),
+        pytest.param("nvfp4a16", "compressed-tensors", transforms(ignore=[]), "not quantized, and trans", id="head"),
         pytest.param("llm-int8", "bitsandbytes", {"load_in_8bit": False}, "read here: load_in_8bit", id="4 bit"),
         pytest.param("trellis-w2-l8", "trellis", {"linears": None}, "has no linears", id="no linears"),
         pytest.param("trellis-w2-l8", "trellis", {"linears": {MODULE: "w4"}}, "expected trellis-w2", id="other"),

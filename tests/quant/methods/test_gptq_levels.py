@@ -10,6 +10,7 @@ from quant.methods import Layer, make_method
 from quant.stats import InputStats
 
 NAMES = ("nvfp4a16", "mxfp4a16")
+TURNED = tuple(f"{name}-had" for name in NAMES)
 
 
 def problem(num_rows: int, row_size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -51,7 +52,19 @@ def test_codes_are_those_of_the_textbook_loop(name, options):
     assert_close(dequantize(got), textbook(weight, hessian, scale, damp=0.01), rtol=2.0**-22)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TURNED)
+def test_turned_blocks_are_the_plain_ones_of_the_turned_problem(name):
+    """Weight and Hessian in the turned basis give the codes."""
+    fmt, (weight, hessian) = get_format(name), problem(12, 64)
+    turned_hessian = fmt.turn(fmt.turn(hessian).T.copy())
+    plain = quantized(fmt.plain_name, fmt.turn(weight), turned_hessian)
+    got = quantized(name, weight, hessian)
+    assert got.format == name
+    for part, array in plain.parts.items():
+        np.testing.assert_array_equal(got.parts[part], array)
+
+
+@pytest.mark.parametrize("name", (*NAMES, *TURNED))
 def test_output_error_is_below_that_of_rounding(name):
     weight, hessian = problem(32, 128)
 

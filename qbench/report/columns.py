@@ -100,11 +100,14 @@ COLUMNS = (
     _text("policy", "policy", **HIDDEN, meaning="Tokens that the KV cache keeps, as in window:256."),
     _text("attention", "attention", **HIDDEN, meaning="Code that computes attention, if one was chosen."),
     _text("prefill", "prefill", **HIDDEN, meaning="Blocks of the attention matrix that a prefill computes."),
+    _text("question", "question", **HIDDEN, meaning="When a policy sees the question of a task (`--question`)."),
     _text("compute", "compute", **HIDDEN, meaning="Precision of the matmuls."),
     _text("division", "division", **HIDDEN, meaning="Division of the model among ranks."),
     _text("memory", "memory", **HIDDEN, meaning="Memory limit of the process, as the suite names it."),
     Column("memory_limit_bytes", "limit MiB", digits=0, scale=2**-20, **HIDDEN, meaning="The same in bytes."),
     Column("kv_ram", "KV RAM MB", scale=1e-6, **HIDDEN, meaning="Memory of the KV cache; the rest is on a disk."),
+    Column("depth", "depth", digits=0, **HIDDEN, meaning="Tokens in the cache before a timed speed."),
+    Column("batch", "batch", digits=0, **HIDDEN),
     Column(
         "bits_per_weight",
         "bits/weight",
@@ -227,7 +230,6 @@ COLUMNS = (
     _text("device", "device", **HIDDEN),
     Column("threads", "threads", digits=0, **HIDDEN),
     Column("context", "context", digits=0, **HIDDEN),
-    Column("batch", "batch", digits=0, **HIDDEN),
     _text("protocol", "protocol", **HIDDEN),
     _text("machine", "machine", **HIDDEN),
     _text("cpu", "processor", **HIDDEN),
@@ -241,6 +243,28 @@ COLUMNS = (
     ),
 )
 
+# Columns that are shown if rows differ in them -> figures that are shown with them.
+IF_ROWS_DIFFER = {
+    "kv_format": (),
+    "cache": ("kv_bytes_held",),
+    "policy": ("kv_bytes_held",),
+    "prefill": ("prefill_blocks", "prefill_mass"),
+}
+# The same on the page only: the Markdown has separate tables for these rows.
+IF_ROWS_DIFFER_ON_PAGE = IF_ROWS_DIFFER | {
+    "attention": (),
+    "question": (),
+    "compute": (),
+    "division": (),
+    "memory_limit_bytes": ("streamed_bytes",),
+    "kv_ram": ("kv_bytes_read", "kv_hit_share"),
+    "prefill_chunk": (),
+    "threads": (),
+    "depth": (),
+    "batch": (),
+    "protocol": (),
+    "machine": (),
+}
 
 LAUNCHED = tuple(
     column
@@ -307,18 +331,16 @@ def columns_of(table: Table, names: Sequence[str] | None = None) -> list[Column]
     columns = all_columns(table.columns)
     usual = {column.key for column in columns if column.in_markdown}
     if len(set(table.columns["recipe"])) < len(table.columns["recipe"]):
-        usual.add("kv_format")  # rows of one table may also differ in it
-    for name in ("cache", "policy"):
-        if len(set(table.columns[name])) > 1:
-            usual |= {name, "kv_bytes_held"}
+        usual.add("kv_format")  # else the recipe names it
+    for name, figures in IF_ROWS_DIFFER.items():
+        if name != "kv_format" and len(set(table.columns[name])) > 1:
+            usual |= {name, *figures}
     if not all(map(is_missing, table.columns["division"])):
         usual |= {"division"}
     if not all(map(is_missing, table.columns["memory_limit_bytes"])):
         usual |= {"memory_limit_bytes", "streamed_bytes"}
     if not all(map(is_missing, table.columns["kv_ram"])):
         usual |= {"kv_ram", "kv_bytes_read", "kv_hit_share"}
-    if len(set(table.columns["prefill"])) > 1:
-        usual |= {"prefill", "prefill_blocks", "prefill_mass"}
     picked = pick_columns(columns, names) if names else [column for column in columns if column.key in usual]
     shown = [column for column in picked if names or not all(map(is_missing, table.columns[column.key]))]
     headings = [_heading(column, table) for column in shown]

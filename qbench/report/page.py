@@ -11,9 +11,8 @@ from pathlib import PurePath
 from string import Template
 from typing import TYPE_CHECKING, Any, cast
 
-from qbench.cache_spec import FULL
 from qbench.report.columnar import EXACT_ROWS, pack
-from qbench.report.columns import Column, all_columns
+from qbench.report.columns import IF_ROWS_DIFFER_ON_PAGE, Column, all_columns
 from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
 
@@ -36,9 +35,6 @@ BESIDE_COLUMNS = (
     *("group", "is_baseline", "status", "error", "key"),
     *("threads", "batch", "pp", "tg", "depth", "protocol_hash"),
 )
-
-# Intervals of decode speed: only the plots of policies draw them.
-OF_POLICIES = ("tg_low", "tg_high")
 
 # Mail and chat take a page of this size, and a phone opens it. It holds records as far as there is room.
 # The table has the larger part.
@@ -67,6 +63,7 @@ def render_page(frame: "pd.DataFrame", records: Iterable[tuple[int, bytes]] = ()
         "title": _title(frame),
         "lead": _lead(frame),
         "columns": [asdict(column) for column in columns],
+        "if_rows_differ": IF_ROWS_DIFFER_ON_PAGE,
         "records": len(rows),
         "rows_of_records": rows,
         "key_digits": digits,
@@ -96,8 +93,6 @@ def page_table(frame: "pd.DataFrame", columns: Sequence[Column], key_digits: int
     )
     # The page finds the fronts itself.
     shown = [name for name in dict.fromkeys(_in_order(columns)) if name != "pareto"]
-    if set(frame["policy"].unique().tolist()) - {FULL}:
-        shown += OF_POLICIES
     return cast("pd.DataFrame", table[shown])
 
 

@@ -36,7 +36,7 @@ def make_record(recipe: str, *, model: str = "ref:llama", machine: str = "a1b2c3
         "tg_tok_s": float(tg),
         "spread": {"pp_tok_s": {"min": 0.96 * pp, "max": 1.01 * pp}, "tg_tok_s": {"min": 0.95 * tg, "max": 1.02 * tg}},
         "roofline": {"pp": 0.31, "tg": 0.22},
-        "peak_rss_bytes": 412_000_000,
+        "peak_rss_bytes": 405_000_000 + int(bits * 875_000),  # q8_0: 412 MB
         "impls": {"cpu-q8_0[avx512_vnni]": 43} if recipe == "q8_0" else {"reference": 36, "torch-bf16": 7},
         "isa": "avx512_vnni",
         "protocol": {"name": "windows-1024", "hash": protocol},

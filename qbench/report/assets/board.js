@@ -5,6 +5,7 @@ const FILTER_NAMES = {
   recipe: "Recipe",
   family: "Recipe family",
   kv_format: "KV",
+  policy: "Policy",
   machine: "Machine",
   protocol: "Protocol",
   commit: "Commit",
@@ -75,7 +76,7 @@ class Board {
       this.search,
       h(
         "details",
-        { class: "more", open: !narrow || active },
+        { class: "more", hidden: !this.selects.length, open: !narrow || active },
         h("summary", null, "Filters"),
         h("div", { class: "selects" }, this.selects, this.reset),
       ),
@@ -107,8 +108,9 @@ class Board {
     const known = ABOUT.columns.filter(({ key }) => key === "pareto" || this.table.anyKnown(key));
     if (this.state.columns) return known.filter(({ key }) => key === "recipe" || this.state.columns.includes(key));
     const said = (key) => key === "pareto" || rows.some((row) => this.table.value(key, row) !== null);
-    const varies = (key) => this.table.distinct(key).length > 1 && !this.fixed[key];
-    return known.filter(({ key, on_page }) => (key === "machine" ? varies(key) : on_page && said(key)));
+    const differing = Object.keys(ABOUT.if_rows_differ).filter((key) => differ(this.table, key, rows));
+    const added = new Set(differing.flatMap((key) => [key, ...ABOUT.if_rows_differ[key]]));
+    return known.filter(({ key, on_page }) => (on_page || added.has(key)) && said(key));
   }
 
   drawColumnMenu(shown) {
@@ -203,27 +205,30 @@ class Board {
   }
 
   draw(rows) {
-    const ofPolicies = policyGroups(this.table, rows),
-      evicting = new Set(ofPolicies.flat().filter((row) => !isFull(this.table, row)));
-    // Policies have plots of their own: they change neither the weights nor their size.
-    const plain = rows.filter((row) => !evicting.has(row));
-    const { groups, left } = drawnGroups(this.table, plain, this.shownQuality);
-    this.drawLegend(groups, left);
-    for (const [i, cost] of COSTS.entries()) {
+    // A policy changes neither the weights nor their size: policies have separate plots, or the table alone.
+    const full = rows.filter((row) => isFull(this.table, row));
+    const { groups, left } = drawnGroups(this.table, full.length ? full : rows, this.shownQuality);
+    const policies = policyGroups(this.table, rows);
+    for (const [i, each] of COSTS.entries()) {
+      const cost = comparableCost(this.table, groups, each);
       const known = groups.some((group) => group.rows.some((row) => table_has(this.table, cost.key, row)));
-      this.plots[i].hidden = !known;
-      if (known)
-        drawScatter(
-          this.plots[i].lastChild,
-          this.table,
-          groups,
-          this.shownQuality,
-          cost,
-          this.shownFronts[cost.front],
-        );
+      this.plots[i].hidden = !known || !this.isSpread(cost);
+      if (this.plots[i].hidden) continue;
+      drawScatter(this.plots[i].lastChild, this.table, groups, this.shownQuality, cost, this.shownFronts[cost.front]);
     }
-    drawPolicies(this.policies, this.table, ofPolicies);
+    const isDrawn = this.plots.some((plot) => !plot.hidden),
+      where = isDrawn && full.length && full.length < rows.length ? wherePoliciesAre(policies) : "";
+    this.drawLegend(isDrawn ? groups : [], `${left} ${where}`.trim());
+    drawPolicies(this.policies, this.table, policies);
     document.body.dataset.drawn = Number(document.body.dataset.drawn || 0) + 1;
+  }
+
+  // Whether the rows of the page differ in a cost: a plot of a single cost shows nothing that the table does not.
+  isSpread({ key }) {
+    const { table } = this;
+    const known = Array.from({ length: table.rows }, (_, row) => row).filter((row) => table_has(table, key, row));
+    const full = known.filter((row) => isFull(table, row));
+    return differ(table, key, full.length ? full : known);
   }
 
   drawLegend(groups, left) {
@@ -244,6 +249,10 @@ class Board {
   }
 }
 
+const wherePoliciesAre = (drawn) =>
+  drawn.length
+    ? "Rows with a cache policy have separate plots below."
+    : "Rows with a cache policy are in the table only.";
 const table_has = (table, key, row) => table.value(key, row) !== null;
 const tellValue = (name, value) => (name === "commit" ? shortCommit(String(value)) : String(value));
 

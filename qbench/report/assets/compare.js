@@ -2,7 +2,7 @@
 
 async function comparePage(table, a, b) {
   const sides = await Promise.all([a, b].map((row) => RECORDS.of(row)));
-  const name = (row) => h("a", { href: rowLink(table, row) }, table.value("recipe", row));
+  const name = (row) => h("a", { href: rowLink(table, row) }, recipeAs(table, row));
   const head = h("h1", null, h("span", { class: "of" }, "A "), name(a), h("span", { class: "of" }, " → B "), name(b));
   const models = new Set([a, b].map((row) => table.value("model", row)));
   const crumbs = h(
@@ -90,7 +90,7 @@ function comparisonTable(cells, table, a, b) {
               "th",
               { scope: "col", class: i === 0 || i > 3 ? "text" : "" },
               text,
-              i === 1 || i === 2 ? h("small", null, table.value("recipe", i === 1 ? a : b)) : null,
+              i === 1 || i === 2 ? h("small", null, recipeAs(table, i === 1 ? a : b)) : null,
             ),
           ),
         ),

@@ -56,7 +56,7 @@ function exactCell(key, a, b) {
 }
 
 function singleCell(key, a, b) {
-  return ratioCell(key, a, b, { note: "measured once a row: no interval" });
+  return ratioCell(key, a, b, { note: "measured once per row: no interval" });
 }
 
 // qbench/compare/comparison.py: samples of one process leave out the spread between processes, so they have no verdict.

@@ -42,14 +42,17 @@ function headingOf(table, { key, heading }, rows) {
   return names.size === 1 ? [...names][0] : heading;
 }
 
-// The KV format, cache and policy of a row, if they are not the usual ones and the recipe does not name them:
-// "kv-int8 window:64".
+// The KV format, cache, policy, attention and prefill of a row, if they are not the usual ones and the recipe does not
+// name them: "kv-int8 window:64".
 function keptAs(table, row) {
-  const [recipe, format, cache, policy] = ["recipe", "kv_format", "cache", "policy"].map(
-    (key) => table.value(key, row) ?? "",
-  );
+  const keys = ["recipe", "kv_format", "cache", "policy", "attention", "prefill"];
+  const [recipe, format, cache, policy, attention, prefill] = keys.map((key) => table.value(key, row) ?? "");
   const isUsual = format === "f32" || recipe.endsWith(`+${format}`);
-  return [isUsual ? "" : format, cache === "dynamic" ? "" : cache, policy === "full" ? "" : policy]
-    .filter(Boolean)
+  const usual = { dynamic: cache, full: policy, dense: prefill };
+  return [isUsual ? "" : format, cache, policy, attention, prefill]
+    .filter((word) => word && usual[word] !== word)
     .join(" ");
 }
+
+// "bf16 kv-int8 window:64"
+const recipeAs = (table, row) => [table.value("recipe", row), keptAs(table, row)].filter(Boolean).join(" ");

@@ -19,6 +19,13 @@ const COSTS = [
   },
 ];
 
+// Sizes of different models do not compare, and the small ones would share a corner: their bits per weight do.
+function comparableCost(table, groups, cost) {
+  const models = new Set(groups.map(({ rows }) => table.value("model", rows[0])));
+  if (cost.front !== "size" || models.size < 2) return cost;
+  return { ...cost, key: "bits_per_weight", title: "bits per weight" };
+}
+
 const number = (table, key, row) => table.value(key, row) ?? NaN;
 
 // costs [N] pairs, less is better; NaN is on no front. Returns the indices on the front.

@@ -2,7 +2,9 @@
 
 function divergencePanels(metrics) {
   if (!metrics.kld) return [];
-  const facts = Object.entries(metrics.kld).map(([name, value]) => [name.replace("p999", "p99.9"), scientific(value)]);
+  const facts = Object.entries(metrics.kld)
+    .sort(([a], [b]) => rankOf(a) - rankOf(b))
+    .map(([name, value]) => [name.replace(/^(p\d\d)(\d)$/, "$1.$2").replace("p00.1", "p0.1"), scientific(value)]);
   return [
     panel(
       "Divergence, nats",
@@ -15,6 +17,12 @@ function divergencePanels(metrics) {
     profile("Divergence by position", metrics.kld_by_position),
     profile("Divergence by the reference's confidence", metrics.kld_by_confidence),
   ];
+}
+
+// The mean, then the least, the percentiles and the most: "p001" is the 0.1th, "p05" the 5th, "p999" the 99.9th.
+function rankOf(name) {
+  const place = { mean: -1, min: 0, median: 50, max: 100 }[name];
+  return place ?? Number(`${name.slice(1, 3)}.${name.slice(3)}`);
 }
 
 function kernelsPanel(metrics) {
@@ -83,8 +91,8 @@ function samplesPanel(metrics) {
     });
   const blocks = metrics.blocks || {};
   for (const [what, name, sizes] of [
-    ["kld", "KLD a token", blocks.tokens],
-    ["nll", blocks.units ? "nats a unit" : "nats a token", blocks.units || blocks.tokens],
+    ["kld", "KLD per token", blocks.tokens],
+    ["nll", blocks.units ? "nats per unit" : "nats per token", blocks.units || blocks.tokens],
   ]) {
     if (!blocks[what]) continue;
     const means = blocks[what].map((sum, i) => sum / sizes[i]);

@@ -45,7 +45,7 @@ async function passport(table, row, tray) {
       "h1",
       null,
       h("a", { href: recipeLink(text("recipe")), title: "every row of this recipe" }, text("recipe")),
-      h("span", { class: "of" }, ` on ${text("model")}`),
+      h("span", { class: "of" }, [keptAs(table, row), "on", text("model")].filter(Boolean).map((word) => ` ${word}`)),
     ),
     h(
       "p",
@@ -55,7 +55,7 @@ async function passport(table, row, tray) {
         ? h(
             "a",
             { class: "button", href: compareLink(table, base, row) },
-            `Compare with ${table.value("recipe", base)}`,
+            `Compare with ${recipeAs(table, base)}`,
           )
         : null,
     ),

@@ -7,7 +7,6 @@ const POLICY_COSTS = [
     title: "bytes that the cache holds, log",
     better: "better is down and to the left",
     key: "kv_bytes_held",
-    ends: null,
     sign: 1,
   },
   {
@@ -16,16 +15,16 @@ const POLICY_COSTS = [
     title: "decode, tokens per second",
     better: "better is down and to the right",
     key: "tg_tok_s",
-    ends: ["tg_low", "tg_high"],
     sign: -1,
   },
 ];
 const FULL = "full",
-  MOST_POLICY_GROUPS = 4;
+  MOST_POLICY_GROUPS = 4,
+  MOST_POLICY_BARS = 24; // with more points only the Pareto points have whiskers, as they would hide one another
 // The sixth colour of the series resembles the first.
 const POLICY_COLOURS = ["series-1", "series-2", "series-3", "series-4", "series-5", "quiet"];
 const HOW_TO_READ =
-  "Each point is one policy at one budget, and a line joins the budgets of a policy. Whiskers are 95 % intervals. " +
+  "Each point is one policy at one budget, and a line joins the budgets of a policy. " +
   "A filled point is a Pareto point: no other point of its plot is better in both figures.";
 
 // "snapkv:budget=64,window=16" -> ["snapkv:window=16", "64"], as split_policy in policy_rows.py
@@ -62,7 +61,7 @@ function drawPolicies(element, table, groups) {
     });
     element.append(
       h("h2", null, groups.length > 1 ? `KV-cache policies: ${headings[i]}` : "KV-cache policies"),
-      h("p", { class: "note" }, HOW_TO_READ, atFloor),
+      h("p", { class: "note" }, HOW_TO_READ, whiskersAre(points), atFloor),
       policyKey(points),
       h(
         "div",
@@ -73,6 +72,9 @@ function drawPolicies(element, table, groups) {
     for (const [cost, plot] of figures) drawPolicyPlot(plot, table, points, cost);
   }
 }
+
+const whiskersAre = (points) =>
+  points.length > MOST_POLICY_BARS ? " Whiskers are 95 % intervals of Pareto points." : " Whiskers are 95 % intervals.";
 
 // The rows of each group that have a divergence; caches that were measured with the policy full alone are left out.
 function policyGroups(table, rows) {
@@ -178,7 +180,8 @@ function policyKey(points) {
 function drawPolicyPlot(element, table, all, cost) {
   const value = (p) => table.value(cost.key, p.row);
   const points = all.filter((p) => value(p) !== null).map((p) => ({ ...p, x: value(p) }));
-  for (const p of points) p.xRange = cost.ends?.map((end) => table.value(end, p.row));
+  const isCrowded = all.length > MOST_POLICY_BARS;
+  for (const p of points) p.xRange = COLUMN.get(cost.key).ends?.map((end) => table.value(end, p.row));
   const front = new Set(paretoFront(points.map((p) => [p.kld, cost.sign * p.x])).map((i) => points[i]));
   const lines = new Map();
   for (const p of points) {
@@ -192,7 +195,7 @@ function drawPolicyPlot(element, table, all, cost) {
   const xRange = isLog ? padded(xs.map(Math.log10), 0.06) : padded(xs, 0.06);
   const rows = points.map((p) => p.row),
     work = headingOf(table, COLUMN.get("tg_tok_s"), rows).replace(" tok/s", ""); // "tg32@896"
-  const series = [...lines.values()].map((members) => policySeries(table, members, front, yRange[0]));
+  const series = [...lines.values()].map((members) => policySeries(table, members, front, yRange[0], isCrowded));
   const y = { title: "mean KLD, nats, log", range: yRange.map(Math.log10), log: true };
   y.ticks = ticks125(...yRange, shortNumber, false);
   drawPlot(element, table, () => {
@@ -204,14 +207,15 @@ function drawPolicyPlot(element, table, all, cost) {
   });
 }
 
-function policySeries(table, members, front, bottom) {
+function policySeries(table, members, front, bottom, isCrowded) {
   members.sort((a, b) => table.value("kv_bytes_held", a.row) - table.value("kv_bytes_held", b.row));
   const { policy, colour, dash } = members[0];
   return {
     name: policy,
     line: { colour, dash, opacity: 0.65 },
     points: members.map((p) => {
-      const isBelow = p.height > p.kld;
+      const isBelow = p.height > p.kld,
+        isBare = isCrowded && !front.has(p);
       return {
         row: p.row,
         x: p.x,
@@ -223,9 +227,9 @@ function policySeries(table, members, front, bottom) {
         filled: front.has(p),
         whisker: colour,
         mark: isBelow ? "\u2193" : "", // an arrow marks a point below the axis
-        xRange: p.xRange,
+        xRange: isBare ? null : p.xRange,
         // An end at 0 has no place on a log axis: the whisker leaves the plot.
-        yRange: isBelow || p.low === null || p.high === null ? null : [Math.max(p.low, bottom / 10), p.high],
+        yRange: isBare || isBelow || p.low === null || p.high === null ? null : [Math.max(p.low, bottom / 10), p.high],
       };
     }),
   };

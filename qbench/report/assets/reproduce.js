@@ -7,18 +7,30 @@ const AXES = {
   kv_format: "kv_formats",
   cache: "caches",
   policy: "policies",
+  prefill_chunk: "prefill_chunks",
+  attention: "attention",
+  prefill: "prefill",
+  kv_ram: "kv_ram",
+  question: "question",
   compute: "compute",
   isa: "isa",
   device: "device",
+  division: "divisions",
+  memory: "memory",
   threads: "threads",
   batch: "batches",
 };
 const SECTIONS = ["eval", "tasks", "bench", "calibration"];
 
 // JSON is YAML, too: no text needs quoting of another kind.
-function suiteText({ case: measured }) {
+function suiteText({ case: found }) {
+  // In the case the question belongs to the tasks, and a size is a number of bytes.
+  const { question = null, ...tasks } = found.tasks || {};
+  const kvRam = found.kv_ram ? String(found.kv_ram) : null;
+  const measured = { ...found, question, kv_ram: kvRam, tasks: found.tasks ? tasks : null };
   const usual = {
     kv_format: measured.recipe.includes("+kv-") ? measured.kv_format : "f32",
+    prefill: "dense",
     isa: "auto",
     device: "cpu",
     batch: 1,

@@ -41,7 +41,7 @@ function pointsOf(table, groups, quality, cost, front) {
         xRange: range(xColumn, row),
         yRange: range(yColumn, row),
         onFront: front.has(row),
-        name: [table.value("recipe", row), keptAs(table, row)].filter(Boolean).join(" "),
+        name: recipeAs(table, row),
         baseline: table.value("is_baseline", row) === true,
       })),
     )
@@ -94,7 +94,7 @@ const fact = (table, key, row) => `${COLUMN.get(key).heading} ${written(COLUMN.g
 function drawScatter(element, table, groups, quality, cost, front) {
   const { points, isLog } = pointsOf(table, groups, quality, cost, front);
   const better = quality.sign > 0 ? "down" : "up";
-  element.previousSibling.lastChild.textContent = `One dot per recipe, whiskers as in the table; better is ${better} and
+  element.previousSibling.lastChild.textContent = `One dot per row, whiskers as in the table; better is ${better} and
   to the ${cost.sign > 0 ? "left" : "right"}`;
   const ends = (p) => whiskerOf(p, points.length, isLog) || [];
   const scaled = (value) => (isLog ? Math.log10(value) : value);

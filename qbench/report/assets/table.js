@@ -2,6 +2,7 @@
 
 const ROW_HEIGHT = 44; // pixels; a value and its interval below
 const EXTRA_ROWS = 12; // drawn above and below the visible rows
+const MOST_LETTERS = 32; // a longer text has small letters and up to three lines, which fill the row
 const MEASURED_ROWS = 400; // enough to find the widest text of a column
 
 class RowTable {
@@ -69,11 +70,11 @@ class RowTable {
     const text = this.text(column, row),
       both = ends(column, this.table, row),
       small = `11.5px ${family()}`;
-    if (column.key === "pareto") return text ? textWidth(text, small) + 17 * text.split(" ").length : 0;
+    if (column.key === "pareto") return text ? textWidth(text, `600 ${small}`) + 18 * text.split(" ").length : 0;
     const below = both
       ? both.join("\u2009–\u2009")
       : column.key === "recipe" && this.below
-        ? [this.table.value("model", row), keptAs(this.table, row)].filter(Boolean).join(" · ")
+        ? this.table.value("model", row)
         : "";
     return Math.max(
       textWidth(text, column.key === "recipe" ? "600 13px monospace" : `13.5px ${family()}`),
@@ -114,8 +115,7 @@ class RowTable {
   row(row, index) {
     const failed = this.table.value("status", row) !== "ok";
     const kind = failed ? "failed" : this.table.value("is_baseline", row) ? "baseline" : "";
-    const recipe = [this.table.value("recipe", row), keptAs(this.table, row)].filter(Boolean).join(" ");
-    const name = `${recipe} on ${this.table.value("model", row)}`;
+    const name = `${recipeAs(this.table, row)} on ${this.table.value("model", row)}`;
     const box = h("input", {
       type: "checkbox",
       "aria-label": `compare ${name}`,
@@ -142,7 +142,6 @@ class RowTable {
               null,
               failed && h("b", { class: "error" }, "failed "),
               model && h("a", { href: modelLink(model) }, model),
-              model && keptAs(this.table, row) && ` · ${keptAs(this.table, row)}`,
             )
           : null;
       return h(
@@ -166,7 +165,7 @@ class RowTable {
     return h(
       "td",
       { class: cls, title: column.kind === "text" ? text : null },
-      text,
+      column.kind === "text" ? h("span", { class: text.length > MOST_LETTERS ? "lines" : null }, text) : text,
       both ? h("small", null, both.join("\u2009–\u2009")) : null,
     );
   }

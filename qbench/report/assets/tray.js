@@ -19,7 +19,7 @@ class Tray {
 
   draw() {
     const { table, rows } = this;
-    const name = (row) => `${table.value("recipe", row)} · ${table.value("model", row)}`;
+    const name = (row) => `${recipeAs(table, row)} · ${table.value("model", row)}`;
     this.node.classList.toggle("shown", rows.length > 0);
     if (!rows.length) return this.node.replaceChildren();
     const clear = h(

@@ -1,12 +1,15 @@
 // Visible rows, their order, and the link to this view.
 
-const FILTERS = ["model", "recipe", "family", "kv_format", "machine", "protocol", "commit"];
+const FILTERS = ["model", "recipe", "family", "kv_format", "policy", "machine", "protocol", "commit"];
 // Columns that a search reads.
 const SEARCHED = [
   "model",
   "recipe",
   "family",
   "kv_format",
+  "cache",
+  "policy",
+  "prefill",
   "impls",
   "isa",
   "device",
@@ -25,6 +28,12 @@ function emptyState() {
     quality: null,
     ...Object.fromEntries(FILTERS.map((f) => [f, null])),
   };
+}
+
+// Whether rows have different values in a column; a missing one counts.
+function differ(table, key, rows) {
+  const first = table.value(key, rows[0]);
+  return rows.some((row) => table.value(key, row) !== first);
 }
 
 // "q=q4&model=ref%3Allama&sort=-kld_mean" <-> state

@@ -1,18 +1,22 @@
 """The plots of KV-cache policies on the page, in headless Chromium."""
 
 import json
+from pathlib import Path
 
 import pytest
+from support.browser import WatchedPage
 from support.policy_records import policy_record, policy_sweep
-from support.sample_records import sweep_records, write_records
+from support.sample_records import write_records
 
 from qbench.measure.records.record import parse_record
 from qbench.report import load_records
-from qbench.report.columns import all_columns
-from qbench.report.extra_columns import with_extra
-from qbench.report.page import page_table
+from qbench.report.columns import IF_ROWS_DIFFER_ON_PAGE
+from qbench.report.launches import HIGH, LOW
+from qbench.report.page import render_page
 from qbench.report.policy_rows import fronts, policy_rows, split_policy
 
+RESULTS = Path(__file__).parents[3] / "results"
+KEPT = sorted(path.name for path in RESULTS.iterdir() if path.is_dir())
 POLICIES = [
     "full",
     "h2o:256",
@@ -65,12 +69,67 @@ def test_filled_points_are_those_that_the_table_marks(two_formats, opened, width
 
 
 @SLOW
-def test_whiskers_are_the_intervals_of_the_records(opened):
+def test_whiskers_are_the_intervals_of_the_table_and_a_speed_of_one_process_has_none(opened):
     page = drawn(opened, [policy_record("h2o:budget=64", 0.25, 80_000, 200.0), *policy_sweep()[:1]])
     (point,) = page.locator("#plot-decode").evaluate(OF_H2O)
-    for axis, length in (("x", 2.0), ("y", 0.025)):
-        low, high = point[f"{axis}Range"]
-        assert [point[axis] - low, high - point[axis]] == pytest.approx([length] * 2)
+    assert point["yRange"] == pytest.approx([0.225, 0.275]) and not point.get("xRange")
+
+
+@SLOW
+def test_whiskers_of_a_speed_are_the_interval_over_its_launches(browser, tmp_path):
+    records = [policy_record("h2o:budget=64", 0.25, 80_000, 200.0), *policy_sweep()[:1]]
+    frame = load_records(write_records(tmp_path / "records.jsonl", records))
+    frame = frame.assign(**{LOW.format("tg"): [150.0, 300.0], HIGH.format("tg"): [250.0, 500.0]})
+    (tmp_path / "page.html").write_text(render_page(frame))
+    watched = WatchedPage(browser, tmp_path / "page.html")
+    (point,) = watched.page.locator("#plot-decode").evaluate(OF_H2O)
+    assert point["xRange"] == [150, 250]
+    watched.close()
+
+
+@SLOW
+def test_of_many_points_only_the_pareto_points_have_whiskers(opened):
+    records = [
+        record
+        for kv_format in ("kv-f16", "kv-fp8", "kv-int8", "kv-int4", "kv-bf16")
+        for record in policy_sweep(kv_format)
+    ]
+    plot = drawn(opened, records).locator("#plot-held")
+    bare = plot.evaluate("plot => plot.series.flatMap(({ points }) => points).filter((p) => !p.filled && p.yRange)")
+    filled = plot.evaluate("plot => plot.series.flatMap(({ points }) => points).filter((p) => p.filled && p.yRange)")
+    assert len(records) == 25 and not bare and filled
+
+
+def test_columns_that_tell_rows_apart_are_shown_if_rows_differ_in_them(two_formats):
+    page = two_formats
+    head = page.locator("thead .head")
+    assert {"KV", "policy", "cache MB"} < set(head.all_text_contents())
+    page.locator("select[name=kv_format]").select_option("kv-int8")
+    page.get_by_text("2 of 7 rows").wait_for()
+    assert "KV" not in head.all_text_contents() and "policy" in head.all_text_contents()
+    page.locator("select[name=policy]").select_option("full")
+    page.get_by_text("1 of 7 rows").wait_for()
+    assert not {"KV", "policy", "cache MB"} & set(head.all_text_contents())
+    page.get_by_role("button", name="Clear").click()
+    page.get_by_role("searchbox").fill("h2o")
+    page.get_by_text("3 of 7 rows").wait_for()
+    page.get_by_role("button", name="Clear").click()
+    page.get_by_text("7 rows", exact=True).wait_for()
+
+
+def test_policies_are_not_among_the_sizes_of_the_weights(two_formats):
+    plots = [two_formats.locator(f"#plot-{front}") for front in ("size", "speed")]
+    assert [plot.is_visible() for plot in plots] == [False, True]  # one recipe has one size
+    assert plots[1].locator(".points path").count() == 2  # the full cache in two formats
+    assert two_formats.get_by_text("Rows with a cache policy have separate plots below.").is_visible()
+
+
+@pytest.mark.parametrize(
+    "folder", [folder if folder == "mixes" else pytest.param(folder, marks=SLOW) for folder in KEPT]
+)
+def test_no_two_kept_rows_look_alike_on_their_page(folder):
+    rows = load_records(RESULTS / folder)
+    assert not rows.duplicated(["recipe", "model", *IF_ROWS_DIFFER_ON_PAGE]).any()
 
 
 def test_a_filter_narrows_the_plots_and_budgets_are_split_as_in_the_tables(two_formats):
@@ -87,13 +146,6 @@ def test_a_filter_narrows_the_plots_and_budgets_are_split_as_in_the_tables(two_f
 def test_a_full_cache_near_the_policies_is_drawn_in_its_place(opened):
     page = drawn(opened, [policy_record("full", 0.02, 2_000_000, 400.0), *policy_sweep()[1:]])
     assert not any(is_below for *_, is_below in page.locator("#plot-held").evaluate(MARKERS))
-
-
-def test_intervals_of_decode_speed_are_packed_for_policies_alone(tmp_path):
-    for records, expected in ((policy_sweep(), True), (sweep_records(), False)):
-        frame = with_extra(load_records(write_records(tmp_path / "records.jsonl", records)))
-        columns = all_columns({str(name): values for name, values in frame.items()})
-        assert ("tg_low" in page_table(frame, columns, 8)) == expected
 
 
 @SLOW

@@ -18,6 +18,7 @@ from qbench.statistics.holm import holm
 from qbench.statistics.launches import launch_ratio, launched_ratio, launched_speeds
 from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
 from qbench.statistics.studentized import RESAMPLES, block_mean
+from qbench.sweep.suite.axes import NAMES
 from qbench.sweep.suite.cases import make_cases, select_points
 from qbench.sweep.suite.load_suite import build_suite
 
@@ -215,6 +216,9 @@ threads: [2]
 batches: [2]
 contexts: [64]
 isa: [scalar]
+policies: ["h2o:budget=64"]
+prefill_chunks: [32]
+question: [hidden]
 eval: {max_windows: 4, protocols: [gptq-2048, llama.cpp-512]}
 tasks: {names: [ref_recall], limit: 4}
 bench: {pp: 32, tg: 4, repetitions: 2}
@@ -226,6 +230,7 @@ calibration: {samples: 8}
     "left_out",
     [
         (),
+        pytest.param(("policies", "question", "contexts"), marks=SLOW),
         pytest.param(("kv_formats", "isa", "batches", "contexts", "calibration"), marks=SLOW),
         pytest.param(("bench", "batches", "contexts"), marks=SLOW),
     ],
@@ -237,3 +242,7 @@ def test_the_suite_of_one_case_gives_that_very_case(page, tmp_path, left_out):
     text = page.evaluate("measured => suiteText({ case: measured })", case.to_json())
     again = build_suite(yaml.safe_load(text), "again", tmp_path)
     assert make_cases(again, select_points(again)) == [case]
+
+
+def test_the_suite_of_one_case_has_every_axis_that_a_case_has(page):
+    assert set(page.evaluate("Object.keys(AXES)")) == set(NAMES) - {"context"}  # bench names it

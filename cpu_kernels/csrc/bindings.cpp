@@ -179,7 +179,7 @@ NB_MODULE(_ext, m) {
                                 "run in 0.3 s.";
         m.def(
             name,
-            [measure](int64_t threads) {
+            [measure = measure](int64_t threads) {
                 const qk::roofline::Peak found = measure(threads);
                 return std::pair(found.ops_per_s, found.cores);
             },

@@ -10,8 +10,8 @@ namespace {
 // Four independent sums: a product of full tiles takes 16 cycles and its result 52, so three of them already overlap.
 constexpr int chains = 4;
 
-// As many tiles as 16 chains of a vector instruction take cycles for, times four: a task of the same length on a core
-// with both, and few enough for an emulator. Sums are in tiles 0 to 3, operands in 4 to 7.
+// As many tiles as 16 chains of a vector instruction take cycles for, twice: a task of similar length on a core with
+// both, and few enough for an emulator. Sums are in tiles 0 to 3, operands in 4 to 7.
 template <class Round>
 int64_t run_rounds(int64_t repeats, const Round& round) {
     const uint8_t operand[16 * 64] = {};
@@ -26,7 +26,7 @@ int64_t run_rounds(int64_t repeats, const Round& round) {
     tile_load<5>(operand, 64);
     tile_load<6>(operand, 64);
     tile_load<7>(operand, 64);
-    const int64_t rounds = repeats / 4;
+    const int64_t rounds = repeats / 16;
     for (int64_t i = 0; i < rounds; i++) round();
     return rounds * chains;
 }

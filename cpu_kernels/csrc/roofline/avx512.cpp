@@ -17,7 +17,14 @@ uint64_t read(const uint8_t* data, int64_t size) {
 
 constexpr int chains = 16;  // latency 4 to 5 x 2 a cycle, rounded up
 
-inline Int dot_words(Int sum, Int a, Int b) { return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(a.v, b.v))}; }
+// As in avx2.cpp
+int64_t int8_chains(int64_t repeats) {
+    const __m512i b = _mm512_set1_epi8(5);
+    return run_products<chains>(_mm512_set1_epi8(3), repeats, 64 * 2,
+                                [&](__m512i a) { return _mm512_maddubs_epi16(a, b); });
+}
+
+inline Int multiply_words(Int a, Int b) { return {_mm512_madd_epi16(a.v, b.v)}; }
 
 #include "roofline/fp32_chains.inl"
 #include "roofline/int16_chains.inl"

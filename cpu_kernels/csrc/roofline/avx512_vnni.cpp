@@ -3,8 +3,6 @@
 
 namespace qk::roofline::avx512_vnni {
 #include "roofline/chains.inl"
-#include "simd/float_avx512.inl"
-#include "simd/int_avx512.inl"
 
 constexpr int chains = 16;  // latency 4 to 5 x 2 a cycle, rounded up
 
@@ -14,9 +12,11 @@ int64_t int8_chains(int64_t repeats) {
                               [&](__m512i sum) { return _mm512_dpbusd_epi32(sum, a, b); });
 }
 
-inline Int dot_words(Int sum, Int a, Int b) { return {_mm512_dpwssd_epi32(sum.v, a.v, b.v)}; }
-
-#include "roofline/int16_chains.inl"
+int64_t int16_chains(int64_t repeats) {
+    const __m512i a = _mm512_set1_epi16(3), b = _mm512_set1_epi16(5);
+    return run_chains<chains>(_mm512_setzero_si512(), repeats, 32 * 2,
+                              [&](__m512i sum) { return _mm512_dpwssd_epi32(sum, a, b); });
+}
 
 }  // namespace qk::roofline::avx512_vnni
 

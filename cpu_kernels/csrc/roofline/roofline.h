@@ -36,8 +36,8 @@ struct Peak {
 // Each returns the best of several runs within so many seconds, the peaks within about 0.3, and throws
 // std::invalid_argument on bad `threads`.
 double read_bandwidth(int64_t threads, double seconds);  // bytes/s of a buffer far larger than the caches
-Peak int8_peak(int64_t threads);         // on AVX2 that of sums in 16 bits, the fastest there are
-Peak int16_peak(int64_t threads);
+Peak int8_peak(int64_t threads);         // without VNNI that of vpmaddubsw alone
+Peak int16_peak(int64_t threads);        // without VNNI that of vpmaddwd alone
 Peak bf16_peak(int64_t threads);         // without such products that of fp32, which run instead
 Peak fp32_peak(int64_t threads);
 
@@ -53,6 +53,7 @@ QK_DECLARE(avx2)
 namespace avx2 { int64_t int16_chains(int64_t repeats); }
 namespace avx_vnni { int64_t int8_chains(int64_t repeats); }
 namespace avx512 {
+int64_t int8_chains(int64_t repeats);
 int64_t int16_chains(int64_t repeats);
 uint64_t read(const uint8_t* data, int64_t size);
 int64_t fp32_chains(int64_t repeats);

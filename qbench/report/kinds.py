@@ -28,7 +28,7 @@ class Kind:
     note     meaning of the columns, below each table
     part     another key that divides the rows into tables, each with that name
     says     lines below each of these tables
-    is_run   one command measures all rows again: those of other code than the newest row's are not shown
+    is_run   one command measures all rows of a table again: those of other code than its newest row's are not shown
     """
 
     title: str
@@ -63,13 +63,8 @@ def kinds_markdown(records: Iterable[Record]) -> str:
     records   the latest of each case, of KINDS
     """
 
-    def key(record: Record) -> tuple[str, ...]:
-        kind = kind_of(record)
-        shared = (str(getattr(record.case, name)) for name in KINDS[kind].shared)
-        return (str(list(KINDS).index(kind)), kind, record.machine.id, *shared)
-
     tables = []
-    for (_, name, *_), group in groupby(sorted(of_newest_runs(records), key=key), key=key):
+    for (_, name, *_), group in groupby(sorted(of_newest_runs(records), key=table_of), key=table_of):
         rows, kind = list(group), KINDS[name]
         parts: dict[str, list[Record]] = {}
         for row in rows:
@@ -81,22 +76,37 @@ def kinds_markdown(records: Iterable[Record]) -> str:
             grids.append(markdown_grid([heading, *cells], numeric))
             grids += [f"{line}." for line in kind.says(of_part)]
         told = [kind.note, footer(rows, kind.shared)] if kind.note else [footer(rows, kind.shared)]
-        tables.append("\n\n".join([f"**{kind.title} on {rows[0].machine.cpu}**", *grids, *(f"{one}." for one in told)]))
+        tables.append("\n\n".join([f"**{title_of(rows[0])}**", *grids, *(f"{one}." for one in told)]))
     return "\n\n".join(tables) + "\n" if tables else ""
 
 
+def table_of(record: Record) -> tuple[str, ...]:
+    """Place of the kind, kind, machine and shared values: the same for all rows of a table"""
+    kind = kind_of(record)
+    shared = (str(getattr(record.case, name)) for name in KINDS[kind].shared)
+    return (str(list(KINDS).index(kind)), kind, record.machine.id, *shared)
+
+
+def title_of(record: Record) -> str:
+    """ "Kernels on AMD EPYC, QBENCH_ISA=avx2" """
+    forced = getattr(record.case, "forced", None)
+    return f"{KINDS[kind_of(record)].title} on {record.machine.cpu}" + (f", {forced}" if forced else "")
+
+
 def of_newest_runs(records: Iterable[Record]) -> list[Record]:
-    """Rows of the newest code on each machine, for kinds whose rows one command measures."""
+    """For kinds whose rows one command measures, the rows of each table's newest code.
+
+    A run with a forced instruction set has a table of its own, so it hides no rows of another set.
+    """
     records = list(records)
-    newest: dict[tuple[str, str], Record] = {}
+    newest: dict[tuple[str, ...], Record] = {}
     for record in records:
-        run = kind_of(record), record.machine.id
-        if run not in newest or record.time > newest[run].time:
-            newest[run] = record
+        table = table_of(record)
+        if table not in newest or record.time > newest[table].time:
+            newest[table] = record
 
     def is_shown(record: Record) -> bool:
-        kind = kind_of(record)
-        return not KINDS[kind].is_run or record.code == newest[kind, record.machine.id].code
+        return not KINDS[kind_of(record)].is_run or record.code == newest[table_of(record)].code
 
     return [record for record in records if is_shown(record)]
 

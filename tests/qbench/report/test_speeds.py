@@ -114,6 +114,17 @@ def test_only_rows_of_the_newest_code_are_shown(markdown):
     assert "| 4 |" in squeezed(text) and "| 1 |" not in squeezed(text)
 
 
+@pytest.mark.parametrize("kind", ["kernel", "versus"])
+def test_rows_of_a_forced_instruction_set_have_their_own_table(markdown, kind):
+    """Measured later, by other code: they hid the rows that nothing forced."""
+    usual, forced = ({"kernel": kernel(1, qbench=figures(1.0)), "versus": versus(0)}[kind] for _ in range(2))
+    usual |= {"code": "a" * 16, "time": "2026-01-01T00:00:00.000+00:00"}
+    forced |= {"code": "b" * 16, "time": "2026-01-02T00:00:00.000+00:00", "key": "other"}
+    forced["case"] = forced["case"] | {"forced": "QBENCH_ISA=avx2"}
+    titles = [line for line in markdown([forced, usual]).splitlines() if line.startswith("**")]
+    assert len(titles) == 2 and titles[1] == titles[0].removesuffix("**") + ", QBENCH_ISA=avx2**"
+
+
 def test_what_is_wrong_has_no_figures(markdown):
     text = markdown([kernel(1, qbench={"wrong": "error 1"}, torch={"ms": 3.0})])
     assert "| linear_q4_0 | 64x32 | 1 | 3.000 ms |" in map(squeezed, text.splitlines())

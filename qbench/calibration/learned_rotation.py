@@ -23,14 +23,16 @@ from quant.workers import one_torch_thread
 
 STEPS = 100  # as in the authors' configuration
 WINDOWS = 2  # of a step; more windows are slower and their loss is steadier
-MOST_WINDOWS, MOST_TOKENS = 24, 192  # to learn from: the logits of the model are kept for all of them
-LENGTH = 0.02  # of the first step, falling to 0; 1 turns every plane by one radian
+MOST_TOKENS = 192  # of a window
+HELD_OUT, MOST_HELD_OUT = 4, 16  # one window in four is not learned from and judges the bases; at most sixteen
+CHECK = 10  # steps between two looks at the held-out windows
+LENGTH = 0.006  # of the first step, falling to 0; 1 turns every plane by one radian
 MOMENTUM = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedRotation:
-    """before, after   mean KL divergence on the calibration windows, with Hadamard bases and with these"""
+    """before, after   mean KL divergence on the held-out windows, with Hadamard bases and with these"""
 
     bases: LearnedBases
     before: float
@@ -42,7 +44,7 @@ def with_learned_rotation(
 ) -> QuantizationJob:
     """The job with learned bases in its rotated source. The same text and seed give the same bases.
 
-    raises   InputError for a model whose equations `ReferenceDecoder` does not have
+    raises   InputError for a model whose equations `ReferenceDecoder` does not have, and for a single window
     """
     rotated = job.source
     assert isinstance(rotated, RotatedSource)
@@ -51,6 +53,8 @@ def with_learned_rotation(
     except NotImplementedError as error:
         raise InputError(f"{rotated.spec}: spin- learns through the reference decoder; {error}; use rot-") from error
     windows = calibration_tokens(rotated, options).tokens
+    if len(windows) < 2:
+        raise InputError("spin- learns from some windows and judges by others, got 1 window; give a longer text")
     learned = learn_rotation(job, windows, options.seed, progress)
     return replace(job, source=RotatedSource(rotated.source, rotated.online, learned.bases))
 
@@ -58,7 +62,8 @@ def with_learned_rotation(
 def learn_rotation(
     job: QuantizationJob, windows: np.ndarray, seed: int, progress: Progress | None = None
 ) -> LearnedRotation:
-    """windows [S, T] int64. If the learned bases are no better on them, Hadamard bases stay.
+    """windows [S, T] int64, S > 1. The bases are those of least divergence on the windows that are not learned from:
+    of the Hadamard bases, and of those after every few steps.
 
     source   Liu et al. 2024, arXiv:2405.16406 (SpinQuant), section 3.2: inputs are rounded, weights are not yet. The
              loss here is the divergence from the model itself, where the paper has the cross entropy of the text
@@ -67,53 +72,69 @@ def learn_rotation(
     assert isinstance(rotated, RotatedSource)
     kv = None if job.recipe.kv is None else get_kv_format(job.recipe.kv)
     decoder = RoundedDecoder(rotated, _rounded_inputs(job), kv)
-    config, text = decoder.config, torch.from_numpy(windows[:MOST_WINDOWS, :MOST_TOKENS])
+    config, text = decoder.config, torch.from_numpy(windows[:, :MOST_TOKENS])
+    last = torch.arange(len(text)) % HELD_OUT == min(HELD_OUT, len(text)) - 1
     start = [torch.eye(config.hidden_size, dtype=torch.float64)]
     start += [torch.eye(config.head_dim, dtype=torch.float64)] * config.num_layers
     with one_torch_thread():
-        targets = [_log_probabilities(decoder, None, some) for some in text.split(WINDOWS)]
-        batches = list(zip(text.split(WINDOWS), targets, strict=True))
-        before = _mean_loss(decoder, start, batches)
-        found = _descend(decoder, CayleySgd(start, MOMENTUM), batches, np.random.default_rng(seed), progress)
-        after = _mean_loss(decoder, found, batches)
-    if not after < before:
-        found, after = start, before
+        judge = _Judge(decoder, text[last][:MOST_HELD_OUT], start)
+        _descend(decoder, CayleySgd(start, MOMENTUM), text[~last], judge, np.random.default_rng(seed), progress)
+    found, before, after = judge.best, judge.before, judge.least
     first, *others = (matrix.numpy() for matrix in found)
     bases = LearnedBases(matrix_of(config.hidden_size) @ first, [matrix_of(config.head_dim) @ one for one in others])
     return LearnedRotation(bases, before, after)
 
 
-Batch = tuple[Tensor, Tensor]  # tokens [B, T], and the model's log probabilities [B, T, V]
+class _Judge:
+    """Keeps the matrices of least divergence on windows that no step sees.
+
+    tokens   [S, T] int64
+    start    the first matrices
+    """
+
+    def __init__(self, decoder: RoundedDecoder, tokens: Tensor, start: list[Tensor]) -> None:
+        self._decoder = decoder
+        self._batches = [(some, _log_probabilities(decoder, None, some)) for some in tokens.split(WINDOWS)]
+        self.best, self.least = list(start), self._loss(start)
+        self.before = self.least
+
+    def look(self, matrices: list[Tensor]) -> None:
+        loss = self._loss(matrices)
+        if loss < self.least:
+            self.best, self.least = list(matrices), loss
+
+    def _loss(self, matrices: list[Tensor]) -> float:
+        bases = [matrix.float() for matrix in matrices]
+        with torch.no_grad():
+            found = [(target, _log_probabilities(self._decoder, bases, some)) for some, target in self._batches]
+        return float(np.mean([float(_divergence(*pair)) for pair in found]))
 
 
 def _descend(
     decoder: RoundedDecoder,
     sgd: CayleySgd,
-    batches: list[Batch],
+    text: Tensor,
+    judge: _Judge,
     random: np.random.Generator,
     progress: Progress | None,
-) -> list[Tensor]:
+) -> None:
+    batches: tuple[Tensor, ...] = text.split(WINDOWS)
     order: list[int] = []
     for step in range(STEPS):
         order = order or random.permutation(len(batches)).tolist()
-        tokens, target = batches[order.pop()]
+        tokens = batches[order.pop()]
+        target = _log_probabilities(decoder, None, tokens)
         bases = [matrix.float().requires_grad_() for matrix in sgd.matrices]
         _divergence(target, _log_probabilities(decoder, bases, tokens)).backward()
         sgd.step([torch.zeros_like(basis) if basis.grad is None else basis.grad for basis in bases], _length(step))
+        if (step + 1) % CHECK == 0 or step + 1 == STEPS:
+            judge.look(sgd.matrices)
         if progress is not None:
             progress(step + 1, STEPS, "learn the rotation")
-    return sgd.matrices
 
 
 def _length(step: int) -> float:
     return LENGTH * (1 - step / STEPS)
-
-
-def _mean_loss(decoder: RoundedDecoder, matrices: list[Tensor], batches: list[Batch]) -> float:
-    bases = [matrix.float() for matrix in matrices]
-    with torch.no_grad():
-        losses = [float(_divergence(target, _log_probabilities(decoder, bases, some))) for some, target in batches]
-    return float(np.mean(losses))
 
 
 def _log_probabilities(decoder: RoundedDecoder, bases: list[Tensor] | None, tokens: Tensor) -> Tensor:

@@ -48,6 +48,49 @@ def test_the_loss_falls():
     assert learned().after < 0.95 * learned().before
 
 
+@pytest.mark.parametrize("losses, best", [([1, 2, 3, 4], 0), ([4, 2, 1, 3], 2), ([4, 3, 2, 1], 3)])
+def test_the_bases_of_least_divergence_on_held_out_windows_stay(monkeypatch, losses, best):
+    """One of the start and three looks."""
+    looked_at, coming = [], iter(losses)
+    judge = learned_rotation._Judge
+    monkeypatch.setattr(judge, "_loss", lambda self, matrices: looked_at.append(list(matrices)) or next(coming))
+    monkeypatch.setattr(learned_rotation, "STEPS", 3)
+    monkeypatch.setattr(learned_rotation, "CHECK", 1)
+    found = learn_rotation(job_of(), WINDOWS, 0)
+    assert (found.before, found.after) == (losses[0], min(losses))
+    first = looked_at[best][0].numpy()
+    np.testing.assert_array_equal(found.bases.residual, matrix_of(len(first)) @ first)
+
+
+def test_no_step_sees_the_windows_that_judge(monkeypatch):
+    steps, judged = [], []
+    find = learned_rotation._log_probabilities
+    monkeypatch.setattr(
+        learned_rotation,
+        "_log_probabilities",
+        lambda decoder, bases, some: steps.append(some) or find(decoder, bases, some),
+    )
+    judge = learned_rotation._Judge.__init__
+    monkeypatch.setattr(
+        learned_rotation._Judge,
+        "__init__",
+        lambda self, decoder, some, start: judged.append(some) or judge(self, decoder, some, start),
+    )
+    monkeypatch.setattr(learned_rotation, "STEPS", 4)
+    learn_rotation(job_of(), WINDOWS, 0)
+    (held,) = judged
+    assert held.tolist() == WINDOWS[3:].tolist()
+    learned_from = {tuple(row) for some in steps for row in some.tolist()} - {tuple(held[0].tolist())}
+    assert learned_from == {tuple(row) for row in WINDOWS[:3].tolist()}
+
+
+def test_a_single_window_is_refused(tmp_path):
+    options = CalibrationOptions(text=RANDOM, samples=1, seq_len=24)
+    with pytest.raises(InputError, match="got 1 window"), quantized_model(job_of(), options, tmp_path / "work"):
+        pass
+    assert not (tmp_path / "work").exists()
+
+
 def test_bases_are_orthogonal_and_differ_from_the_start():
     bases = learned().bases
     for matrix in (bases.residual, *bases.values):

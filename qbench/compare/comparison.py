@@ -215,6 +215,8 @@ def _samples(metrics: Metrics) -> dict[str, list[float]]:
 def _unlike_speeds(a: Record, b: Record) -> str | None:
     if a.machine.id != b.machine.id:
         return f"machines ({a.machine.id} and {b.machine.id})"
+    if not a.machine.runs_like(b.machine):
+        return f"processors ({a.machine.processor} and {b.machine.processor})"
     one, other = a.model_case, b.model_case
     for name in ("pp", "tg", "depth"):
         work = [getattr(case.speed, name, None) for case in (one, other)]

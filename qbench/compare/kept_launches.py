@@ -19,9 +19,10 @@ KeptLaunches = Mapping[Row, Mapping[str, LaunchedSpeed]]  # row -> phase -> its 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Machine, threads and sizes of a speed; None for a value that a row does not have."""
+    """Machine with its processor, threads and sizes of a speed; None for a value that a row does not have."""
 
     machine: str
+    processor: str | None
     threads: int | None
     batch: int | None
     pp: int | None
@@ -40,7 +41,13 @@ def work_of(record: Record) -> Work:
     case = record.model_case
     work = case.speed or SpeedWork(lacks=frozenset({"pp", "tg", "depth"}))
     pp, tg, depth = (None if name in work.lacks else getattr(work, name) for name in ("pp", "tg", "depth"))
-    return Work(record.machine.id, case.threads, None if "batch" in case.lacks else case.batch, pp, tg, depth)
+    where = record.machine.id, record.machine.processor
+    return Work(*where, case.threads, None if "batch" in case.lacks else case.batch, pp, tg, depth)
+
+
+def _is_launch_of(first: Record | None, record: Record) -> bool:
+    """Whether both speeds are of one case on one processor."""
+    return first is not None and first.machine.runs_like(record.machine)
 
 
 def kept_launches(paths: Sequence[str]) -> KeptLaunches:
@@ -61,7 +68,9 @@ def launches_of(records: Iterable[Record]) -> KeptLaunches:
             place = row_of(record), record.key
             if place not in newest or record.time >= newest[place].time:
                 newest[place] = record
-    works: dict[Row, Work] = {row: work_of(one) for (row, _), one in newest.items() if one.case.kind is None}
+    firsts = {row: one for (row, _), one in newest.items() if one.case.kind is None}
+    works: dict[Row, Work] = {row: work_of(one) for row, one in firsts.items()}
+    newest = {place: one for place, one in newest.items() if _is_launch_of(firsts.get(place[0]), one)}
     times: dict[Row, list[float]] = {}
     for (row, _), record in newest.items():
         times.setdefault(row, []).append(datetime.fromisoformat(record.time).timestamp())
@@ -69,7 +78,7 @@ def launches_of(records: Iterable[Record]) -> KeptLaunches:
     for (row, _), record in newest.items():
         for phase in SPEEDS:
             rate = record.metrics.figure(phase) if isinstance(record.metrics, Metrics) else None
-            if rate and row in works:
+            if rate:
                 rates.setdefault((works[row], phase), {}).setdefault(row, []).append(rate)
     found: dict[Row, dict[str, LaunchedSpeed]] = {}
     for (_, phase), of_rows in rates.items():

@@ -17,8 +17,8 @@ SAME = (
     *("compute", "isa", "device", "division", "threads", "batch"),
 )
 SAME_WORK = ("pp", "tg", "depth")
-# Fields of a machine that its id is a hash of, so they distinguish two machines.
-HARDWARE = ("cpu", "flags", "features", "cores", "memory_gib", "architecture")
+# Fields that distinguish two machines: the processor, and those that the id is a hash of.
+HARDWARE = ("cpu", "processor", "flags", "features", "cores", "memory_gib", "architecture")
 
 CaseIdentity = tuple[str | int | None, ...]  # the values of SAME, then those of SAME_WORK
 
@@ -33,8 +33,8 @@ class Pair:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the baseline's row is of another machine."""
-        return self.baseline.machine.id != self.now.machine.id
+        """Whether the baseline's row is of another machine, or of another processor with the same id."""
+        return not self.baseline.machine.runs_like(self.now.machine)
 
     @property
     def elsewhere(self) -> str:
@@ -60,7 +60,8 @@ def pair_cases(
     latest = [rows[-1] for rows in by_case(now).values()]
     for record, name in zip(latest, names_of([record.model_case for record in latest]), strict=True):
         candidates, ours = past.get(_identity(record.model_case), []), record.machine
-        here = [row for row in candidates if row.machine.id == ours.id]
+        of_id = [row for row in candidates if row.machine.id == ours.id]
+        here = [row for row in of_id if row.machine.runs_like(ours)] or of_id
         if not candidates:
             missing.append(name + _nearest(record.model_case, past))
         elif here or any_machine:

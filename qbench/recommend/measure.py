@@ -183,6 +183,6 @@ def is_same_speed(case: Case, wanted: Case) -> bool:
 
 def _counted(row: Record) -> tuple[Case, Metrics] | None:
     """The row's case and metrics, if it was measured on this machine by the code as it is now."""
-    is_here = row.is_ok and row.machine.id == machine().id and row.code == code_version().code
+    is_here = row.is_ok and row.machine.runs_like(machine()) and row.code == code_version().code
     case, metrics = row.case, row.metrics
     return (case, metrics) if is_here and isinstance(case, Case) and isinstance(metrics, Metrics) else None

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from qbench.markdown_grid import markdown_grid
+from qbench.measure.host.machine import processors_text
 from qbench.measure.records.kept_kinds import VersusMetrics
 from qbench.measure.records.record import Record
 from qbench.phrases import count, short_commit
@@ -135,9 +136,11 @@ def footer(records: list[Record], shared: tuple[str, ...]) -> str:
 
 
 def origin(records: list[Record]) -> str:
-    """Machine and commits."""
+    """Machine with its processors, and commits."""
+    machines = [record.machine for record in records]
+    processors = processors_text((one.cpu, one.processor) for one in machines)
     commits = dict.fromkeys(short_commit(record.commit, record.dirty) for record in records)
-    return f"machine {records[0].machine.id}; commit {', '.join(commits)}"
+    return f"machine {machines[0].id}{processors}; commit {', '.join(commits)}"
 
 
 def bandwidths_of(record: Record) -> list[float]:

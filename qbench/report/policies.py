@@ -188,6 +188,8 @@ def speed_ratio(full: PolicyRow | None, row: PolicyRow, launches: KeptLaunches) 
         return MISSING
     if row is full:
         return "1"
+    if not row.timed.machine.runs_like(full.timed.machine):
+        return MISSING
     ours, theirs = (launches.get(row_of(one.timed), {}).get("tg_tok_s") for one in (full, row))
     if ours is None or theirs is None:
         return "not measured well enough"

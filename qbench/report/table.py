@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qbench.compute import FAST
+from qbench.measure.host.machine import processors_text
 from qbench.phrases import ROOFLINE_LEGEND, count, short_commit
 from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
@@ -43,11 +44,18 @@ class Table:
         return f"{self.first('model')} on {self.first('cpu')}"
 
     @property
+    def processors(self) -> str:
+        names, processors = (
+            [None if is_missing(one) else one for one in self.columns[k]] for k in ("cpu", "processor")
+        )
+        return processors_text(zip(names, processors, strict=True))
+
+    @property
     def note(self) -> str:
         """One sentence that a reader needs: conditions, machine and code of the measurement."""
         parts = [
             f"{count(self.first('threads'), 'thread')} of {count(self.first('cores'), 'core')}",
-            f"machine {self.first('machine')}",
+            f"machine {self.first('machine')}{self.processors}",
         ]
         if self.first("batch") > 1:
             parts.insert(1, f"batch {self.first('batch'):.0f}")

@@ -100,6 +100,7 @@ COLUMNS: dict[str, Column] = {
     "protocols": Column("metrics.protocols", PROTOCOLS, AS_JSON),
     "machine": Column("machine.id", TEXT),
     "cpu": Column("machine.cpu", TEXT),
+    "processor": Column("machine.processor", TEXT),
     "cores": Column("machine.cores", COUNT),
     **{name: Column(name, TEXT) for name in ("commit", "code", "time", "key")},
     "dirty": Column("dirty", FLAG),

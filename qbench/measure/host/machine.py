@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import platform
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -31,6 +32,8 @@ FLAGS = (
     "avx512vbmi",
     "amx_tile",
 )
+# Fields of /proc/cpuinfo that distinguish processors of one name and equal flags; words of `Machine.processor`.
+OF_PROCESSOR = {"cpu family": "family", "model": "model", "CPU implementer": "implementer", "CPU part": "part"}
 VERSIONED = ("torch", "triton", "numpy", "gguf", "tokenizers")
 
 
@@ -38,13 +41,15 @@ VERSIONED = ("torch", "triton", "numpy", "gguf", "tokenizers")
 class Machine(JsonRow):
     """The facts, and `id`, a hash of those that change speed (so not of the host's name).
 
+    processor       "family 26, model 2"; None in records that do not name it
     pretended_cpu   QBENCH_CPU if it is set; `features`, and so `id`, are those of the pretended processor
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("gpus", "graphics_cards", "pretended_cpu")
+    json_omits: ClassVar[tuple[str, ...]] = ("processor", "gpus", "graphics_cards", "pretended_cpu")
 
     id: str
     cpu: str | None = None
+    processor: str | None = None
     flags: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     cores: int | None = None
@@ -55,6 +60,14 @@ class Machine(JsonRow):
     pretended_cpu: str | None = None
     system: str | None = None
     python: str | None = None
+
+    def runs_like(self, other: "Machine") -> bool:
+        """Whether speeds of both compare: equal ids, and the same processor as far as both name theirs.
+
+        The id leaves the processor out: Zen 4 and Zen 5 are both "AMD EPYC" with equal flags, and old rows keep theirs.
+        """
+        processors = {self.processor, other.processor} - {None}
+        return self.id == other.id and len(processors) <= 1
 
 
 @cache
@@ -83,12 +96,29 @@ def machine() -> Machine:
         {
             "id": digest,
             **hardware,
+            **({"processor": text} if (text := processor_text(processor)) else {}),
             **({"graphics_cards": [card.to_json() for card in cards]} if cards else {}),
             **({"pretended_cpu": os.environ[CPU]} if os.environ.get(CPU) else {}),
             "system": f"{platform.system()} {platform.release()}",
             "python": platform.python_version(),
         }
     )
+
+
+def processor_text(fields: Mapping[str, str]) -> str:
+    """ "family 26, model 2" of the fields of /proc/cpuinfo; "" if it names no processor"""
+    return ", ".join(f"{word} {fields[name]}" for name, word in OF_PROCESSOR.items() if name in fields)
+
+
+def processors_text(found: Iterable[tuple[str | None, str | None]]) -> str:
+    """ ": AMD EPYC (family 26, model 2), AMD EPYC (unknown)", the processors of a machine id; "" if all are unknown
+
+    found   names and `Machine.processor`
+    """
+    distinct = list(dict.fromkeys(found))
+    if not any(processor for _, processor in distinct):
+        return ""
+    return ": " + ", ".join(f"{cpu} ({processor or 'unknown'})" for cpu, processor in distinct)
 
 
 def last_level_cache_bytes() -> int:

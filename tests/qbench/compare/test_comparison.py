@@ -117,6 +117,19 @@ def test_speeds_of_unlike_machines_are_left_out():
     assert comparison.left_out == ["speed: measured on unlike machines (a1b2c3 and ffff)"]
 
 
+def test_speeds_of_unlike_processors_are_left_out_and_quality_is_not():
+    """Zen 4 and Zen 5 have one name and the same flags, so one id."""
+
+    def on(recipe: str, processor: str | None) -> dict:
+        row = measured(recipe)
+        return row | {"machine": row["machine"] | {"processor": processor}}
+
+    comparison = compare_rows(on("bf16", "family 25, model 17"), on("q8_0", "family 26, model 2"))
+    assert comparison.left_out == ["speed: measured on unlike processors (family 25, model 17 and family 26, model 2)"]
+    assert "tg_tok_s" not in by_metric(comparison) and "kld" in by_metric(comparison)
+    assert "tg_tok_s" in by_metric(compare_rows(on("bf16", None), on("q8_0", "family 26, model 2")))
+
+
 def test_speeds_of_one_process_each_have_no_verdict_and_say_why():
     cell = by_metric(compare_rows(measured("bf16"), measured("q8_0", seed=2)))["tg_tok_s"]
     assert "measured in one process each" in cell.note and "sweep --launches" in cell.note

@@ -22,6 +22,14 @@ def write(tmp_path, rows):
     return str(write_records(tmp_path / "records.jsonl", rows))
 
 
+def on_processors(rows: list[dict], first: str | None, second: str) -> list[dict]:
+    """The rows with the processor of their first launch, and of the others."""
+    for row in rows:
+        processor = second if row["case"].get("kind") else first
+        row["machine"] = row["machine"] | ({"processor": processor} if processor else {})
+    return rows
+
+
 def speed_of(path: str, row: dict, phase: str = "pp_tok_s") -> LaunchedSpeed:
     return kept_launches([path])[row["key"], row["machine"]["id"], row["code"]][phase]
 
@@ -35,6 +43,11 @@ def test_the_interval_is_of_the_pooled_spread(tmp_path):
     estimate = found.estimate
     assert (found.num_launches, found.freedom) == (2, 4)
     assert_close([estimate.value, *estimate.interval], middle * np.exp([0, -half, half]), rtol=1e-12)
+
+
+def test_a_row_that_names_no_processor_has_the_launches_of_any(tmp_path):
+    rows = on_processors(twice(FACTORS), None, "family 26")
+    assert speed_of(write(tmp_path, rows), rows[0]).num_launches == 2
 
 
 def test_a_third_launch_and_a_row_of_one(tmp_path):
@@ -53,6 +66,7 @@ def test_a_third_launch_and_a_row_of_one(tmp_path):
         pytest.param([measured(recipe) for recipe in RECIPES], id="one launch"),
         pytest.param(twice(FACTORS, code="another"), id="by other code"),
         pytest.param(twice(FACTORS, machine={"id": "another"}), id="on another machine"),
+        pytest.param(on_processors(twice(FACTORS), "family 25", "family 26"), id="on another processor of that id"),
     ],
 )
 def test_rows_without_further_launches_have_no_interval(tmp_path, rows):
@@ -89,4 +103,4 @@ def test_work_is_told_apart():
     b["case"]["bench"] = b["case"]["bench"] | {"depth": 4096}
     assert work(a) != work(b)
     del b["case"]["threads"], b["case"]["bench"]
-    assert work(b) == Work(b["machine"]["id"], None, 1, None, None, None)
+    assert work(b) == Work(b["machine"]["id"], None, None, 1, None, None, None)

@@ -48,6 +48,18 @@ def test_another_machine_is_refused_with_what_differs():
     assert pair.is_elsewhere and "cores 2 there, 4 here" in pair.elsewhere
 
 
+def test_another_processor_of_the_same_id_is_compared_in_quality_alone():
+    zen4, zen5 = (MACHINE | {"processor": f"family {family}, model 2"} for family in (25, 26))
+    (pair,) = pair_cases([row(machine=zen5)], [row(machine=zen4)], "base.jsonl")
+    assert pair.is_elsewhere and pair.elsewhere == "processor family 25, model 2 there, family 26, model 2 here"
+    own = row(machine=zen5)
+    later = row(machine=zen4, changes={"time": "2026-01-03T00:00:00+00:00"})
+    (pair,) = pair_cases([row(machine=zen5)], [own, later], "base.jsonl")
+    assert pair.baseline is own and not pair.is_elsewhere
+    (pair,) = pair_cases([row(machine=zen5)], [row()], "base.jsonl")
+    assert not pair.is_elsewhere, "an old row names no processor"
+
+
 def test_machines_that_are_alike_in_all_that_is_told_differ_in_their_ids():
     with pytest.raises(InputError, match=f"of another machine: id twin there, {MACHINE['id']} here"):
         pair_cases([row()], [row(machine=MACHINE | {"id": "twin"})], "base.jsonl")

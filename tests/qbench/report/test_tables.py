@@ -145,6 +145,14 @@ def test_the_kv_format_is_told_where_one_recipe_stands_twice(tmp_path):
     assert sorted(both[0].columns["kv_format"]) == ["f32", "kv-int8"]
 
 
+def test_the_note_names_the_processors_if_a_row_does(tmp_path):
+    rows = [make_record("bf16"), make_record("q8_0")]
+    assert "machine a1b2c3; " in render_report(write_records(tmp_path / "old.jsonl", rows), "md")
+    rows[1]["machine"] = rows[1]["machine"] | {"processor": "family 26, model 2"}
+    text = render_report(write_records(tmp_path / "new.jsonl", rows), "md")
+    assert "machine a1b2c3: Some Processor (unknown), Some Processor (family 26, model 2); " in text
+
+
 def test_a_batch_is_told_in_the_note(tmp_path):
     one, four = make_record("q8_0"), make_record("q8_0")
     four["case"]["batch"] = 4

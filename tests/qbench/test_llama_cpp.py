@@ -6,6 +6,7 @@ import torch
 from support.artifact import write_artifact
 from support.close import assert_close
 from support.data import STORIES260K, TINYSTORIES_VALID, needs_stories, needs_tinystories
+from support.llama_logits import llama_cpp_perplexity
 from support.measuring import evaluated
 from support.perplexity import stacked
 
@@ -23,21 +24,6 @@ NUM_WINDOWS = 1
 # llama.cpp rounds activations of K-quant products to 8 bits in blocks of 256, where ours are fp32.
 AGREEMENT = 0.005
 FOUR_DIGITS = 5e-4  # half a unit of the last of four digits, where the first is 1
-
-
-def llama_cpp_perplexity(path, windows: np.ndarray) -> float:
-    """windows [W, T] int64, each from an empty cache; every token but a window's first is scored."""
-    model = llama_cpp.Llama(str(path), n_ctx=windows.shape[1], logits_all=True, verbose=False, n_threads=2)
-    losses = []
-    for window in windows:
-        model.reset()
-        model.eval(window.tolist())
-        logits = np.array(model.scores[: len(window) - 1], dtype=np.float64)  # [T - 1, V]
-        top = logits.max(axis=1)
-        log_sum = np.log(np.exp(logits - top[:, None]).sum(axis=1)) + top
-        losses.append(log_sum - logits[np.arange(len(logits)), window[1:]])
-    model.close()
-    return float(np.exp(np.mean(losses)))
 
 
 def llama_perplexity(path, text: str, size: int) -> tuple[float, int]:

@@ -1,7 +1,7 @@
 """A search before any work: budget, windows of both texts, output, and every refusal."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from qbench.search.kv_choice import CacheChoice, KVWanted, kv_sizes
 from qbench.search.overlap import check_overlap
 from qbench.search.policy_loss import check_evicts
 from qbench.search.sites import GGUF, HF, Site, fixed_bytes, num_searched, sites_of
-from qbench.search.solve import Option, fastest
+from qbench.search.solve import Option, fastest, shared
 from qbench.search.solve import largest as largest_within
 from qbench.search.step_time import Formats, StepTimes, measure_step_times
 from qbench.search.survey_tokens import kv_windows
@@ -104,7 +104,7 @@ class SearchPlan:
         methods: Callable[[Site, str], Iterable[str]],
         kv_loss: Callable[[CacheChoice], float],
     ) -> Rows:
-        """The options of each site, and at the end those of the KV cache if it counts: its policy is their method.
+        """The options of each of `places`, then those of the KV cache if it counts: its policy is their method.
 
         loss     of a site, format and method
         kv_loss  of a KV cache
@@ -117,8 +117,23 @@ class SearchPlan:
             ]
             for site in self.sites
         ]
+        rows = [shared([rows[site] for site in sites]) if len(sites) > 1 else rows[sites[0]] for sites in self.places]
         kv = [Option(one.format, one.policy, size_bytes, kv_loss(one)) for one, size_bytes in self.kv.items()]
         return [*rows, kv] if kv else rows
+
+    @property
+    def places(self) -> list[list[int]]:
+        """Numbers of sites: those that share a format are in one list."""
+        sharing = [number for number, site in enumerate(self.sites) if site.shares_format]
+        alone = [[number] for number, site in enumerate(self.sites) if not site.shares_format]
+        return [*alone, sharing] if sharing else alone
+
+    def per_site(self, chosen: Sequence[Option]) -> list[Option]:
+        """The options of the sites and of the KV cache. chosen: one of each of `rows`"""
+        found: dict[int, Option] = {}
+        for sites, option in zip(self.places, chosen, strict=False):
+            found |= dict(zip(sites, option.parts or [option], strict=True))
+        return [*(found[number] for number in range(len(self.sites))), *chosen[len(self.places) :]]
 
     def _more_seconds(self, site: Site, fmt: str) -> float:
         return 0.0 if self.times is None else self.times.more[site.name][fmt]

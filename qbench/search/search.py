@@ -100,7 +100,7 @@ def _solve(plan: SearchPlan, found: Survey, methods: Sequence[str] = METHODS) ->
     rows = plan.rows(
         found.loss, lambda site, fmt: [each for each in found.methods(site, fmt) if each in methods], found.cache_loss
     )
-    return solve(rows, plan.budget_bytes - plan.fixed_bytes, plan.more_seconds)
+    return plan.per_site(solve(rows, plan.budget_bytes - plan.fixed_bytes, plan.more_seconds))
 
 
 def _candidates(plan: SearchPlan, found: Survey, chosen: Sequence[Option]) -> dict[str, _Candidate]:

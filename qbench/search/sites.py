@@ -2,7 +2,8 @@
 
 GGUF: one per tensor of the file, so a stack of experts is one place. A Hugging Face directory: one per linear of a
 decoder layer. Linears that inference engines join into one product share a place, because these engines expect one
-scheme of all its parts: query, key and value; gate and up; all experts of a layer.
+scheme of all its parts: query, key and value; gate and up; all experts of a layer. transformers reads the experts of
+all layers by one scheme, and not in floats, so these places share a format of integers.
 """
 
 import re
@@ -12,7 +13,7 @@ from fnmatch import fnmatchcase
 from math import prod
 
 from quant.formats import get_format
-from quant.job import make_job
+from quant.job import FLOATS, make_job
 from quant.models import POSITIONS, ModelConfig, expected_tensors
 from quant.recipes import RECIPES
 from quant.recipes.containers import fit_row
@@ -61,6 +62,11 @@ class Site:
     def is_experts(self) -> bool:
         return EXPERT.search(self.names[0]) is not None
 
+    @property
+    def shares_format(self) -> bool:
+        """Whether all places like this one get the same format."""
+        return self.container == HF and self.is_experts
+
 
 def sites_of(source: Source, container: str = GGUF) -> list[Site]:
     """The matrices of the model that a mix may change.
@@ -101,6 +107,8 @@ def _module(name: str) -> str:
 
 
 def _joined(name: str, names: tuple[str, ...], source: Source, formats: Iterable[str]) -> Site:
+    if EXPERT.search(names[0]):
+        formats = [fmt for fmt in formats if fmt not in FLOATS]
     return Site(name, names, place_of(names[0]).layer, _sizes(names, source, formats), HF)
 
 

@@ -25,6 +25,7 @@ class Option:
 
     loss     predicted KLD, nats
     seconds  of a decode step, over those with a middle format; may be negative
+    parts    the options of the sites that share this format, if there are several
     """
 
     format: str
@@ -32,6 +33,21 @@ class Option:
     size_bytes: int
     loss: float
     seconds: float = 0.0
+    parts: tuple["Option", ...] = ()
+
+
+def shared(sites: Sequence[Sequence[Option]]) -> list[Option]:
+    """The options of sites that share a format; each site takes the method that loses least."""
+    best: list[dict[str, Option]] = []
+    for options in sites:
+        by_loss = sorted(options, key=lambda option: option.loss, reverse=True)
+        best.append({option.format: option for option in by_loss})
+    found = []
+    for fmt in best[0]:
+        parts = tuple(options[fmt] for options in best)
+        size_bytes, loss = sum(each.size_bytes for each in parts), sum(each.loss for each in parts)
+        found.append(Option(fmt, parts[0].method, size_bytes, loss, sum(each.seconds for each in parts), parts))
+    return found
 
 
 def solve(sites: Sequence[Sequence[Option]], budget_bytes: int, budget_seconds: float = math.inf) -> list[Option]:

@@ -5,15 +5,27 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.architectures import EVERY_EXPERT
+from support.array_source import ArraySource
+from support.close import assert_close
+from support.data import written
 from support.perplexity import REFERENCE, assert_agree, assert_same_model, our_perplexity, their_perplexity
+from support.small_directory import write_small
 
+from qbench.calibration.options import GENERATED, CalibrationOptions
+from qbench.quality.evaluate import read_text
+from qbench.runtime import load_model
 from qbench.runtime.layers.linear import ReferenceLinear
 from qbench.search.document import mix_document
-from qbench.search.sites import HF, sites_of
+from qbench.search.plan import SearchOptions, plan_search
+from qbench.search.search import search
+from qbench.search.sites import EXPERT, HF, sites_of
 from qbench.search.solve import Option
+from qbench.search.target import parse_target
 from qbench.sources import open_source
 from quant.artifacts import HFSource, make_artifact_job, write_artifact
 from quant.artifacts.hf_writer import write_hf
+from quant.formats import dequantize
 from quant.formats.fp8 import FP8_FORMATS
 from quant.quantize import QuantizedSource
 from quant.recipes.yaml_recipe import recipe_from
@@ -96,6 +108,33 @@ def test_they_load_a_mix(tmp_path, windows):
     path = write_artifact(QuantizedSource(job))
     assert {info.format for info in HFSource(path).tensors.values()} == set(formats)
     assert_same_model(path, logits_of(load(path)), windows)
+
+
+@pytest.mark.parametrize(
+    "kind, target", [("llama", "11bpw"), ("qwen3moe", "6bpw"), ("mixtral", "5.7bpw"), ("deepseek3", "6bpw")]
+)
+def test_they_load_a_searched_mix(tmp_path, kind, target):
+    """Their loader keeps the weights of experts in float16, as the scales are. All products here are in float32."""
+    sizes = dict.fromkeys(("hidden_size", "intermediate_size", "moe_intermediate_size"), 256)
+    model = write_small(kind, tmp_path / "model", **sizes, **EVERY_EXPERT.get(kind, {}))
+    text = written(tmp_path / "text.txt", read_text(None, REFERENCE))
+    by = CalibrationOptions(GENERATED, samples=8, seq_len=128)
+    options = SearchOptions(parse_target(target), tmp_path / "mix", by, text=text, windows=6)
+    found = search(plan_search(open_source(str(model)), options)).metrics
+    assert found.chosen == "mix" and len({each.split()[0] for each in found.mix.values()}) > 1
+    tokens = torch.arange(5, 69)[None]
+    ours = load_model(with_experts_in_float16(HFSource(tmp_path / "mix")), impl="reference")(tokens)
+    with torch.no_grad():
+        theirs = torch.nn.Module.float(load(tmp_path / "mix"))(tokens).logits
+    # Both compute in float32 and sum in other orders.
+    assert_close(ours, theirs, atol=2**-16 * sizes["hidden_size"] ** 0.5 * float(theirs.std()))
+
+
+def with_experts_in_float16(source):
+    weights = {name: torch.from_numpy(dequantize(source.read(name))) for name in source.tensors}
+    weights |= {name: each.half().float() for name, each in weights.items() if EXPERT.search(name)}
+    config = {key: value for key, value in source.config.items() if key != "quantization_config"}
+    return ArraySource(config, {name: each.numpy() for name, each in weights.items()})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from quant.artifacts.layouts.fp8s import Fp8s
 from quant.artifacts.layouts.int8s import Int8s
 from quant.artifacts.layouts.packed_ints import G_IDX, PackedInts
 from quant.artifacts.layouts.scheme import QuantizationArgs, Scheme
-from quant.artifacts.layouts.targets import LINEAR, Targets
+from quant.artifacts.layouts.targets import LINEAR, Targets, targets_of
 from quant.artifacts.layouts.transforms import KEY, TransformConfig, Turn, read_turns, transform_config
 from quant.errors import InputError, shown
 from quant.formats import ActivationFormat, Format, TurnedFp4, get_format
@@ -46,7 +46,7 @@ ARGS_DEFAULTS = {"num_bits": 8, "type": "int", "symmetric": True, "dynamic": Fal
 
 
 class ConfigGroup(Scheme):
-    """targets: "Linear", or names of modules"""
+    """targets: "Linear", or names of modules and a pattern of experts"""
 
     targets: list[str]
     format: str
@@ -107,7 +107,8 @@ class CompressedTensorsLayout(Layout):
         groups: list[tuple[list[str], Format]] = []
         for fmt in formats:
             members = [module for module, name in modules.items() if name == fmt.name]
-            groups.append(([LINEAR] if len(formats) == 1 else members, fmt))
+            others = [module for module, name in modules.items() if name != fmt.name]
+            groups.append(([LINEAR] if len(formats) == 1 else targets_of(members, others), fmt))
         known = {fmt.name for fmt in formats}
         # A tied head has no tensor of its own, and is a Linear all the same.
         ignored = {module for module, name in modules.items() if name not in known} | {module_of(HEAD)} - set(modules)

@@ -1,13 +1,23 @@
 """Which config group of compressed-tensors a module belongs to: by its name, by a pattern, or by being a Linear."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 from quant.artifacts.layouts.patterns import compiled
 from quant.errors import InputError
 
 PATTERN = "re:"
 LINEAR = "Linear"
+EXPERTS = r"re:.*\.experts\."  # transformers finds the scheme of all experts by such a pattern alone
 MOST_PATTERNS = 256  # of one group: each is matched with each module
+
+
+def targets_of(members: Sequence[str], others: Iterable[str]) -> list[str]:
+    """The modules of a config group, by one pattern for all experts of the model if no other group has any."""
+    experts = re.compile(EXPERTS.removeprefix(PATTERN))
+    if not any(map(experts.match, members)) or any(map(experts.match, others)):
+        return list(members)
+    return [module for module in members if not experts.match(module)] + [EXPERTS]
 
 
 class Targets:

@@ -152,6 +152,25 @@ def test_a_kv_cache_counts_in_the_size(tmp_path):
     assert plan.bits == pytest.approx(8 * of_sites / num_searched(source, plan.sites))
 
 
+def test_experts_of_all_layers_of_a_directory_share_a_format(tmp_path):
+    """The first layer loses most: its experts alone would get more bits than those of the others."""
+
+    class Uneven(Known):
+        def loss(self, site, fmt, method):
+            return super().loss(site, fmt, method) / (1 + site.layer) ** 8
+
+    source = open_source("ref:mla-moe")
+    wanted = [SearchOptions(parse_target("4.6bpw"), tmp_path / name, FEW, windows=1) for name in ("mix", "mix.gguf")]
+    directory, file = (plan_search(source, options) for options in wanted)
+    chosen = dict(zip((site.name for site in directory.sites), _solve(directory, Uneven()), strict=True))
+    assert list(chosen) == [site.name for site in directory.sites]
+    assert all(chosen[site.name].size_bytes == site.formats[chosen[site.name].format] for site in directory.sites)
+    experts = {option.format for name, option in chosen.items() if name.endswith(".experts")}
+    others = {option.format for name, option in chosen.items() if not name.endswith(".experts")}
+    assert len(experts) == 1 and len(others) > 1
+    assert all(len(places) == 1 for places in file.places)
+
+
 def test_the_ends_include_the_kv_cache(tmp_path):
     source, output = open_source("ref:llama"), tmp_path / "m.gguf"
     ends = []

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from qbench.search.solve import Option, fastest, largest, solve
+from qbench.search.solve import Option, fastest, largest, shared, solve
 
 
 def random_sites(seed):
@@ -53,3 +53,11 @@ def test_within_a_time_too(seed):
 def test_no_mix_is_small_enough():
     with pytest.raises(ValueError, match="no mix takes 3 bytes"):
         solve([[Option("a", "rtn", 2, 0.0)], [Option("b", "rtn", 2, 0.0)]], 3)
+
+
+def test_sites_that_share_a_format_each_take_their_best_method():
+    first = [Option("w2", "rtn", 2, 9.0, 1.0), Option("w2", "gptq", 2, 5.0, 1.0), Option("w4", "rtn", 4, 1.0, 2.0)]
+    other = [Option("w2", "rtn", 20, 3.0, 4.0), Option("w2", "gptq", 20, 4.0, 4.0), Option("w4", "gptq", 40, 0.5, 3.0)]
+    found = {option.format: option for option in shared([first, other])}
+    assert found["w2"] == Option("w2", "gptq", 22, 8.0, 5.0, (first[1], other[0]))
+    assert found["w4"] == Option("w4", "rtn", 44, 1.5, 5.0, (first[2], other[2]))

@@ -9,7 +9,7 @@ from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.registry import kernels
 
 # Their result is the one call, and then the chain of calls that it is compared with.
-BESIDE_A_CHAIN = ("feed_forward", "attention_step", "moe_")
+BESIDE_A_CHAIN = ("feed_forward", "attention_step", "decoder_layers", "moe_")
 
 
 def best_isa(kernel: Kernel, problem: Problem) -> str | None:

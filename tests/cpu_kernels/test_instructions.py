@@ -132,7 +132,8 @@ def test_a_peak_multiplies_in_registers_alone(functions, isa):
     for arithmetic, mnemonic in multiplications.items():
         name = f"qk::roofline::{isa}::{arithmetic}_chains(long)"
         found = Counter({word: n for word, n in functions[name].items() if re.fullmatch(mnemonic, word)})
-        assert found.total() == number and not functions[name][SPILL], name
+        # Clang repeats the loop's body: all chains each time.
+        assert found and found.total() % number == 0 and not functions[name][SPILL], name
 
 
 @pytest.mark.parametrize("isa", ["avx512_vnni", "avx512_bf16"])

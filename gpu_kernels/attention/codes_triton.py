@@ -53,3 +53,17 @@ def half_rows(b_x):
         b_scale = ((268 - b_bits) << 23).to(tl.float32, bitcast=True)
         b_unit = ((b_bits - 14) << 23).to(tl.float32, bitcast=True)
         return (b_wide * b_scale[:, None]).to(tl.float16), b_unit
+
+
+@triton.jit
+def token_words(p_scale, mask):
+    """Scales of tokens, or the words of `paged.scale_words`; 0 past the mask."""
+    return tl.load(p_scale, mask=mask, other=0)
+
+
+@triton.jit
+def scale_and_middle(b_words):
+    """float32 scale and minimum + 128 * scale of words: a signed code then is scale * code + middle."""
+    b_scale = b_words.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+    b_minimum = (b_words >> 16).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+    return b_scale, b_minimum + 128.0 * b_scale

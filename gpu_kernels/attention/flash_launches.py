@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gpu_kernels.attention.configs import Config
 from gpu_kernels.attention.flash_triton import flash_kernel
-from gpu_kernels.attention.paged import CODES
+from gpu_kernels.attention.paged import CODES, scale_words
 from gpu_kernels.attention.paged_attention import AttentionOperands
 from gpu_kernels.attention.parts_triton import LOG2_E, combine_launch, empty_parts
 from gpu_kernels.fp8_triton import readable
@@ -70,7 +70,7 @@ def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> li
     query, out, lse, sequences, paged = work.query, work.out, work.lse, work.sequences, work.paged
     cache, scores, group = paged and paged.cache, work.scores, query.shape[1] // work.num_kv_heads
     part, part_lse = empty_parts(out, lse, num_splits)  # [tokens, H, S, Dv], [tokens, H, S]
-    with_scales = cache if cache and cache.has_token_scales else None
+    scale_strides = cache.scale_strides if cache else (0, 0, 0)
     key_size, value_size = query.shape[-1], out.shape[-1]
     block_d = triton.next_power_of_2(value_size)
     arguments = {
@@ -81,8 +81,8 @@ def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> li
         "cu_keys_ptr": sequences.cu_keys,
         "block_table_ptr": cache and cache.block_table,
         "seq_lens_ptr": cache and cache.seq_lens,
-        "key_scale_ptr": cache and cache.key_scale,
-        "value_scale_ptr": cache and cache.value_scale,
+        "key_scale_ptr": _words(cache and cache.key_scale),
+        "value_scale_ptr": _words(cache and cache.value_scale),
         "sinks_ptr": paged and paged.sinks,
         "out_ptr": part,
         "lse_ptr": part_lse,
@@ -106,16 +106,17 @@ def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> li
         "stride_tp": cache.block_table.stride(1) if cache else 0,
         "stride_l": cache.seq_lens.stride(0) if cache else 0,
         "stride_lh": cache.seq_lens.stride(1) if cache and cache.has_head_lengths else None,
-        "stride_scale": int(cache is not None and cache.has_head_scales),
-        "stride_sp": with_scales.page_size * work.num_kv_heads if with_scales else 0,
-        "stride_st": work.num_kv_heads if with_scales else 0,
+        "stride_scale": scale_strides[2],
+        "stride_sp": scale_strides[0],
+        "stride_st": scale_strides[1],
         "GROUP": group,
         "KEY_SIZE": min(key_size, block_d),
         "KEY_REST": max(key_size - block_d, 0),
         "VALUE_SIZE": value_size,
         "PAGE_SIZE": cache.page_size if cache else 0,
         "FORMAT": CODES.get(work.keys.dtype, ""),
-        "TOKEN_SCALES": with_scales is not None,
+        "TOKEN_SCALES": cache is not None and cache.has_token_scales,
+        "MINIMA": cache is not None and cache.has_minima,
         "COMPILED": isinstance(flash_kernel, triton.JITFunction),
         "BLOCK_R": config.block_r,
         "BLOCK_N": config.block_n,
@@ -124,3 +125,7 @@ def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> li
     grid = (triton.cdiv(work.most_rows, config.block_r), work.num_kv_heads, sequences.count * num_splits)
     first = Launch(flash_kernel, grid, arguments, config.num_warps, config.num_stages)
     return [first] if num_splits == 1 else [first, combine_launch(part, part_lse, out, lse)]
+
+
+def _words(scale: Tensor | None) -> Tensor | None:
+    return None if scale is None else scale_words(scale)

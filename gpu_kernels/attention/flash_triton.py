@@ -7,7 +7,8 @@ Program  walks the tokens that any of its rows may see in steps of BLOCK_N, with
 8 bit    codes are exact in float16, in which they are multiplied, so no scale meets them: the keys' goes with the
          softmax's, the values' comes last. Each row of queries is divided by a power of two near its largest, so that
          float16 holds it too. If tokens have scales of their own, the keys' multiply the scores, and the values' the
-         weights, as shares of the largest of their tile, which float16 holds.
+         weights, as shares of the largest of their tile, which float16 holds. If they have minima too, those go in
+         sums of their own: a score gets its row's sum of queries times the middle of the token's codes.
 Mass     decode stores the scores of the rows that are observed, if asked; key_mass_triton.py says for whom and why.
 Edges    tokens that no row may see are not read, and neither are their pages' numbers.
 """
@@ -17,7 +18,7 @@ Edges    tokens that no row may see are not read, and neither are their pages' n
 import triton
 import triton.language as tl
 
-from gpu_kernels.attention.codes_triton import half_codes, half_rows
+from gpu_kernels.attention.codes_triton import half_codes, half_rows, scale_and_middle, token_words
 from gpu_kernels.attention.pages_triton import tile_offsets, tile_page
 from gpu_kernels.attention.parts_triton import LOG2_E, finish, softmax_step
 
@@ -44,48 +45,59 @@ def _rows(p_row, m_n, SIZE: tl.constexpr, BLOCK: tl.constexpr, IS_FULL: tl.const
 
 @triton.jit
 def _step(
-    b_q, b_q_rest, b_k, b_k_rest, b_v, b_k_scale, b_v_scale, b_visible, scale, b_acc, b_max, b_sum, scores_ptr,
-    o_scores, m_scores, o_n, score_end, KEY_REST: tl.constexpr, TOKEN_SCALES: tl.constexpr,
+    b_q, b_q_rest, b_q_sum, b_k, b_k_rest, b_v, b_k_scale, b_v_scale, b_k_middle, b_v_middle, b_visible, scale, b_acc,
+    b_low, b_max, b_sum, scores_ptr, o_scores, m_scores, o_n, score_end,
+    KEY_REST: tl.constexpr, TOKEN_SCALES: tl.constexpr, MINIMA: tl.constexpr,
 ):  # fmt: skip
-    """(acc [BLOCK_R, BLOCK_D], maximum [BLOCK_R], sum [BLOCK_R]) after one more tile, whose scores may be stored."""
+    """(acc [BLOCK_R, BLOCK_D], low, maximum, sum [BLOCK_R] each) after one more tile, whose scores may be stored.
+
+    low  sum of weights times the middles of values, which all channels of a row share
+    """
     b_s = tl.dot(b_q, tl.trans(b_k))  # [BLOCK_R, BLOCK_N]
     if KEY_REST:
         b_s = tl.dot(b_q_rest, tl.trans(b_k_rest), b_s)
     if TOKEN_SCALES:
         b_s *= b_k_scale[None, :]
+    if MINIMA:
+        b_s += b_q_sum[:, None] * b_k_middle[None, :]
     b_s = tl.where(b_visible, b_s * scale, -float("inf"))
     if scores_ptr is not None:
         m_s = m_scores[:, None] & (o_n < score_end)[None, :]
         tl.store(scores_ptr + o_scores[:, None] + o_n[None, :], b_s, mask=m_s)
     b_p, b_factor, b_max, b_sum = softmax_step(b_s, b_max, b_sum)
+    if MINIMA:
+        b_low = b_low * b_factor + tl.sum(b_p * b_v_middle[None, :], axis=1)
     if TOKEN_SCALES:
         unit = tl.max(b_v_scale)
         b_p *= (b_v_scale / unit)[None, :]
         b_acc = b_acc * b_factor[:, None] + tl.dot(b_p.to(b_v.dtype), b_v) * unit
     else:
         b_acc = tl.dot(b_p.to(b_v.dtype), b_v, b_acc * b_factor[:, None])
-    return b_acc, b_max, b_sum
+    return b_acc, b_low, b_max, b_sum
 
 
 @triton.jit
 def _walk(
-    first, last, page, p_table, key_ptr, value_ptr, b_q, b_q_rest, scale, b_acc, b_max, b_sum, scores_ptr, o_scores,
-    m_scores, score_end, o_begin, o_end, end, stride_tp, stride_kp, stride_kt, stride_vp, stride_vt,
-    p_key_scale, p_value_scale, stride_sp, stride_st,
+    first, last, page, p_table, key_ptr, value_ptr, b_q, b_q_rest, b_q_sum, scale, b_acc, b_low, b_max, b_sum,
+    scores_ptr, o_scores, m_scores, score_end, o_begin, o_end, end, stride_tp, stride_kp, stride_kt, stride_vp,
+    stride_vt, p_key_scale, p_value_scale, stride_sp, stride_st,
     KEY_SIZE: tl.constexpr, KEY_REST: tl.constexpr, VALUE_SIZE: tl.constexpr, PAGE_SIZE: tl.constexpr,
     FORMAT: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, TOKEN_SCALES: tl.constexpr,
-    IS_FULL: tl.constexpr, COMPILED: tl.constexpr,
+    MINIMA: tl.constexpr, IS_FULL: tl.constexpr, COMPILED: tl.constexpr,
 ):  # fmt: skip
-    """(acc, maximum, sum, page) after the tiles of [first, last), all of whose tokens are there if IS_FULL."""
+    """(acc, low, maximum, sum, page) after the tiles of [first, last), all of whose tokens are there if IS_FULL."""
     for i_n in range(first, last, BLOCK_N):
         o_n = i_n + tl.arange(0, BLOCK_N)
         p_k = key_ptr + tile_offsets(page, i_n, stride_kp, stride_kt, PAGE_SIZE, BLOCK_N)
         p_v = value_ptr + tile_offsets(page, i_n, stride_vp, stride_vt, PAGE_SIZE, BLOCK_N)
-        b_k_scale, b_v_scale = scale, scale
+        b_k_scale, b_v_scale, b_k_middle, b_v_middle = scale, scale, scale, scale
         if TOKEN_SCALES:
             o_scale = tile_offsets(page, i_n, stride_sp, stride_st, PAGE_SIZE, BLOCK_N)
-            b_k_scale = tl.load(p_key_scale + o_scale, mask=o_n < end, other=0.0)  # [BLOCK_N]
-            b_v_scale = tl.load(p_value_scale + o_scale, mask=o_n < end, other=0.0)
+            b_k_scale = token_words(p_key_scale + o_scale, o_n < end)  # [BLOCK_N]
+            b_v_scale = token_words(p_value_scale + o_scale, o_n < end)
+        if MINIMA:
+            b_k_scale, b_k_middle = scale_and_middle(b_k_scale)
+            b_v_scale, b_v_middle = scale_and_middle(b_v_scale)
         if PAGE_SIZE > 0:
             page = tile_page(p_table, i_n + BLOCK_N, end, stride_tp, PAGE_SIZE, BLOCK_N)
         b_k = _rows(p_k, o_n < end, KEY_SIZE, BLOCK_D, IS_FULL)  # [BLOCK_N, BLOCK_D]
@@ -96,11 +108,11 @@ def _walk(
         if FORMAT != "":
             b_k, b_v = half_codes(b_k, FORMAT, COMPILED), half_codes(b_v, FORMAT, COMPILED)
         b_visible = (o_n[None, :] < o_end[:, None]) & (o_n[None, :] >= o_begin[:, None])
-        b_acc, b_max, b_sum = _step(
-            b_q, b_q_rest, b_k, b_k_rest, b_v, b_k_scale, b_v_scale, b_visible, scale, b_acc, b_max, b_sum,
-            scores_ptr, o_scores, m_scores, o_n, score_end, KEY_REST, TOKEN_SCALES,
+        b_acc, b_low, b_max, b_sum = _step(
+            b_q, b_q_rest, b_q_sum, b_k, b_k_rest, b_v, b_k_scale, b_v_scale, b_k_middle, b_v_middle, b_visible, scale,
+            b_acc, b_low, b_max, b_sum, scores_ptr, o_scores, m_scores, o_n, score_end, KEY_REST, TOKEN_SCALES, MINIMA,
         )  # fmt: skip
-    return b_acc, b_max, b_sum, page
+    return b_acc, b_low, b_max, b_sum, page
 
 
 @triton.jit
@@ -151,6 +163,7 @@ def flash_kernel(
     PAGE_SIZE: tl.constexpr,  # 0: dense rows
     FORMAT: tl.constexpr,
     TOKEN_SCALES: tl.constexpr,
+    MINIMA: tl.constexpr,  # scales are words of `paged.scale_words`
     COMPILED: tl.constexpr,
     # tile shape
     BLOCK_R: tl.constexpr,
@@ -213,6 +226,9 @@ def flash_kernel(
     if FORMAT != "":
         b_q, b_unit = half_rows(b_q)
         scale = scale * b_unit[:, None]
+    b_q_sum = b_q
+    if MINIMA:
+        b_q_sum = tl.sum(b_q.to(tl.float32), axis=1)  # [BLOCK_R]
 
     o_scores, m_scores, score_end = o_row.to(tl.int64), m_row, end
     if scores_ptr is not None:
@@ -228,27 +244,29 @@ def flash_kernel(
         if i_split == 0:
             b_max = tl.load(sinks_ptr + i_head, mask=m_row, other=0.0).to(tl.float32) * LOG2_E
             b_sum = tl.full((BLOCK_R,), 1.0, dtype=tl.float32)
-    b_acc = tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32)
+    b_acc, b_low = tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32), tl.zeros((BLOCK_R,), dtype=tl.float32)
     key_ptr += i_kv.to(tl.int64) * stride_kh
     value_ptr += i_kv.to(tl.int64) * stride_vh
     page = first_key
     if PAGE_SIZE > 0:
         page = tile_page(p_table, start, end, stride_tp, PAGE_SIZE, BLOCK_N)
     full = start + tl.maximum(end - start, 0) // BLOCK_N * BLOCK_N
-    b_acc, b_max, b_sum, page = _walk(
-        start, full, page, p_table, key_ptr, value_ptr, b_q, b_q_rest, scale, b_acc, b_max, b_sum, scores_ptr, o_scores,
-        m_scores, score_end, o_begin, o_end, end, stride_tp, stride_kp, stride_kt, stride_vp, stride_vt,
-        key_scale_ptr, value_scale_ptr, stride_sp, stride_st,
-        KEY_SIZE, KEY_REST, VALUE_SIZE, PAGE_SIZE, FORMAT, BLOCK_N, BLOCK_D, TOKEN_SCALES, True, COMPILED,
+    b_acc, b_low, b_max, b_sum, page = _walk(
+        start, full, page, p_table, key_ptr, value_ptr, b_q, b_q_rest, b_q_sum, scale, b_acc, b_low, b_max, b_sum,
+        scores_ptr, o_scores, m_scores, score_end, o_begin, o_end, end, stride_tp, stride_kp, stride_kt, stride_vp,
+        stride_vt, key_scale_ptr, value_scale_ptr, stride_sp, stride_st,
+        KEY_SIZE, KEY_REST, VALUE_SIZE, PAGE_SIZE, FORMAT, BLOCK_N, BLOCK_D, TOKEN_SCALES, MINIMA, True, COMPILED,
     )  # fmt: skip
     if full < end:
-        b_acc, b_max, b_sum, page = _walk(
-            full, end, page, p_table, key_ptr, value_ptr, b_q, b_q_rest, scale, b_acc, b_max, b_sum, scores_ptr,
-            o_scores, m_scores, score_end, o_begin, o_end, end, stride_tp, stride_kp, stride_kt, stride_vp, stride_vt,
-            key_scale_ptr, value_scale_ptr, stride_sp, stride_st,
-            KEY_SIZE, KEY_REST, VALUE_SIZE, PAGE_SIZE, FORMAT, BLOCK_N, BLOCK_D, TOKEN_SCALES, False, COMPILED,
+        b_acc, b_low, b_max, b_sum, page = _walk(
+            full, end, page, p_table, key_ptr, value_ptr, b_q, b_q_rest, b_q_sum, scale, b_acc, b_low, b_max, b_sum,
+            scores_ptr, o_scores, m_scores, score_end, o_begin, o_end, end, stride_tp, stride_kp, stride_kt, stride_vp,
+            stride_vt, key_scale_ptr, value_scale_ptr, stride_sp, stride_st,
+            KEY_SIZE, KEY_REST, VALUE_SIZE, PAGE_SIZE, FORMAT, BLOCK_N, BLOCK_D, TOKEN_SCALES, MINIMA, False, COMPILED,
         )  # fmt: skip
 
+    if MINIMA:
+        b_acc += b_low[:, None]
     b_inverse, b_lse = finish(b_max, b_sum)
     if value_scale_ptr is not None:
         if not TOKEN_SCALES:

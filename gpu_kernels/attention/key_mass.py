@@ -69,9 +69,9 @@ def key_mass_ref(operands: Operands) -> Mass:
         for heads, length in cache.pieces(index):
             own = slice(heads.start * group, heads.stop * group)
             visible = visible_tokens(observed.stop - observed.start, length, operands.window, operands.query.device)
-            keys, _ = cache.read(index, heads, length)
+            (keys, _), sizes = cache.read(index, heads, length), cache.sizes(index, heads, length)
             rows, lse = operands.query[observed, own], operands.lse[observed, own]
-            found.append(mass_of(rows, keys, lse, visible, operands.scale, operands.num_slots))
+            found.append(mass_of(rows, keys, lse, visible, operands.scale, operands.num_slots, sizes and sizes[0]))
         sequences.append(join_masses(found, torch.cat))
     mass = join_masses(sequences, torch.stack)
     assert mass is not None  # each sequence has one

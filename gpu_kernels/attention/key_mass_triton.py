@@ -16,18 +16,19 @@ instead of 50 %. `stores_scores` takes the less; many rows of one head (R = 64: 
 are rescaled by the factors of their parts would be as many bytes as scores, and need the maxima of the steps, too.
 """
 
-# Branches on constexpr: the compiler sees one of them.
-# pyright: reportPossiblyUnboundVariable=false
+# Branches on constexpr: the compiler sees one of them. Triton's stubs are wrong about shifted words.
+# pyright: reportPossiblyUnboundVariable=false, reportArgumentType=false
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from gpu_kernels.attention.codes_triton import scale_and_middle, token_words
 from gpu_kernels.attention.configs import Config
 from gpu_kernels.attention.flash_launches import Sequences, Work
 from gpu_kernels.attention.flash_triton import load_tile
 from gpu_kernels.attention.key_mass import Operands
 from gpu_kernels.attention.key_mass_configs import row
-from gpu_kernels.attention.paged import CODES, PagedCache
+from gpu_kernels.attention.paged import CODES, PagedCache, scale_words
 from gpu_kernels.attention.paged_attention import PagedOperands
 from gpu_kernels.attention.pages_triton import tile_offsets, tile_page
 from gpu_kernels.attention.parts_triton import LOG2_E
@@ -92,7 +93,7 @@ def _launch(
         "cu_queries_ptr": sequences.cu_queries,
         "block_table_ptr": cache.block_table,
         "seq_lens_ptr": cache.seq_lens,
-        "key_scale_ptr": None if has_scores else cache.key_scale,
+        "key_scale_ptr": None if has_scores or cache.key_scale is None else scale_words(cache.key_scale),
         "mass_ptr": mass,
         "num_queries": sequences.most_queries,
         "num_heads": query.shape[1],
@@ -109,14 +110,15 @@ def _launch(
         "stride_tp": cache.block_table.stride(1),
         "stride_l": cache.seq_lens.stride(0),
         "stride_lh": cache.seq_lens.stride(1) if cache.has_head_lengths else None,
-        "stride_scale": int(cache.has_head_scales),
-        "stride_sp": cache.page_size * cache.num_kv_heads,
-        "stride_st": cache.num_kv_heads,
+        "stride_scale": cache.scale_strides[2],
+        "stride_sp": cache.scale_strides[0],
+        "stride_st": cache.scale_strides[1],
         "GROUP": paged.group,
         "KEY_SIZE": head_size,
         "PAGE_SIZE": cache.page_size,
         "FORMAT": CODES.get(cache.keys.dtype, ""),
         "TOKEN_SCALES": cache.has_token_scales and not has_scores,
+        "MINIMA": cache.has_minima and not has_scores,
         "BLOCK_R": config.block_r,
         "BLOCK_N": config.block_n,
         "BLOCK_D": triton.next_power_of_2(head_size),
@@ -163,6 +165,7 @@ def key_mass_kernel(
     PAGE_SIZE: tl.constexpr,
     FORMAT: tl.constexpr,
     TOKEN_SCALES: tl.constexpr,
+    MINIMA: tl.constexpr,
     # tile shape
     BLOCK_R: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -196,7 +199,10 @@ def key_mass_kernel(
         scale = softmax_scale
         if TOKEN_SCALES:
             o_scale = i_kv * stride_scale + tile_offsets(page, start, stride_sp, stride_st, PAGE_SIZE, BLOCK_N)
-            scale = softmax_scale * tl.load(key_scale_ptr + o_scale, mask=o_n < length, other=0.0)[None, :]
+            b_scale = token_words(key_scale_ptr + o_scale, o_n < length)
+            if MINIMA:
+                b_scale, b_middle = scale_and_middle(b_scale)  # [BLOCK_N]
+            scale = softmax_scale * b_scale[None, :]
         elif key_scale_ptr is not None:
             scale = softmax_scale * tl.load(key_scale_ptr + i_kv * stride_scale)
     else:
@@ -215,6 +221,8 @@ def key_mass_kernel(
             p_q = query_ptr + (first_query + i_query) * stride_qt + i_head * stride_qh
             b_q = load_tile(p_q, m_row, KEY_SIZE, BLOCK_D)  # [BLOCK_R, BLOCK_D]
             b_s = tl.dot(b_q, tl.trans(b_k)) * scale  # [BLOCK_R, BLOCK_N]
+            if MINIMA:
+                b_s += tl.sum(b_q.to(tl.float32), axis=1)[:, None] * b_middle[None, :] * softmax_scale
         else:
             p_s = p_scores + o_row.to(tl.int64)[:, None] * num_slots + o_n[None, :]
             b_s = tl.load(p_s, mask=b_visible & (o_n < num_slots)[None, :], other=0.0)

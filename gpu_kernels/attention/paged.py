@@ -42,6 +42,8 @@ class PagedCache(PagedSequences):
                              of the query's dtype, or of codes: float8_e4m3fn, float8_e5m2, int8
     seq_lens                 [B, Hkv] if each key-value head has a length of its own
     key_scale, value_scale   [1] or [Hkv] float32, or [num_pages, page_size, Hkv], dense, for codes alone
+                             of int8 also [num_pages, page_size, Hkv, 2] float16: scale and minimum of each token, for
+                             real = scale * (code + 128) + minimum
     """
 
     keys: Tensor
@@ -69,7 +71,19 @@ class PagedCache(PagedSequences):
     @property
     def has_token_scales(self) -> bool:
         """Whether each token has a scale of its own for each key-value head."""
-        return self.key_scale is not None and self.key_scale.dim() == 3
+        return self.key_scale is not None and self.key_scale.dim() > 2
+
+    @property
+    def has_minima(self) -> bool:
+        """Whether each token has a minimum next to its scale."""
+        return self.key_scale is not None and self.key_scale.dim() == 4
+
+    @property
+    def scale_strides(self) -> tuple[int, ...]:
+        """Strides of pages, tokens and heads, in scales; 0 if all share one."""
+        if self.key_scale is None or not self.has_token_scales:
+            return 0, 0, int(self.has_head_scales)
+        return scale_words(self.key_scale).stride()
 
     @property
     def num_kv_heads(self) -> int:
@@ -88,16 +102,37 @@ class PagedCache(PagedSequences):
 
     def read(self, index: int, heads: slice, length: int) -> tuple[Tensor, Tensor]:
         """(keys, values) [length, heads, D] float64 of a piece of one sequence, scaled."""
+        terms = self._terms(index, heads, length)
+        return terms[0].sum(0), terms[1].sum(0)
+
+    def sizes(self, index: int, heads: slice, length: int) -> tuple[Tensor, Tensor] | None:
+        """As `read`, the magnitudes of the terms that a kernel adds; None: those of keys and values."""
+        if not self.has_minima:
+            return None
+        terms = self._terms(index, heads, length)
+        return terms[0].abs().sum(0), terms[1].abs().sum(0)
+
+    def _terms(self, index: int, heads: slice, length: int) -> list[Tensor]:
+        """[n, length, heads, D] float64 of keys and of values, whose sum over n they are."""
         pages, found = self.block_table[index], []
         for codes, scale in ((self.keys, self.key_scale), (self.values, self.value_scale)):
             rows = gather_pages((codes.view(torch.uint8) if self.is_codes else codes)[:, :, heads], pages, length)
             rows = rows.view(codes.dtype).double()
+            if scale is not None and self.has_minima:
+                factor, minimum = gather_pages(scale[:, :, heads], pages, length).double()[..., None, :].unbind(-1)
+                found.append(torch.stack([rows * factor, (minimum + 128 * factor).expand_as(rows)]))
+                continue
             if scale is not None:
                 some = scale[..., heads] if self.has_head_scales else scale
                 some = gather_pages(some, pages, length) if self.has_token_scales else some
                 rows = rows * some.double()[..., None]
-            found.append(rows)
-        return found[0], found[1]
+            found.append(rows[None])
+        return found
+
+
+def scale_words(scale: Tensor) -> Tensor:
+    """A scale and a minimum of 16 bits each in one int32, the scale below; other scales as they are."""
+    return scale.view(torch.int32).squeeze(3) if scale.dim() == 4 else scale
 
 
 def check_cache(op: str, query: Tensor, cache: PagedCache) -> None:
@@ -122,11 +157,7 @@ def check_cache(op: str, query: Tensor, cache: PagedCache) -> None:
         if (scale is not None) != cache.is_codes:
             raise ValueError(f"{op}: got {cache.keys.dtype} and {name} {scale}, expected scales with 8-bit codes alone")
         if scale is not None:
-            check_dtype(op, name, scale, (torch.float32,))
-            of_tokens = list(cache.keys.shape[:3])
-            if list(scale.shape) not in ([1], [num_kv_heads], of_tokens) or not scale.is_contiguous():
-                expected = f"dense [1], [{num_kv_heads}] or {of_tokens}"
-                raise ValueError(f"{op}: got {name} {list(scale.shape)}, expected {expected}")
+            _check_scale(op, name, scale, cache)
     key_scale, value_scale = cache.key_scale, cache.value_scale
     if key_scale is not None and value_scale is not None and key_scale.shape != value_scale.shape:
         shapes = f"{list(key_scale.shape)} and {list(value_scale.shape)}"
@@ -135,6 +166,19 @@ def check_cache(op: str, query: Tensor, cache: PagedCache) -> None:
     check_one_device(op, tensors | {"block_table": cache.block_table, "seq_lens": cache.seq_lens} | scales)
     check_rows(op, tensors)
     check_supported(op, "head size", head_size, HEAD_SIZES)
+
+
+def _check_scale(op: str, name: str, scale: Tensor, cache: PagedCache) -> None:
+    of_tokens = list(cache.keys.shape[:3])
+    shapes = [[1], [cache.num_kv_heads], of_tokens]
+    if cache.keys.dtype == torch.int8 and scale.dim() == 4:
+        check_dtype(op, name, scale, (torch.float16,))
+        shapes = [[*of_tokens, 2]]
+    else:
+        check_dtype(op, name, scale, (torch.float32,))
+    if list(scale.shape) not in shapes or not scale.is_contiguous():
+        expected = " or ".join(map(str, shapes))
+        raise ValueError(f"{op}: got {name} {list(scale.shape)}, expected dense {expected}")
 
 
 def check_sinks(op: str, query: Tensor, sinks: Tensor | None) -> None:

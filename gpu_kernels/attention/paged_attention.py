@@ -79,11 +79,13 @@ class AttentionOperands(PagedOperands):
             own = slice(heads.start * self.group, heads.stop * self.group)
             rows, (keys, values) = query[:, own], self.cache.read(index, heads, length)
             visible = visible_tokens(len(query), length, self.window, query.device)
-            attended = attend(rows, keys, values, visible, self.scale, None if self.sinks is None else self.sinks[own])
+            sizes = self.cache.sizes(index, heads, length)
+            sinks = None if self.sinks is None else self.sinks[own]
+            attended = attend(rows, keys, values, visible, self.scale, sinks, sizes)
             if self.mass_queries is not None:
                 last = slice(max(0, len(query) - self.mass_queries), None)
                 observed = rows[last], keys, attended.lse[last], visible[last]
-                attended = replace(attended, mass=mass_of(*observed, self.scale, self.num_slots))
+                attended = replace(attended, mass=mass_of(*observed, self.scale, self.num_slots, sizes and sizes[0]))
             found.append(attended)
         return beside(found)
 

@@ -63,7 +63,7 @@ def _timed() -> list[Case]:
     long, forms = (8192,) * 64, (torch.bfloat16, torch.float8_e4m3fn, torch.int8)
     return [
         *(Case(long, 32, 8, 128, dtype, **common) for dtype in forms),
-        Case(long, 32, 8, 128, torch.float8_e4m3fn, num_scales=0, **common),
+        *(Case(long, 32, 8, 128, dtype, num_scales=0, **common) for dtype in forms[1:]),
         Case((32768,), 32, 8, 128, torch.bfloat16, **common),
         Case((4096,) * 64, 32, 32, 128, torch.bfloat16, **common),
         Case((8192,) * 64, 64, 1, 128, torch.bfloat16, **common),
@@ -91,6 +91,8 @@ def _odd() -> list[Case]:
         Case((70, 3), 4, 2, 128, e4m3, num_scales=2, num_kv_splits=2, mass_queries=1, has_head_lengths=True),
         Case((70, 0, 131), 4, 2, 128, e4m3, num_scales=0, num_kv_splits=2, mass_queries=1, has_head_lengths=True),
         Case((63, 70), 6, 3, 80, e5m2, 64, num_scales=0, num_queries=2, window=40, num_kv_splits=1),
+        Case((70, 0, 131), 4, 2, 128, int8, num_scales=0, num_kv_splits=2, mass_queries=1, has_head_lengths=True),
+        Case((63, 70), 6, 3, 80, int8, 64, num_scales=0, num_queries=2, window=40, num_kv_splits=1),
     ]
     wide = [(cases[1], torch.bfloat16), (cases[4], e4m3)]
     return cases + [_in_bfloat16(case, dtype) for case, dtype in wide]

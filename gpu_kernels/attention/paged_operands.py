@@ -109,7 +109,9 @@ def paged_cache(
     dtype: torch.dtype,
     num_scales: int = 1,
 ) -> PagedCache:
-    """Normal keys and values; codes of about 40 and scales of about 1 / 40, `num_scales` of them; 0: per token."""
+    """Normal keys and values; codes of about 40 and scales of about 1 / 40, `num_scales` of them; 0: per token, and
+    of int8 with minima.
+    """
     table, seq_lens_tensor, num_pages = page_tables(seq_lens, page_size, draw.device)
     is_codes, found = dtype in CODES, []
     for _ in ("keys", "values"):
@@ -123,6 +125,9 @@ def paged_cache(
         scales = [draw.uniform(num_scales, low=0.5, high=1.5) / 40 if is_codes else None for _ in found]
     else:
         of_tokens = [draw.uniform(num_pages, page_size, num_kv_heads, low=0.5, high=1.5) / 40 for _ in found]
+        if dtype == torch.int8:
+            minima = [draw.uniform(*scale.shape, low=-4.0, high=-2.0) for scale in of_tokens]
+            of_tokens = [torch.stack(pair, -1).half() for pair in zip(of_tokens, minima, strict=True)]
         scales = [poison(scale, table, seq_lens, torch.nan) for scale in of_tokens]
     key_scale, value_scale = scales
     return PagedCache(keys, values, key_scale, value_scale, block_table=table, seq_lens=seq_lens_tensor)

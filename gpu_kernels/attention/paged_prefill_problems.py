@@ -72,6 +72,7 @@ def _odd() -> list[Case]:
         Case((40, 3), 4, 2, 128, torch.float8_e4m3fn, new=(37, 3), num_scales=0, mass_queries=7),
         Case((40, 5, 3), 4, 2, 64, f16, window=30, has_sinks=True, mass_queries=7, new=(37, 0, 3)),
         Case((70,), 2, 1, 96, torch.int8, 64, has_sinks=True, new=(17,)),
+        Case((40, 3), 4, 2, 64, torch.int8, new=(37, 3), num_scales=0, mass_queries=7),
         Case((63, 7), 3, 3, 80, torch.bfloat16, 32, query_dtype=torch.bfloat16, window=7, has_sinks=True, new=(63, 5)),
     ]
 

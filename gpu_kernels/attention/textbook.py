@@ -58,33 +58,53 @@ ROWS = ("out", "lse", "value_size", "score_size")  # the fields of Attended with
 
 
 def attend(
-    query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, softmax_scale: float, sinks: Tensor | None = None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    visible: Tensor,
+    softmax_scale: float,
+    sinks: Tensor | None = None,
+    sizes: tuple[Tensor, Tensor] | None = None,
 ) -> Attended:
     """One sequence.
 
     query    [Q, H, Dk] float           keys   [T, Hkv, Dk] float    values [T, Hkv, Dv] float; H % Hkv == 0
     visible  [Q, T] bool                sinks  [H] float
+    sizes    magnitudes of keys and values that rounding errors scale with; None: their own
     """
     num_queries, num_heads, _ = query.shape
     num_tokens, num_kv_heads, _ = keys.shape
     own = torch.arange(num_heads, device=query.device) // max(num_heads // max(num_kv_heads, 1), 1)  # [H]
     sink = query.new_full((num_heads,), -torch.inf) if sinks is None else sinks
     at_once = max(1, SCORES_AT_ONCE // max(num_queries * num_tokens, 1))
+    sizes = sizes or (keys, values)
+
+    def rows(held: tuple[Tensor, Tensor], heads: Tensor) -> tuple[Tensor, Tensor]:
+        return held[0][:, own[heads]], held[1][:, own[heads]]
+
     found = [
-        _attend_heads(query[:, heads], keys[:, own[heads]], values[:, own[heads]], visible, softmax_scale, sink[heads])
+        _attend_heads(
+            query[:, heads], rows((keys, values), heads), rows(sizes, heads), visible, softmax_scale, sink[heads]
+        )
         for heads in torch.arange(num_heads, device=query.device).split(at_once)
     ]
     return beside(found)
 
 
 def _attend_heads(
-    query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, softmax_scale: float, sink: Tensor
+    query: Tensor,
+    rows: tuple[Tensor, Tensor],
+    sizes: tuple[Tensor, Tensor],
+    visible: Tensor,
+    softmax_scale: float,
+    sink: Tensor,
 ) -> Attended:
     """Heads that each have keys and values of their own: all of [.., H, D]; sink [H], -inf if there is no sink."""
-    query, keys, values, sink = query.double(), keys.double(), values.double(), sink.double()
+    query, (keys, values), sink = query.double(), (each.double() for each in rows), sink.double()
+    key_size, value_size = (each.double().abs() for each in sizes)
     score = softmax_scale * torch.einsum("qhd,thd->hqt", query, keys)
     score = score.masked_fill(~visible, -torch.inf)  # [H, Q, T]
-    size = softmax_scale * torch.einsum("qhd,thd->hqt", query.abs(), keys.abs()).masked_fill(~visible, 0.0)
+    size = softmax_scale * torch.einsum("qhd,thd->hqt", query.abs(), key_size).masked_fill(~visible, 0.0)
     sink = sink[:, None].expand(-1, query.shape[0])  # [H, Q]
     lse = torch.cat([score, sink[..., None]], dim=-1).logsumexp(-1)  # [H, Q]
     weight = (score - lse.where(lse != -torch.inf, 0.0)[..., None]).exp()  # [H, Q, T]
@@ -92,7 +112,7 @@ def _attend_heads(
     return Attended(
         torch.einsum("hqt,thd->qhd", weight, values),
         lse.T,
-        torch.einsum("hqt,thd->qhd", weight, values.abs()),
+        torch.einsum("hqt,thd->qhd", weight, value_size),
         torch.cat([size, sink_size], dim=-1).amax(-1).T,
     )
 
@@ -120,23 +140,32 @@ def gather_pages(cache: Tensor, pages: Tensor, length: int) -> Tensor:
 
 
 def mass_of(
-    query: Tensor, keys: Tensor, lse: Tensor, visible: Tensor, softmax_scale: float, most_slots: int | None = None
+    query: Tensor,
+    keys: Tensor,
+    lse: Tensor,
+    visible: Tensor,
+    softmax_scale: float,
+    most_slots: int | None = None,
+    key_size: Tensor | None = None,
 ) -> Mass:
     """The mass of one sequence's tokens from the lse [Q, H] of its queries; other arguments as `attend` takes them.
 
     most_slots  of the result, zeros from T on; None: T
+    key_size    as `sizes` of `attend`
     """
     num_tokens, num_kv_heads, _ = keys.shape
     weight = query.new_zeros(num_kv_heads, most_slots or num_tokens, dtype=torch.float64)
     size = query.new_zeros(num_kv_heads, dtype=torch.float64)
     group = query.shape[1] // max(num_kv_heads, 1)
+    key_size = keys.abs() if key_size is None else key_size
     for g in range(num_kv_heads):
         rows, key = query[:, g * group : (g + 1) * group].double(), keys[:, g].double()  # [Q, heads, D], [T, D]
         score = softmax_scale * torch.einsum("qhd,td->hqt", rows, key)
         row_lse = lse[:, g * group : (g + 1) * group].double().T[..., None]  # [heads, Q, 1]
         each = (score - row_lse).exp().where(visible, 0.0)
         weight[g, :num_tokens] = each.sum((0, 1))
-        sizes = softmax_scale * torch.einsum("qhd,td->hqt", rows.abs(), key.abs()).masked_fill(~visible, 0.0)
+        sizes = softmax_scale * torch.einsum("qhd,td->hqt", rows.abs(), key_size[:, g].double())
+        sizes = sizes.masked_fill(~visible, 0.0)
         size[g] = sizes.amax() if sizes.numel() else 0.0
     return Mass(weight, size, len(query) * group)
 

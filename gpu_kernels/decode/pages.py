@@ -22,8 +22,8 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 @dataclass(frozen=True, slots=True)
 class Pages:
     """keys, values            [num_pages, page_size, G, D] of a layer
-    key_scale, value_scale     a layer's [G] or [1] float32, or [num_pages, page_size, G], of FP8; None: they are in
-                               16 bits
+    key_scale, value_scale     a layer's [G] or [1] float32, or [num_pages, page_size, G], of FP8; of int8 [num_pages,
+                               page_size, G, 2] float16, scales and minima; None: they are in 16 bits
     """
 
     keys: list[Tensor]
@@ -34,7 +34,7 @@ class Pages:
     @property
     def in_pages(self) -> list[list[Tensor]]:
         """Keys, values, and scales if each token has its own: the tensors of each layer whose first axis is pages."""
-        scales = [scales for scales in (self.key_scale, self.value_scale) if scales and scales[0].dim() == 3]
+        scales = [scales for scales in (self.key_scale, self.value_scale) if scales and scales[0].dim() > 2]
         return [self.keys, self.values, *scales]
 
     @property
@@ -54,9 +54,14 @@ class Pages:
         return self.key_scale[layer], self.value_scale[layer]
 
 
-def zero_scales(num_layers: int, num_pages: int, page_size: int, num_kv_heads: int, device: str) -> list[Tensor]:
-    """Scales per token of keys or of values"""
-    return [torch.zeros(num_pages, page_size, num_kv_heads, device=device) for _ in range(num_layers)]
+def zero_scales(
+    num_layers: int, num_pages: int, page_size: int, num_kv_heads: int, dtype: torch.dtype, device: str
+) -> list[Tensor]:
+    """Scales per token of keys or of values that are codes of this type"""
+    shape, of_scale = (num_pages, page_size, num_kv_heads), torch.float32
+    if dtype == torch.int8:
+        shape, of_scale = (*shape, 2), torch.float16
+    return [torch.zeros(shape, dtype=of_scale, device=device) for _ in range(num_layers)]
 
 
 def zero_pages(

@@ -12,8 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gpu_kernels.attention.paged import scale_words
 from gpu_kernels.fp8_triton import fp8_codes, has_conversion
-from gpu_kernels.fused.rope_cache import WORDS, Operands
+from gpu_kernels.fused.rope_cache import LARGEST, WORDS, Operands
 from gpu_kernels.launch import Launch, architecture, run_all
 
 # Heads of 128 features: 2048 per program of 4 warps, 16 per thread, 32 bytes of bfloat16 in flight.
@@ -47,8 +48,8 @@ def launches(operands: Operands, rotated: Tensor, arch: int) -> list[Launch]:
         "slots_ptr": operands.slots,
         "cos_ptr": cos,
         "sin_ptr": operands.sin,
-        "key_scale_ptr": operands.key_scale,
-        "value_scale_ptr": operands.value_scale,
+        "key_scale_ptr": _words(operands.key_scale),
+        "value_scale_ptr": _words(operands.value_scale),
         "num_query_heads": H,
         "num_heads": G,
         "page_size": key_cache.shape[1],
@@ -91,7 +92,11 @@ def _scale_stride(scale: Tensor | None) -> int:
 
 
 def _bytes(cache: Tensor) -> Tensor:
-    return cache.view(torch.uint8) if cache.dtype in WORDS else cache
+    return cache.view(torch.uint8) if cache.dtype in LARGEST else cache
+
+
+def _words(scale: Tensor | None) -> Tensor | None:
+    return None if scale is None else scale_words(scale)
 
 
 @triton.jit
@@ -113,10 +118,17 @@ def rotate_pairs(p_x, p_cos, p_sin, m_h, HALF: tl.constexpr, BLOCK_HALF: tl.cons
 
 
 @triton.jit
-def store_cached(p_cache, b_x, b_scale, mask, FORMAT: tl.constexpr, HAS_CONVERSION: tl.constexpr):
-    """b_x [HEADS, BLOCK] float32 in the cache's type; as codes of b_x / b_scale [HEADS, 1] if FORMAT names some."""
+def store_cached(p_cache, b_x, b_scale, b_minimum, mask, FORMAT: tl.constexpr, HAS_CONVERSION: tl.constexpr):
+    """b_x [HEADS, BLOCK] float32 in the cache's type; as codes of b_x / b_scale [HEADS, 1] if FORMAT names some, and of
+    (b_x - b_minimum) / b_scale if it is "int8".
+    """
     if FORMAT == "":
         tl.store(p_cache, b_x.to(p_cache.dtype.element_ty), mask=mask)
+    elif FORMAT == "int8":
+        b_step = tl.minimum(tl.maximum(tl.div_rn(b_x - b_minimum, b_scale + tl.zeros_like(b_x)), 0.0), 255.0)
+        # As in row_codes_triton.int8_codes; turning the upper bit takes 128 off.
+        b_codes = ((b_step + 12582912.0).to(tl.int32, bitcast=True) ^ 0x80).to(tl.int8)
+        tl.store(p_cache, b_codes, mask=mask)
     else:
         b_codes = fp8_codes(tl.div_rn(b_x, b_scale + tl.zeros_like(b_x)), FORMAT, HAS_CONVERSION)
         tl.store(p_cache, b_codes, mask=mask)
@@ -140,6 +152,30 @@ def found_scale(b_bits, p_scale, mask, FORMAT: tl.constexpr):
     b_scale = tl.where(b_absmax < float("inf"), b_scale, float("nan"))
     tl.store(p_scale, b_scale, mask=mask)
     return b_scale[:, None]
+
+
+@triton.jit
+def least_and_greatest(b_x, mask):
+    """[HEADS] each, of b_x [HEADS, BLOCK] where the mask is set"""
+    inf = float("inf")
+    return tl.min(tl.where(mask, b_x, inf), axis=1), tl.max(tl.where(mask, b_x, -inf), axis=1)
+
+
+@triton.jit
+def found_grid(b_least, b_greatest, b_bits, p_words, mask):
+    """(scale, minimum) [HEADS, 1] float32 of int8 codes; they are stored as one word per head.
+
+    b_bits  as of `found_scale`; of a head with a NaN, which a minimum may drop, both are NaN
+    """
+    is_nan = b_bits > 0x7F800000
+    b_minimum = tl.minimum(tl.maximum(b_least, -65504.0), 65504.0)
+    b_minimum = tl.where(is_nan, float("nan"), b_minimum).to(tl.float16)
+    b_span = b_greatest - b_minimum.to(tl.float32)
+    b_scale = tl.minimum(tl.maximum(tl.div_rn(b_span, 255.0), 5.9604644775390625e-08), 65504.0)  # from 2**-24 on
+    b_scale = tl.where(is_nan, float("nan"), b_scale).to(tl.float16)
+    b_low = b_scale.to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
+    tl.store(p_words, b_low | (b_minimum.to(tl.int16, bitcast=True).to(tl.int32) << 16), mask=mask)
+    return b_scale.to(tl.float32)[:, None], b_minimum.to(tl.float32)[:, None]
 
 
 @triton.jit
@@ -218,6 +254,7 @@ def rope_cache_kernel(
         m_g = b_slot >= 0
         o_page, o_place = b_slot // page_size, b_slot % page_size  # [HEADS]
         b_key_scale, b_value_scale = tl.zeros((HEADS, 1), dtype=tl.float32), tl.zeros((HEADS, 1), dtype=tl.float32)
+        b_key_minimum, b_value_minimum = b_key_scale, b_value_scale
         if FORMAT != "":
             if not TOKEN_SCALES:
                 b_key_scale = tl.load(key_scale_ptr + o_g * stride_ks, mask=m_g, other=1.0)[:, None]
@@ -233,11 +270,21 @@ def rope_cache_kernel(
         o_scale = (o_page * page_size + o_place) * num_heads + o_g  # of scales per token
         if TOKEN_SCALES:
             b_bits = tl.maximum(tl.maximum(absmax_bits(b_first), absmax_bits(b_second)), absmax_bits(b_rest_k))
-            b_key_scale = found_scale(b_bits, key_scale_ptr + o_scale, m_g, FORMAT)
-        store_cached(p_kc[:, None] + o_first[None, :], b_first, b_key_scale, m_pairs, FORMAT, HAS_CONVERSION)
-        store_cached(p_kc[:, None] + o_second[None, :], b_second, b_key_scale, m_pairs, FORMAT, HAS_CONVERSION)
+            if FORMAT == "int8":
+                b_low_1, b_high_1 = least_and_greatest(b_first, m_pair)
+                b_low_2, b_high_2 = least_and_greatest(b_second, m_pair)
+                b_low_3, b_high_3 = least_and_greatest(b_rest_k, m_rest)
+                b_low = tl.minimum(tl.minimum(b_low_1, b_low_2), b_low_3)
+                b_high = tl.maximum(tl.maximum(b_high_1, b_high_2), b_high_3)
+                b_key_scale, b_key_minimum = found_grid(b_low, b_high, b_bits, key_scale_ptr + o_scale, m_g)
+            else:
+                b_key_scale = found_scale(b_bits, key_scale_ptr + o_scale, m_g, FORMAT)
+        p_kc = p_kc[:, None]
+        store_cached(p_kc + o_first[None, :], b_first, b_key_scale, b_key_minimum, m_pairs, FORMAT, HAS_CONVERSION)
+        store_cached(p_kc + o_second[None, :], b_second, b_key_scale, b_key_minimum, m_pairs, FORMAT, HAS_CONVERSION)
         if 2 * HALF < D:
-            store_cached(p_kc[:, None] + o_rest[None, :], b_rest_k, b_key_scale, m_rest_k, FORMAT, HAS_CONVERSION)
+            p_rest = p_kc + o_rest[None, :]
+            store_cached(p_rest, b_rest_k, b_key_scale, b_key_minimum, m_rest_k, FORMAT, HAS_CONVERSION)
 
         o_e = tl.arange(0, BLOCK_E)
         m_e = m_g[:, None] & (o_e < E)[None, :]
@@ -245,5 +292,11 @@ def rope_cache_kernel(
         p_vc = value_cache_ptr + o_page * stride_vcp + o_place * stride_vct + o_g * stride_vch
         b_value = tl.load(p_v[:, None] + o_e[None, :], mask=m_e, other=0.0).to(tl.float32)  # [HEADS, BLOCK_E]
         if TOKEN_SCALES:
-            b_value_scale = found_scale(absmax_bits(b_value), value_scale_ptr + o_scale, m_g, FORMAT)
-        store_cached(p_vc[:, None] + o_e[None, :], b_value, b_value_scale, m_e, FORMAT, HAS_CONVERSION)
+            if FORMAT == "int8":
+                b_low, b_high = least_and_greatest(b_value, (o_e < E)[None, :])
+                b_bits = absmax_bits(b_value)
+                b_value_scale, b_value_minimum = found_grid(b_low, b_high, b_bits, value_scale_ptr + o_scale, m_g)
+            else:
+                b_value_scale = found_scale(absmax_bits(b_value), value_scale_ptr + o_scale, m_g, FORMAT)
+        p_vc = p_vc[:, None] + o_e[None, :]
+        store_cached(p_vc, b_value, b_value_scale, b_value_minimum, m_e, FORMAT, HAS_CONVERSION)

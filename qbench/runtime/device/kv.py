@@ -7,13 +7,14 @@ from gpu_kernels.decode.pages import zero_scales
 from qbench.runtime.device.place import Place
 from quant.kv import KVScheme
 from quant.kv.fp8 import Fp8
+from quant.kv.ints import IntGroups
 from quant.models import ModelConfig
 
 PAGE_SIZE = 64  # tokens; a tile of attention reads one or two pages
 
 
 def page_dtype(scheme: KVScheme | None, place: Place) -> torch.dtype:
-    """Type of a page's numbers: that of the activations, or FP8.
+    """Type of a page's numbers: that of the activations, FP8 or int8.
 
     raises  NotImplementedError for a format that no kernel reads
     """
@@ -22,7 +23,9 @@ def page_dtype(scheme: KVScheme | None, place: Place) -> torch.dtype:
     codec = scheme.format.keys
     if isinstance(codec, Fp8) and (codec.calibrated or codec.per == "head"):
         return codec.dtype
-    known = f"kv-{place.float_name}, kv-fp8, kv-fp8-cal, kv-fp8-cal-head, kv-fp8-e5m2, kv-fp8-e5m2-cal"
+    if codec == IntGroups(8):
+        return torch.int8
+    known = f"kv-{place.float_name}, kv-int8, kv-fp8, kv-fp8-cal, kv-fp8-cal-head, kv-fp8-e5m2, kv-fp8-e5m2-cal"
     raise NotImplementedError(f"device {place.name}: got {scheme.format.name}, expected one of {known}")
 
 
@@ -30,11 +33,12 @@ def page_scales(
     scheme: KVScheme | None, config: ModelConfig, place: Place, num_pages: int
 ) -> dict[str, list[Tensor] | None]:
     """key_scale and value_scale of each layer: [G] or [1] float32 that calibration found, or zeros of so many pages,
-    [num_pages, page_size, G], for those that each token will have; None if the format has no scales.
+    [num_pages, page_size, G, ...], for those that each token will have; None if the format has no scales.
     """
     named: dict[str, list[Tensor] | None] = {"key_scale": None, "value_scale": None}
-    if scheme is not None and isinstance(scheme.format.keys, Fp8) and not scheme.format.calibrated:
-        sizes = (config.num_layers, num_pages, PAGE_SIZE, config.num_kv_heads, place.torch_name)
+    dtype = page_dtype(scheme, place)
+    if scheme is not None and dtype != place.dtype and not scheme.format.calibrated:
+        sizes = (config.num_layers, num_pages, PAGE_SIZE, config.num_kv_heads, dtype, place.torch_name)
         return {name: zero_scales(*sizes) for name in named}
     if scheme is None or scheme.k_scale is None or scheme.v_scale is None:
         return named

@@ -99,7 +99,8 @@ class DeviceStorage(OtherwiseCalled):
         keys, values, *scales = (held[self.layer] for held in self.pages.in_pages)
         compact(Compact(keys, values, table, where))
         if scales:
-            key_scale, value_scale = (scale[..., None] for scale in scales)  # heads of one number
+            # Heads of one number, or of a scale and a minimum.
+            key_scale, value_scale = (scale[..., None] if scale.dim() == 3 else scale for scale in scales)
             compact(Compact(key_scale, value_scale, table, where))
 
     def read(self, past: Past) -> tuple[Tensor, Tensor]:

@@ -49,7 +49,10 @@ def read_side(held: Tensor, table: Tensor, length: int, scale: Tensor | None, dt
     used = table[: -(-length // page_size)].long()
     # As bytes, since torch does not index FP8.
     some = held.view(torch.uint8)[used].view(held.dtype).flatten(0, 1)[:length]  # [S, G, D]
-    if scale is not None and scale.dim() == 3:  # of each token
+    if scale is not None and scale.dim() > 2:  # of each token
         scale = scale[used].flatten(0, 1)[:length]
+    if scale is not None and held.dtype == torch.int8:
+        factor, minimum = scale.float()[..., None, :].unbind(-1)  # [S, G, 1]
+        return (factor * (some.float() + 128) + minimum).to(dtype).transpose(0, 1)[None]
     found = some.to(dtype) if scale is None else (some.float() * scale[..., None]).to(dtype)
     return found.transpose(0, 1)[None]

@@ -14,6 +14,7 @@ from gpu_kernels.fused.rope_cache_problems import ODD, SENTINEL, all_written
 from gpu_kernels.proof.problems import problems_of
 from qbench.runtime.attention.rope import rotate, rotation
 from quant.kv.fp8 import Fp8
+from quant.kv.ints import IntGroups
 
 REFERENCE = {str(sizes): sizes for sizes in ODD}
 
@@ -101,6 +102,24 @@ def test_scales_per_token_are_those_of_the_runtimes_format(run):
     assert torch.equal(got[1:].cpu(), expected[1:]) and got[0].isnan().all() and expected[0].isnan().all()
 
 
+def test_int8_codes_are_those_of_the_runtimes_format(run):
+    """Equal bits of codes, scales and minima, of infinities too. The first head has a NaN: all of it is NaN."""
+    operands = {name: value.to(run.device) for name, value in make(int8=True, T=3, G=17, H=17).items()}
+    operands |= {"slots": torch.tensor([0, 1, 2], device=run.device)}
+    value = operands["value"]
+    value[0, 0, 3], value[0, 1, 4], value[0, 2, 5], value[0, 3, :] = torch.nan, torch.inf, -torch.inf, 0.0
+    value[0, 4, :], value[0, 5] = -torch.inf, value[0, 5] * 1e-6
+    run(rope_cache, Operands(**operands), impl="triton")
+    codec = IntGroups(8)
+    parts = codec.encode(value.float().cpu().transpose(0, 1)[None])  # [1, G, T, ...]
+    codes, scale = (operands[name][0, :3].transpose(0, 1).cpu() for name in ("value_cache", "value_scale"))
+    same = torch.ones(17, 3, dtype=torch.bool)
+    same[0, 0] = False
+    assert torch.equal((codes.int() + 128)[same], parts["codes"][0].int()[same])
+    assert torch.equal(scale[same], torch.cat([parts["scale"], parts["minimum"]], -1)[0][same])
+    assert codec.decode(parts)[0, 0, 0].isnan().all() and scale[0, 0].isnan().all()
+
+
 def test_no_tokens():
     operands = make()
     for name in ("query", "key", "value", "positions", "slots"):
@@ -132,7 +151,7 @@ REFUSED = {
     ),
     "cache of other heads": (lambda o: dict(value_cache=o["value_cache"][:, :, :1]), ValueError, "got value_cache"),
     "strided features": (lambda o: dict(value=o["value"].mT.contiguous().mT), ValueError, "expected 1 in the end"),
-    "scale without FP8": (lambda o: dict(key_scale=torch.ones(1)), ValueError, "expected one for FP8 alone"),
+    "scale without FP8": (lambda o: dict(key_scale=torch.ones(1)), ValueError, "expected one for codes alone"),
     "two devices": (lambda o: dict(value=o["value"].to("meta")), ValueError, "got value on meta, expected cpu"),
 }
 
@@ -148,5 +167,7 @@ def test_refused_scales_and_sizes():
     operands = make(fp8=True)
     with pytest.raises(ValueError, match=r"got key_scale torch.float32 \[3\], expected float32 \[1\] or \[2\]"):
         rope_cache(Operands(**operands | {"key_scale": torch.ones(3)}))
+    with pytest.raises(ValueError, match=r"got key_scale torch.float32 \[1\], expected float16 \[2, 16, 2, 2\], dense"):
+        rope_cache(Operands(**make(int8=True) | {"key_scale": torch.ones(1)}))
     with pytest.raises(NotImplementedError, match="got heads of 514 and 8, expected up to 512"):
         rope_cache(Operands(**make(D=514)))

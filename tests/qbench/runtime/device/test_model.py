@@ -131,8 +131,16 @@ def test_fp8_keys_and_values(run, name):
     check(run, few_forwards, source_in("f16", **kv), partial(moved_fp8, mantissa=mantissa))
 
 
-def test_scales_per_token_grow_with_their_pages(run):
-    check(run, passes, source_in("f16", **MISTRAL, kv_cache={"format": "kv-fp8"}), moved_fp8)
+def moved_int8(device: str) -> float:
+    """A head's 64 numbers span some 5 rms in 255 steps, of 1 / 51 rms each; an error of activations moves so many codes
+    by one step, as in `moved_codes`.
+    """
+    return 3 * (2 * roundings(device) / 3 * 51) ** 0.5 / 51
+
+
+@pytest.mark.parametrize("format_name, bound", [("kv-fp8", moved_fp8), ("kv-int8", moved_int8)])
+def test_scales_per_token_grow_with_their_pages(run, format_name, bound):
+    check(run, passes, source_in("f16", **MISTRAL, kv_cache={"format": format_name}), bound)
 
 
 @pytest.mark.parametrize("changes", [QWEN2, QWEN3], ids=["qwen2", "qwen3"])
@@ -147,11 +155,13 @@ def test_a_window_and_all_kinds_of_passes(run):
 
 @pytest.mark.parametrize("attention", ["textbook", "sdpa", "triton"])
 def test_chosen_attention(run, attention):
-    """Over pages of floats with a window, and over FP8 pages; the record names it."""
+    """Over pages of floats with a window, and over FP8 and int8 pages; the record names it."""
     check(run, partial(passes, attention=attention), source_in("f16", **MISTRAL))
     scales = [[0.01, 0.02]]
     kv = {"kv_cache": {"format": "kv-fp8-cal-head", "k_scale": scales, "v_scale": scales}}
     check(run, partial(few_forwards, attention=attention), source_in("f16", **kv), moved_fp8)
+    of_tokens = source_in("f16", kv_cache={"format": "kv-int8"})
+    check(run, partial(few_forwards, attention=attention), of_tokens, moved_int8)
     _, kernels, _ = run(partial(facts, attention=attention), source_in("f16"))
     assert (kernels["paged_prefill"], kernels["paged_decode"]) == (attention, attention)
     assert (kernels["decode"] == "eager") == (attention != "triton" or run.device == "interpreter")
@@ -181,7 +191,7 @@ REFUSALS = {
     "kv": (
         {"kv_cache": {"format": "kv-int4"}},
         NotImplementedError,
-        "got kv-int4, expected one of kv-b?f16, kv-fp8, kv-fp8-cal",
+        "got kv-int4, expected one of kv-b?f16, kv-int8, kv-fp8, kv-fp8-cal",
     ),
 }
 

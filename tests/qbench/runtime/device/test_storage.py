@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
 from gpu_kernels.decode.pages import zero_pages, zero_scales
@@ -14,11 +15,12 @@ HERE = Place("interpreter", "cpu", torch.float16, None)
 NUM_HEADS, BATCH = 2, 2
 
 
-def storage() -> DeviceStorage:
+@pytest.fixture(params=[torch.float8_e4m3fn, torch.int8], ids=["fp8", "int8"])
+def held(request) -> DeviceStorage:
     """Two pages of each of two sequences, full of random codes and scales."""
     sizes = (1, 2 * BATCH, PAGE_SIZE, NUM_HEADS)
-    scales = {f"{side}_scale": zero_scales(*sizes, "cpu") for side in ("key", "value")}
-    pages = replace(zero_pages(*sizes, 64, torch.float8_e4m3fn, "cpu"), **scales)
+    scales = {f"{side}_scale": zero_scales(*sizes, request.param, "cpu") for side in ("key", "value")}
+    pages = replace(zero_pages(*sizes, 64, request.param, "cpu"), **scales)
     draw = torch.Generator().manual_seed(0)
     for side in (pages.keys[0], pages.values[0]):
         side.view(torch.uint8).random_(0, 0x7F, generator=draw)
@@ -31,8 +33,7 @@ def past(b: int, count: int) -> Past:
     return Past(np.array([[b]], dtype=np.int32), np.array([count]))
 
 
-def test_kept_tokens_keep_their_scales():
-    held = storage()
+def test_kept_tokens_keep_their_scales(held):
     keys, values = held.read(past(1, 100))
     keep = torch.arange(0, 100, 7)
     held.compact(past(1, 100), keep.expand(1, NUM_HEADS, -1))
@@ -40,8 +41,7 @@ def test_kept_tokens_keep_their_scales():
         assert torch.equal(got, before[:, :, keep])
 
 
-def test_pages_that_grow_shrink_and_come_back_have_their_scales():
-    held = storage()
+def test_pages_that_grow_shrink_and_come_back_have_their_scales(held):
     keys, _ = held.read(past(1, 64))
     saved = held.save_page(1)
     held.resize(3 * PAGE_SIZE)
@@ -54,5 +54,6 @@ def test_pages_that_grow_shrink_and_come_back_have_their_scales():
     assert torch.equal(held.read(past(1, 64))[0], keys)
 
 
-def test_bytes_per_token_count_scales():
-    assert storage().bytes_per_token == 2 * NUM_HEADS * (64 + 4)
+def test_bytes_per_token_count_scales(held):
+    """In int8 a scale and a minimum of 2 bytes each."""
+    assert held.bytes_per_token == 2 * NUM_HEADS * (64 + 4)

@@ -50,7 +50,14 @@ TIMED = (DEEPSEEK_V2_LITE(16), DEEPSEEK_V2_LITE(4096), MIXTRAL(1), MIXTRAL(4096)
 ODD = (Layer(1, 4, 2, 35, 64), Layer(7, 20, 3, 64, 40), Layer(70, 2, 1, 67, 131))
 W4, W8 = Kind(4, 128), Kind(8, None)
 TIMED_WORDS = ((DEEPSEEK_V2_LITE(16), W4), (DEEPSEEK_V2_LITE(16), W8), (MIXTRAL(4096), W4), (MIXTRAL(4096), W8))
-ODD_WORDS = ((Layer(7, 5, 2, 128, 256), Kind(4, 128, symmetric=False)), (Layer(37, 2, 1, 35, 48), W8))
+ANY_ORDER = Kind(4, 128, act_order=True)
+TIMED_WORDS += ((DEEPSEEK_V2_LITE(16), ANY_ORDER), (MIXTRAL(4096), ANY_ORDER))
+ODD_WORDS = (
+    (Layer(7, 5, 2, 128, 256), Kind(4, 128, symmetric=False)),
+    (Layer(37, 2, 1, 35, 48), W8),
+    (Layer(5, 4, 2, 128, 256), Kind(4, 64, symmetric=False, act_order=True)),
+    (Layer(37, 2, 1, 128, 256), ANY_ORDER),
+)
 
 
 def problems() -> list[Problem]:
@@ -87,7 +94,8 @@ def _expert_bytes(layer: Layer, kind: Kind | None) -> int:
     if kind is None:
         return 2 * weights
     groups = 2 * layer.I + layer.K if kind.group_size is None else weights // kind.group_size
-    return weights * kind.bits // 8 + groups * (2 if kind.symmetric else 3)
+    orders = 4 * layer.K + 4 * layer.I if kind.act_order else 0
+    return weights * kind.bits // 8 + groups * (2 if kind.symmetric else 3) + orders
 
 
 def _operands(layer: Layer, kind: Kind | None, dtype: torch.dtype, device: str) -> dict[str, Any]:
@@ -111,7 +119,8 @@ def _weights(draw: Draw, E: int, N: int, K: int, kind: Kind | None, dtype: torch
     codes = draw.integers(-(2**15), 2**15, E, -(-K // block_k(kind.bits)), N, PLANE_K, dtype=torch.int16)
     scale = (draw.uniform(E, groups, N, low=0.5, high=1.5) / end / math.sqrt(K)).half()
     zero_point = None if kind.symmetric else draw.integers(-end, end, E, groups, N)
-    return WordsExperts(codes, scale, zero_point, K, kind.group_size, kind.bits)
+    order = draw.uniform(E, K).argsort(dim=1).int() if kind.act_order else None
+    return WordsExperts(codes, scale, zero_point, K, kind.group_size, kind.bits, order)
 
 
 def _reference(x, chosen, routing_weight, gate_up, down) -> tuple[Tensor, Tensor]:

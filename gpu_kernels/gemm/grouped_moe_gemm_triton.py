@@ -3,10 +3,13 @@
 Split    one program a tile of up to BLOCK_M pairs of one expert, and BLOCK_N of its output features.
 Launch 1 gathers the pairs' tokens, multiplies them with the same rows of gate and of up, and stores silu(gate) * up.
 Launch 2 multiplies that with down and the routing weight, and stores each pair's share in float32.
+Order    in act-order launch 1 gathers the features of few tokens by their expert's order; torch puts those of many in
+         order, a row for each pair. `hidden_in_order` leaves no order to launch 2.
 Then     torch sums the shares of each token, in the order of their places: no atomics, so one result.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 import triton
@@ -19,6 +22,7 @@ from gpu_kernels.gemm.grouped_moe_words_triton import grouped_words_kernel
 from gpu_kernels.gemm.moe_tiles import tiles_by_expert
 from gpu_kernels.gemm.w8a8_gemm_configs import Config
 from gpu_kernels.gemm.weight_only_configs import Config as WordsConfig
+from gpu_kernels.gemm.weight_only_gemm_triton import MAX_GATHERED_TOKENS
 from gpu_kernels.gemm.words_experts import WordsExperts
 from gpu_kernels.gemm.words_layout import PLANE_K, block_k
 from gpu_kernels.launch import Launch, architecture, run_all
@@ -80,7 +84,11 @@ def launches(
     shares          [M, top, K] float32, to be written
     """
     x, (E, K, I), T = operands.x, operands.down.shape, len(experts)
-    is_words = operands.bits != 16
+    is_words, gate_up, has_rows = operands.bits != 16, operands.gate_up, False
+    if isinstance(gate_up, WordsExperts) and gate_up.order is not None:
+        has_rows = operands.tokens_per_expert > MAX_GATHERED_TOKENS
+        if has_rows:
+            x, gate_up = _rows_in_order(operands, gate_up.order, pairs, experts), replace(gate_up, order=None)
     kernel = grouped_words_kernel if is_words else grouped_dense_kernel
     hidden = torch.empty(len(pairs), I, dtype=x.dtype, device=x.device)  # [T * block_m, I]
     shared = {
@@ -101,6 +109,7 @@ def launches(
         "stride_xm": x.stride(0),
         "stride_xk": x.stride(1),
         "IS_GATED": True,
+        **({"HAS_ROWS": has_rows} if is_words else {}),
     }
     second = {
         "x_ptr": hidden,
@@ -111,9 +120,10 @@ def launches(
         "stride_xm": hidden.stride(0),
         "stride_xk": hidden.stride(1),
         "IS_GATED": False,
+        **({"HAS_ROWS": True} if is_words else {}),
     }
     gated_n = config.block_n // 2 if is_words else config.block_n  # half of the words' rows are gate's
-    steps = (first, operands.gate_up, gated_n), (second, operands.down, config.block_n)
+    steps = (first, gate_up, gated_n), (second, operands.down, config.block_n)
     return [
         Launch(
             kernel,
@@ -124,6 +134,14 @@ def launches(
         )
         for arguments, weights, block_n in steps
     ]
+
+
+def _rows_in_order(operands: Operands, order: Tensor, pairs: Tensor, experts: Tensor) -> Tensor:
+    """[T * block_m, K]: the token of each pair, its features in the order of its expert. order [E, K]"""
+    x, top = operands.x, operands.chosen.shape[1]
+    token = (pairs // top).clamp(max=len(x) - 1)
+    expert = experts.clamp(max=len(order) - 1).repeat_interleave(len(pairs) // len(experts))
+    return x[token.long()].gather(1, order[expert.long()].long())
 
 
 def _weights(weights: Experts, config: Config | WordsConfig) -> dict[str, Tensor | int | None]:
@@ -138,6 +156,7 @@ def _weights(weights: Experts, config: Config | WordsConfig) -> dict[str, Tensor
         "codes_ptr": weights.codes,
         "scale_ptr": weights.scale,
         "zero_point_ptr": weights.zero_point,
+        "order_ptr": weights.order,
         "num_blocks": weights.codes.shape[1],
         "num_groups": weights.scale.shape[1],
         "GROUP_PLANES": 0 if weights.group_size is None else weights.group_size // PLANE_K,

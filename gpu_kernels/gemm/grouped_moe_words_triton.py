@@ -13,10 +13,11 @@ from gpu_kernels.gemm.words_product_triton import words_product
 @triton.jit
 def grouped_words_kernel(
     # pointers
-    x_ptr,  # tokens; of down a row of hidden for each pair
+    x_ptr,  # tokens, or a row for each pair; of down rows of hidden
     codes_ptr,
     scale_ptr,
     zero_point_ptr,
+    order_ptr,
     routing_ptr,  # of down alone
     out_ptr,  # hidden; of down the shares
     pairs_ptr,
@@ -37,6 +38,7 @@ def grouped_words_kernel(
     BLOCK_N: tl.constexpr,
     GROUP_PLANES: tl.constexpr,
     BITS: tl.constexpr,
+    HAS_ROWS: tl.constexpr,  # x has a row for each pair
     IS_GATED: tl.constexpr,  # N rows of gate, then N rows of up
     EVEN_K: tl.constexpr,
     COMPILED: tl.constexpr,
@@ -50,7 +52,7 @@ def grouped_words_kernel(
     o_pair = i_tile * BLOCK_M + tl.arange(0, BLOCK_M)
     b_pair = tl.load(pairs_ptr + o_pair)  # [BLOCK_M]
     m_m = (b_pair < num_pairs)[None, :]
-    i_row = (b_pair // top).to(tl.int64) if IS_GATED else o_pair
+    i_row = o_pair if HAS_ROWS else (b_pair // top).to(tl.int64)
     o_tile = tl.arange(0, BLOCK_N)
     o_row = tl.minimum(i_n * TILE_N + o_tile % TILE_N, N - 1) + o_tile // TILE_N * N  # with up's rows after gate's
     p_codes = codes_ptr + i_expert * num_blocks * num_rows * 32
@@ -58,8 +60,11 @@ def grouped_words_kernel(
     p_zero = zero_point_ptr  # not by a function: in Triton 3.6 a tuple with None cannot be returned
     if zero_point_ptr is not None:
         p_zero += i_expert * num_groups * num_rows
+    p_order = order_ptr
+    if order_ptr is not None:
+        p_order += i_expert * K
     b_acc = words_product(
-        x_ptr + i_row[None, :] * stride_xm, p_codes, p_scale, p_zero, None, m_m, o_row, tl.zeros((), tl.int64),
+        x_ptr + i_row[None, :] * stride_xm, p_codes, p_scale, p_zero, p_order, m_m, o_row, tl.zeros((), tl.int64),
         num_blocks, num_rows, K, num_groups, stride_xk, BLOCK_M, BLOCK_N, GROUP_PLANES, BITS, EVEN_K, COMPILED,
     )  # fmt: skip
     o_n = i_n * TILE_N + tl.arange(0, TILE_N)

@@ -12,8 +12,8 @@ from gpu_kernels.gemm.grouped_moe_gemm_triton import grouped_moe_gemm_triton, ro
 from gpu_kernels.gemm.w8a8_gemm_configs import Config
 from gpu_kernels.gemm.weight_only_configs import Config as WordsConfig
 from gpu_kernels.gemm.weight_only_problems import Kind
-from gpu_kernels.gemm.words_experts import stack_experts
-from gpu_kernels.gemm.words_layout import pack_words
+from gpu_kernels.gemm.words_experts import expert_ref, hidden_in_order, stack_experts
+from gpu_kernels.gemm.words_layout import pack_words, unpack_words_ref
 
 SMALL = Layer(5, 4, 2, 35, 48)
 
@@ -102,12 +102,38 @@ def test_experts_that_do_not_stack():
     one, other = (pack_words(torch.zeros(4, 64, dtype=torch.int8), torch.ones(4, groups)) for groups in (1, 2))
     with pytest.raises(ValueError, match="got 1 shapes and 2 forms, expected one of each"):
         stack_experts([one, other])
-    g_idx = torch.arange(64).flip(0) // 32
-    ordered = pack_words(torch.zeros(4, 64, dtype=torch.int8), torch.ones(4, 2), g_idx=g_idx)
-    with pytest.raises(NotImplementedError, match="got experts in act-order"):
-        stack_experts([ordered])
     with pytest.raises(NotImplementedError, match="got groups of 48 in 4 bits, expected one of"):
         replace(stack_experts([one]), group_size=48)
+
+
+def test_experts_in_act_order_beside_one_in_place():
+    """Each is as `pack_words` made it from its own g_idx."""
+    generator = torch.Generator().manual_seed(0)
+    q, scale = torch.randint(-8, 8, (4, 128), generator=generator, dtype=torch.int8), torch.rand(4, 4)
+    orders = [torch.randperm(128, generator=generator) // 32, None, torch.arange(128).flip(0) // 32]
+    experts = [pack_words(q, scale, g_idx=g_idx) for g_idx in orders]
+    stacked = stack_experts(experts)
+    for number, expert in enumerate(experts):
+        assert torch.equal(expert_ref(stacked, number), unpack_words_ref(expert))
+    assert stack_experts(experts[1:2]).order is None
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_hidden_in_the_order_of_down(symmetric):
+    """Rows of gate and up that moved give the same sums without an order of down."""
+    operands = make(Layer(5, 3, 2, 128, 256), kind=Kind(4, 64, symmetric, act_order=True))
+    gate_up, down = hidden_in_order(operands["gate_up"], operands["down"])
+    assert down.order is None and gate_up.order is not None
+    moved = grouped_moe_gemm_ref(**operands | {"gate_up": gate_up, "down": down})
+    assert_close(moved, grouped_moe_gemm_ref(**operands), rtol=2**-40, atol=2**-40)
+    assert hidden_in_order(gate_up, down) == (gate_up, down)
+
+
+def test_experts_of_another_order_are_refused():
+    operands = make(Layer(5, 3, 2, 128, 256), kind=Kind(4, 64, act_order=True))
+    wrong = replace(operands["down"], order=operands["down"].order.long())
+    with pytest.raises(TypeError, match=r"down\.order torch\.int64"):
+        Operands(**operands | {"down": wrong})
 
 
 def test_empty_experts_and_one_with_all(run):

@@ -1,11 +1,13 @@
-"""A decode step of a whole model from a CUDA graph, and the same step launched kernel by kernel."""
+"""A decode step of a whole model from a CUDA graph, and the same step launched kernel by kernel or with draws."""
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from gpu_kernels.decode.drawing import drawing_inputs, drawing_step
 from gpu_kernels.decode.llama import LLAMA_3_2_1B, Llama, LlamaShape, llama_step, random_llama
 from gpu_kernels.decode.pages import step_inputs, zero_pages
 from gpu_kernels.graphs import Capture, DecodeGraphs, eagerly
@@ -16,6 +18,7 @@ BATCHES = (1, 16)
 CONTEXT, PAGE_SIZE = 1024, 16
 REPETITIONS, STEPS = 20, 10  # samples, and steps per sample: some 20 ms, much more than the host's start
 NAME = "llama-3.2-1b"
+DRAWN = "graph, drawn by temperature, top-k, top-p and min-p"
 
 
 def decode_rows(device: str, *, shape: LlamaShape = LLAMA_3_2_1B, captured: Capture | None = None) -> list[dict]:
@@ -35,12 +38,14 @@ def decode_rows(device: str, *, shape: LlamaShape = LLAMA_3_2_1B, captured: Capt
             how: DecodeGraphs(llama_step(model, held), step_inputs(pages), [batch], device=device, capture=capture)
             for how, capture in (("graph", captured), ("eager", eagerly))
         }
-        first, second = (ways[how](given).clone() for how in ways)
+        first, second = (way(given).clone() for way in ways.values())
         if not torch.equal(first, second):
             raise RuntimeError(f"{OP}: got other tokens from the graph than from the eager step at a batch of {batch}")
-        found += _rows(
-            model, batch, {how: lambda way=way, given=given: _steps(way, given) for how, way in ways.items()}
+        runs = {how: partial(_steps, way, given) for how, way in ways.items()}
+        drawing = DecodeGraphs(
+            drawing_step(model, held), drawing_inputs(pages), [batch], device=device, capture=captured
         )
+        found += _rows(model, batch, runs | {DRAWN: partial(_steps, drawing, given | _settings(batch, device))})
     return found
 
 
@@ -55,6 +60,14 @@ def _inputs(batch: int, pages: int, device: str) -> dict[str, Tensor]:
         "length": torch.full((batch,), CONTEXT, dtype=torch.int32),
     }
     return {name: value.to(device) for name, value in given.items()}
+
+
+def _settings(batch: int, device: str) -> dict[str, Tensor]:
+    """Those of a usual chat."""
+    fixed = {"temperature": 0.8, "top_p": 0.95, "min_p": 0.05}
+    found = {name: torch.full((batch,), value, device=device) for name, value in fixed.items()}
+    seeds = torch.arange(batch, device=device)
+    return found | {"top_k": torch.full_like(seeds, 40, dtype=torch.int32), "seed": seeds}
 
 
 def _steps(graphs: DecodeGraphs, given: dict[str, Tensor]) -> None:

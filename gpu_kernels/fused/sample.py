@@ -6,6 +6,8 @@
     cut_m = max logits + temperature * log(min_p): tokens less likely than min_p times the likeliest are dropped
     token = the first v, in the order of ids, at which the mass of kept tokens up to it exceeds uniform * their mass
 
+uniform is given, or the number that a seed has at a position (philox.py): a captured step draws without the host.
+
 A token is kept if it is below no cut, as in a sorted list, except that all tokens equal to the last kept one are kept.
 cut_k and cut_p are found by halving the range of floats, ordered as integers; the sums of mass are float32, so a token
 whose mass reaches top_p to within their rounding may be kept or not, and so may one that is at cut_m to within a
@@ -22,6 +24,7 @@ import torch
 from torch import Tensor
 
 from gpu_kernels.dispatch import results_of
+from gpu_kernels.fused.philox import uniform_ref
 
 IN_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 NO_TOKEN = -1
@@ -32,20 +35,23 @@ class Operands:
     """The inputs of one call.
 
     logits       [B, V] float16, bfloat16 or float32, the last axis dense; V >= 1
-    uniform      [B] float32 in [0, 1)
+    uniform      [B] float32 in [0, 1); None: of the seeds
     temperature  [B] float32, 0 or more; 0 is greedy, and the cut then the largest logit
     top_k        [B] int32, 0: off
     top_p        [B] float32 in (0, 1], 1: off
     min_p        [B] float32 in [0, 1], 0: off; None: off for all
+    seed         [B] int64 if uniform is None, with position [B] int64 from 0 to 2**31 - 1
     raises       TypeError (dtypes), ValueError (shapes, strides, devices)
     """
 
     logits: Tensor
-    uniform: Tensor
+    uniform: Tensor | None
     temperature: Tensor
     top_k: Tensor
     top_p: Tensor
     min_p: Tensor | None = None
+    seed: Tensor | None = None
+    position: Tensor | None = None
 
     def __post_init__(self) -> None:
         logits = self.logits
@@ -54,10 +60,13 @@ class Operands:
         if logits.dim() != 2 or not logits.shape[1] or logits.stride(1) != 1:
             got = f"logits {list(logits.shape)} with strides {list(logits.stride())}"
             raise ValueError(f"sample: got {got}, expected [B, V], V of 1 or more, dense rows")
-        for name in ("uniform", "temperature", "top_k", "top_p", "min_p"):
+        has_seeds = self.uniform is None
+        if (self.seed is not None, self.position is not None) != (has_seeds, has_seeds):
+            raise ValueError("sample: expected uniform, or seed and position; got some of both or none")
+        for name in ("uniform", "temperature", "top_k", "top_p", "min_p", "seed", "position"):
             if (tensor := getattr(self, name)) is None:
                 continue
-            expected = torch.int32 if name == "top_k" else torch.float32
+            expected = {"top_k": torch.int32, "seed": torch.int64, "position": torch.int64}.get(name, torch.float32)
             if tensor.dtype != expected:
                 raise TypeError(f"sample: got {name} {tensor.dtype}, expected {expected}")
             if list(tensor.shape) != [len(logits)] or not tensor.is_contiguous():
@@ -66,6 +75,13 @@ class Operands:
                 raise ValueError(
                     f"sample: got {name} on {tensor.device} and logits on {logits.device}, expected one device"
                 )
+
+    def uniforms(self) -> Tensor:
+        """[B] float32: those that were given, or the oracle's of the seeds"""
+        if self.uniform is not None:
+            return self.uniform
+        assert self.seed is not None and self.position is not None  # as was checked
+        return uniform_ref(self.seed, self.position)
 
     def empty(self) -> tuple[Tensor, Tensor]:
         """(token [B] int64, cut [B] float32), to be written"""
@@ -78,7 +94,7 @@ def sample_ref(operands: Operands) -> tuple[Tensor, Tensor]:
     tokens, cuts, device = [], [], operands.logits.device
     min_p = torch.zeros_like(operands.top_p) if operands.min_p is None else operands.min_p
     settings = zip(operands.temperature, operands.top_k, operands.top_p, min_p, strict=True)
-    for row, u, (t, k, p, m) in zip(operands.logits.double(), operands.uniform.double(), settings, strict=True):
+    for row, u, (t, k, p, m) in zip(operands.logits.double(), operands.uniforms().double(), settings, strict=True):
         token, cut = _sample_row(row, u, float(t), int(k), float(p), float(m))
         tokens.append(token)
         cuts.append(cut)

@@ -32,11 +32,13 @@ ROWS = [
 
 
 def problems() -> list[Problem]:
-    return [_problem(*each, is_timed=True) for each in TIMED] + [_problem(*each) for each in ODD]
+    given = [_problem(*each, is_timed=True) for each in TIMED] + [_problem(*each) for each in ODD]
+    seeded = [_problem(*TIMED[0], is_timed=True, has_seeds=True), _problem(9, 131, torch.float16, has_seeds=True)]
+    return given + seeded
 
 
-def _problem(B: int, V: int, dtype: torch.dtype, is_timed: bool = False) -> Problem:
-    name = dtype_name(dtype)
+def _problem(B: int, V: int, dtype: torch.dtype, is_timed: bool = False, has_seeds: bool = False) -> Problem:
+    name = dtype_name(dtype) + (" seeds" if has_seeds else "")
     return Problem(
         op=Op(
             "sample",
@@ -45,17 +47,18 @@ def _problem(B: int, V: int, dtype: torch.dtype, is_timed: bool = False) -> Prob
         ),
         label=f"B={B} V={V} {name}",
         sizes={"B": B, "V": V, "dtype": name},
-        operands=partial(_operands, B, V, dtype),
+        operands=partial(_operands, B, V, dtype, has_seeds),
         agrees=agrees,
-        num_bytes=B * (dtype.itemsize * V + 4 * 5 + 8 + 4),  # logits; five settings; token, cut
+        # Logits; four settings; uniform, or seed and position; token, cut.
+        num_bytes=B * (dtype.itemsize * V + 4 * 4 + (2 * 8 if has_seeds else 4) + 8 + 4),
         ops=4 * B * V,  # of one walk: subtract, multiply, exp, add
         bound="bandwidth",
-        peers={"torch sort": _chain},
+        peers={} if has_seeds else {"torch sort": _chain},
         is_timed=is_timed,
     )
 
 
-def _operands(B: int, V: int, dtype: torch.dtype, device: str) -> dict[str, Any]:
+def _operands(B: int, V: int, dtype: torch.dtype, has_seeds: bool, device: str) -> dict[str, Any]:
     """Logits of a model's spread, with equals among them; rows of a wider buffer full of NaN."""
     draw = Draw(device)
     buffer = torch.full((B, V + 5), torch.nan, dtype=dtype, device=device)
@@ -67,6 +70,9 @@ def _operands(B: int, V: int, dtype: torch.dtype, device: str) -> dict[str, Any]
         torch.tensor(column, dtype=kind, device=device) for column, kind in zip(columns, dtypes, strict=True)
     )
     settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    if has_seeds:
+        seeds = {"seed": draw.integers(0, 2**62, B, dtype=torch.int64), "position": torch.arange(B, device=device)}
+        return {"logits": logits, "uniform": None} | settings | seeds
     return {"logits": logits, "uniform": draw.uniform(B)} | settings
 
 
@@ -81,8 +87,9 @@ def agrees(result: tuple[Tensor, Tensor], operands: dict[str, Any]) -> bool:
     V = logits.shape[1]
     block = min(MAX_BLOCK_V, 2 ** math.ceil(math.log2(V)))
     error = 2 * (104 * 2**-23 + 2**-22 + (math.ceil(V / block) + math.log2(block) + 1) * 2**-24)
-    settings = [operands[name] for name in ("uniform", "temperature", "top_k", "top_p")]
-    settings = zip(*settings, torch.zeros(len(logits)) if min_p is None else min_p, strict=True)
+    settings = [operands[name] for name in ("temperature", "top_k", "top_p")]
+    least = torch.zeros(len(logits)) if min_p is None else min_p
+    settings = zip(Operands(**operands).uniforms(), *settings, least, strict=True)
     rows = zip(logits.double(), *result, settings, strict=True)
     return all(_row_agrees(row, int(t), float(cut), [float(value) for value in s], error) for row, t, cut, s in rows)
 

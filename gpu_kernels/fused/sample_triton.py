@@ -46,6 +46,8 @@ def launches(operands: Operands, token: Tensor, cut: Tensor) -> list[Launch]:
         "top_k_ptr": operands.top_k,
         "top_p_ptr": operands.top_p,
         "min_p_ptr": operands.min_p,
+        "seed_ptr": operands.seed,
+        "position_ptr": operands.position,
         "token_ptr": token,
         "cut_ptr": cut,
         "V": V,
@@ -118,6 +120,8 @@ def sample_kernel(
     top_k_ptr,
     top_p_ptr,
     min_p_ptr,
+    seed_ptr,  # None if uniform is given
+    position_ptr,
     token_ptr,
     cut_ptr,
     # sizes
@@ -162,7 +166,11 @@ def sample_kernel(
                 cut = ordered(least).to(tl.int64)
                 mass = kept_mass(p_row, V, cut, largest, scale, BLOCK_V)
 
-        target = tl.load(uniform_ptr + i_b) * mass
+        if seed_ptr is None:
+            uniform = tl.load(uniform_ptr + i_b)
+        else:
+            uniform = tl.rand(tl.load(seed_ptr + i_b), tl.load(position_ptr + i_b).to(tl.int32))
+        target = uniform * mass
         before = 0.0
         token = tl.zeros((), dtype=tl.int32) + V
         last = tl.zeros((), dtype=tl.int32)  # the last kept token, drawn if rounding leaves the sum too low

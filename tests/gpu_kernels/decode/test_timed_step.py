@@ -24,8 +24,10 @@ def test_rows():
     assert [(row["impl"], row["sizes"]["B"]) for row in rows] == [
         ("graph", 1),
         ("eager", 1),
+        (timed_step.DRAWN, 1),
         ("graph", 16),
         ("eager", 16),
+        (timed_step.DRAWN, 16),
     ]
     weights = 2 * (4 * 64 * 64 + 64 * 128 + 3 * 64 * 32 + 31 * 64)  # qkv, output, gate, up, down, head
     for row in rows:

@@ -118,6 +118,12 @@ REFUSED = {
     "long top_k": (dict(top_k=torch.zeros(1, dtype=torch.int64)), TypeError, "got top_k torch.int64"),
     "no tokens": (dict(logits=torch.zeros(1, 0)), ValueError, r"got logits \[1, 0\]"),
     "columns": (dict(logits=torch.zeros(3, 2).T[:1]), ValueError, "dense rows"),
+    "no seed": (
+        dict(uniform=None, position=torch.zeros(1).long()),
+        ValueError,
+        "expected uniform, or seed and pos",
+    ),
+    "seed and uniform": (dict(seed=torch.zeros(1).long()), ValueError, "got some of both or none"),
     "another B": (dict(top_p=torch.ones(2)), ValueError, r"got top_p \[2\], expected \[1\]"),
     "min_p in two": (dict(min_p=torch.zeros(2)), ValueError, r"got min_p \[2\], expected \[1\]"),
     "two devices": (dict(temperature=torch.ones(1, device="meta")), ValueError, "got temperature on meta"),

@@ -28,7 +28,7 @@ from qbench.reference.curriculum import Stage, token_id
 from qbench.reference.export import load
 from qbench.reference.model import Llama, Shape
 from qbench.reference.registry import weights_dir
-from qbench.reference.train import Settings, Trainer
+from qbench.reference.train import Settings, Trainer, device_option
 
 ROPE_BASE = 500_000.0
 CONTEXT = 8192
@@ -128,11 +128,15 @@ def row(rng: Random, tokenizer: Tokenizer, mix: Mapping[str, float], context: in
     help="Folder of an earlier run to continue from; default: ref:llama.",
 )
 @click.option("--seed", default=0, show_default=True)
+@device_option
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--lr", default=2e-3, show_default=True, help="Peak learning rate.")
-def main(minutes: float, tokens: int | None, out: Path, start: Path | None, seed: int, threads: int, lr: float) -> None:
+def main(
+    minutes: float, tokens: int | None, out: Path, start: Path | None, seed: int, device: str, threads: int, lr: float
+) -> None:
     """Train ref:llama-8k and write it in the Hugging Face layout."""
-    settings = Settings(out, minutes=minutes, tokens=tokens, seed=seed, threads=threads, lr=lr, decay_from=0.5)
+    given = {"minutes": minutes, "tokens": tokens, "seed": seed, "device": device, "threads": threads, "lr": lr}
+    settings = Settings(out, **given, decay_from=0.5)
     folder = weights_dir("llama") if start is None else start
     network = load(folder)
     assert isinstance(network, Llama)

@@ -184,12 +184,23 @@ def processor(device: str) -> str:
     return names[0] if names else platform.processor()
 
 
+def _check_device(context: click.Context, option: click.Parameter, device: str) -> str:
+    if device == "cuda" and not torch.cuda.is_available():
+        raise click.BadParameter("there is no CUDA device that torch can use")
+    return device
+
+
+device_option = click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, callback=_check_device
+)
+
+
 @click.command()
 @click.option("--minutes", default=75.0, show_default=True, help="Wall time at which training ends.")
 @click.option("--tokens", type=int, help="Pace the schedule by this many tokens instead of by the clock.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("ref-llama"), show_default=True)
 @click.option("--seed", default=0, show_default=True)
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@device_option
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--lr", default=2e-3, show_default=True, help="Peak learning rate.")
 def main(minutes: float, tokens: int | None, out: Path, seed: int, device: str, threads: int, lr: float) -> None:

@@ -4,8 +4,10 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from support.close import assert_close
 
+from qbench.reference import lengthen, train
 from qbench.reference.curriculum import Stage
 from qbench.reference.export import load
 from qbench.reference.lengthen import CONTEXT, LONG_MIX, ROPE_BASE, STAGES, Lengthener, contexts, rows
@@ -86,3 +88,11 @@ def test_by_length_names_each_task_and_length(tokenizer):
     report = by_length(oracle(tokenizer), tokenizer, (300, 600), 10)
     assert report.keys() == MEASURED.keys()
     assert all(list(shares) == [300, 600] for shares in report.values())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA GPU")
+@pytest.mark.parametrize("module", [train, lengthen])
+def test_a_gpu_that_is_not_there_is_refused_before_any_file(module, tmp_path):
+    result = CliRunner().invoke(module.main, ["--device", "cuda", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2 and "there is no CUDA device that torch can use" in result.output
+    assert not list(tmp_path.iterdir())

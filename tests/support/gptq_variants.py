@@ -1,7 +1,7 @@
 """Gains of refinements of GPTQ on K-quant grids, on text that was not calibrated on.
 
     cd tests && ../.venv/bin/python -m support.gptq_variants            # errors of the outputs of two layers
-    cd tests && ../.venv/bin/python -m support.gptq_variants --model ref:llama    # divergence of the whole model
+    cd tests && ../.venv/bin/python -m support.gptq_variants ref:llama    # divergence of the whole model
 
 Each variant is a method of its own, which recipes of this process can name. `gptq` orders blocks, and columns within
 each, by importance, and fits the grid of a block at its turn.
@@ -11,6 +11,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -23,11 +24,9 @@ from support.calibration import layer_tensors
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import quantized_model
 from qbench.calibration.texts import read_tokens
-from qbench.measure.quality_figures import Blocks
 from qbench.quality.evaluate import prepare, read_text
-from qbench.quality.quality import Reference, measure_quality
-from qbench.runtime import load_model
 from qbench.runtime.streamed import StreamedDecoder
+from qbench.search.validate import Check, measure_all
 from qbench.sources import open_source
 from qbench.statistics.paired import kld_ratio
 from quant.formats import dequantize, get_format
@@ -229,43 +228,38 @@ def print_layers() -> None:
 
 def print_model(spec: str, recipes: list[str], num_windows: int, variants: list[str]) -> None:
     source = open_source(spec)
-    vocab_size = ModelConfig.of(source).vocab_size
-    scorings = prepare(source, read_text(None, spec), num_windows)
-    reference = Reference(vocab_size, load_model(source, impl="reference"))
-
-    def blocks_of(recipe: str, method: str, options: Mapping[str, object]) -> Blocks:
-        made = replace(get_recipe(recipe), method=method, options=dict(options))
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            quantized_model(make_job(source, made), CalibrationOptions(), Path(folder) / "work") as model,
-        ):
-            (quality,) = measure_quality(load_model(model), scorings, vocab_size, reference=reference)
-        return quality.blocks
-
+    (scoring,) = prepare(source, read_text(None, spec), num_windows)
+    options = {"gptq": {}, **{name: VARIANTS[name] for name in variants}}
+    found = []
+    for recipe in recipes:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            files = {}
+            for name, own in options.items():
+                made = replace(get_recipe(recipe), method="gptq" if name == "gptq" else Variant.name, options=own)
+                model = quantized_model(make_job(source, made), CalibrationOptions(), folder / name)
+                files[name] = stack.enter_context(model)
+            found.append(measure_all(Check(source, files, {}, "gptq", scoring, True, folder, threads=1), scoring))
     print("| divergence over that of gptq, " + spec + " | " + " | ".join(recipes) + " |")
     print("|---" * (len(recipes) + 1) + "|")
-    base = {recipe: blocks_of(recipe, "gptq", {}) for recipe in recipes}
     for name in variants:
-        cells = []
-        for recipe in recipes:
-            ratio = kld_ratio(base[recipe], blocks_of(recipe, Variant.name, VARIANTS[name]))
-            low, high = ratio.interval or [float("nan")] * 2
-            cells.append(f"{ratio.value:.2f} [{low:.2f}, {high:.2f}]")
+        ratios = [kld_ratio(blocks["gptq"], blocks[name]) for blocks in found]
+        cells = [f"{each.value:.2f} [{each.low:.2f}, {each.high:.2f}]" for each in ratios]
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", help="Reference model whose divergence on held-out text is measured.")
-    parser.add_argument("--recipes", default="gptq-q2_k,gptq-q3_k_s,gptq-q4_k_s", help="Recipes to vary.")
+    parser.add_argument("model", nargs="?", help="Reference model whose divergence on held-out text is measured.")
+    parser.add_argument("variants", nargs="*", default=list(VARIANTS), help="Rows to measure.")
+    parser.add_argument("--recipes", default="gptq-q3_k_s,gptq-q4_k_s", help="Recipes to vary.")
     parser.add_argument("--windows", type=int, default=16, help="Number of held-out windows.")
-    parser.add_argument("--variants", default=",".join(VARIANTS), help="Rows to measure.")
     chosen = parser.parse_args(arguments)
     METHODS[Variant.name] = Variant
     if chosen.model is None:
         print_layers()
         return
-    print_model(chosen.model, chosen.recipes.split(","), chosen.windows, chosen.variants.split(","))
+    print_model(chosen.model, chosen.recipes.split(","), chosen.windows, chosen.variants)
 
 
 if __name__ == "__main__":

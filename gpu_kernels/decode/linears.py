@@ -14,6 +14,8 @@ from torch import Tensor
 from gpu_kernels.dispatch import implementation_name
 from gpu_kernels.fused.quantize_per_token import quantize_per_token
 from gpu_kernels.fused.row_codes import QMAX, SMALLEST_SCALE
+from gpu_kernels.gemm.dense_gemv import Operands as GemvOperands
+from gpu_kernels.gemm.dense_gemv import dense_gemv
 from gpu_kernels.gemm.fp8_gemm import BLOCK, fp8_gemm
 from gpu_kernels.gemm.fp8_gemm import Operands as Fp8Operands
 from gpu_kernels.gemm.gguf_gemm import Operands as GgufOperands
@@ -56,16 +58,18 @@ def size_bytes(*tensors: Tensor | None) -> int:
 
 
 class DenseLinear:
-    """torch's own product, of weight [N, K] in x's type."""
+    """torch's own product, of weight [N, K] in x's type; if `has_gemv`, one token takes dense_gemv."""
 
     codes: str | None = None
     name = "torch"
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.weight, self.bias = weight, bias
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, has_gemv: bool = False) -> None:
+        self.weight, self.bias, self.has_gemv = weight, bias, has_gemv
         self.num_rows, self.size_bytes = len(weight), size_bytes(weight, bias)
 
     def __call__(self, x: Tensor, x_scale: Tensor | None = None) -> Tensor:
+        if self.has_gemv and len(x) == 1:
+            return dense_gemv(GemvOperands(x, self.weight, self.bias))
         return F.linear(x, self.weight, self.bias)
 
     def rows(self, index: Tensor) -> Tensor:

@@ -109,13 +109,15 @@ def llama_step(model: Llama, pages: Pages) -> Step:
     return step
 
 
-def random_llama(shape: LlamaShape, *, dtype: torch.dtype, device: str, positions: int, seed: int = 0) -> Llama:
+def random_llama(
+    shape: LlamaShape, *, dtype: torch.dtype, device: str, positions: int, seed: int = 0, has_gemv: bool = False
+) -> Llama:
     """Dense weights of N(0, 1 / in), so that activations keep their size; the head is the embedding."""
     generator = torch.Generator(device).manual_seed(seed)
 
     def linear(columns: int, rows: int) -> DenseLinear:
         weight = torch.randn(rows, columns, generator=generator, device=device) * columns**-0.5
-        return DenseLinear(weight.to(dtype))
+        return DenseLinear(weight.to(dtype), has_gemv=has_gemv)
 
     def stack(columns: int, *rows: int) -> Stack:
         return Stack([(linear(columns, sum(rows)), rows)])

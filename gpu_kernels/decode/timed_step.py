@@ -18,6 +18,7 @@ BATCHES = (1, 16)
 CONTEXT, PAGE_SIZE = 1024, 16
 REPETITIONS, STEPS = 20, 10  # samples, and steps per sample: some 20 ms, much more than the host's start
 NAME = "llama-3.2-1b"
+OWN = "graph, with dense_gemv for torch's products"
 DRAWN = "graph, drawn by temperature, top-k, top-p and min-p"
 
 
@@ -45,6 +46,10 @@ def decode_rows(device: str, *, shape: LlamaShape = LLAMA_3_2_1B, captured: Capt
         drawing = DecodeGraphs(
             drawing_step(model, held), drawing_inputs(pages), [batch], device=device, capture=captured
         )
+        if batch == 1:
+            own = random_llama(shape, positions=CONTEXT, has_gemv=True, **how)
+            graphs = DecodeGraphs(llama_step(own, held), step_inputs(pages), [1], device=device, capture=captured)
+            runs[OWN] = partial(_steps, graphs, given)
         found += _rows(model, batch, runs | {DRAWN: partial(_steps, drawing, given | _settings(batch, device))})
     return found
 

@@ -49,6 +49,14 @@ IMPLEMENTATIONS: dict[tuple[str, str], dict[str, str]] = {
         "reference": "gpu_kernels.gemm.gguf_gemm:gguf_gemm_reference",
         "triton": "gpu_kernels.gemm.gguf_gemm_triton:gguf_gemm_triton",
     },
+    ("dense_gemv", "cuda"): {
+        "triton": "gpu_kernels.gemm.dense_gemv_triton:dense_gemv_triton",
+        "reference": "gpu_kernels.gemm.dense_gemv:dense_gemv_reference",
+    },
+    ("dense_gemv", "cpu"): {
+        "reference": "gpu_kernels.gemm.dense_gemv:dense_gemv_reference",
+        "triton": "gpu_kernels.gemm.dense_gemv_triton:dense_gemv_triton",
+    },
     ("grouped_moe_gemm", "cuda"): {
         "triton": "gpu_kernels.gemm.grouped_moe_gemm_triton:grouped_moe_gemm_triton",
         "reference": "gpu_kernels.gemm.grouped_moe_gemm:grouped_moe_gemm_reference",

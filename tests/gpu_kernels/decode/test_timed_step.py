@@ -24,6 +24,7 @@ def test_rows():
     assert [(row["impl"], row["sizes"]["B"]) for row in rows] == [
         ("graph", 1),
         ("eager", 1),
+        (timed_step.OWN, 1),
         (timed_step.DRAWN, 1),
         ("graph", 16),
         ("eager", 16),

@@ -14,7 +14,7 @@ from quant.errors import InputError
 
 CPU, CUDA, INTERPRETER = DEVICES = ("cpu", "cuda", "interpreter")
 INTERPRET = "TRITON_INTERPRET"  # Triton reads it as it is imported
-OLDEST_GPU = (8, 0)  # compute capability that the kernels are compiled for, from this one on
+GPUS = ((8, 0), (9, 0), (10, 0))  # compute capabilities that the kernels have tile shapes for
 
 
 def check_device_name(name: str) -> None:
@@ -41,5 +41,7 @@ def check_device(name: str, compute: str = FAST) -> None:
     if not torch.cuda.is_available():
         raise InputError(f"device {name}: there is no CUDA device that torch can use here; run this where there is one")
     capability = torch.cuda.get_device_capability()
-    if capability < OLDEST_GPU:
-        raise InputError(f"device {name}: got compute capability {capability}, expected {OLDEST_GPU} or newer")
+    if capability not in GPUS:
+        known = ", ".join(f"{major}.{minor}" for major, minor in GPUS)
+        got = "{}.{}".format(*capability)
+        raise InputError(f"device {name}: got a GPU of compute capability {got}, expected one of {known}")

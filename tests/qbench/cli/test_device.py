@@ -10,6 +10,9 @@ import pytest
 import torch
 from support.interpreted import INTERPRETER_IS_BROKEN, interpreting_process, json_of, rows_of
 
+from gpu_kernels.proof.compile import ARCHITECTURES
+from qbench.devices import GPUS
+
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA GPU")
 
 
@@ -23,6 +26,15 @@ def test_no_gpu(qbench, command):
 @without_gpu
 def test_a_suite_of_a_gpu_is_not_planned_without_one(qbench):
     qbench("sweep", "suites/gpu.yaml", "--dry-run").fails_with("device cuda: there is no CUDA device")
+
+
+def test_a_gpu_without_tile_shapes_is_refused_before_anything_is_loaded(qbench, monkeypatch):
+    assert tuple(10 * major + minor for major, minor in GPUS) == ARCHITECTURES
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 6))
+    for command in ("eval", "bench"):
+        told = "device cuda: got a GPU of compute capability 8.6, expected one of 8.0, 9.0, 10.0"
+        qbench(command, "no-such-model", "--device", "cuda").fails_with(told)
 
 
 def test_policies_of_the_cpu_are_refused_by_every_command(qbench):

@@ -52,47 +52,31 @@ def command(
 
     The page of --html and -o is one file that needs no network: filters, scatter plots, comparisons.
     """
-    from qbench.report import (  # imports numpy
-        load_records,
-        render_attention,
-        render_caches,
-        render_interaction,
-        render_mixes,
-        render_policies,
-        render_report,
-        replace_between_markers,
-        write_page,
-        write_report,
-    )
+    from qbench import report  # imports numpy
     from qbench.report.picture import write_pictures
 
-    asked = {
-        "--cache-table": render_caches if cache_table else None,
-        "--policies": render_policies if policies else None,
-        "--mixes": render_mixes if mixes else None,
-        "--interaction": render_interaction if interaction else None,
-        "--attention-table": render_attention if attention_table else None,
-    }
-    renders = [render for render in asked.values() if render]
-    if renders and (columns or as_json or form != "md"):
-        raise click.UsageError(f"{', '.join(asked)} are Markdown tables with columns of their own")
-    if len(renders) > 1:
-        raise click.UsageError(f"{', '.join(asked)} exclude each other")
-    render = renders[0] if renders else None
+    given = cache_table, policies, mixes, interaction, attention_table
+    tables = [option for option, is_given in zip(report.NAMED_TABLES, given, strict=True) if is_given]
+    if tables and (columns or as_json or form != "md"):
+        raise click.UsageError(f"{', '.join(report.NAMED_TABLES)} are Markdown tables with columns of their own")
+    if len(tables) > 1:
+        raise click.UsageError(f"{', '.join(report.NAMED_TABLES)} exclude each other")
+
+    def text(form: str) -> str:
+        return report.render_named(tables[0], records) if tables else report.render_report(records, form, columns)
+
     if output:
-        click.echo(f"page: {write_report(records, output).page}", err=True)
+        click.echo(f"page: {report.write_report(records, output).page}", err=True)
     if page:
-        click.echo(f"page: {write_page(records, page)}", err=True)
+        click.echo(f"page: {report.write_page(records, page)}", err=True)
     if picture:
-        for path in write_pictures(load_records(records), Path(picture)):
+        for path in write_pictures(report.load_records(records), Path(picture)):
             click.echo(f"picture: {path}", err=True)
     if into:
-        text = render(records) if render else render_report(records, "md", columns)
-        replace_between_markers(Path(into), marker, text)
+        report.replace_between_markers(Path(into), marker, text("md"))
     if keep:
         require_clean_rows(records)
         added = sum(keep_records(Path(path), Path(keep)) for path in records)
         click.echo(f"{keep}: {added} rows added", err=True)
     if not (output or page or picture or into or keep):
-        text = render(records) if render else render_report(records, "json" if as_json else form, columns)
-        click.echo(text, nl=False)
+        click.echo(text("json" if as_json else form), nl=False)

@@ -27,7 +27,9 @@ def case_of_test(
     """Definition of a test: its gate, its settings and the model's name, not the model's path in this run."""
     shown = name or (Path(model).name if Path(model).exists() else str(model))
     fingerprint = open_source(str(model)).fingerprint()
-    return GateTestCase(GATE_TEST, gate, shown, str(model), fingerprint, quality, context, threads)
+    return GateTestCase(
+        GATE_TEST, str(model), fingerprint, threads, gate=gate, name=shown, quality=quality, context=context
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Measured memory of a process that runs as planned."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from qbench.measure.host.machine import available_cores
 from qbench.plan.random_rows import random_rows
@@ -14,8 +15,7 @@ from quant.models import ModelConfig
 STEPS = 8  # tokens decoded after the prompt: a step touches its memory once, and needs less than a prefill
 
 
-@dataclass(frozen=True, slots=True)
-class Measured(JsonData):
+class Measured(NamedTuple):
     """peak_rss_bytes of a process; runtime_bytes: its need beyond the model, measured on a tiny one of its kind"""
 
     peak_rss_bytes: int
@@ -26,13 +26,13 @@ class Measured(JsonData):
 class Compared(JsonData):
     """Both sides of a plan.
 
+    peak_rss_bytes, runtime_bytes   as `Measured`
     predicted_peak_bytes   of the model and the runtime
     ratio                  predicted over measured
     """
 
-    json_flat = ("measured",)
-
-    measured: Measured
+    peak_rss_bytes: int
+    runtime_bytes: int
     predicted_peak_bytes: int
     ratio: float
 
@@ -64,4 +64,4 @@ def measured(
 def compared(predicted_bytes: int, found: Measured) -> Compared:
     """predicted_bytes: of the model alone"""
     whole = predicted_bytes + found.runtime_bytes
-    return Compared(found, whole, whole / found.peak_rss_bytes)
+    return Compared(*found, whole, whole / found.peak_rss_bytes)

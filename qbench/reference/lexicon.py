@@ -1,55 +1,20 @@
 """The words of the invented language. Plurals and verb endings are regular: add an s."""
 
 # A topic holds words that belong together, so that a document is about something: roles act, things are acted on.
+KINDS = ("roles", "things", "verbs", "places")
+_TOPICS = """mill: miller baker farmer carter; loaf sack barrel oven basket wheel; grind bake weigh stack sift; mill
+    barn bakery. harbour: sailor fisher pilot diver; boat net anchor rope lantern oar; row mend moor haul
+    steer; harbour pier island. castle: guard king herald squire; gate banner shield tower horn crown; defend
+    raise salute polish lower; castle court moat. school: teacher pupil writer clerk; book letter slate map
+    desk pen; read copy draw fold sign; school library yard. forest: hunter ranger woodcutter scout; trap
+    arrow axe trail log tent; follow carve hide split track; forest clearing camp. garden: gardener painter
+    widow beekeeper; rose hive spade ladder bench fence; water trim paint plant admire; garden orchard meadow.
+    market: trader porter tailor potter; coat jar cart coin scale carpet; sell lift count trade wrap; market
+    square cellar. stage: singer dancer drummer juggler; drum song mask curtain flute ribbon; tune play wear
+    spin practise; theatre hall tavern."""
 TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
-    "mill": {
-        "roles": ("miller", "baker", "farmer", "carter"),
-        "things": ("loaf", "sack", "barrel", "oven", "basket", "wheel"),
-        "verbs": ("grind", "bake", "weigh", "stack", "sift"),
-        "places": ("mill", "barn", "bakery"),
-    },
-    "harbour": {
-        "roles": ("sailor", "fisher", "pilot", "diver"),
-        "things": ("boat", "net", "anchor", "rope", "lantern", "oar"),
-        "verbs": ("row", "mend", "moor", "haul", "steer"),
-        "places": ("harbour", "pier", "island"),
-    },
-    "castle": {
-        "roles": ("guard", "king", "herald", "squire"),
-        "things": ("gate", "banner", "shield", "tower", "horn", "crown"),
-        "verbs": ("defend", "raise", "salute", "polish", "lower"),
-        "places": ("castle", "court", "moat"),
-    },
-    "school": {
-        "roles": ("teacher", "pupil", "writer", "clerk"),
-        "things": ("book", "letter", "slate", "map", "desk", "pen"),
-        "verbs": ("read", "copy", "draw", "fold", "sign"),
-        "places": ("school", "library", "yard"),
-    },
-    "forest": {
-        "roles": ("hunter", "ranger", "woodcutter", "scout"),
-        "things": ("trap", "arrow", "axe", "trail", "log", "tent"),
-        "verbs": ("follow", "carve", "hide", "split", "track"),
-        "places": ("forest", "clearing", "camp"),
-    },
-    "garden": {
-        "roles": ("gardener", "painter", "widow", "beekeeper"),
-        "things": ("rose", "hive", "spade", "ladder", "bench", "fence"),
-        "verbs": ("water", "trim", "paint", "plant", "admire"),
-        "places": ("garden", "orchard", "meadow"),
-    },
-    "market": {
-        "roles": ("trader", "porter", "tailor", "potter"),
-        "things": ("coat", "jar", "cart", "coin", "scale", "carpet"),
-        "verbs": ("sell", "lift", "count", "trade", "wrap"),
-        "places": ("market", "square", "cellar"),
-    },
-    "stage": {
-        "roles": ("singer", "dancer", "drummer", "juggler"),
-        "things": ("drum", "song", "mask", "curtain", "flute", "ribbon"),
-        "verbs": ("tune", "play", "wear", "spin", "practise"),
-        "places": ("theatre", "hall", "tavern"),
-    },
+    name.strip(): {kind: tuple(cell.split()) for kind, cell in zip(KINDS, text.split(";"), strict=True)}
+    for name, text in (topic.split(":") for topic in _TOPICS.rstrip(".").split("."))
 }
 
 ADJECTIVES = ("old", "young", "tall", "quiet", "clever", "tired", "proud", "kind", "lazy", "brave", "poor", "merry")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,69 +60,51 @@ def render_report(records: Records, form: str, columns: Sequence[str] | None = N
     )
 
 
-def render_caches(records: Records) -> str:
-    """One table of kinds of caches, models below each other. raises InputError if there are no rows of a sweep"""
-    return caches_markdown(_measured(records, _launches(records)))
+@dataclass(frozen=True, slots=True)
+class NamedTables:
+    """Markdown tables for one question. absent: the end of the message if no case has a row in them"""
+
+    markdown: Callable[[list[Record], KeptLaunches], str]
+    absent: str
 
 
-def render_attention(records: Records) -> str:
-    """Tables of attention implementations. raises InputError if no row of a sweep has chosen one"""
-    absent = "has chosen its attention; run `qbench sweep suites/attention.yaml`"
-    return _tables_of(attention_markdown, records, absent, _launches(records))
-
-
-def render_policies(records: Records) -> str:
-    """Tables of KV-cache policies. raises InputError if no row of a sweep has another policy than full"""
-    absent = "has a cache policy other than full; run `qbench sweep suites/policies.yaml`, for example"
-    launches = _launches(records)
-    return _tables_of(partial(policies_markdown, launches=launches), records, absent, launches)
-
-
-def render_mixes(records: Records) -> str:
-    """One table of weights, KV format, policy and context. raises InputError if no mix has quality and speed"""
-    absent = (
+# Option of `qbench report` -> its tables
+NAMED_TABLES = {
+    "--cache-table": NamedTables(lambda rows, _: caches_markdown(rows), "has a cache"),
+    "--policies": NamedTables(
+        policies_markdown, "has a cache policy other than full; run `qbench sweep suites/policies.yaml`, for example"
+    ),
+    "--mixes": NamedTables(
+        mixes_markdown,
         "has a KL divergence on windows as long as the context of its speed; "
-        "run `qbench sweep suites/mixes-quality.yaml` and `qbench sweep suites/mixes-speed.yaml`, for example"
-    )
-    launches = _launches(records)
-    return _tables_of(partial(mixes_markdown, launches=launches), records, absent, launches)
-
-
-def render_interaction(records: Records) -> str:
-    """Tables of losses together over losses alone. raises InputError if no two losses meet in a row of a sweep"""
-    absent = (
+        "run `qbench sweep suites/mixes-quality.yaml` and `qbench sweep suites/mixes-speed.yaml`, for example",
+    ),
+    "--interaction": NamedTables(
+        lambda rows, _: interaction_markdown(rows),
         "loses by two of recipe, KV format and policy while others lose by one; "
-        "run `qbench sweep suites/interaction.yaml`, for example"
-    )
-    return _tables_of(interaction_markdown, records, absent)
+        "run `qbench sweep suites/interaction.yaml`, for example",
+    ),
+    "--attention-table": NamedTables(
+        lambda rows, _: attention_markdown(rows), "has chosen its attention; run `qbench sweep suites/attention.yaml`"
+    ),
+}
 
 
-def _tables_of(
-    markdown: Callable[[list[Record]], str], records: Records, absent: str, launches: KeptLaunches | None = None
-) -> str:
-    """launches: None if the tables show no speeds
-
-    raises   InputError, naming the records, if there is no table: no measured case `absent`
-    """
-    text = markdown(_measured(records, launches))
+def render_named(option: str, records: Records) -> str:
+    """The tables of an option of NAMED_TABLES. raises InputError, naming the records, if no measured case is in them"""
+    tables, launches = NAMED_TABLES[option], kept_launches([str(file) for file in record_files(records)])
+    text = tables.markdown([joined(row, launches) for row in _measured(records)], launches)
     if not text:
-        raise InputError(f"{_names(records)}: no measured case {absent}")
+        raise InputError(f"{_names(records)}: no measured case {tables.absent}")
     return text
 
 
-def _measured(records: Records, launches: KeptLaunches | None = None) -> list[Record]:
-    """The latest row of each case of a sweep that did not fail, with the speeds of `launches`.
-
-    raises   InputError if no case was measured
-    """
+def _measured(records: Records) -> list[Record]:
+    """The latest row of each case of a sweep that did not fail. raises InputError without one"""
     found = [row for row in latest_records(records, kinds=(None,)).values() if row.is_ok]
     if not found:
         raise InputError(f"{_names(records)}: no measured case of a sweep")
-    return found if launches is None else [joined(row, launches) for row in found]
-
-
-def _launches(records: Records) -> KeptLaunches:
-    return kept_launches([str(file) for file in record_files(records)])
+    return found
 
 
 def _names(records: Records) -> str:

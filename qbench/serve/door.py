@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -68,11 +69,9 @@ def host_name(header: str) -> str:
 
 
 def is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return bool(ip_address(name))
+    return False
 
 
 def is_loopback(host: str) -> bool:

@@ -11,7 +11,7 @@ from typing import ClassVar
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.clocks import check_clock
 from qbench.measure.metrics import Facts
-from qbench.measure.quality_figures import Interval
+from qbench.measure.records.kept_kinds import PeerFacts, VersusRatio
 from qbench.measure.speed_figures import SpeedFigures
 from qbench.measure.subject import summarize_impls
 from qbench.path_names import path_at
@@ -45,32 +45,12 @@ DEFAULT_KV = "kv-f16"  # llama.cpp's default
 
 
 @dataclass(frozen=True, slots=True)
-class PeerFacts(JsonData):
-    """llama.cpp: version of llama-cpp-python, and llama.cpp's own list of features of its build"""
-
-    version: str
-    system: str
-    kv_format: str
-
-
-@dataclass(frozen=True, slots=True)
-class SpeedRatio(JsonData):
-    """How many times as fast as theirs ours is, round by round; interval: 95 %, of speed_ratio"""
-
-    median: float
-    min: float
-    max: float
-    mad: float
-    interval: Interval
-
-
-@dataclass(frozen=True, slots=True)
 class BothSpeeds(JsonData):
     """ratio: phase -> ours / theirs; None for one that was not measured"""
 
     ours: SpeedFigures
     theirs: SpeedFigures
-    ratio: dict[str, SpeedRatio | None]
+    ratio: dict[str, VersusRatio | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +184,15 @@ def measure_both(
     return rounds, BothSpeeds(mine, their, {phase: ratio(rounds, phase) for phase in PHASES})
 
 
-def ratio(rounds: Rounds, phase: str) -> SpeedRatio | None:
+def ratio(rounds: Rounds, phase: str) -> VersusRatio | None:
     """None for a phase that was not measured"""
     if phase not in rounds.of:
         return None
     ours, theirs = (rounds.steady(phase, side) for side in (0, 1))
     pairs = [their / our for our, their in zip(ours, theirs, strict=True)]
     interval = speed_ratio([1 / seconds for seconds in theirs], [1 / seconds for seconds in ours]).interval
-    return SpeedRatio(**spread(pairs), interval=interval)
+    of = spread(pairs)
+    return VersusRatio(of["median"], of["mad"], of["min"], of["max"], interval)
 
 
 def shares(work: dict[str, dict[str, float]], case: SpeedCase, rounds: Rounds, machine: CurrentPeaks) -> BothShares:

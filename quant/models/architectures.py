@@ -45,10 +45,10 @@ MISTRAL = replace(
 
 _MIXTRAL_EXPERTS = ExpertKeys("num_local_experts", "intermediate_size", "block_sparse_moe", ("w1", "w3", "w2"))
 
-MIXTRAL = Architecture(
+MIXTRAL = replace(
+    LLAMA,
     name="MixtralForCausalLM",
     model_type="mixtral",
-    gguf_arch="llama",
     tensors=decoder(*_LLAMA_ATTENTION, *experts(_MIXTRAL_EXPERTS)),
     experts=_MIXTRAL_EXPERTS,
     windows="every",
@@ -56,22 +56,31 @@ MIXTRAL = Architecture(
     defaults={"norm_topk_prob": True},
 )
 
-# llama.cpp turns the halves of a head for every Qwen, as Hugging Face does: no row changes its place.
-QWEN2 = Architecture(
-    name="Qwen2ForCausalLM",
-    model_type="qwen2",
-    gguf_arch="qwen2",
-    windows="from a layer",
-    defaults={"max_window_layers": 28},
-    tensors=decoder(
-        ATTENTION_NORM,
-        *biased("self_attn.q_proj", "attn_q", ("q_size", "hidden_size")),
-        *biased("self_attn.k_proj", "attn_k", ("kv_size", "hidden_size")),
-        *biased("self_attn.v_proj", "attn_v", ("kv_size", "hidden_size")),
-        linear("self_attn.o_proj", "attn_output", ("hidden_size", "q_size")),
-        FEED_FORWARD_NORM,
-        *swiglu("mlp", "ffn_size"),
-    ),
+
+def _qwen(number: int, *layer: TensorRow) -> Architecture:
+    """Its layers from a configured one on have a window.
+
+    llama.cpp turns the halves of a head for every Qwen, as Hugging Face does: no row changes its place.
+    """
+    return Architecture(
+        name=f"Qwen{number}ForCausalLM",
+        model_type=f"qwen{number}",
+        gguf_arch=f"qwen{number}",
+        windows="from a layer",
+        defaults={"max_window_layers": 28},
+        tensors=decoder(*layer),
+    )
+
+
+QWEN2 = _qwen(
+    2,
+    ATTENTION_NORM,
+    *biased("self_attn.q_proj", "attn_q", ("q_size", "hidden_size")),
+    *biased("self_attn.k_proj", "attn_k", ("kv_size", "hidden_size")),
+    *biased("self_attn.v_proj", "attn_v", ("kv_size", "hidden_size")),
+    linear("self_attn.o_proj", "attn_output", ("hidden_size", "q_size")),
+    FEED_FORWARD_NORM,
+    *swiglu("mlp", "ffn_size"),
 )
 
 _QWEN3_ATTENTION = (
@@ -85,14 +94,7 @@ _QWEN3_ATTENTION = (
     FEED_FORWARD_NORM,
 )
 
-QWEN3 = Architecture(
-    name="Qwen3ForCausalLM",
-    model_type="qwen3",
-    gguf_arch="qwen3",
-    windows="from a layer",
-    defaults={"max_window_layers": 28},
-    tensors=decoder(*_QWEN3_ATTENTION, *swiglu("mlp", "ffn_size")),
-)
+QWEN3 = _qwen(3, *_QWEN3_ATTENTION, *swiglu("mlp", "ffn_size"))
 
 _QWEN3_EXPERTS = ExpertKeys("num_experts")
 

@@ -119,11 +119,11 @@ class VersusCase(TimedRow):
 
 @dataclass(frozen=True, slots=True)
 class PeerFacts(JsonRow):
-    """The other program. kv_format: its type of the KV cache"""
+    """The other program: its version, its own list of features of its build, and its type of the KV cache"""
 
-    version: str | None = None
-    system: str | None = None
-    kv_format: str | None = None
+    version: str
+    system: str
+    kv_format: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The classes that a record's case and metrics have, by the kind that the case names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from qbench.measure.case import Case, QualityCase
@@ -40,13 +40,19 @@ GATE_TEST = "gate-test"  # a test that calls `qbench_gate`
 
 
 @dataclass(frozen=True, slots=True)
-class FloorCase(JsonRow):
-    """The model that is compared with itself, computed otherwise."""
+class ModelCase(JsonRow):
+    """The kind of a row, and the model that it is of. threads: of the run"""
 
     kind: str
     model: str | None = None
     fingerprint: str | None = None
     threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FloorCase(ModelCase):
+    """The model that is compared with itself, computed otherwise."""
+
     isa: str | None = None
     device: str | None = None
     protocol_hash: str | None = None
@@ -97,20 +103,16 @@ class FloorVariant(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
-class GateTestCase(JsonRow):
+class GateTestCase(ModelCase):
     """A test of `qbench_gate`: its gate and settings, and the model under the name that it has in every run."""
 
     json_keys: ClassVar[Mapping[str, str]] = {"quality": "eval"}
     json_omits: ClassVar[tuple[str, ...]] = ("quality", "context")
 
-    kind: str
-    gate: str
-    name: str
-    model: str | None = None
-    fingerprint: str | None = None
+    gate: str = field(kw_only=True)
+    name: str = field(kw_only=True)
     quality: QualityCase | None = None
     context: int | None = None
-    threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

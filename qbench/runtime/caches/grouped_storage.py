@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,29 +18,33 @@ from quant.kv.codec import Codec
 from quant.models import AttentionRule
 
 
+class Groups(NamedTuple):
+    """The format, scales and sizes of a storage of groups.
+
+    scales   of keys and of values
+    sizes    KV heads, and the widths of a head's key and value
+    """
+
+    format: KVFormat
+    scales: tuple[Tensor | None, Tensor | None]
+    num_pages: int
+    page_size: int
+    sizes: tuple[int, int, int]
+
+
 class GroupedStorage(JointStorage):
     """Groups of tokens are encoded when they are full; the tokens after the last group are floats.
 
     Each sequence has one page. Decodes all tokens at each step: results and bytes are right, speed is not the aim.
 
-    scales     of keys and of values
-    sizes      KV heads, and the widths of a head's key and value
     attention  one of `attention.in_torch`
     """
 
-    def __init__(
-        self,
-        fmt: KVFormat,
-        scales: tuple[Tensor | None, Tensor | None],
-        num_pages: int,
-        page_size: int,
-        sizes: tuple[int, int, int],
-        attention: CausalAttention = causal_attention,
-    ) -> None:
-        self.format, self.attention, self.sizes = fmt, attention, sizes
-        self.num_pages, self._page_size, self._first_size = num_pages, page_size, page_size
-        self.bytes_per_token = fmt.bytes_per_token(*sizes)
-        self._codecs = list(zip((fmt.keys, fmt.values), scales, strict=True))
+    def __init__(self, groups: Groups, attention: CausalAttention = causal_attention) -> None:
+        self.format, scales, self.num_pages, self._first_size, self.sizes = groups
+        self.attention, self._page_size = attention, self._first_size
+        self.bytes_per_token = self.format.bytes_per_token(*self.sizes)
+        self._codecs = list(zip((self.format.keys, self.format.values), scales, strict=True))
         self._pages: dict[int, list[Side]] = {}
 
     def _side(self, codec: Codec, scale: Tensor | None) -> "Side":

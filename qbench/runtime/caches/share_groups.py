@@ -7,7 +7,7 @@ from torch import Tensor
 
 from qbench.runtime.attention.attention_at import attention_at
 from qbench.runtime.attention.block_attention import PartialAttention, concat
-from qbench.runtime.caches.grouped_storage import GroupedStorage, Side
+from qbench.runtime.caches.grouped_storage import GroupedStorage, Groups, Side
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.share import NewTokens, Share
 from quant.errors import InputError
@@ -21,17 +21,9 @@ class ShareGroups(GroupedStorage):
     them; a lane attends to its own of them.
     """
 
-    def __init__(
-        self,
-        fmt: KVFormat,
-        scales: tuple[Tensor | None, Tensor | None],
-        num_pages: int,
-        page_size: int,
-        sizes: tuple[int, int, int],
-        share: Share,
-    ) -> None:
+    def __init__(self, groups: Groups, share: Share) -> None:
+        super().__init__(groups)
         self.share = share
-        super().__init__(fmt, scales, num_pages, page_size, sizes)
 
     def _side(self, codec: Codec, scale: Tensor | None) -> Side:
         return ShareSide(self.format, codec, scale, self.share)

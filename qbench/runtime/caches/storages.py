@@ -9,7 +9,7 @@ from torch import Tensor
 from qbench.cache_spec import NONE
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.in_torch import CausalAttention, attend_by, is_in_torch
-from qbench.runtime.caches.grouped_storage import GroupedStorage
+from qbench.runtime.caches.grouped_storage import GroupedStorage, Groups
 from qbench.runtime.caches.kernel_storage import KernelStorage, has_store
 from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.latent_choice import chosen_latents
@@ -85,9 +85,9 @@ def make_storage(
     scales = (None, None) if scheme is None else layer_scales(scheme, layer)
     check_heads(config, scheme)
     if scheme is not None and scheme.format.token_group > 1:
-        sizes = (config.num_kv_heads, *widths)
+        groups = Groups(scheme.format, scales, num_pages, page_size, (config.num_kv_heads, *widths))
         if evicts or (num_sequences is not None and not in_kernels):
-            return SlotGroups(scheme.format, scales, num_pages, page_size, sizes, attention)
+            return SlotGroups(groups, attention)
         if num_sequences is not None:
             return ResidualStorage(config, scheme, layer, num_pages, page_size, num_sequences)
         if shared:
@@ -97,7 +97,7 @@ def make_storage(
             )
         if in_kernels:
             return ResidualStorage(config, scheme, layer, num_pages, page_size)
-        return GroupedStorage(scheme.format, scales, num_pages, page_size, sizes, attention)
+        return GroupedStorage(groups, attention)
     if in_kernels:
         return KernelStorage(config, scheme, layer, num_pages, page_size)
     return TorchStorage(num_pages, page_size, config.num_kv_heads, widths, codecs, scales, attention)

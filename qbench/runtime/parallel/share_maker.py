@@ -9,6 +9,7 @@ from qbench.prefill.star import Star
 from qbench.runtime.attention.in_torch import is_in_torch
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker
+from qbench.runtime.caches.grouped_storage import Groups
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, KVStorage
 from qbench.runtime.caches.places import OwnPages
@@ -76,7 +77,8 @@ class ShareMaker(CacheMaker):
         if scheme is not None and scheme.format.token_group > 1:
             check_heads(config, scheme)
             sizes = (config.num_kv_heads, config.head_dim, config.value_dim)
-            return ShareGroups(scheme.format, layer_scales(scheme, layer), batch, num_slots, sizes, self.share)
+            groups = Groups(scheme.format, layer_scales(scheme, layer), batch, num_slots, sizes)
+            return ShareGroups(groups, self.share)
         return make_storage(config, scheme, layer, batch, num_slots, in_kernels=not is_in_torch(self._impl))
 
 

@@ -2,115 +2,21 @@
 
 import json
 import os
+import shlex
 import shutil
 
 import pytest
+from support.refused_rows import refused_rows
 
 from qbench.cli.renamed import VARIABLES
 from qbench.reference import weights_dir
 from quant.recipes import RECIPES
 
 
-@pytest.mark.parametrize(
-    "argv, parts",
-    [
-        pytest.param(["frobnicate"], ["frobnicate", "quantize", "sweep"], id="unknown command"),
-        pytest.param(["eval", "no/such/model"], ["no/such/model", "ref:"], id="no such model"),
-        pytest.param(["eval", "ref:lama"], ["ref:lama", "ref:llama"], id="unknown reference model"),
-        pytest.param(["bench", "rand:huge"], ["'huge'", "llama-3.2-1b"], id="unknown shape"),
-        pytest.param(
-            ["quantize", "ref:llama", "--recipe", "q4_k_mm", "-o", "x.gguf"],
-            ["q4_k_mm", "'q4_k_m'"],
-            id="unknown recipe",
-        ),
-        pytest.param(
-            ["quantize", "ref:llama", "--recipe", "q8_0+kv-int9", "-o", "x.gguf"],
-            ["kv-int9", "+kv-int8"],
-            id="unknown KV suffix",
-        ),
-        pytest.param(
-            ["quantize", "ref:llama", "--recipe", "rtn-w4g128", "-o", "x.gguf"],
-            ["rtn-w4g128", "gguf"],
-            id="wrong container",
-        ),
-        pytest.param(["bench", "ref:llama", "--threads", "0"], ["--threads", "0"], id="no threads"),
-        pytest.param(["bench", "ref:llama", "--threads", "100000"], ["--threads", "1024"], id="too many threads"),
-        pytest.param(["bench", "ref:llama", "-p", "0", "-n", "0"], ["nothing to measure"], id="nothing to bench"),
-        pytest.param(["bench", "ref:llama", "-p", "99999"], ["99999", "context"], id="prompt past the context"),
-        pytest.param(["eval", "rand:tiny", "--text", "x.txt"], ["x.txt"], id="text that is not there"),
-        pytest.param(["sweep", "no-such-suite.yaml"], ["no-such-suite.yaml"], id="no such suite"),
-        pytest.param(["sweep", "quickstrat"], ["'quickstrat'", "suites/quickstrat.yaml"], id="no suite of that name"),
-        pytest.param(["sweep", "x.yaml", "--limit", "1.5"], ["--limit", "1.5", "50min"], id="half a case"),
-        pytest.param(["sweep", "x.yaml", "--limit", "0min"], ["--limit", "0min"], id="no time at all"),
-        pytest.param(["report", "no-such-records.jsonl"], ["no-such-records.jsonl"], id="no such records"),
-        pytest.param(["models", "ref:llama"], ["--skills"], id="model without a question"),
-        pytest.param(["eval", "x", "--products", "exact"], ["--products is called --compute now"], id="old --products"),
-        pytest.param(["recommend", "x", "--caches", "f32"], ["--caches is called --kv now"], id="old --caches"),
-        pytest.param(["report", "x", "--caches"], ["--caches is called --cache-table now"], id="old flag --caches"),
-        pytest.param(["sweep", "x.yaml", "--plan"], ["--plan is called --dry-run now"], id="old sweep --plan"),
-        pytest.param(["quantize", "x", "--recipe", "q8_0", "--plan"], ["--dry-run now"], id="old quantize --plan"),
-        pytest.param(
-            ["quantize", "x", "--recipe", "bf16", "--length", "9"], ["is called --seq-len now"], id="old --length"
-        ),
-        pytest.param(["mla", "--plan", "elided"], ["--plan is called --mode now"], id="old mla --plan"),
-        pytest.param(["serve", "x", "--memory", "1GiB"], ["--memory is called --kv-memory now"], id="old --memory"),
-        pytest.param(["engine", "x", "--kv-disk", "1GiB"], ["is called --kv-store-size now"], id="old --kv-disk"),
-        pytest.param(["breakeven"], ["MODEL is missing"], id="breakeven of no model"),
-        pytest.param(["plan", "x", "--cache", "window:64"], ["is a policy now: window:64"], id="policy as a cache"),
-        pytest.param(
-            ["eval", "ref:llama", "--attention", "sdap"], ["--attention", "did you mean 'sdpa'"], id="unknown attention"
-        ),
-        pytest.param(
-            ["bench", "ref:llama", "--attention", "triton"],
-            ["triton is not on device cpu", "textbook, sdpa, kernel"],
-            id="attention of another device",
-        ),
-        pytest.param(
-            ["generate", "ref:llama", "--attention", "sdpa", "--policy", "tova:64"],
-            ["tova:64 reads attention weights", "choose textbook or kernel"],
-            id="attention that returns no weights",
-        ),
-        pytest.param(
-            ["plan", "ref:llama", "--attention", "kernel", "--cache", "none"],
-            ["cache none attends in torch", "textbook or sdpa"],
-            id="attention without its cache",
-        ),
-        pytest.param(
-            ["eval", "ref:mla-moe", "--attention", "textbook", "--recipe", "q4_k_m"],
-            ["DeepseekV2ForCausalLM has latent attention", "`qbench mla`"],
-            id="attention that the model has not",
-        ),
-        pytest.param(
-            ["plan", "ref:llama", "--policy", "quest:budget=47"],
-            ["budget 47: policy quest needs at least 48 tokens"],
-            id="budget below three pages",
-        ),
-        pytest.param(["plan", "x", "--prefill", "star:25%"], ["--prefill PATTERN is an option of"], id="plan star"),
-        pytest.param(["plan", "x", "--cache-kind", "paged"], ["is called --cache now"], id="old --cache-kind"),
-        pytest.param(["eval", "x", "--compute", "auto"], ["auto", "fast"], id="old auto"),
-        pytest.param(
-            ["eval", "ref:llama", "--compute", "fp32"], ["--compute", "exact", "float32"], id="unknown compute"
-        ),
-        pytest.param(
-            ["gate", "--suite", "ci", "--baseline", "HEAD", "--comment", "no/c.md"],
-            ["no/c.md", "no folder no"],
-            id="gate's comment without its folder",
-        ),
-        pytest.param(
-            ["gate", "--suite", "ci", "--baseline", "HEAD", "--keep", "/dev/null/x.jsonl"],
-            ["/dev/null/x.jsonl", "no folder"],
-            id="gate's records below a file",
-        ),
-        pytest.param(
-            ["gate", "--suite", "ci", "--save", "/dev/null/x.jsonl"],
-            ["/dev/null/x.jsonl", "no folder"],
-            id="a baseline below a file",
-        ),
-    ],
-)
-def test_one_line(qbench, tmp_path, monkeypatch, argv, parts):
+@pytest.mark.parametrize("line, parts", refused_rows(__file__, "refused_lines.yaml"))
+def test_one_line(qbench, tmp_path, monkeypatch, line, parts):
     monkeypatch.chdir(tmp_path)
-    qbench(*argv).fails_with(*parts)
+    qbench(*shlex.split(line)).fails_with(*parts)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -174,30 +174,6 @@ def test_the_budget_ends_it(qbench):
     assert row["samples"]["stopped"] == "budget" and len(row["samples"]["pp_tok_s"]) >= 5
 
 
-@pytest.mark.parametrize(
-    "argv, parts",
-    [
-        pytest.param(["--precision", "2 percent"], ["--precision", "2%"], id="no share"),
-        pytest.param(["--precision", "150%"], ["--precision", "between 0 and 100"], id="more than all"),
-        pytest.param(["--precision", "nan"], ["--precision", "between 0 and 100"], id="a precision that is no number"),
-        pytest.param(["--budget", "nan"], ["--budget", "nan is not a finite number"], id="a budget that is no number"),
-        pytest.param(["--budget", "inf"], ["--budget", "inf is not a finite number"], id="a budget without an end"),
-        pytest.param(["-b", "0"], ["--batch", "0 is not in the range"], id="no batch"),
-        pytest.param(["rand:huge"], ["'huge'", "llama-3.2-1b"], id="unknown second model"),
-        pytest.param(["--recipe", "q8_0"] * 3 + ["rand:tiny"], ["2 models and 3 recipes"], id="too many recipes"),
-        pytest.param(["rand:tiny", "--recipe", "q9_9"], ["q9_9"], id="unknown recipe of several"),
-        pytest.param(["rand:tiny", "-p", "99999999"], ["context holds"], id="too long for several"),
-        pytest.param(["--cpu-time"], ["several models"], id="processor time of one model"),
-        pytest.param(["rand:tiny", "--cpu-time", "--threads", "2"], ["--threads 1"], id="two threads at that"),
-        pytest.param(["--launches", "2", "--cache", "static"], ["--launches", "--cache"], id="launches of caches"),
-        pytest.param(["--vs", "llama.cpp", "-b", "2"], ["batch of 1"], id="a batch beside llama.cpp"),
-        pytest.param(["--vs", "llama.cpp", "rand:tiny"], ["one file"], id="two models beside llama.cpp"),
-    ],
-)
-def test_what_cannot_be_measured(qbench, argv, parts):
-    qbench("bench", "rand:tiny", *argv).fails_with(*parts)
-
-
 def test_outliers_are_shown():
     def outliers(*places: int) -> list[str]:
         return outliers_of(Samples(pp_tok_s=[100.0, 9.0, 101.0, 950.0], outliers={"pp_tok_s": list(places)}), "pp")

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 
 def test_all_conventions_in_one_run(qbench):
     argv = ("eval", "ref:llama", "--recipe", "q4_0", "--protocol", "all", "--windows", "2")
@@ -43,19 +41,5 @@ def test_a_comparison_prints_what_llama_perplexity_prints(qbench):
     assert "kld at 512-1024 tokens" in out and "kld at top p 0.99-1" in out
 
 
-@pytest.mark.parametrize(
-    "argv, parts",
-    [
-        pytest.param(["--protocol", "lama.cpp-512"], ["lama.cpp-512", "llama.cpp-512"], id="misspelt"),
-        pytest.param(["--protocol", "windows-4096"], ["4096", "1024"], id="beyond the context"),
-        pytest.param(["--logits", "no/such"], ["no/such", "No such file"], id="no file of logits"),
-        pytest.param(["--logits", "README.md"], ["README.md", "--save-logits"], id="another file"),
-        pytest.param(["--kld-reference", "exact"], ["--save-logits"], id="kept nowhere"),
-        pytest.param(["--save-logits", "x", "--recipe", "q4_0"], ["--recipe"], id="logits of a recipe"),
-        pytest.param(["--save-logits", "x", "--protocol", "all"], ["one protocol"], id="logits of many protocols"),
-        pytest.param(["--save-logits", "no/folder/x"], ["no/folder"], id="no folder"),
-        pytest.param(["--documents", "wikitext", "--windows", "1"], ["no article"], id="no WikiText"),
-    ],
-)
-def test_one_line(qbench, argv, parts):
-    qbench("eval", "ref:llama", *argv).fails_with(*parts)
+def test_a_file_that_holds_no_logits(qbench):
+    qbench("eval", "ref:llama", "--logits", __file__).fails_with("test_eval_protocols.py", "--save-logits")

@@ -5,6 +5,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.artifact import write_artifact
 from support.documents import read_records
+from support.refused_rows import refused_rows
 from tokenizers import Tokenizer, models
 
 from qbench.cli.main import COMMANDS
@@ -74,19 +75,12 @@ def test_it_is_listed():
     assert list(COMMANDS).index("plan") < list(COMMANDS).index("recommend")
 
 
-@pytest.mark.parametrize(
-    "kind, policy, why",
-    [
-        ("bloom", "h2o:budget=32", "lowers scores by distance"),
-        ("bloom", "quest", "has ALiBi"),
-        ("deepseek2", "quest", "keeps latents"),
-        ("gpt2", "infllm", "has no rotary positions"),
-    ],
-)
-def test_a_policy_that_the_model_cannot_have(qbench, tmp_path, kind, policy, why):
+@pytest.mark.parametrize("given, says", refused_rows(__file__, "refused_policies.yaml"))
+def test_a_policy_that_the_model_cannot_have(qbench, tmp_path, given, says):
+    kind, policy = given
     config = small_config(kind)
     model = write_artifact(ArraySource(config, random_weights(config)), tmp_path / kind)
-    qbench("plan", model, "--policy", policy).fails_with(why)
+    qbench("plan", model, "--policy", policy).fails_with(says)
 
 
 CLUSTER = """

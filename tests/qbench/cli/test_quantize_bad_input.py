@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 from support.artifact import write_artifact
 from support.damage import edit_hf
 from support.memory_source import MemorySource
+from support.refused_rows import refused_rows
 
 from qbench.sources import open_source
 from quant.artifacts.gguf_vocabulary import BYTE_TOKENS
@@ -122,32 +123,7 @@ def test_weights_that_are_no_numbers(refused, small_model, recipe, value):
     refused(recipe, out="out.gguf" if recipe == "q4_0" else "out", says=[f"tensor {name}: ", *says])
 
 
-@pytest.mark.parametrize(
-    "text, says",
-    [
-        ("container: hf\ndefault: w4g96", ["w4g96", "got 128", "w4g128 or w4g64 or w4g32"]),
-        ("base: q8_0\nrules: [{match: '*.nothing*', format: q4_0}]", ["rule 1", "'*.nothing*'", "matches no"]),
-        ("base: q8_0\nrules: [{match: '*up*', format: q9}]", ["'q9'", "expected one of"]),
-        ("base: q8_0\nrules: [{match: '*up*', format: w4g128}]", ["gguf", "cannot hold w4g128"]),
-        ("base: q8_0\nrules: [{match: '*up*', method: gptqq}]", ["'gptqq'", "gptq"]),
-        ("base: q8_0\nrules: [{match: '*up*', method: gptq, options: {dampp: 1}}]", ["dampp", "damp"]),
-        ("base: q8_0\nrules: [{match: '*up*', method: gptq, options: {damp: big}}]", ["damp", "'big'", "0 to 1"]),
-        ("base: q8_0\nrules: [{match: '*up*'}]", ["rule 1", "format", "method"]),
-        ("base: q8_0\nrules: {match: '*up*'}", ["rules must be a list"]),
-        ("base: q8_0\noptions: {effort: most}", ["'most'", "fast, best"]),
-        ("base: rtn-w4g128\nrules: [{match: '*embed*', format: w8}]", ["embed_tokens", "bf16"]),
-        ("base: rtn-w4g128\npacking: zip", ["'zip'", "compressed-tensors, gptq, bitsandbytes"]),
-        ("base: rtn-w4g128\npacking: bitsandbytes", ["bitsandbytes", "no place for w4g128"]),
-        ("base: gptq-w4g128-act\npacking: compressed-tensors", ["act-order", "packing gptq"]),
-        ("container: hf\ndefault: w8a8-astatic", ["q_proj", "w8a8-astatic", "smoothquant"]),
-        ("container: hf\ndefault: w8a8-astatic\nmethod: awq", ["q_proj", "w8a8-astatic", "smoothquant"]),
-        ("base: q8_0\nkv: kv-int3", ["'kv-int3'", "kv-int4"]),
-        ("container: gguf\ndefault: iq4_nl\nmethod: gptq", ["iq4_nl", "evenly spaced"]),
-        ("base: smoothquant-w8a8\nrules: [{match: '*q_proj*', options: {alpha: 0.7}}]", ["q_proj", "method"]),
-        ("", ["mapping"]),
-    ],
-    ids=lambda value: value.replace("\n", " ")[:60] if isinstance(value, str) else "",
-)
+@pytest.mark.parametrize("text, says", refused_rows(__file__, "refused_recipes.yaml"))
 def test_recipes(refused, recipe_file, text, says):
     refused(recipe_file(text), out="out.gguf" if "q8_0" in text or "gguf" in text else "out", says=says)
 
@@ -215,17 +191,9 @@ def test_a_file_where_a_shard_goes_is_refused_before_the_calibration(refused, tm
     refused("imatrix-q4_0", *argv, out="out.gguf", says=["out-00001-of-00002.gguf", "something else"])
 
 
-@pytest.mark.parametrize(
-    "recipe, out, says",
-    [
-        ("gptq-w4g128", "none/out", "make it first"),
-        ("gptq-w4g128", "out.gguf", "a gguf artifact cannot hold w4g128"),
-        ("imatrix-q4_0", "out", "name ends in .gguf"),
-        ("imatrix-q4_0", "ids.npy/", "something else"),
-        ("imatrix-q4_0", "none/none/", "make it first"),
-    ],
-)
-def test_a_plan_refuses_an_output_that_cannot_be_written(qbench, tmp_path, small_model, token_ids, recipe, out, says):
+@pytest.mark.parametrize("given, says", refused_rows(__file__, "refused_outputs.yaml"))
+def test_a_plan_refuses_an_output_that_cannot_be_written(qbench, tmp_path, small_model, token_ids, given, says):
+    recipe, out = given
     before = sorted(tmp_path.rglob("*"))
     argv = ("--recipe", recipe, "--dry-run", "-o", f"{tmp_path}/{out}", "--calibration", token_ids, *WINDOWS)
     qbench("quantize", small_model, *argv).fails_with(says)

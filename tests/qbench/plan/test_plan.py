@@ -90,7 +90,7 @@ def test_the_peak_of_a_process_is_predicted_within_a_twentieth(batch):
     result = compared(predicted.parts.total_bytes, measured("ref:llama", predicted.context, batch))
     assert result.ratio == pytest.approx(1, abs=0.05)
     if batch > 1:  # its own part is more than a third
-        part = result.measured.peak_rss_bytes - result.measured.runtime_bytes
+        part = result.peak_rss_bytes - result.runtime_bytes
         assert predicted.parts.total_bytes / part == pytest.approx(1, abs=0.05)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from support.sample_records import make_record, write_records
 
-from qbench.report import render_attention
+from qbench.report import render_named
 from quant.errors import InputError
 
 DELTA = {"max_logit": 0.0312, "mean_kld": 2e-7, "max_kld": 3e-5, "same_top": 0.999, "num_tokens": 4092}
@@ -32,7 +32,7 @@ def rows(text: str) -> list[list[str]]:
 
 @pytest.fixture
 def render(tmp_path):
-    return lambda records: render_attention(write_records(tmp_path / "records.jsonl", records))
+    return lambda records: render_named("--attention-table", write_records(tmp_path / "records.jsonl", records))
 
 
 def test_a_row_per_context_and_implementation(render):

@@ -3,7 +3,7 @@
 import pytest
 from support.sample_records import failed_record, make_record, write_records
 
-from qbench.report import render_caches, render_report
+from qbench.report import render_named, render_report
 from quant.errors import InputError
 
 BINS = [
@@ -34,7 +34,7 @@ def table(text: str) -> list[dict[str, str]]:
 
 @pytest.fixture
 def caches(tmp_path):
-    return lambda records: render_caches(write_records(tmp_path / "records.jsonl", records))
+    return lambda records: render_named("--cache-table", write_records(tmp_path / "records.jsonl", records))
 
 
 def test_depths_and_quality_are_one_row_and_models_one_table(caches):

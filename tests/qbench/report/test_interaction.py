@@ -11,7 +11,7 @@ from support.sample_records import write_records
 
 from qbench.cli.report import command
 from qbench.measure.records.record import parse_record
-from qbench.report import render_interaction
+from qbench.report import render_named
 from qbench.report.interaction_rows import Grid, interaction_grids
 from qbench.statistics.paired import Together, kld_excess
 from qbench.statistics.studentized import block_mean
@@ -98,7 +98,7 @@ def test_a_cell_needs_all_of_its_parts():
 
 
 def test_tables(tmp_path):
-    text = render_interaction(write_records(tmp_path / "records.jsonl", records(together=2e-2)))
+    text = render_named("--interaction", write_records(tmp_path / "records.jsonl", records(together=2e-2)))
     assert "| recipe + KV format + policy |     4 |" in text
     assert "| KV format kv-int4 " in text and "| KV format kv-f16 " in text
     (line,) = [line for line in text.splitlines() if line.startswith("| h2o") and " +)" in line]
@@ -109,13 +109,13 @@ def test_tables(tmp_path):
 
 def test_records_without_windows_have_ratios_and_no_signs(tmp_path):
     rows = [row | {"metrics": row["metrics"] | {"blocks": None}} for row in records(together=2e-2)]
-    text = render_interaction(write_records(tmp_path / "records.jsonl", rows))
+    text = render_named("--interaction", write_records(tmp_path / "records.jsonl", rows))
     assert "+)" not in text and "(1.2" in text and "too few blocks" in text
 
 
 def test_bad_input(tmp_path):
     path = str(write_records(tmp_path / "records.jsonl", policy_sweep()))
     with pytest.raises(InputError, match="no measured case loses by two of recipe, KV format and policy"):
-        render_interaction(path)
+        render_named("--interaction", path)
     for options in (["--policies"], ["--json"], ["--columns", "recipe"]):
         assert CliRunner().invoke(command, [path, "--interaction", *options]).exit_code == 2

@@ -8,7 +8,7 @@ from support.policy_records import TOKENS, WINDOWS, policy_record
 from support.sample_records import write_records
 
 from qbench.measure.records.record import parse_record
-from qbench.report import render_mixes
+from qbench.report import render_named
 from qbench.report.mixes import mixes
 from quant.errors import InputError
 
@@ -55,7 +55,9 @@ def records() -> list[dict]:
 
 def test_one_table_has_a_row_per_mix_and_context(records, tmp_path):
     lines = [
-        line for line in render_mixes(write_records(tmp_path / "r.jsonl", records)).splitlines() if line[:1] == "|"
+        line
+        for line in render_named("--mixes", write_records(tmp_path / "r.jsonl", records)).splitlines()
+        if line[:1] == "|"
     ]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     rows = [dict(zip(cells[0], each, strict=True)) for each in cells[2:]]
@@ -76,7 +78,7 @@ def test_one_table_has_a_row_per_mix_and_context(records, tmp_path):
 
 def test_a_larger_row_that_loses_more_names_the_smaller_one(records, tmp_path):
     records[6] = judged("q4_k_m", "full", 1e-5)  # better than bf16, in fewer bytes
-    text = render_mixes(write_records(tmp_path / "r.jsonl", records))
+    text = render_named("--mixes", write_records(tmp_path / "r.jsonl", records))
     rows = [line for line in text.splitlines() if f"| {SHORT} " in line]
     (ratio,) = [line.split("|")[11].strip() for line in rows if "bf16" in line and " full " in line]
     value, low, high, place = (ratio.split()[i].strip("[],") for i in (0, 1, 2, 5))
@@ -91,4 +93,4 @@ def test_a_mix_needs_both(records, tmp_path):
     assert not mixes([record for record in typed if not record.model_case.speed])
     alone = write_records(tmp_path / "r.jsonl", [record for record in records if record["case"]["bench"]])
     with pytest.raises(InputError, match=r"windows as long as the context.*mixes-quality"):
-        render_mixes(alone)
+        render_named("--mixes", alone)

@@ -11,7 +11,7 @@ from support.sample_records import sweep_records, write_records
 
 from qbench.cli.report import command
 from qbench.measure.records.record import parse_record
-from qbench.report import render_policies
+from qbench.report import render_named
 from qbench.report.policy_rows import fronts, policy_rows, policy_tests, split_policy
 from quant.errors import InputError
 from quant.present import present
@@ -19,7 +19,7 @@ from quant.present import present
 
 @pytest.fixture
 def shown(tmp_path):
-    return lambda records: render_policies(write_records(tmp_path / "records.jsonl", records))
+    return lambda records: render_named("--policies", write_records(tmp_path / "records.jsonl", records))
 
 
 def tables(text: str) -> list[dict[tuple[str, str], dict[str, str]]]:
@@ -163,7 +163,7 @@ def test_each_question_is_a_column_of_one_row(tmp_path):
         asked["case"]["tasks"] = {"names": ["recall"], "question": question}
         asked["metrics"] |= {"kld": None, "blocks": None}
         rows.append(asked | {"key": question})
-    text = render_policies(write_records(tmp_path / "records.jsonl", rows))
+    text = render_named("--policies", write_records(tmp_path / "records.jsonl", rows))
     heading, _, *lines = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if "|" in line]
     found = [[line[heading.index(f"recall, {name} % [95 %]")] for name in ("visible", "hidden")] for line in lines]
     assert sorted(found) == [["75.0 [37.5, 100.0]", "50.0 [25.0, 100.0]"], *[["n/a", "n/a"]] * 4]

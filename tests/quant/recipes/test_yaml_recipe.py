@@ -1,4 +1,5 @@
 import pytest
+from support.refused_rows import refused_rows
 from support.shape_source import LlamaShape, ShapeSource
 
 from quant.errors import InputError
@@ -63,46 +64,7 @@ def test_integer_embedding_is_an_error(recipe_of):
         recipe.choose(SMALL)
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        pytest.param(
-            "{container: gguf, default: q4_k, rule: []}",
-            "unknown keys rule; valid are name, base, container, method, options, packing, kv, rotate, default, rules",
-            id="unknown key",
-        ),
-        pytest.param(
-            "{container: gguf, default: q4_k, rules: [{match: a, format: q4_k, bits: 4}]}",
-            "rule 1 has unknown keys bits; valid are match, format, method, options",
-            id="unknown rule key",
-        ),
-        pytest.param("{container: gguf}", "lacks default", id="no default"),
-        pytest.param("{base: q4_0, rotate: 1}", "rotate must be true, false or learned, got 1", id="rotate"),
-        pytest.param(
-            "{container: gguf, default: q4_k, rules: [{match: a}]}", "rule 1 says nothing of 'a'", id="nothing said"
-        ),
-        pytest.param("{container: gguf, default: q4_k, rules: [{format: w8}]}", "rule 1 lacks match", id="no match"),
-        pytest.param("{container: gguf, default: q4_k, default: q5_k}", "key 'default' stands twice", id="a key twice"),
-        pytest.param("{base: q4_k_m, default: q5_k}", "default and base exclude each other", id="base and default"),
-        pytest.param("{base: q4_k_x}", "base 'q4_k_x' is no recipe; known are bf16", id="unknown base"),
-        pytest.param("{base: q8_0, kv: kv-int9}", "unknown KV format 'kv-int9'", id="unknown KV format"),
-        pytest.param("{base: q8_0, packing: zip}", "packing 'zip', expected one of", id="unknown packing"),
-        pytest.param("{base: q8_0, options: [a]}", "options must be a mapping", id="options list"),
-        pytest.param("{base: q8_0, options: {a: 1}}", "method rtn has no option a", id="unknown option"),
-        pytest.param("{base: q8_0, method: [rtn]}", "method must be a name", id="method list"),
-        pytest.param(
-            "{base: q8_0, rules: [{match: a, options: {b: 1}}]}", "method rtn has no option b", id="rule's option"
-        ),
-        pytest.param("{container: [onnx], default: q4_k}", "expected one of gguf, hf", id="unknown container"),
-        pytest.param("{container: gguf, default: q9}", "unknown format 'q9', expected one of f32", id="unknown format"),
-        pytest.param("{container: hf, default: q4_k}", "a hf artifact cannot hold q4_k", id="format of the other"),
-        pytest.param("{container: gguf, default: q4_k, method: x}", "unknown method 'x'", id="unknown method"),
-        pytest.param("{container: gguf, default: q4_k, rules: {a: b}}", "rules must be a list", id="rules mapping"),
-        pytest.param("- a", "must be a mapping", id="a list"),
-        pytest.param("", "must be a mapping", id="empty"),
-        pytest.param("a: [", "not YAML", id="broken"),
-    ],
-)
+@pytest.mark.parametrize("text, message", refused_rows(__file__, "refused_recipes.yaml"))
 def test_bad_files(recipe_of, text, message):
     with pytest.raises(InputError, match=message) as caught:
         recipe_of(text)

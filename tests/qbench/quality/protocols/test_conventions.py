@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.refused_rows import refused_rows
 
 from qbench.quality.protocols.conventions import make_scorings
 from qbench.quality.protocols.documents import read_passage
@@ -108,18 +109,7 @@ def test_the_protocol_of_earlier_records_keeps_its_hash(setting):
     assert list(scoring(setting).protocol.describe().to_json()) == [*names, "tokens_sha256", "hash"]
 
 
-@pytest.mark.parametrize(
-    "name, message",
-    [
-        pytest.param("llama-cpp-512", "unknown protocol.*did you mean 'llama.cpp-512'", id="misspelt"),
-        pytest.param("windows-0", "unknown protocol", id="no window"),
-        pytest.param("stride", "unknown protocol", id="no number"),
-        pytest.param("gptq-1024", "windows-1024", id="another size"),
-        pytest.param("windows-101", "context holds 100", id="beyond the context"),
-        pytest.param("stride-100", "leaves no context", id="stride of a window"),
-        pytest.param("llama.cpp-3", "4 tokens or more", id="windows too small"),
-    ],
-)
+@pytest.mark.parametrize("name, message", refused_rows(__file__, "refused_protocols.yaml"))
 def test_names_that_cannot_be(setting, name, message):
     with pytest.raises(InputError, match=message):
         scoring(setting, name)

@@ -250,21 +250,15 @@ def test_bad_arguments(arguments, message):
         model_of().new_cache(**arguments)
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("static ", "unknown cache 'static '; known: dynamic, static, paged, none; did you mean 'static'"),
-        ("window:9", "cache 'window:9' is a policy now"),
-    ],
-)
-def test_an_unknown_layout(text, message):
+UNKNOWN = "unknown cache 'static '; known: dynamic, static, paged, none; did you mean 'static'"
+IS_POLICY = "cache 'window:9' is a policy now"
+NEEDS_DYNAMIC = "cache paged goes with policy full; policy window:9 needs cache dynamic"
+
+
+@pytest.mark.parametrize("layout, message", {"static ": UNKNOWN, "window:9": IS_POLICY, "paged": NEEDS_DYNAMIC}.items())
+def test_a_layout_that_cannot_be(layout, message):
     with pytest.raises(InputError, match=message):
-        CacheSpec(text)
-
-
-def test_a_policy_needs_a_dynamic_cache():
-    with pytest.raises(InputError, match="cache paged goes with policy full; policy window:9 needs cache dynamic"):
-        CacheSpec("paged", "window:9")
+        CacheSpec(layout, "window:9")
 
 
 def test_formats_that_pages_do_not_hold():

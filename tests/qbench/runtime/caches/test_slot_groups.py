@@ -12,6 +12,7 @@ from support.logit_bounds import relative_rms
 from qbench.policies import policy_names
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
+from qbench.runtime.caches.grouped_storage import Groups
 from qbench.runtime.caches.slot_groups import SlotGroups
 from qbench.runtime.caches.slot_side import order_of
 from quant.kv import KV_FORMATS, KVScheme
@@ -101,7 +102,7 @@ def heads(total: int, seed: int = 0) -> list[torch.Tensor]:
 
 def cache_of(name: str, policy: str):
     fmt = KV_FORMATS[name]
-    storages = [SlotGroups(fmt, (None, None), 1, 16, (HEADS, WIDTH, WIDTH)) for _ in range(CONFIG.num_layers)]
+    storages = [SlotGroups(Groups(fmt, (None, None), 1, 16, (HEADS, WIDTH, WIDTH))) for _ in range(CONFIG.num_layers)]
     return policy_cache(CONFIG, policy, storages=storages)
 
 

@@ -91,23 +91,14 @@ def test_all_at_once_and_one_by_one(kv: str, policy: str) -> None:
         assert_texts_of_generate(model, EngineOptions(num_pages=400, max_batch=batch, prefill_chunk=chunk))
 
 
-@pytest.mark.parametrize("kv, policy", [("kv-kivi-4", "h2o:190"), ("kv-int4-kc", "full"), ("kv-kivi-2", "full")])
-def test_prompts_in_chunks(kv: str, policy: str) -> None:
-    model = model_of(kv, policy, prefill_chunk=64)
-    assert_texts_of_generate(model, crowded(model))
+IN_CHUNKS = [("llama", "kv-kivi-4", "h2o:190"), ("llama", "kv-int4-kc", "full"), ("llama", "kv-kivi-2", "full")]
+QWEN, GEMMA = ("qwen3moe", "kv-kivi-2", "full"), ("gemma3", "kv-kivi-4", "window")
+DEEPSEEK = [("deepseek2", "kv-kivi-4", "full"), ("deepseek2", "kv-int4-kc", "h2o:190")]
 
 
-@pytest.mark.parametrize(
-    "kind, kv, policy",
-    [
-        ("qwen3moe", "kv-kivi-2", "full"),
-        ("gemma3", "kv-kivi-4", "window"),
-        ("deepseek2", "kv-kivi-4", "full"),
-        ("deepseek2", "kv-int4-kc", "h2o:190"),
-    ],
-)
-def test_other_architectures(kind: str, kv: str, policy: str) -> None:
-    model = model_of(kv, policy, kind=kind)
+@pytest.mark.parametrize("kind, kv, policy", [*IN_CHUNKS, QWEN, GEMMA, *DEEPSEEK])
+def test_prompts_in_chunks_and_other_architectures(kind: str, kv: str, policy: str) -> None:
+    model = model_of(kv, policy, prefill_chunk=64 if kind == "llama" else None, kind=kind)
     assert_texts_of_generate(model, crowded(model))
 
 

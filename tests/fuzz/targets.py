@@ -18,6 +18,7 @@ from support.byte_tokenizer import BOS, byte_tokenizer
 from support.gguf_parts import GgufParts
 from support.sample_records import make_record
 
+from qbench.measure.records.record import parse_record
 from qbench.run_options import RunOptions
 from qbench.runtime import Tokenizer, load_model
 from qbench.runtime.tiers.aligned import BUFFERED, padded
@@ -45,6 +46,7 @@ class Target(ABC):
     """folder: to write in. Seeds are made once; a mutation is a function of its random numbers and a seed."""
 
     name: str
+    at_once: int = 1  # inputs that may run together, joined by newlines
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,6 +56,10 @@ class Target(ABC):
 
     def mutate(self, rng: Random, seed: bytes) -> bytes:
         return mutate_json(rng, seed)
+
+    def groups(self, inputs: list[bytes]) -> list[list[bytes]]:
+        """Inputs that run together; a group that is not accepted runs again in halves."""
+        return [[raw] for raw in inputs]
 
     @abstractmethod
     def run(self, raw: bytes) -> str:
@@ -221,10 +227,25 @@ class SuiteTarget(YamlTarget):
 
 
 class RecordsTarget(Target):
+    """Lines of a file of records. A file costs 60 ms, mostly for the plan of its query, so many lines share one."""
+
     name = "records"
+    at_once = 64
 
     def seeds(self) -> list[bytes]:
         return [json.dumps(make_record(recipe)).encode() for recipe in ("bf16", "q4_0")]
+
+    def groups(self, inputs: list[bytes]) -> list[list[bytes]]:
+        """A line that Python has to read sends its whole file there, so such lines share a file, and the others do."""
+        groups = [[raw for raw in inputs if self._is_record(raw) is wanted] for wanted in (True, False)]
+        return [group for group in groups if group]
+
+    @staticmethod
+    def _is_record(raw: bytes) -> bool:
+        try:
+            return parse_record(raw) is not None
+        except InputError:
+            return False
 
     def run(self, raw: bytes) -> str:
         path = self.folder / "r.jsonl"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fuzz import run
 from fuzz.targets import TARGETS, HttpTarget, Target, corpus_of
-from fuzz.worker import case_input, outcome, raise_hang
+from fuzz.worker import case_input, outcome, outcomes, raise_hang
 from support.waits import WAIT_S
 
 FEW = 12  # cases of each target in every run: that a target works at all
@@ -51,6 +51,16 @@ def test_outcomes_are_told_apart(tmp_path):
     target = Faulty(tmp_path)
     kinds = {raw: outcome(target, raw)[0] for raw in (b"key", b"memory", b"exit", b"file")}
     assert kinds == {b"key": "traceback", b"memory": "growth", b"exit": "traceback", b"file": "refused"}
+
+
+def test_inputs_that_run_together_have_the_outcomes_that_they_have_alone(tmp_path):
+    target = TARGETS["records"](tmp_path)
+    seeds = target.seeds()
+    inputs = [case_input(target, seeds, "records", number) for number in range(FEW)]
+    newer = seeds[0].replace(b'"schema_version": ', b'"schema_version": 99')
+    inputs += [b"no record", seeds[0], newer]
+    found = {raw: kind for raw, kind, _ in outcomes(target, inputs)}
+    assert found == {raw: outcome(target, raw)[0] for raw in inputs} and found[newer] == "refused"
 
 
 @pytest.mark.parametrize(

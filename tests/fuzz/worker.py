@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-from fuzz.targets import FORWARD, REFUSALS, TARGETS, Target, corpus_of
+from fuzz.targets import ACCEPTED, FORWARD, REFUSALS, TARGETS, Target, corpus_of
 
 SECONDS_PER_CASE = 5  # of this process's CPU time, so that a busy machine makes no hang
 MORE_BYTES = 1 << 30  # that a case may take beyond the process before it
@@ -56,6 +56,20 @@ def outcome(target: Target, raw: bytes) -> tuple[str, str]:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
+def outcomes(target: Target, inputs: list[bytes]) -> list[tuple[bytes, str, str]]:
+    """(input, kind, place) of each, in the order of the target's groups."""
+    return [found for group in target.groups(inputs) for found in _of_group(target, group)]
+
+
+def _of_group(target: Target, group: list[bytes]) -> list[tuple[bytes, str, str]]:
+    """A group that is not accepted runs again in halves, down to the inputs that are the reason."""
+    kind, place = outcome(target, b"\n".join(group))
+    if kind == ACCEPTED or len(group) == 1:
+        return [(raw, kind, place) for raw in group]
+    middle = len(group) // 2
+    return _of_group(target, group[:middle]) + _of_group(target, group[middle:])
+
+
 def place_of(trace) -> str:
     """File and line of the innermost frame of ours."""
     frames = [frame for frame in traceback.extract_tb(trace) if "site-packages" not in frame.filename]
@@ -81,15 +95,18 @@ def main() -> None:
         while time.monotonic() < end and number < first + most:
             progress.seek(0)
             progress.write(number.to_bytes(8, "little"))
-            raw = case_input(target, seeds, name, number)
+            numbers = range(number, min(number + target.at_once, first + most))
+            inputs = [case_input(target, seeds, name, each) for each in numbers]
             with contextlib.redirect_stderr(None), contextlib.redirect_stdout(None):
-                kind, place = outcome(target, raw)
-            counts["cases"] += 1
-            counts[kind] += 1
-            counts["loads"] += kind == FORWARD
-            if place and place not in faults:
-                faults[place] = {"kind": kind, "number": number, "input": raw.hex() if len(raw) < 1 << 20 else ""}
-            number += 1
+                found = outcomes(target, inputs)
+            for raw, kind, place in found:
+                counts["cases"] += 1
+                counts[kind] += 1
+                counts["loads"] += kind == FORWARD
+                if place and place not in faults:
+                    at = number + inputs.index(raw)
+                    faults[place] = {"kind": kind, "number": at, "input": raw.hex() if len(raw) < 1 << 20 else ""}
+            number += len(inputs)
     counts["cpu_ms"] = round(1e3 * (time.process_time() - spent))
     out.write(json.dumps({"counts": counts, "faults": faults, "next": number}))
     out.close()

@@ -14,6 +14,7 @@ from qbench.report.family import recipe_family
 from qbench.report.launches import LAUNCHES, PHASES, SECONDS, SPREAD, launches_text
 from qbench.report.lists import Lists, Part
 from qbench.report.pareto import pareto_front
+from qbench.store.load import ALL_TOKENS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,6 +104,9 @@ def roofline_notes(columns: Mapping[str, list[Any]]) -> list[str]:
     if any(found):
         which = "shares of the roofline" if all(found) else f"in {count(sum(found), 'older row')}"
         notes.append(f"{which}: at the larger of two bandwidths, read before and after the case")
+    if counted := columns["roofline_of"].count(ALL_TOKENS):
+        rows = count(counted, "older row")
+        notes.append(f"no share of the roofline in {rows}: the bound counts tokens that the policy does not keep")
     return notes
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LEAST_BYTES = 2**24  # less is parsed in about 0.5 s
 # A file that was written a moment ago may be written again within one step of its file system's clock.
 SETTLED_S = 2.0
-VERSION = 2  # of the code that makes the rows, in addition to the columns, DuckDB's version and the records' schema
+VERSION = 3  # of the code that makes the rows, in addition to the columns, DuckDB's version and the records' schema
 
 
 def place_of(files: Sequence[Path], columns: object) -> Path | None:

@@ -35,6 +35,13 @@ OF_RECIPE = json.dumps(
     )
 )
 
+# Rows under a policy that were measured before its bound counted the tokens that the policy keeps: it counts all tokens
+# of the text, so that a step reads more than the cache holds, or is faster than the bound. Such a share is no share.
+ALL_TOKENS = "all tokens"
+KV_READ = {"bound_kv_read": Column("metrics.roofline.tg_bytes.kv_read")}
+COUNTS_ALL_TOKENS = """policy <> 'full' and coalesce(
+    (kv_ram is null and bound_kv_read > kv_bytes_held) or greatest(roofline_pp, roofline_tg) > 1, false)"""
+
 
 def load_records(paths: Paths) -> "pd.DataFrame":
     """One row per case of a sweep: its keys, its figures under the records' names, flattened, and its origin.
@@ -68,12 +75,17 @@ def load_with_others(paths: Paths) -> tuple["pd.DataFrame", list[Path]]:
 
 def create_results(con: "DuckDBPyConnection", table: str, files: Sequence[Path]) -> None:
     """Make `table` of the latest row of each case of a sweep: unquantized ones first, then by bits per weight."""
-    create_latest(con, "latest", files, COLUMNS, None)
+    create_latest(con, "latest", files, COLUMNS | KV_READ, None)
     rows = con.execute("select settings, machine, protocol_hash from latest order by place").fetchall()
     con.execute(
         f"""
         create or replace temp table {table} as
-        select "group", suite, recipe in {UNQUANTIZED} as is_baseline, latest.* exclude (suite, place, settings)
+        select "group", suite, recipe in {UNQUANTIZED} as is_baseline,
+            latest.* exclude (suite, place, settings, bound_kv_read) replace (
+                if({COUNTS_ALL_TOKENS}, null, roofline_pp) as roofline_pp,
+                if({COUNTS_ALL_TOKENS}, null, roofline_tg) as roofline_tg,
+                if({COUNTS_ALL_TOKENS}, '{ALL_TOKENS}', roofline_of) as roofline_of
+            )
         from latest join (select unnest(?::varchar[]) as "group", unnest(range(1, ? + 1)) as place) using (place)
         order by is_baseline desc, bits_per_weight desc nulls last, place
         """,

@@ -35,7 +35,7 @@ def flatten(record: dict[str, Any]) -> dict[str, Any]:
     for phase in ("pp", "tg"):
         spread = (metrics.get("spread") or {}).get(f"{phase}_tok_s") or {}
         row |= {f"{phase}_min": spread.get("min"), f"{phase}_max": spread.get("max")}
-        row[f"roofline_{phase}"] = (metrics.get("roofline") or {}).get(phase)
+        row[f"roofline_{phase}"] = None if counts_all_tokens(record) else (metrics.get("roofline") or {}).get(phase)
     row |= {name: case.get(name, default) for name, default in DEFAULTS.items()}
     return row | {
         "predicted_bytes": (metrics.get("predicted_bytes") or {}).get("total"),
@@ -48,6 +48,15 @@ def flatten(record: dict[str, Any]) -> dict[str, Any]:
         "cores": machine["cores"],
         "shared": shared(record),
     }
+
+
+def counts_all_tokens(record: dict[str, Any]) -> bool:
+    """Whether the bound of a row under a policy cannot hold: more bytes than the cache, or a speed beyond it."""
+    case, metrics = record["case"], record["metrics"] or {}
+    bound, held = metrics.get("roofline") or {}, metrics.get("kv_bytes_held")
+    read = (bound.get("tg_bytes") or {}).get("kv_read")
+    too_many = case.get("kv_ram") is None and None not in (read, held) and read > held
+    return case.get("policy", "full") != "full" and (too_many or max(bound.get(p) or 0 for p in ("pp", "tg")) > 1)
 
 
 def shared(record: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from support.flatten_ref import latest_rows
 from support.sample_records import failed_record, make_record, sweep_records, write_records
 
 from qbench.measure.records import record
+from qbench.report import render_report
 from qbench.store import load_records, load_with_others, measured_keys, query
 from qbench.store.columns import COLUMNS
 from quant.errors import InputError
@@ -203,3 +204,27 @@ def test_files_with_records_of_other_kinds_are_named_in_their_order(tmp_path):
     frame, others = load_with_others(paths)
     pd.testing.assert_frame_equal(frame, load_records(paths))
     assert others == [path for path, kind in zip(paths, kinds, strict=True) if kind is not None] and len(others) == 2
+
+
+def rows_with_bounds() -> list[dict]:
+    """Four policies of a cache of 2 MB, and the full cache: (pp, tg, bytes of keys and values that the bound reads)."""
+    shares = {"h2o:64": (0.4, 0.3, 1.9e6), "tova:64": (0.4, 0.3, 30e6), "recent:64": (1.7, None, 1.9e6)}
+    shares |= {"infllm": (None, None, 1.9e6), "full": (0.4, 1.2, 30e6)}
+    found = []
+    for policy, (pp, tg, read) in shares.items():
+        bound = {"pp": pp, "tg": tg, "tg_bytes": {"kv_read": read}, "bandwidth_of": "round"}
+        record = make_record("q8_0", roofline=bound, kv_bytes_held=2_000_000)
+        record["case"]["policy"] = policy
+        found.append(record | {"key": policy})
+    return found
+
+
+def test_a_bound_that_counts_evicted_tokens_gives_no_share(tmp_path):
+    path = write_records(tmp_path / "r.jsonl", rows_with_bounds())
+    shares = load_records(path).set_index("policy")[["roofline_pp", "roofline_tg"]]
+    shown = {policy: [none_of(value) for value in row] for policy, row in zip(shares.index, shares.values, strict=True)}
+    nothing = [None, None]
+    assert shown == {"h2o:64": [0.4, 0.3], "tova:64": nothing, "recent:64": nothing, "infllm": nothing} | {
+        "full": [0.4, 1.2]
+    }
+    assert "no share of the roofline in 2 older rows: the bound counts tokens" in render_report(path, "md")

@@ -18,6 +18,7 @@ from quant.errors import InputError
 # After a time-out the ranks that wait for the same one end at about the same moment: so long for their words to come.
 GRACE_S = 1.0
 POLL_S = 0.02
+LOOK_S = 0.2  # from one look at whether the other rank lives to the next
 SIGNS = 4  # of life within the longest wait
 
 
@@ -131,19 +132,19 @@ class Meeting:
         return self.store.get(f"signs/{rank}").decode()
 
     def _told(self, key: str, rank: int, start: float) -> str:
-        deadline, signs = start + self.timeout_s, None
-        while time.monotonic() < deadline:
+        deadline, look, signs = start + self.timeout_s, 0.0, None
+        while (now := time.monotonic()) < deadline:
             try:
                 if self.store.check([key]):
                     return self.store.get(key).decode()
-                if signs is None:
-                    signs = self._signs(rank)
-                elif (newer := self._signs(rank)) != signs:
-                    deadline, signs = time.monotonic() + self.timeout_s, newer
+                if now >= look:
+                    look, newer = now + LOOK_S, self._signs(rank)
+                    deadline = deadline if signs in (None, newer) else now + self.timeout_s
+                    signs = newer
+                    if self.last_words(rank) is not None:
+                        break
             except RuntimeError as error:
                 raise self.error(rank, is_late=False) from error
-            if self.last_words(rank) is not None:
-                break
             time.sleep(POLL_S)
         raise self.error(rank, is_late=True)
 

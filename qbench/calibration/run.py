@@ -48,8 +48,8 @@ def quantized_model(
     threads  for calibration; any number gives the same bytes
     raises   InputError for text, statistics or weights that cannot be used
     """
+    _refuse_imatrix(job, options)
     if job.recipe.learned:
-        _refuse_imatrix(job, options)
         job = with_learned_rotation(job, options, progress)
     if job.needs_calibration:
         yield from _calibrated(job, options, folder, threads=threads, resume=resume, progress=progress)
@@ -138,7 +138,6 @@ def choose_basis(job: QuantizationJob, options: CalibrationOptions) -> Basis:
     """raises InputError for options that exclude each other, and for text or files that cannot be read"""
     if options.stats is not None:
         check_place(options.stats)
-    _refuse_imatrix(job, options)
     if options.imatrix is None:
         tokens = calibration_tokens(job.source, options)
         described = tokens.describe(

@@ -1,25 +1,23 @@
 """Policies with a budget: as long as a sequence fits, nothing is evicted."""
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from qbench.policies.budget import Budget, Unit
-from qbench.policies.policy import CachePolicy, LayerState, lowest_slot, top_slots
+from qbench.policies.bounded import BoundedPolicy
+from qbench.policies.budget import Unit
+from qbench.policies.policy import LayerState, lowest_slot, top_slots
 from quant.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
-class BudgetedPolicy(CachePolicy):
+class BudgetedPolicy(BoundedPolicy):
     """Keeps the tokens with the highest `score`, as many as the budget allows.
 
     Unless `in_decode`, only forward passes of more than one token evict, and the cache grows by each generated token.
     """
-
-    budget: Budget
 
     def __post_init__(self) -> None:
         if self.budget.unit is Unit.TOKENS and self.budget.amount < self.fewest:
@@ -38,9 +36,6 @@ class BudgetedPolicy(CachePolicy):
     @property
     def acts_in_decode(self) -> bool:
         return self.in_decode
-
-    def for_model(self, num_layers: int, bytes_per_token: float) -> Self:
-        return replace(self, budget=self.budget.in_tokens(bytes_per_token))
 
     def slots(self, context: int, layer: int, num_layers: int) -> int:
         return min(context, max(self.budget.of(context), self.fewest))

@@ -12,6 +12,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from qbench.policies.budget import Budget
 from qbench.registry import Named
 from quant.errors import InputError
 
@@ -166,6 +167,10 @@ class CachePolicy(Named, ABC):
     def acts_in_decode(self) -> bool:
         """Whether a decode step without weights may change scores or evict"""
         return True
+
+    def most_read(self) -> Budget | None:
+        """Tokens that a query reads at most; None: all that there are"""
+        return None
 
     def for_model(self, num_layers: int, bytes_per_token: float) -> Self:
         """The policy for a model with so many layers and so many bytes of keys and values per token over all layers.

@@ -2,14 +2,14 @@
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from qbench.policies.budget import Budget
-from qbench.policies.policy import CachePolicy, LayerState
+from qbench.policies.bounded import BoundedPolicy
+from qbench.policies.policy import LayerState
 
 FLOAT16_BYTES, FLOAT32_BYTES = 2, 4
 LARGEST = 65504.0  # of float16
@@ -97,18 +97,14 @@ class BlockScores(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetrievalPolicy(CachePolicy):
+class RetrievalPolicy(BoundedPolicy):
     """Deletes nothing. A query reads at most `budget` tokens in layers that choose.
 
     block  tokens of a block, a multiple of PAGE
     """
 
-    budget: Budget
     per_head: ClassVar[bool] = False  # every head keeps every token
     block: ClassVar[int] = PAGE
-
-    def for_model(self, num_layers: int, bytes_per_token: float) -> Self:
-        return replace(self, budget=self.budget.in_tokens(bytes_per_token))
 
     def slots(self, context: int, layer: int, num_layers: int) -> int:
         return context

@@ -37,7 +37,7 @@ class Shape:
         spec, config = model.cache_spec, model.config
         in_memory = {} if spec.kv_ram is None else {"spec": replace(spec, kv_ram=None, kv_disk=None)}
         cache = model.new_cache(batch=1, capacity=1, **in_memory)
-        budget = getattr(parse_policy(spec.policy), "budget", None)
+        budget = parse_policy(spec.policy).most_read()
         shape = cls(
             num_layers=config.num_layers,
             num_heads=config.num_heads,

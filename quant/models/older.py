@@ -58,12 +58,14 @@ def _renamed(rows: tuple[TensorRow, ...], names: dict[str, str], *, transposed: 
 _MODULES = ("input_layernorm", "post_attention_layernorm", "self_attn.o_proj", "mlp.fc1", "mlp.fc2")
 
 
-def _names(root: str, layer: str, begin: dict[str, str], modules: tuple[str, ...]) -> dict[str, str]:
+def _names(layer: str, begin: dict[str, str], modules: tuple[str, ...]) -> dict[str, str]:
     """Module here -> module in a checkpoint.
 
-    begin    weight outside the layers -> its module under `root`
+    layer    "ROOT.LAYERS.{}"
+    begin    weight outside the layers -> its module under ROOT
     modules  `_MODULES` under `layer`
     """
+    root = layer.rsplit(".", 2)[0]
     outside = {name.removesuffix(".weight"): f"{root}.{its}" for name, its in begin.items()}
     inside = {f"{LAYER}.{ours}": f"{layer}.{its}" for ours, its in zip(_MODULES, modules, strict=True)}
     return outside | inside
@@ -71,14 +73,12 @@ def _names(root: str, layer: str, begin: dict[str, str], modules: tuple[str, ...
 
 _GPT2_LAYER = "transformer.h.{}"
 _GPT2_NAMES = _names(
-    "transformer",
     _GPT2_LAYER,
     {EMBEDDING: "wte", POSITIONS: "wpe", FINAL_NORM: "ln_f"},
     ("ln_1", "ln_2", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"),
 )
 _BLOOM_LAYER = "transformer.h.{}"
 _BLOOM_NAMES = _names(
-    "transformer",
     _BLOOM_LAYER,
     {EMBEDDING: "word_embeddings", EMBEDDING_NORM: "word_embeddings_layernorm", FINAL_NORM: "ln_f"},
     (
@@ -91,7 +91,6 @@ _BLOOM_NAMES = _names(
 )
 _OPT_LAYER = "model.decoder.layers.{}"
 _OPT_NAMES = _names(
-    "model.decoder",
     _OPT_LAYER,
     {EMBEDDING: "embed_tokens", POSITIONS: "embed_positions", FINAL_NORM: "final_layer_norm"},
     ("self_attn_layer_norm", "final_layer_norm", "self_attn.out_proj", "fc1", "fc2"),

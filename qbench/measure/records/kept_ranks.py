@@ -1,6 +1,6 @@
 """The rows of several ranks: distances from one rank and traffic of `compare`, rates and checks of `plan --cluster`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from qbench.cache_spec import DENSE
@@ -60,7 +60,7 @@ class RankRatesCase(SizedRow):
     """A model, a rank's threads and the number of ranks that rates were measured with, all at once."""
 
     threads: int | None = None
-    num_ranks: int | None = None
+    num_ranks: int = field(kw_only=True)
     link: str | None = None
 
 

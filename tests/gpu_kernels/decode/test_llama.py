@@ -27,16 +27,12 @@ def pages():
 @pytest.fixture(scope="module")
 def theirs(model):
     """transformers' model in float64 with our weights, unstacked."""
+    same = ("hidden_size", "head_dim", "intermediate_size", "vocab_size", "rope_theta", "rms_norm_eps")
     config = LlamaConfig(
-        hidden_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=64,
-        intermediate_size=160,
-        vocab_size=61,
-        rope_theta=SHAPE.rope_theta,
-        rms_norm_eps=SHAPE.rms_norm_eps,
+        **{name: getattr(SHAPE, name) for name in same},
+        num_hidden_layers=SHAPE.num_layers,
+        num_attention_heads=SHAPE.num_heads,
+        num_key_value_heads=SHAPE.num_kv_heads,
         tie_word_embeddings=True,
     )
     weights = {"model.embed_tokens.weight": model.head.weight, "model.norm.weight": model.norm}

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from support.close import assert_close
+from support.refused_operands import assert_refused
 
 from gpu_kernels.fused import rope_cache_problems
 from gpu_kernels.fused.rope import rotate_ref, rotation_error
@@ -156,11 +157,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, error, message):
-    operands = make()
-    with pytest.raises(error, match=message):
-        rope_cache(Operands(**operands | change(operands)))
+@pytest.mark.parametrize("row", REFUSED.values(), ids=REFUSED.keys())
+def test_refused(row):
+    assert_refused(lambda **operands: rope_cache(Operands(**operands)), make(), row)
 
 
 def test_refused_scales_and_sizes():

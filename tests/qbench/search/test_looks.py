@@ -1,11 +1,16 @@
 """Checks that end early: the same sums, and no more false winners than promised."""
 
+import random
+
 import numpy as np
 import pytest
+from support.data import REPO
 
 from qbench.measure.quality_figures import Blocks
+from qbench.measure.records.record import read_records
 from qbench.quality.evaluate import prepare
 from qbench.search.looks import joined, look_ends, part_of
+from qbench.search.search import choose
 from qbench.search.validate import beats_all, compare
 from qbench.sources import open_source
 from qbench.statistics.estimate import ALPHA
@@ -62,3 +67,39 @@ def test_a_clear_winner_needs_few_windows():
     rng = np.random.default_rng(8)
     ends = [race(rng, {"rival": 2.5, "other": 10.0}) for _ in range(6)]
     assert None not in ends and sum(ends) < len(ends) * WINDOWS / 2
+
+
+def recorded(model: str) -> list[dict[str, Blocks]]:
+    """Candidate -> its sums per window, in each committed search."""
+    rows = [row for file in sorted((REPO / "results" / "search").glob("*.jsonl")) for row in read_records(file)]
+    of_model = [row.metrics.candidates for row in rows if row.case.model == model and len(row.metrics.candidates) > 1]
+    return [{each.name: each.blocks for each in candidates} for candidates in of_model]
+
+
+@pytest.mark.parametrize("model", ["ref:llama", "ref:llama-8k", "ref:mla-moe"])
+@pytest.mark.exhaustive("intervals of hundreds of looks")
+def test_races_over_recorded_windows_write_what_the_exhaustive_check_writes(model):
+    """Any candidate takes the part of the mix, so that close races are among them. Windows change their order."""
+    rng, searches, same, seen, total = random.Random(4), recorded(model), 0, 0, 0
+    assert len(searches) >= 5
+    for _ in range(20):
+        blocks = rng.choice(searches)
+        mix, *_ = some = rng.sample(sorted(blocks), rng.randint(2, min(4, len(blocks))))
+        order = rng.sample(range(num := len(blocks[mix].tokens)), num)
+        written = {}
+        for is_whole in (False, True):
+            ends = look_ends(num, is_whole)
+            for end in ends:
+                found = {name: cut(blocks[name], order[:end]) for name in some}
+                measured = compare(found, dict.fromkeys(some, (1, 0.0)), mix, num_looks=len(ends))
+                if beats_all(measured):
+                    break
+            written[is_whole] = choose(measured, mix)[0]
+            seen += 0 if is_whole else end
+        same, total = same + (written[False] == written[True]), total + num
+    assert same >= 19
+    assert seen < 0.8 * total
+
+
+def cut(blocks: Blocks, places: list[int]) -> Blocks:
+    return Blocks(blocks.unit, [blocks.tokens[i] for i in places], kld=[blocks.kld[i] for i in places])

@@ -23,9 +23,34 @@ def calibration_tokens(source: Source, options: CalibrationOptions) -> Calibrati
     raises   InputError for a text that cannot be read, or is shorter than one window
     """
     text = options.text or default_text(source)
-    seq_len = window_seq_len(source, options)
+    tokens, _ = _read(text, source, options)
+    windows, chosen = _drawn(tokens, source, options, text)
+    text_sha256 = sha256_file(Path(text)) if is_file_spec(text) else None
+    return CalibrationTokens(windows[chosen], text, options.seed, options.samples, text_sha256)
+
+
+def unused_tokens(source: Source, options: CalibrationOptions, num_tokens: int) -> np.ndarray:
+    """[T] int64, T <= num_tokens: the same text without the windows that `calibration_tokens` draws."""
+    text = options.text or default_text(source)
+    tokens, more = _read(text, source, options, num_tokens)
+    windows, chosen = _drawn(tokens, source, options, text)
+    others = np.delete(windows, chosen, axis=0)
+    missing = min(-(-(num_tokens - len(more)) // windows.shape[1]), len(others))
+    some = others[np.arange(missing) * len(others) // max(1, missing)]
+    return np.concatenate([some.ravel(), more])[:num_tokens]
+
+
+def _read(text: str, source: Source, options: CalibrationOptions, num_more: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens that windows are drawn from, and at most `num_more` that follow them."""
     factor = 1 if text in (GENERATED, RANDOM) else READ_FACTOR  # a seed's documents are drawn already
-    tokens = _first(read_tokens(text, source, options.seed), options.samples * seq_len * factor)
+    num_tokens = options.samples * window_seq_len(source, options) * factor
+    tokens = _first(read_tokens(text, source, options.seed), num_tokens + num_more)
+    return tokens[:num_tokens], tokens[num_tokens:]
+
+
+def _drawn(tokens: np.ndarray, source: Source, options: CalibrationOptions, text: str) -> tuple[np.ndarray, list[int]]:
+    """All windows [W, T] of the tokens, and the places of those that the seed draws."""
+    seq_len = window_seq_len(source, options)
     num_windows = len(tokens) // seq_len
     if not num_windows:
         raise InputError(
@@ -33,9 +58,7 @@ def calibration_tokens(source: Source, options: CalibrationOptions) -> Calibrati
             "give a longer text, or a smaller --seq-len"
         )
     chosen = sorted(Random(options.seed).sample(range(num_windows), min(options.samples, num_windows)))
-    windows = tokens[: num_windows * seq_len].reshape(num_windows, seq_len)[chosen]
-    text_sha256 = sha256_file(Path(text)) if is_file_spec(text) else None
-    return CalibrationTokens(windows, text, options.seed, options.samples, text_sha256)
+    return tokens[: num_windows * seq_len].reshape(num_windows, seq_len), chosen
 
 
 def window_seq_len(source: Source, options: CalibrationOptions) -> int:

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 
 from qbench.measure.records.kept_searches import SearchCost
 
-SURVEY, SOLVE, CHECK, SPEED, WRITE = (
+# Those of candidates have the candidates' names.
+PHASES = SURVEY, SOLVE, PREDICTION, CHECK, SPEED, WRITE = (
     "survey",
     "program",
+    "prediction",
     "check",
     "speed",
     "write",
-)  # those of candidates have the candidates' names
+)
 
 
 @dataclass

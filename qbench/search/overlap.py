@@ -1,6 +1,6 @@
 """Whether calibration text and evaluation text are the same text: long runs of tokens that both have."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -12,8 +12,8 @@ MOST_SHARED = 0.01  # of the evaluation's runs: quotations and boilerplate
 MULTIPLIER = np.uint64(6364136223846793005)  # odd; Knuth's, so that the low bits of ids reach all bits of the hash
 
 
-def check_overlap(calibration: np.ndarray, evaluation: Sequence[np.ndarray]) -> None:
-    """calibration [S, T], evaluation [T] each: token ids
+def check_overlap(calibration: Iterable[np.ndarray], evaluation: Sequence[np.ndarray]) -> None:
+    """Token ids, [T] each.
 
     raises   InputError if more than MOST_SHARED of the evaluation's runs of RUN tokens are in the calibration text
     """

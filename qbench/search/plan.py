@@ -11,7 +11,7 @@ from qbench.phrases import count
 from qbench.progress import Progress
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.protocols.scoring import Scoring
-from qbench.search.cost import CHECK, SOLVE, SPEED, SURVEY, WRITE
+from qbench.search.cost import PHASES
 from qbench.search.directory_head import directory_head_bytes
 from qbench.search.document import is_searched
 from qbench.search.kv_choice import CacheChoice, KVWanted, kv_sizes
@@ -23,6 +23,7 @@ from qbench.search.solve import largest as largest_within
 from qbench.search.step_time import Formats, StepTimes, measure_step_times
 from qbench.search.survey_tokens import kv_windows
 from qbench.search.target import WINDOWS, Target
+from qbench.search.unused_text import unused_text
 from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_general import general_metadata
 from quant.artifacts.gguf_header import DEFAULT_ALIGNMENT, is_gguf
@@ -85,6 +86,7 @@ class SearchPlan:
     """budget_bytes   of all tensors, and of the KV cache if it counts
     fixed_bytes    of the tensors that no search changes
     kv             KV cache -> its bytes; {}: it does not count
+    unused         calibration text that a finished mix is measured on, if there is enough of it
     times          of a decode step; None unless the target has a speed
     """
 
@@ -95,6 +97,7 @@ class SearchPlan:
     fixed_bytes: int
     tokens: CalibrationTokens
     scorings: list[Scoring]
+    unused: Scoring | None = None
     times: StepTimes | None = None
     kv: Mapping[CacheChoice, int] = field(default_factory=dict)
 
@@ -184,11 +187,12 @@ def plan_search(source: Source, options: SearchOptions, progress: Progress | Non
     tokens = calibration_tokens(source, options.calibration)
     scorings = prepare(source, read_text(options.text, source.spec), options.windows)
     held_out = [window.tokens for scoring in scorings for window in scoring.windows]
-    check_overlap(tokens.tokens, held_out)
+    unused = unused_text(source, options.calibration, scorings[0])
+    check_overlap([*tokens.tokens, *(window.tokens for window in (unused.windows if unused else []))], held_out)
     if options.kv is not None:
         shortest = min(kv_windows(tokens.tokens, options.kv.context).shape[1], max(map(len, held_out)))
         check_evicts(list(dict.fromkeys(cache.policy for cache in kv)), ModelConfig.of(source), shortest)
-    plan = SearchPlan(source, options, sites, budget, fixed, tokens, scorings, kv=kv)
+    plan = SearchPlan(source, options, sites, budget, fixed, tokens, scorings, unused, kv=kv)
     return plan if options.target.tok_s is None else _timed(plan, options.target.tok_s, progress)
 
 
@@ -215,7 +219,7 @@ def _check_options(options: SearchOptions) -> None:
             f"--target writes a GGUF file or a directory; got output {options.output}, expected a name like best.gguf "
             "or best"
         )
-    if options.name in {*RECIPES, SURVEY, SOLVE, CHECK, SPEED, WRITE}:
+    if options.name in {*RECIPES, *PHASES}:
         raise InputError(
             f"the mix gets the name of its file, and {options.name} names something else in a search; "
             f"got output {options.output}, expected a name like best.gguf or best"

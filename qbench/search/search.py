@@ -12,7 +12,7 @@ from qbench.calibration.arithmetic import choose_arithmetic
 from qbench.calibration.run import quantized_model
 from qbench.measure.records.kept_searches import PLAIN_MIX, SearchCase, SearchedFile, SearchMetrics, SearchSpeed
 from qbench.progress import Progress
-from qbench.search.cost import CHECK, SOLVE, SPEED, SURVEY, WRITE, Phases
+from qbench.search.cost import CHECK, PREDICTION, SOLVE, SPEED, SURVEY, WRITE, Phases
 from qbench.search.document import METHOD, is_searched, mix_document, to_yaml
 from qbench.search.errors import METHODS
 from qbench.search.kv_choice import KVCost, kv_schemes
@@ -24,7 +24,7 @@ from qbench.search.solve import Option, solve
 from qbench.search.step_time import Formats, measure_step
 from qbench.search.survey import Survey, SurveyPlan, survey
 from qbench.search.survey_tokens import kv_tokens
-from qbench.search.validate import Check, check
+from qbench.search.validate import Check, check, predict
 from quant.artifacts import make_artifact_job, write_artifact
 from quant.artifacts.layouts import CompressedTensorsLayout
 from quant.atomic import atomic_file
@@ -151,18 +151,23 @@ def _race(
                 made[name] = stack.enter_context(model)
         predicted = {name: (each.size_bytes, each.predicted) for name, each in candidates.items()}
         policies = {name: each.kv.policy for name, each in candidates.items() if each.kv is not None}
+        wanted = Check(
+            plan.source,
+            made,
+            predicted,
+            mix,
+            plan.scorings[0],
+            options.exhaustive,
+            folder,
+            options.threads,
+            policies,
+        )
+        if plan.unused is not None:
+            with phases.phase(PREDICTION):
+                mixes = [name for name in candidates if name in (mix, mix + PLAIN_MIX)]
+                for name, kld in predict(wanted, plan.unused, mixes, progress).items():
+                    predicted[name] = candidates[name].size_bytes, kld
         with phases.phase(CHECK):
-            wanted = Check(
-                plan.source,
-                made,
-                predicted,
-                mix,
-                plan.scorings[0],
-                options.exhaustive,
-                folder,
-                options.threads,
-                policies,
-            )
             measured = [_with_kv_bytes(each, candidates[each.name].kv) for each in check(wanted, progress)]
         chosen, reason = choose(measured, mix)
         _write_recipe(plan, candidates[chosen], reason)

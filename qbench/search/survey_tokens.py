@@ -16,7 +16,8 @@ TOKENS_PER_FEATURE = 4  # at least: with fewer, error feedback would fit the tok
 # pieces would mislead: the first hundred tokens of a context diverge twice as much as the rest, by other tensors.
 PIECE = 256
 SINGLE_SHARE = 0.25  # layer passes of all probes of one group, over those of one pass over the calibration text
-JOINT_SHARE = 0.1  # tokens of a probe of all groups, over those of the calibration text
+# Tokens of a probe of all groups, over those of the calibration text: it scales the losses of a kind of rounding alone.
+JOINT_SHARE = 0.04
 FEWEST_PIECES = 4
 KV_SHARE = 0.15  # layer passes of all probes of KV formats, over those of one pass over the calibration text
 KV_WINDOW = 2048  # as long as the windows that most published perplexities are measured on

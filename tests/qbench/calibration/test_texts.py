@@ -7,7 +7,7 @@ import pytest
 from support.calibration import small_source
 
 from qbench.calibration.options import CalibrationOptions
-from qbench.calibration.windows import calibration_tokens
+from qbench.calibration.windows import calibration_tokens, unused_tokens
 from qbench.reference.corpus import EOS, HELDOUT_SEED, heldout_text
 from qbench.runtime.text.tokenizer import Tokenizer
 from qbench.sources import open_source
@@ -41,6 +41,20 @@ def test_the_seed_draws_the_windows(tmp_path):
     (tmp_path / "a.txt").write_text(" ".join(map(str, range(3000))))
     first, again, other = (tokens_of(tmp_path / "a.txt", samples=4, seq_len=16, seed=seed) for seed in (1, 1, 2))
     assert first.sha256 == again.sha256 != other.sha256
+
+
+def test_unused_tokens_are_those_of_no_window(tmp_path):
+    """A file has windows that were not drawn; a seed's documents go on after those that were."""
+    np.save(tmp_path / "a.npy", np.arange(10_000))  # windows are drawn from 9600, and 400 tokens follow
+    options = CalibrationOptions(text=str(tmp_path / "a.npy"), samples=2, seq_len=300)
+    drawn = set(calibration_tokens(REF, options).tokens.ravel().tolist())
+    unused = unused_tokens(REF, options, 1000)
+    assert len(unused) == len(set(unused.tolist())) == 1000 and not drawn & set(unused.tolist())
+    assert set(range(9600, 10_000)) < set(unused.tolist())
+    assert len(unused_tokens(REF, options, 10**6)) == 10_000 - 600
+    made = CalibrationOptions(text="generated", samples=2, seq_len=100)
+    both = CalibrationOptions(text="generated", samples=3, seq_len=100)
+    assert np.array_equal(unused_tokens(REF, made, 100), calibration_tokens(REF, both).tokens[2])
 
 
 def test_a_short_text_gives_fewer_windows_and_says_so(tmp_path):

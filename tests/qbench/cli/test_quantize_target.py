@@ -34,6 +34,7 @@ def test_the_file_keeps_the_target_and_its_recipe_makes_it_again(qbench, tmp_pat
     assert mix["kld"]["value"] < llama["kld"]["value"]
     (record,) = read_files([kept])
     assert record.metrics.to_json() == {key: result[key] for key in record.metrics.to_json()}
+    assert {"survey", "prediction", "check"} < set(record.metrics.cost.cpu_seconds)
     assert record.metrics.cost.ratio > 1 and record.metrics.cost.gptq_seconds > 0
     assert set(record.metrics.mix) == {site.name for site in sites_of(open_source("ref:llama"))}
     written = yaml.safe_load((tmp_path / "best.yaml").read_text())

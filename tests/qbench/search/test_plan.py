@@ -135,6 +135,22 @@ def test_a_speed_that_no_mix_reaches(timed):
         timed(2.0, bits=5.0)
 
 
+def test_times_of_a_busy_machine_promise_no_endless_speed(timed, monkeypatch):
+    """A step of 1 s, of which other formats seem to save more than all."""
+
+    def noise(source, sites, threads, progress):
+        more = {
+            site.name: {fmt: -0.1 * (size != max(site.formats.values())) for fmt, size in site.formats.items()}
+            for site in sites
+        }
+        return StepTimes(1.0, more)
+
+    monkeypatch.setattr(plan_module, "measure_step_times", noise)
+    timed(3.9)
+    with pytest.raises(InputError, match=r"within it decodes 4.0 tokens per second"):
+        timed(4.1)
+
+
 def test_a_plan_without_a_speed_measures_nothing(untimed):
     assert untimed.times is None and untimed.more_seconds == math.inf and untimed.is_fast({})
 

@@ -61,7 +61,7 @@ def command(
     if as_json:
         print_json(result)
         return
-    pace = f", {result['tpot_ms']:.2f} ms a token after it" if result["tpot_ms"] is not None else ""
+    pace = f", {result['tpot_ms']:.2f} ms per token after it" if result["tpot_ms"] is not None else ""
     click.echo(f"\n{result['ttft_ms']:.1f} ms to the first token{pace}; ended by {result['stop_reason']}", err=True)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from qbench.calibration.options import CalibrationOptions
-from qbench.calibration.run import choose_basis, quantized_model
+from qbench.calibration.run import Run, choose_basis, quantized_model
 from qbench.progress import Progress
 from qbench.sources import open_source
 from quant.artifacts.manifest import versions
@@ -68,7 +68,7 @@ def _differing(
         options = options_of(described, text)
         check_calibration(job, options, described)
     with TemporaryDirectory(prefix="qbench-") as folder:
-        model = quantized_model(job, options, Path(folder) / "stage", threads=threads, progress=progress)
+        model = quantized_model(job, options, Path(folder) / "stage", Run(threads, progress=progress))
         with model as remade:
             return dict(differences(artifact, remade, job.container, progress))
 

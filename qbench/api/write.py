@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from qbench.calibration.options import CalibrationOptions
+from qbench.calibration.run import Run
 from qbench.calibration.write import write_quantized
 from qbench.measure.host.machine import available_cores
 from qbench.progress_bar import progress_bar
@@ -38,4 +39,4 @@ def quantize(
     count = threads or available_cores()
     set_threads(count)
     with progress_bar(f"quantize {model} as {recipe}") as update:
-        return write_quantized(job, options or CalibrationOptions(), threads=count, resume=resume, progress=update)
+        return write_quantized(job, options or CalibrationOptions(), Run(count, resume, update))

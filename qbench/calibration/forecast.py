@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from qbench.calibration.arithmetic import choose_arithmetic
 from qbench.calibration.options import CalibrationOptions
-from qbench.calibration.run import quantized_model
+from qbench.calibration.run import Run, quantized_model
 from qbench.calibration.windows import window_seq_len
 from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
 from quant.artifacts import write_artifact
@@ -130,7 +130,7 @@ def measure_layer(job: QuantizationJob, options: CalibrationOptions, threads: in
     reset_peak_rss()
     with TemporaryDirectory(prefix="qbench-") as folder:
         one = one_layer_job(job, Path(folder))
-        with quantized_model(one, options, Path(folder) / "stage", threads=threads, progress=clock.step) as quantized:
+        with quantized_model(one, options, Path(folder) / "stage", Run(threads, progress=clock.step)) as quantized:
             clock.step(1, 1, "write")
             write_artifact(quantized, clock.tensor)
     return Probe(clock.layer_s, clock.rest_s(), peak_rss_bytes())

@@ -31,49 +31,50 @@ from quant.quantize import QuantizedSource
 from quant.stage import open_stage
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How a job runs.
+
+    threads  for calibration; any number gives the same bytes
+    resume   continue a run that was killed
+    """
+
+    threads: int = 1
+    resume: bool = False
+    progress: Progress | None = None
+
+
+ONE_THREAD = Run()
+
+
 @contextmanager
 def quantized_model(
-    job: QuantizationJob,
-    options: CalibrationOptions,
-    folder: Path,
-    *,
-    threads: int = 1,
-    resume: bool = False,
-    progress: Progress | None = None,
+    job: QuantizationJob, options: CalibrationOptions, folder: Path, how: Run = ONE_THREAD
 ) -> Iterator[QuantizedSource]:
     """Yields the model as the job makes it, calibrated if its methods need that.
 
     folder   holds the layers until the block ends; a killed run leaves it for `resume`. Not made for a job without
              calibration, which quantizes as it is read
-    threads  for calibration; any number gives the same bytes
     raises   InputError for text, statistics or weights that cannot be used
     """
     _refuse_imatrix(job, options)
     if job.recipe.learned:
-        job = with_learned_rotation(job, options, progress)
+        job = with_learned_rotation(job, options, how.progress)
     if job.needs_calibration:
-        yield from _calibrated(job, options, folder, threads=threads, resume=resume, progress=progress)
+        yield from _calibrated(job, options, folder, how)
     else:
         _refuse_files(job.recipe.name, options)
         yield QuantizedSource(job)
 
 
-def _calibrated(
-    job: QuantizationJob,
-    options: CalibrationOptions,
-    folder: Path,
-    *,
-    threads: int,
-    resume: bool,
-    progress: Progress | None,
-) -> Iterator[QuantizedSource]:
+def _calibrated(job: QuantizationJob, options: CalibrationOptions, folder: Path, how: Run) -> Iterator[QuantizedSource]:
     # First text, tokenizer and decoder, which qbench has. Then the job goes down into quant and does not come back up.
     basis = choose_basis(job, options)
-    statistics = basis.statistics(job, options, folder, threads)
-    if resume and options.keeps_statistics:
+    statistics = basis.statistics(job, options, folder, how.threads)
+    if how.resume and options.keeps_statistics:
         check_saved(folder, ModelConfig.of(job.source).num_layers)
-    with open_stage(folder, replace(basis.about, code=code_hash(QUANTIZING)), resume=resume) as stage:
-        quantized = quantize_layers(job, statistics, stage, progress)
+    with open_stage(folder, replace(basis.about, code=code_hash(QUANTIZING)), resume=how.resume) as stage:
+        quantized = quantize_layers(job, statistics, stage, how.progress)
         keep_statistics(statistics, stage, options, basis.stats_about, job.source)
         yield quantized
 

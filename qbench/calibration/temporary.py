@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from qbench.calibration.options import CalibrationOptions
-from qbench.calibration.run import Progress, quantized_model
+from qbench.calibration.run import Progress, Run, quantized_model
 from quant.job import QuantizationJob
 from quant.quantize import QuantizedSource
 
@@ -20,7 +20,7 @@ def open_quantized(
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="qbench-")))
-        model = quantized_model(job, options, folder / "stage", threads=threads, progress=progress)
+        model = quantized_model(job, options, folder / "stage", Run(threads, progress=progress))
         quantized = stack.enter_context(model)
         weakref.finalize(quantized, stack.pop_all().close)
     return quantized

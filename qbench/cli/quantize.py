@@ -121,6 +121,7 @@ def print_forecast(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> 
 
 def print_written(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> None:
     """Writes the artifact, then prints its path and size."""
+    from qbench.calibration.run import Run
     from qbench.calibration.write import write_quantized
     from qbench.runtime import set_threads
     from qbench.sources import open_source
@@ -133,7 +134,7 @@ def print_written(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> N
     threads = how.threads or available_cores()
     set_threads(threads)
     with progress_bar(f"quantize {model} as {recipe}") as update:
-        path = write_quantized(job, how.calibration, threads=threads, resume=how.resume, progress=update)
+        path = write_quantized(job, how.calibration, Run(threads, how.resume, update))
     if (manifest := read_manifest(path)) is not None and (calibrated := manifest.calibration) is not None:
         warnings = [few_tokens_warning(calibrated.experts), *remark_lines(calibrated.remarks)]
     else:

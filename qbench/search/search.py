@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from qbench.cache_spec import FULL
 from qbench.calibration.arithmetic import choose_arithmetic
-from qbench.calibration.run import quantized_model
+from qbench.calibration.run import Run, quantized_model
 from qbench.measure.records.kept_searches import PLAIN_MIX, SearchCase, SearchedFile, SearchMetrics, SearchSpeed
 from qbench.progress import Progress
 from qbench.search.cost import CHECK, PREDICTION, SOLVE, SPEED, SURVEY, WRITE, Phases
@@ -145,9 +145,8 @@ def _race(
         for number, (name, candidate) in enumerate(candidates.items()):
             job = make_artifact_job(plan.source, recipe_from(candidate.document, name), options.output)
             with phases.phase(name):
-                model = quantized_model(
-                    job, options.calibration, folder / f"stage-{number}", threads=options.threads, progress=progress
-                )
+                how = Run(options.threads, progress=progress)
+                model = quantized_model(job, options.calibration, folder / f"stage-{number}", how)
                 made[name] = stack.enter_context(model)
         predicted = {name: (each.size_bytes, each.predicted) for name, each in candidates.items()}
         policies = {name: each.kv.policy for name, each in candidates.items() if each.kv is not None}

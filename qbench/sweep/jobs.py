@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from qbench.calibration.run import Run
 from qbench.calibration.write import write_quantized
 from qbench.measure.host.commit import QUANTIZING, code_hash, code_version
 from qbench.measure.host.machine import machine
@@ -85,7 +86,7 @@ def quantize(job: QuantizeJob, progress: Progress) -> MadeArtifact:
     set_threads(job.threads)
     start = time.perf_counter()
     making = make_artifact_job(source, recipe, Path(job.folder) / artifact_name("model", recipe))
-    write_quantized(making, calibration_options(job.calibration), threads=job.threads or 1, progress=progress)
+    write_quantized(making, calibration_options(job.calibration), Run(job.threads or 1, progress=progress))
     return MadeArtifact(
         file=present(making.output).path.name,
         code=code_hash(QUANTIZING),

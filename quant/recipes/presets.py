@@ -23,6 +23,8 @@ GPTQ_ROWS = tuple(
     if isinstance(get_format(mix(label).default), GridFormat) and label != "Q8_0"
 )
 
+FP4 = ("nvfp4a16", "mxfp4a16")
+
 # name, container, method, policy, and if not the default: options, packing
 ROWS = (
     ("bf16", "hf", "rtn", Uniform("bf16")),
@@ -37,7 +39,7 @@ ROWS = (
     ("smoothquant-w8a8-o2", "hf", "smoothquant", Linears("w8a8-atensor")),
     ("smoothquant-w8a8-o3", "hf", "smoothquant", Linears("w8a8-astatic")),
     ("smoothquant-w8a8-auto", "hf", "smoothquant", Linears("w8a8"), {"alpha": "auto"}),
-    *((name, "hf", "rtn", Linears(name)) for name in ("fp8-w8a8", "fp8-w8a16", "fp8-block128", "nvfp4a16", "mxfp4a16")),
+    *((name, "hf", "rtn", Linears(name)) for name in ("fp8-w8a8", "fp8-w8a16", "fp8-block128", *FP4)),
     ("fp8-w8a8-static", "hf", "static", Linears("fp8-w8a8-static")),
     ("llm-int8", "hf", "rtn", Linears("llm-int8"), {}, "bitsandbytes"),
     ("llm-int8-outliers", "hf", "llm-int8", Linears("llm-int8"), {}, "bitsandbytes"),
@@ -50,12 +52,9 @@ ROWS = (
     # GGUF's blocks of 32 hold a minimum in float16, a zero point with its fraction; those of one group have the same.
     ("hqq-w4g64", "gguf", "hqq", Linears("q4_1"), {"group_size": 64}),
     ("hqq-w4g128", "gguf", "hqq", Linears("q4_1"), {"group_size": 128}),
-    ("gptq-nvfp4a16", "hf", "gptq", Linears("nvfp4a16")),
-    ("gptq-mxfp4a16", "hf", "gptq", Linears("mxfp4a16")),
-    ("had-nvfp4a16", "hf", "rtn", Linears("nvfp4a16-had")),
-    ("had-mxfp4a16", "hf", "rtn", Linears("mxfp4a16-had")),
-    ("had-gptq-nvfp4a16", "hf", "gptq", Linears("nvfp4a16-had")),
-    ("had-gptq-mxfp4a16", "hf", "gptq", Linears("mxfp4a16-had")),
+    *((f"gptq-{name}", "hf", "gptq", Linears(name)) for name in FP4),
+    *((f"had-{name}", "hf", "rtn", Linears(f"{name}-had")) for name in FP4),
+    *((f"had-gptq-{name}", "hf", "gptq", Linears(f"{name}-had")) for name in FP4),
     ("awq-w4g128", "hf", "awq", Linears("w4g128-asym")),
     *((f"trellis-w{bits}", "hf", "trellis", Linears(f"trellis-w{bits}"), {}, "trellis") for bits in (2, 3, 4)),
 )

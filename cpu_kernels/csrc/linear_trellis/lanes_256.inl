@@ -27,3 +27,9 @@ inline Ints lower_upper(Ints a, Ints b) {
 }
 inline Ints upper_upper(Ints a, Ints b) { return {_mm256_blend_epi16(_mm256_srli_epi32(b.v, 16), a.v, 0b10101010)}; }
 inline Ints lower_lower(Ints a, Ints b) { return {_mm256_blend_epi16(_mm256_slli_epi32(a.v, 16), b.v, 0b01010101)}; }
+
+// Bytes 1 and 2 of each lane as a number.
+inline Ints second_bytes(Ints a) {
+    const __m128i bytes = _mm_setr_epi8(1, 2, -1, -1, 5, 6, -1, -1, 9, 10, -1, -1, 13, 14, -1, -1);
+    return {_mm256_shuffle_epi8(a.v, _mm256_broadcastsi128_si256(bytes))};
+}

@@ -26,3 +26,9 @@ inline Ints upper_upper(Ints a, Ints b) {
 inline Ints lower_lower(Ints a, Ints b) {
     return {_mm512_mask_blend_epi16(0x55555555, _mm512_slli_epi32(a.v, 16), b.v)};
 }
+
+// Bytes 1 and 2 of each lane as a number.
+inline Ints second_bytes(Ints a) {
+    const __m128i bytes = _mm_setr_epi8(1, 2, -1, -1, 5, 6, -1, -1, 9, 10, -1, -1, 13, 14, -1, -1);
+    return {_mm512_shuffle_epi8(a.v, _mm512_broadcast_i32x4(bytes))};
+}

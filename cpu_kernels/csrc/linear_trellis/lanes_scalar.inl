@@ -35,3 +35,6 @@ inline Ints sum_of_bytes(Ints hashed) {
     return {static_cast<int32_t>((h & 255) + (h >> 8 & 255) + (h >> 16 & 255) + (h >> 24))};
 }
 inline Ints add_bytes(Ints sum, Ints hashed, const int32_t* x) { return {sum.v + sum_of_bytes(hashed).v * *x}; }
+
+// Bytes 1 and 2 as a number.
+inline Ints second_bytes(Ints a) { return {static_cast<int32_t>(static_cast<uint32_t>(a.v) >> 8 & 0xffff)}; }

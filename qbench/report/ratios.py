@@ -9,8 +9,8 @@ from qbench.statistics.student import student_mean
 
 WIDEST = 3  # times the low end: a wider interval shows hardly more than the sign of the difference
 RULE = (
-    'ratios have 95 % intervals; "undecided" if 1 is inside or there is none, "not measured well enough" if the high '
-    f"end is more than {WIDEST} times the low end"
+    'ratios have 95 % intervals; "undecided" if 1 is inside or there is no interval, "not measured well enough" if the '
+    f"high end is more than {WIDEST} times the low end"
 )
 
 

@@ -47,7 +47,7 @@ def versus(depth: int, pp: int = 512) -> dict:
         case,
         {
             "kv_bits": 16.0,
-            "llama.cpp": {"kv_format": "f16"},
+            "llama.cpp": {"version": "0.3.36", "system": "AVX2 = 1", "kv_format": "f16"},
             "ours": side,
             "theirs": side,
             "ratio": {phase: SPREAD | {"interval": [1.8, 2.2]} for phase in ("pp", "tg")},

@@ -164,8 +164,9 @@ def _race(
         if plan.unused is not None:
             with phases.phase(PREDICTION):
                 mixes = [name for name in candidates if name in (mix, mix + PLAIN_MIX)]
-                for name, kld in predict(wanted, plan.unused, mixes, progress).items():
-                    predicted[name] = candidates[name].size_bytes, kld
+                measured_ahead = predict(wanted, plan.unused, mixes, progress)
+            ahead = {name: (candidates[name].size_bytes, kld) for name, kld in measured_ahead.items()}
+            wanted = replace(wanted, predicted=predicted | ahead)
         with phases.phase(CHECK):
             measured = [_with_kv_bytes(each, candidates[each.name].kv) for each in check(wanted, progress)]
         chosen, reason = choose(measured, mix)

@@ -14,8 +14,6 @@ from support.array_source import ArraySource
 from quant.artifacts import HFSource
 from quant.artifacts.hf_writer import write_hf
 from quant.artifacts.layouts import LAYOUTS
-from quant.artifacts.layouts.compressed_tensors import CompressedTensorsLayout
-from quant.artifacts.layouts.targets import EXPERTS
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
 from quant.formats.fp8 import FP8_FORMATS
@@ -240,19 +238,6 @@ def test_targets_by_name_and_pattern(tmp_path):
     config["quantization_config"]["config_groups"] = dict(sorted(groups.items(), key=lambda item: item[1]["targets"]))
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert_comes_back(source, tmp_path)
-
-
-@pytest.mark.parametrize("last", ["w4g32", "w8"])
-def test_experts_of_one_format_are_named_by_a_pattern(last):
-    """transformers finds their scheme by a pattern alone. Experts in two groups keep their names."""
-    formats = {"self_attn.o_proj": "w8", "mlp.experts.0.up_proj": "w4g32", "mlp.experts.1.up_proj": last}
-    linears = {
-        f"model.layers.0.{name}.weight": linear(np.ones((32, 64), np.float32), fmt) for name, fmt in formats.items()
-    }
-    layout = CompressedTensorsLayout.of_tensors({name: _info(qtensor) for name, qtensor in linears.items()})
-    targets = [group["targets"] for group in layout.config()["config_groups"].values()]
-    names = [name.removesuffix(".weight") for name in linears]
-    assert targets == ([[EXPERTS], names[:1]] if last == "w4g32" else [names[1:2], [names[0], names[2]]])
 
 
 def _info(qtensor):

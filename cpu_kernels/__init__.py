@@ -4,15 +4,19 @@ QBENCH_ISA=scalar|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx: nothing abov
 and a name that this machine cannot do is a RuntimeError. `isa=` of a call names one implementation exactly.
 QBENCH_CPU=scalar|avx2|avx_vnni|avx512|avx512_vnni|avx512_bf16|amx: a pretended processor. Instruction sets above it
 count as absent for the whole process, also for `isa=`; a name that the machine does not reach changes nothing.
-QBENCH_LINEAR_PATH=direct|tile: which of the two ways PackedLinear multiplies, where the measured crossover
-(csrc/block_formats) is not wanted; `path=` of a call overrides it.
-QBENCH_F16_COMPUTE=float32: f16 weights are multiplied exactly for many tokens, too, instead of in bfloat16.
+QBENCH_LINEAR_PATH=direct|tile|bf16: which way PackedLinear multiplies, where the measured crossover
+(csrc/block_formats) is not wanted; `path=` of a call overrides it. bf16 needs AMX: from 28 tokens on, codes in blocks
+and groups are unpacked to bfloat16 there, and activations rounded to it (linear.linear_bf16_ref).
+QBENCH_F16_COMPUTE=float32: f16 weights, keys and values are multiplied exactly for many tokens, too, instead of in
+bfloat16.
 QBENCH_K_QUANT_COMPUTE=exact|int8x256: whether K-quants are multiplied as stored for 64 tokens and more, too, or are
 rounded to int8 with one scale for 256 inputs of a row (linear.reround_ref); by default all are rounded but Q6_K, to
 whose own error that adds too much. A prompt's products then differ from those of single tokens by that. By default
 AVX2 multiplies all of them as stored, which is faster there. Weights of a trellis code are rounded to int8 with one
-scale per row in the same cases, for 8 tokens and more and on every instruction set.
-Weights packed with exact=True are multiplied as stored where neither of the two variables is set.
+scale per row in the same cases, for 8 tokens and more and on every instruction set. Either value also keeps both
+kinds from the path bf16.
+Weights packed with exact=True are multiplied as stored where neither of the two variables is set. A KVStore with
+exact=True is read without tiles, whatever QBENCH_F16_COMPUTE says, and so are latents by attend_latents and MlaHeads.
 """
 
 from cpu_kernels._ext import (

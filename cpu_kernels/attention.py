@@ -8,39 +8,77 @@ p - window < s <= p (all s <= p if window is 0). With H query and G key and valu
 The store has the bytes of quant.kv's codecs, only placed differently (csrc/attention/layout.h draws it). Sums are
 float32 and fused; weights are powers of 2. The kernels differ from the definition in these roundings, and where codes
 are multiplied as they are in those of q and of the weights: integers with 16 bits (`round_queries_ref`), float8 under
-avx512_bf16 as bfloat16 (`bf16_queries_ref`). cpu_kernels.attention_bound says how far that may take a result.
+avx512_bf16 and amx as bfloat16 (`bf16_queries_ref`). cpu_kernels.attention_bound says how far that may take a result.
+
+With AMX, a sequence that brings ATTENTION_TILED_ROWS queries times heads per kv head, or more, is multiplied by tiles:
+bf16, f16 and float8 as bfloat16, with q and weights rounded, and f16 keys and values, too (`as_multiplied_ref`). So a
+query of a long prompt differs by these roundings from the same query alone. A store made with exact=True takes no
+tiles, and with QBENCH_F16_COMPUTE=float32 no f16 store does.
+
+Tiles multiply latents for any number of queries (`multiplies_latents_in`), so a query has the bits that it has alone.
 """
 
+import os
 from typing import NamedTuple
 
 import numpy as np
 
-from cpu_kernels._ext import KVStore, attend_latents, chosen_isa
+from cpu_kernels._ext import ATTENTION_TILED_ROWS, KVStore, attend_latents, chosen_isa
 from cpu_kernels.linear_float import round_to_bf16_ref
 
 __all__ = [
     "Attended",
     "KVStore",
+    "as_multiplied_ref",
     "attend_latents",
     "attention_ref",
     "bf16_queries_ref",
     "block_attention_ref",
     "key_mass_ref",
     "latent_attention_ref",
+    "latents_as_multiplied_ref",
     "multiplies_in",
+    "multiplies_latents_in",
     "rope_ref",
     "round_queries_ref",
     "sink_attention_ref",
 ]
 
+LOG2_E = np.float32(np.log2(np.e))
 SMALLEST_QUERY = np.float32(2.0**-112)  # below, 32767 / absmax overflows
 
 
-def multiplies_in(format: str) -> str:
-    """The arithmetic in which the chosen kernel multiplies this format: fp32, int16 or bf16."""
-    if format in ("int8", "int4", "kivi4", "kivi2"):
+def multiplies_in(format: str, queries: int = 1, heads_per_kv: int = 1, isa: str | None = None) -> str:
+    """The arithmetic in which a kernel multiplies this format: fp32, int16 or bf16.
+
+    queries, heads_per_kv   new tokens of a sequence, and query heads per kv head: AMX multiplies many rows by tiles
+    isa                     the kernel; None: the chosen one
+    """
+    isa = isa or chosen_isa("attention")
+    is_tiled = isa == "amx" and queries > 1 and queries * heads_per_kv >= ATTENTION_TILED_ROWS
+    if format in ("int8", "int4"):
+        return "bf16" if is_tiled else "int16"
+    if format in ("kivi4", "kivi2"):
         return "int16"
-    return "bf16" if format in ("e4m3", "e5m2") and chosen_isa("attention") == "avx512_bf16" else "fp32"
+    if format in ("e4m3", "e5m2"):
+        return "bf16" if isa in ("avx512_bf16", "amx") else "fp32"
+    in_tiles = format == "bf16" or (format == "f16" and os.environ.get("QBENCH_F16_COMPUTE") != "float32")
+    return "bf16" if is_tiled and in_tiles else "fp32"
+
+
+def as_multiplied_ref(x: np.ndarray, format: str, arithmetic: str) -> np.ndarray:
+    """Stored keys or values as that arithmetic takes them: bfloat16 rounds f16 and integers, and all else is exact."""
+    return round_to_bf16_ref(x) if format in ("f16", "int8", "int4") and arithmetic == "bf16" else x
+
+
+def multiplies_latents_in(format: str, isa: str | None = None) -> str:
+    """The arithmetic in which a kernel multiplies latents of this format: fp32, or bf16 in the tiles of AMX.
+
+    In bf16 the queries, times softmax_scale / ln 2, and decoded latents are rounded to bfloat16, and the weights, too,
+    before values are multiplied with them. Sums are float32. Calls with exact=True are fp32.
+    """
+    is_exact = format == "f32" or (format == "f16" and os.environ.get("QBENCH_F16_COMPUTE") == "float32")
+    return "bf16" if (isa or chosen_isa("attention")) == "amx" and not is_exact else "fp32"
 
 
 class Attended(NamedTuple):
@@ -160,6 +198,15 @@ def round_queries_ref(q: np.ndarray, factor: float | np.ndarray) -> np.ndarray:
 def bf16_queries_ref(q: np.ndarray, factor: float | np.ndarray) -> np.ndarray:
     """q * factor (both float32) to the nearest bfloat16, ties to even, over factor again: [..., D] float64"""
     return round_to_bf16_ref(q * np.float32(factor)).astype(np.float64) / np.float32(factor)
+
+
+def latents_as_multiplied_ref(
+    q: np.ndarray, latents: np.ndarray, softmax_scale: float, arithmetic: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Queries and decoded latents as `multiplies_latents_in` names it: rounded to bfloat16, or as they are."""
+    if arithmetic == "fp32":
+        return q, latents
+    return bf16_queries_ref(q, np.float32(softmax_scale) * LOG2_E), round_to_bf16_ref(latents)
 
 
 def latent_attention_ref(q: np.ndarray, latents: np.ndarray, softmax_scale: float, value_dim: int) -> np.ndarray:

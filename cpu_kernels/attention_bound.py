@@ -22,6 +22,7 @@ __all__ = [
     "Scores",
     "attention_bound",
     "channel_scores_of",
+    "latent_bound",
     "lse_bound",
     "mass_bound",
     "roundings",
@@ -70,6 +71,16 @@ def attention_bound(
     """
     sees = seen_tokens(q.shape[2], k.shape[2], window)
     return weighted_bound(scores_of(q, k, softmax_scale, sees, arithmetic), v, arithmetic)
+
+
+def latent_bound(q: np.ndarray, rows: np.ndarray, softmax_scale: float, value_dim: int, arithmetic: str) -> np.ndarray:
+    """Bound of a kernel's result, from `latent_attention_ref` of the same: [B, H, value_dim].
+
+    q, rows     [B, H, K], [B, S, K] as the kernel multiplies them
+    arithmetic  as `multiplies_latents_in` names it
+    """
+    keys = rows[:, None]  # [B, 1, S, K]
+    return attention_bound(q[:, :, None], keys, keys[..., :value_dim], softmax_scale, arithmetic=arithmetic)[:, :, 0]
 
 
 def sink_attention_bound(

@@ -11,9 +11,15 @@
 The kernels sum integer products of codes exactly in int32 at any K (32 * 127 * 255 < 2**20 between two scales), and
 differ from each other and from this file in the rounding of the float32 sums of these alone; the codes x_q and the
 scales are equal bit for bit.
+
+On the path bf16, which tile instructions take for many tokens, activations and weights are rounded to bfloat16 instead,
+and their products summed in float32: `linear_bf16_ref`.
 """
 
 import numpy as np
+
+from cpu_kernels.linear_float import SMALLEST_NORMAL, linear_float_ref, round_to_bf16_ref
+from cpu_kernels.linear_float import rounding_bound as float_rounding_bound
 
 BLOCK_SIZE = 32
 SMALLEST_ABSMAX = np.float32(2.0**-119)  # below, 127 / absmax overflows
@@ -72,6 +78,48 @@ def rounding_bound(x: np.ndarray, weight: np.ndarray, minimum: np.ndarray | None
     parts = np.abs(weight.astype(np.float64)) if minimum is None else np.abs(weight - minimum) + np.abs(minimum)
     additions = num_blocks * (1 if minimum is None else 3)
     return (additions + 5) * 2.0**-24 * (np.abs(round_activations_ref(x)) @ parts.astype(np.float64).T)
+
+
+def linear_bf16_ref(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """y = x @ weight.T with both rounded to bfloat16: the truth of the path bf16.
+
+    x        [M, K] float32
+    weight   [N, K] float32, the values of the stored bytes
+    returns  [M, N] float64
+    """
+    return linear_float_ref(x, weight, rounds_x=True, rounds_weight=True)
+
+
+def bf16_weight_bound(weight: np.ndarray, minimum: np.ndarray | None = None) -> np.ndarray:
+    """How far a weight of the path bf16 may be from its stored value, rounded: [N, K] float64
+
+    weight   [N, K] float32, the values of the stored bytes
+    minimum  [N, K] float, of formats with weight = scale * code + minimum; None: no minimum
+
+    Before it is rounded to 8 significant bits it is scale * (n + code) + offset in float32, with n = 128 for codes of 7
+    bits and 256 for wider ones. Without a minimum the offset, 128 to 384 scales of at most 17 bits, is exact, and the
+    sum is rounded once, as the stored value is: nothing differs. With one the offset is minimum - n scales, rounded,
+    and a scale is no larger than the largest weight of a row above its minimum, if not all codes of a row are 0. Only a
+    value that is as near to the middle between two bfloat16 may then be rounded to the other one.
+    """
+    if minimum is None:
+        return np.zeros(weight.shape)
+    magnitude = np.abs(weight.astype(np.float64))
+    scale = np.abs(weight - minimum).max(axis=1, keepdims=True)
+    before = 2.0**-24 * (magnitude + 256 * scale + np.abs(minimum))
+    step = 2.0 ** (np.floor(np.log2(np.maximum(magnitude, SMALLEST_NORMAL))) - 7)  # from a bfloat16 to the next
+    from_middle = np.abs(magnitude / step - np.floor(magnitude / step) - 0.5) * step
+    return np.where(from_middle <= before, step + before, 0.0)
+
+
+def bf16_bound(x: np.ndarray, weight: np.ndarray, minimum: np.ndarray | None = None) -> np.ndarray:
+    """Largest loss of a kernel against `linear_bf16_ref`: weights next to the middle, and sums in float32. Tokens that
+    are not finite have no bound.
+    """
+    seen, error = round_to_bf16_ref(x), bf16_weight_bound(weight, minimum)
+    seen = np.where(np.isfinite(seen), seen, np.float32(0))
+    moved = np.abs(seen).astype(np.float64) @ error.T
+    return moved + float_rounding_bound(seen, (np.abs(weight) + error).astype(np.float32))
 
 
 def reround_ref(codes: np.ndarray, scale: np.ndarray, minimum: np.ndarray | None, largest: int):

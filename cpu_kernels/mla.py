@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpu_kernels._ext import MLA_GROUP_INPUTS, MlaHeads
-from cpu_kernels.attention import latent_attention_ref, rope_ref
+from cpu_kernels.attention import latent_attention_ref, latents_as_multiplied_ref, rope_ref
 from cpu_kernels.fused import rms_norm_ref
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "latent_row_ref",
     "latent_sums_ref",
     "mla_step_ref",
+    "multiplied_ref",
     "round_heads_ref",
     "values_of_ref",
 ]
@@ -68,9 +69,10 @@ class MlaStep:
     """One sequence, whose last T tokens are new.
 
     q              [T, H, N + D] float32 as projected
-    rows           [S, R + D] as they are read, those of the new tokens included
+    rows           [S, R + D] as they are multiplied, those of the new tokens included: in bf16 rounded to bfloat16
     heads          keys [H, N, R] and values [H, V, R]
     rotation       cos and sin [T, D] of the new tokens
+    arithmetic     as `multiplies_latents_in` names it: bf16 rounds absorbed queries to bfloat16
     """
 
     q: np.ndarray
@@ -78,6 +80,7 @@ class MlaStep:
     heads: tuple[np.ndarray, np.ndarray]
     rotation: tuple[np.ndarray, np.ndarray]
     softmax_scale: float
+    arithmetic: str = "fp32"
 
 
 def mla_step_ref(step: MlaStep) -> np.ndarray:
@@ -91,12 +94,17 @@ def mla_step_ref(step: MlaStep) -> np.ndarray:
 def latent_sums_ref(step: MlaStep) -> np.ndarray:
     """Sums of `mla_step_ref`, before values are multiplied: [T, H, R] float64"""
     keys, past = step.heads[0], len(step.rows) - len(step.q)
-    queries = np.concatenate(latent_queries_ref(step.q, keys, *step.rotation), 2)
+    queries = multiplied_ref(step, np.concatenate(latent_queries_ref(step.q, keys, *step.rotation), 2))
     sums = [
         latent_attention_ref(query[None], step.rows[None, : past + t + 1], step.softmax_scale, keys.shape[2])[0]
         for t, query in enumerate(queries)
     ]
     return np.stack(sums)
+
+
+def multiplied_ref(step: MlaStep, queries: np.ndarray) -> np.ndarray:
+    """Absorbed queries [T, H, R + D] as the step's arithmetic takes them."""
+    return latents_as_multiplied_ref(queries, step.rows, step.softmax_scale, step.arithmetic)[0]
 
 
 def _halves(x: np.ndarray) -> np.ndarray:

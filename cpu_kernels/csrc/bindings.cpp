@@ -147,6 +147,7 @@ NB_MODULE(_ext, m) {
     m.attr("EXPERT_TOKENS") = qk::moe::call_tokens;
     m.attr("MOST_KEPT_BYTES") = qk::Scratch::most_kept;
     m.attr("ATTENTION_CHUNK_TOKENS") = qk::attention::chunk_tokens;
+    m.attr("ATTENTION_TILED_ROWS") = qk::attention::least_tiled_rows;
     m.attr("MLA_GROUP_INPUTS") = qk::mla::group_inputs;
 
     qk::linear::bind(m);

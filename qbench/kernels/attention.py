@@ -9,10 +9,14 @@ import numpy as np
 
 import cpu_kernels
 from cpu_kernels.attention import (
+    as_multiplied_ref,
     attend_latents,
     attention_ref,
     bf16_queries_ref,
     latent_attention_ref,
+    latents_as_multiplied_ref,
+    multiplies_in,
+    multiplies_latents_in,
     round_queries_ref,
     sink_attention_ref,
 )
@@ -20,6 +24,7 @@ from cpu_kernels.attention_bound import (
     ChannelGroups,
     attention_bound,
     channel_scores_of,
+    latent_bound,
     seen_tokens,
     sink_attention_bound,
     weighted_bound,
@@ -37,7 +42,7 @@ RESIDUAL_FORMATS, RESIDUAL_LEVELS = {"kivi4": "kv-kivi-4", "kivi2": "kv-kivi-2"}
 FLOAT8 = ("e4m3", "e5m2")
 # Rounding of q in a kernel before it multiplies
 ROUND_QUERIES = {"fp32": lambda q, factor: q, "int16": round_queries_ref, "bf16": bf16_queries_ref}
-NOT_BF16 = frozenset({"scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "amx"})  # read float8 as floats
+ISAS = frozenset({"scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx"})
 RESIDUAL_SHAPES = ((3, 1, 1, 400), (6, 2, 7, 1100))  # whose queries see the same tokens encoded
 SHAPES = ((3, 1, 1, 1), (6, 2, 1, 1100), (6, 2, 67, 131))  # query heads, kv heads, queries, tokens
 HEAD_DIM, PAGE = 64, 32
@@ -83,7 +88,10 @@ def problems() -> Iterator[Problem]:
         q = rng.standard_normal((1, num_heads, LATENT_SIZE + ROPE_SIZE)).astype(np.float32)
         latents = rng.standard_normal((tokens, LATENT_SIZE + ROPE_SIZE)).astype(np.float32)
         for name in LATENT_FORMATS:
-            yield latent_problem(name, q, latents)
+            by_isa = {isa: multiplies_latents_in(name, isa) for isa in ISAS}
+            for arithmetic in sorted(set(by_isa.values())):
+                others = frozenset(isa for isa in ISAS if by_isa[isa] != arithmetic)
+                yield latent_problem(name, q, latents, arithmetic, others)
 
 
 def residual_problem(name: str, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Problem:
@@ -127,14 +135,13 @@ def of_format(
     """In each arithmetic that instruction sets have for the format."""
     scales = scales or ("per_head" if name in FLOAT8 else "given")
     call = partial(Call, name, scales, q, k, v, **seen)
-    if name in FLOAT8:
-        yield call("bf16").problem(NOT_BF16)
-        yield call("fp32").problem(frozenset({"avx512_bf16"}))
-    else:
-        yield call("int16" if name in INTEGER_FORMATS else "fp32").problem()
+    queries = [new for new, _ in seen.get("varlen", ())] or [q.shape[2]]
+    by_isa = {isa: {multiplies_in(name, new, q.shape[1] // k.shape[1], isa) for new in queries} for isa in ISAS}
+    for arithmetic in sorted(set().union(*by_isa.values())):
+        yield call(arithmetic).problem(frozenset(isa for isa in ISAS if arithmetic not in by_isa[isa]))
 
 
-def latent_problem(name: str, q: np.ndarray, latents: np.ndarray) -> Problem:
+def latent_problem(name: str, q: np.ndarray, latents: np.ndarray, arithmetic: str, not_for: frozenset[str]) -> Problem:
     """q [1, H, 576]; latents [S, 576] float32, kept in a format and read back by torch and quant's codec"""
     kept, rows = kept_latents(name, latents)
     tokens, softmax_scale = len(latents), (LATENT_SIZE + ROPE_SIZE) ** -0.5
@@ -145,11 +152,11 @@ def latent_problem(name: str, q: np.ndarray, latents: np.ndarray) -> Problem:
         return out, attend_latents(q, name, kept[None], table, ends, out, softmax_scale, isa=isa)
 
     def check(out: np.ndarray) -> Deviation:
-        expected = latent_attention_ref(q, rows[None], softmax_scale, LATENT_SIZE)
-        bound = attention_bound(q[:, :, None], rows[None, None], rows[None, None, :, :LATENT_SIZE], softmax_scale)
-        return deviation(out, expected, bound[:, :, 0])
+        taken, multiplied = latents_as_multiplied_ref(q, rows[None], softmax_scale, arithmetic)
+        expected = latent_attention_ref(taken, multiplied, softmax_scale, LATENT_SIZE)
+        return deviation(out, expected, latent_bound(taken, multiplied, softmax_scale, LATENT_SIZE, arithmetic))
 
-    return Problem(f"{name} latents, {q.shape[1]} heads, {tokens} tokens", run, check)
+    return Problem(f"{name} latents, {q.shape[1]} heads, {tokens} tokens, {arithmetic}", run, check, not_for)
 
 
 def kept_latents(name: str, latents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -224,6 +231,7 @@ class Call:
     def check(self, out: np.ndarray) -> Deviation:
         (store, table), kept_k, kept_v = self.stored("scalar"), np.empty_like(self.k), np.empty_like(self.v)
         store.read(table, np.array([self.k.shape[2]]), kept_k, kept_v)
+        kept_k, kept_v = (as_multiplied_ref(x, self.format, self.arithmetic) for x in (kept_k, kept_v))
         factor = np.float32(SOFTMAX_SCALE) * LOG2_E * np.float32(GIVEN[0] if self.has_given_scales else 1)
         q, results = ROUND_QUERIES[self.arithmetic](self.q, factor), []
         for (new, length), end in zip(self.sequences, np.cumsum([new for new, _ in self.sequences]), strict=True):

@@ -7,18 +7,22 @@ from math import ceil
 import numpy as np
 
 import cpu_kernels
-from cpu_kernels.attention import multiplies_in
 from qbench.kernels.attention import FORMATS, INTEGER_FORMATS, RESIDUAL_FORMATS
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.linear_benchmarks import COLD_BYTES, COMPUTE_BOUND_TOKENS
 from qbench.kernels.peers.ggml_attention import GgmlAttention
+from qbench.speed.operands import operands_of_attention
+from quant.kv import KV_FORMATS
 
 SCALES = FORMATS | INTEGER_FORMATS | dict.fromkeys(RESIDUAL_FORMATS, "given")
 # The largest error of values over the largest value, 4: the rounding of float8; half of one of the 3 steps from -4 to 4
 ROUNDING, ROUNDINGS = 2.0**-3, {"kivi2": 1 / 3}
 SHAPES = ((32, 8, 64), (32, 8, 128))  # query heads, kv heads, head_dim: a 1B and an 8B Llama
 DEPTH = 4096  # tokens that a decoded token sees
+# Format of a store, except float32 -> a KV format that is kept so
+KV_FORMAT_OF = {"e4m3": "kv-fp8", "e5m2": "kv-fp8-e5m2"} | RESIDUAL_FORMATS
+KV_FORMAT_OF |= {name: f"kv-{name}" for name in ("f16", "bf16", "int8", "int4")}
 # llama.cpp's KV formats with as many bits.
 GGML_KV = {"f16": "f16", "int8": "q8_0", "int4": "q4_0"}
 # q over the key that it is made of: that key's score is 4 * |k|**2 / sqrt(D), about 32, and others' deviate by 4, which
@@ -121,9 +125,13 @@ def of_queries(
         calls=copies,
         moved_bytes=stored + 2 * inputs.q.nbytes,
         operations=4 * num_heads * head_dim * pairs,
-        arithmetic=multiplies_in(name),
+        arithmetic=operands_of_store(name),
         check=inputs.check,
     )
+
+
+def operands_of_store(name: str) -> str:
+    return operands_of_attention(None if name == "f32" else KV_FORMATS[KV_FORMAT_OF[name]])
 
 
 def mass_contenders(name: str, inputs: Attention, copies: int) -> dict[str, Callable[[], Contender]]:

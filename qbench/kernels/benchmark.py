@@ -52,7 +52,7 @@ class Benchmark:
     calls        equal calls in a run: as many different weights as do not fit into the caches
     moved_bytes  of one call, from memory: the weight as packed, inputs and outputs once
     operations   of one call; a multiply and an add are two. None: a search, whose operations are not counted
-    arithmetic   the peak that the operations are compared with: int8, bf16, fp32
+    arithmetic   the operands, which decide on the unit that the operations are compared with: `qbench.speed.units`
     check        output -> how far from the truth
     own_checks   the same for contenders that round weights otherwise
     """

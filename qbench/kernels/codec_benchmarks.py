@@ -13,6 +13,7 @@ from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.linear_benchmarks import COLD_BYTES
 from qbench.kernels.peers.ggml_codec import GgmlDecoder, GgmlEncoder
+from qbench.speed.units import FP32
 from quant.formats import block_format, get_format
 from quant.present import present
 
@@ -81,7 +82,7 @@ def codec_benchmarks(op: str, threads: int) -> Iterator[Benchmark]:
         calls=1,
         moved_bytes=weights.nbytes + data.nbytes,
         operations=None if encodes else 0,
-        arithmetic="fp32",
+        arithmetic=FP32,
         check=partial(check, name, weights if encodes else data),
     )
 

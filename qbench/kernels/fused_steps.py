@@ -12,7 +12,7 @@ import cpu_kernels
 from cpu_kernels import DecoderLayer, KVStore, LinearGroup, PackedLinear, rms_norm, silu_mul
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import deviation
-from qbench.kernels.linear import PATHS
+from qbench.kernels.linear import BF16, PATHS
 from quant.formats import get_format
 
 HIDDEN, FFN, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 256, 512, 6, 2, 64
@@ -43,7 +43,7 @@ def at_most(isa: str) -> Iterator[None]:
     """
     forced = {"QBENCH_ISA": isa}
     if isa in PATHS["direct"]:
-        forced["QBENCH_LINEAR_PATH"] = "tile"
+        forced["QBENCH_LINEAR_PATH"] = BF16
     before = {name: os.environ.get(name) for name in forced}
     os.environ.update(forced)
     try:

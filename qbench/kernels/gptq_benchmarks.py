@@ -8,10 +8,10 @@ import numpy as np
 import cpu_kernels
 from cpu_kernels.gptq import GptqFeedback, coefficients_ref, gptq_factorize
 from cpu_kernels.gram import add_gram
-from cpu_kernels.linear_float import BF16_PRODUCT_ISAS
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.gptq_inputs import LOWEST, QMAX, STEP, Inputs, inputs
+from qbench.speed.units import BF16, FP32
 
 SIZE = 2048  # N and K
 TOKENS = 4096  # that the Hessian is of
@@ -89,7 +89,7 @@ def gram_benchmark(given: Inputs) -> Benchmark:
         calls=1,
         moved_bytes=given.x.nbytes + given.hessian.nbytes // 2,
         operations=num_tokens * size * (size + 1),
-        arithmetic="bf16" if cpu_kernels.chosen_isa("gram") in BF16_PRODUCT_ISAS else "fp32",
+        arithmetic=BF16,
         check=partial(check_gram, given),
     )
 
@@ -129,7 +129,7 @@ def fp32_benchmark(
         calls=1,
         moved_bytes=moved_bytes,
         operations=operations,
-        arithmetic="fp32",
+        arithmetic=FP32,
         check=partial(check, given),
     )
 

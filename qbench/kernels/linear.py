@@ -6,7 +6,7 @@ from functools import cache, partial
 import numpy as np
 
 import cpu_kernels
-from cpu_kernels.linear import linear_ref, rounding_bound
+from cpu_kernels.linear import bf16_bound, linear_bf16_ref, linear_ref, rounding_bound
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.reround import LARGEST, PATH, rerounded_weight
@@ -16,8 +16,10 @@ from quant.qtensor import QTensor
 
 # M, N, K in blocks: panels are 16 rows wide, tiles 12 tokens high, direct products 8, stretches 512 long.
 SHAPES = ((1, 1, 1), (3, 63, 3), (5, 17, 17), (13, 16, 2), (131, 131, 2))
-# Path -> instruction sets that have no kernel of it: a product of few tokens fills no tile.
-PATHS = {"direct": frozenset({"amx"}), "tile": frozenset()}
+# Path -> instruction sets that have no kernel of it: tile instructions multiply bfloat16.
+PATHS = {"direct": frozenset({"amx"}), "tile": frozenset({"amx"})}
+BF16 = "bf16"
+WITHOUT_BF16 = frozenset({"scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16"})
 GROUP_SIZES = (32, 128)
 SEED = 13
 OP_PREFIX = "linear_"
@@ -40,8 +42,8 @@ def fixed_paths(format_name: str) -> Mapping[str | None, frozenset[str]]:
     is the only path of a format.
     """
     if isinstance(get_format(format_name), TrellisFormat):
-        return {"direct": PATHS["direct"], PATH: PATHS["tile"]}
-    return {**PATHS} if has_two_paths(format_name) else {None: frozenset()}
+        return {"direct": PATHS["direct"], PATH: PATHS["tile"], BF16: WITHOUT_BF16}
+    return {**PATHS, BF16: WITHOUT_BF16} if has_two_paths(format_name) else {None: frozenset()}
 
 
 def packed_formats() -> list[str]:
@@ -101,6 +103,12 @@ def of_paths(qtensor: QTensor, x: np.ndarray, label: str) -> Iterator[Problem]:
 
     for path, not_for in PATHS.items():
         yield Problem(f"{path} {label}", partial(multiply, packed, x, path), check, not_for)
+
+    def check_bf16(y: np.ndarray) -> Deviation:
+        weight = dequantize(qtensor)
+        return deviation(y, linear_bf16_ref(x, weight), bf16_bound(x, weight, minima(qtensor)))
+
+    yield Problem(f"{BF16} {label}", partial(multiply, packed, x, BF16), check_bf16, WITHOUT_BF16)
     if qtensor.format in LARGEST:
 
         def check_rerounded(y: np.ndarray) -> Deviation:

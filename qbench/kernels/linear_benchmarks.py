@@ -9,12 +9,13 @@ from math import ceil
 import numpy as np
 
 import cpu_kernels
-from cpu_kernels.linear_float import BF16_PRODUCT_ISAS
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.linear import OP_PREFIX
 from qbench.kernels.peers.ggml_linear import GgmlLinears
+from qbench.kernels.peers.openvino import OpenVinoLinears
 from qbench.kernels.random_weight import random_weight
+from qbench.speed.operands import operands_of_linear
 from quant.formats import IntGroupFormat, dequantize, get_format
 from quant.present import present
 from quant.qtensor import QTensor
@@ -33,7 +34,8 @@ SEED = 14
 # After a format's name: its groups are features in an order of their own, as GPTQ's act_order leaves them.
 ACT_ORDER = "-act"
 
-ARITHMETIC = {"f32": "fp32", "bf16": "bf16"}  # f16 is multiplied in either; others multiply codes: int8
+# OpenVINO reads symmetric codes as they are stored, and multiplies floats in the processor's fastest type.
+OPENVINO_FORMATS = ("w4g128", "w8", "w8a8", "bf16", "f16")
 
 
 class Weight:
@@ -123,16 +125,9 @@ def linear_benchmarks(
                 calls=copies,
                 moved_bytes=packed_bytes + 4 * num_tokens * (row_size + num_rows),
                 operations=2 * num_tokens * num_rows * row_size,
-                arithmetic=arithmetic_of(fmt.name, num_tokens),
+                arithmetic=operands_of_linear(fmt.name),
                 check=partial(weight.check, num_tokens),
             )
-
-
-def arithmetic_of(format_name: str, num_tokens: int) -> str:
-    if format_name != "f16":
-        return ARITHMETIC.get(format_name, "int8")
-    some = cpu_kernels.PackedLinear("f16", {"blocks": np.zeros((1, 2), np.uint8)}, (1, 1))
-    return "bf16" if some.choice(num_tokens)[0] in BF16_PRODUCT_ISAS else "fp32"
 
 
 def contenders(weight: Weight, num_tokens: int, copies: int, threads: int) -> dict[str, Callable[[], Contender]]:
@@ -146,6 +141,8 @@ def contenders(weight: Weight, num_tokens: int, copies: int, threads: int) -> di
         found["onednn-int8"] = lambda: torch_int8("OneDnnInt8Linears", weight, x, copies)
     if isinstance(fmt, IntGroupFormat) and fmt.bits == 4 and fmt.group_size and not weight.qtensor.shared:
         found["torch-int4"] = lambda: torch_int4(weight, x, copies)
+    if fmt.name in OPENVINO_FORMATS and not weight.qtensor.shared:
+        found["openvino"] = lambda: openvino(weight, x, copies, threads)
     dtype = {"f32": "float32"}.get(fmt.name, "bfloat16")
     found[f"torch-{dtype}"] = lambda: torch_float(weight, dtype, x, copies)
     return found
@@ -176,3 +173,14 @@ def torch_int4(weight: Weight, x: np.ndarray, copies: int) -> Contender:
     assert isinstance(fmt, IntGroupFormat)
     q, scale, zero_point, _ = fmt.unpack(weight.qtensor)
     return TorchInt4Linears(q, scale, zero_point, present(fmt.group_size), x, copies)
+
+
+def openvino(weight: Weight, x: np.ndarray, copies: int, threads: int) -> Contender:
+    fmt = weight.format
+    if isinstance(fmt, IntGroupFormat):
+        q, scale, _, _ = fmt.unpack(weight.qtensor)
+        return OpenVinoLinears(q, scale, fmt.bits, x, copies, threads)
+    if fmt.name == "w8a8":
+        parts = weight.qtensor.parts
+        return OpenVinoLinears(parts["weight"], parts["weight_scale"], 8, x, copies, threads)
+    return OpenVinoLinears(weight.dense, None, 32, x, copies, threads)

@@ -7,9 +7,10 @@ import numpy as np
 
 import cpu_kernels
 from cpu_kernels.linear import round_activations_ref, rounding_bound
+from cpu_kernels.linear_float import round_to_bf16_ref
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
-from qbench.kernels.linear import OP_PREFIX, fixed_paths, multiply
+from qbench.kernels.linear import BF16, OP_PREFIX, fixed_paths, multiply
 from qbench.kernels.random_weight import random_weight
 from qbench.kernels.reround import PATH
 from quant.formats import TrellisFormat
@@ -49,7 +50,8 @@ def random_inputs(fmt: TrellisFormat, num_tokens: int, num_rows: int, row_size: 
 def of_paths(weight: QTensor, x: np.ndarray, label: str) -> Iterator[Problem]:
     packed = cpu_kernels.PackedLinear(weight.format, weight.parts, weight.shape)
     for path, not_for in fixed_paths(weight.format).items():
-        oracle = cache(partial(trellis_ref, weight, x, path == PATH))
+        of_path = trellis_bf16_ref if path == BF16 else partial(trellis_ref, rounded=path == PATH)
+        oracle = cache(partial(of_path, weight, x))
 
         def check(y: np.ndarray, oracle=oracle) -> Deviation:
             return deviation(y, *oracle())
@@ -73,6 +75,20 @@ def trellis_ref(weight: QTensor, x: np.ndarray, rounded: bool) -> tuple[np.ndarr
         y = turned_back(inputs @ ((values + rest) * scale).T)
         size = np.abs(inputs) @ ((np.abs(values) + rest) * scale).T
         bound = rounding_bound(turned, (np.abs(values) + rest) * scale) + 8 * 2.0**-24 * size
+    return y, np.repeat(bound.reshape(len(x), -1, SIDE).sum(axis=2) / 4, SIDE, axis=1)
+
+
+def trellis_bf16_ref(weight: QTensor, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same on the path bf16: rounded codes, which bfloat16 holds, with turned inputs in bfloat16."""
+    scale, rest = weight.parts["weight_scale"].astype(np.float64), 3.5
+    values = 4.0 * (np.floor((trellis_values(weight) + 510) / 4) - 128)
+    turned = turn_runs(x, turn_size(x.shape[1]))
+    inputs = round_to_bf16_ref(turned)
+    with np.errstate(invalid="ignore"):
+        sums = turned.astype(np.float64).sum(axis=1, keepdims=True)
+        y = turned_back((inputs.astype(np.float64) @ values.T + rest * sums) * scale.T)
+        size = (np.abs(inputs) @ np.abs(values).T + rest * np.abs(turned).sum(axis=1, keepdims=True)) * np.abs(scale.T)
+        bound = (x.shape[1] + 8) * 2.0**-24 * size
     return y, np.repeat(bound.reshape(len(x), -1, SIDE).sum(axis=2) / 4, SIDE, axis=1)
 
 

@@ -10,6 +10,7 @@ from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.linear_benchmarks import ANY_SHAPE, Weight, asked_shapes
 from qbench.kernels.peers.torch_llm_int8 import TorchLlmInt8Linears
 from qbench.runtime.layers.linear_int8 import PackedLlmInt8Linear, packed_llm_int8_bytes
+from qbench.speed.operands import operands_of_linear
 from quant.qtensor import QTensor
 
 OP = "linear_llm_int8"
@@ -56,7 +57,7 @@ def llm_int8_benchmarks(tokens: tuple[int, ...], shapes: Sequence[str] = ANY_SHA
                 calls=copies,
                 moved_bytes=held + 4 * num_tokens * (row_size + num_rows),
                 operations=2 * num_tokens * num_rows * row_size,
-                arithmetic="int8",
+                arithmetic=operands_of_linear("llm-int8"),
                 check=partial(weight.check, num_tokens),
             )
 

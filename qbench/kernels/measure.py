@@ -122,7 +122,7 @@ class RunPeaks:
 
     def bounds_s(self, benchmark: Benchmark) -> dict[str, list[float]]:
         """The least time of one call in each round, for each bound; empty for a search, whose operations nobody counts,
-        and if the arithmetic has no peak.
+        and if the strongest unit was not measured.
 
         The memory's bandwidth bounds no calls that a cache keeps the bytes of.
         """

@@ -1,6 +1,7 @@
 """A layer of experts at the shapes of real models, routed evenly, next to kt-kernel."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from math import ceil
 
@@ -9,10 +10,11 @@ import numpy as np
 import cpu_kernels
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.deviation import Deviation, deviation
-from qbench.kernels.linear_benchmarks import COLD_BYTES, COMPUTE_BOUND_TOKENS, arithmetic_of
+from qbench.kernels.linear_benchmarks import ANY_SHAPE, COLD_BYTES, COMPUTE_BOUND_TOKENS
 from qbench.kernels.moe_peers import BACKENDS_OF, KtLayers
 from qbench.kernels.peers.kt.experts import KtSizes, contender_name
 from qbench.kernels.random_weight import random_weight
+from qbench.speed.operands import operands_of_linear
 from quant.formats import dequantize, get_format
 from quant.qtensor import QTensor
 from quant.recipes.containers import fit_row
@@ -99,8 +101,12 @@ class OurExperts:
         return self.y
 
 
-def moe_benchmarks(format_name: str, tokens: tuple[int, ...], threads: int) -> Iterator[Benchmark]:
+def moe_benchmarks(
+    format_name: str, tokens: tuple[int, ...], threads: int, shapes: Sequence[str] = ANY_SHAPE
+) -> Iterator[Benchmark]:
     for hidden, ffn, num_experts, num_chosen in SHAPES:
+        if not any(fnmatchcase(shape_name(hidden, ffn, num_experts, num_chosen), pattern) for pattern in shapes):
+            continue
         if not all(get_format(format_of(format_name, row)).holds_row(row) for row in (hidden, ffn)):
             continue
         layer = Layer(format_name, hidden, ffn, num_experts)
@@ -120,6 +126,10 @@ def moe_benchmarks(format_name: str, tokens: tuple[int, ...], threads: int) -> I
             peers.close()
 
 
+def shape_name(hidden: int, ffn: int, num_experts: int, num_chosen: int) -> str:
+    return f"{hidden}/{ffn} {num_chosen} of {num_experts}"
+
+
 def of_tokens(
     layer: Layer, peers: KtLayers, format_name: str, num_tokens: int, num_experts: int, num_chosen: int
 ) -> Benchmark:
@@ -135,13 +145,13 @@ def of_tokens(
         contenders[contender_name()] = lambda: peers.contender(x, routes)
     return Benchmark(
         op=f"moe_{format_name}",
-        shape=f"{hidden}/{ffn} {num_chosen} of {num_experts}",
+        shape=shape_name(hidden, ffn, num_experts, num_chosen),
         tokens=num_tokens,
         contenders=contenders,
         calls=calls,
         moved_bytes=round(used * layer.expert_bytes) + 8 * num_tokens * hidden,
         operations=6 * num_tokens * num_chosen * hidden * ffn,
-        arithmetic=arithmetic_of(format_name, round(num_tokens * num_chosen / used)),  # by an expert's tokens
+        arithmetic=operands_of_linear(format_name),
         check=partial(layer.check, x, routes[-1][1]),
         own_checks={contender_name(): partial(layer.check_requantized, x, routes[-1][1])},
     )

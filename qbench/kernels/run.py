@@ -16,11 +16,12 @@ from qbench.measure.host.placement import Placement, placement
 from qbench.measure.subject import running_isa
 from qbench.nearest import nearest
 from qbench.progress import Progress
-from qbench.speed.peaks import largest_peak, measure_bandwidth
+from qbench.speed.peaks import largest_peak, measure_bandwidth, strongest_unit, unit_isas
+from qbench.speed.units import CAN_DO
 from quant.errors import InputError
 from quant.json_data import JsonData
 
-PEAK_TRIES = 3  # before the first kernel of an arithmetic: who shares the cores can halve a peak for a second
+PEAK_TRIES = 3  # before the first kernel of its kind: who shares the cores can halve a peak for a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class Conditions(JsonData):
     """The circumstances of a timing.
 
     bandwidth_bytes_per_s   one per round; empty for bytes that a cache keeps
-    peak_ops_per_s          None: others kept the cores
+    peak_ops_per_s, unit    of the strongest unit that could do the job; None: others kept the cores
     busy_before             share of the machine that others took
     """
 
@@ -43,6 +44,7 @@ class Conditions(JsonData):
     placement: Placement
     bandwidth_bytes_per_s: list[float]
     peak_ops_per_s: float | None
+    unit: str | None
     busy_before: float
     load_average: list[float]
 
@@ -83,10 +85,11 @@ def run_kernels(
     ):
         if progress:
             progress(0, 0, f"{op} {shape}")
-        peak = largest_peak(arithmetic, threads)
-        for _ in range(0 if arithmetic in tried else PEAK_TRIES - 1):
-            peak = largest_peak(arithmetic, threads)
-        tried.add(arithmetic)
+        for name in {*CAN_DO[arithmetic]} & unit_isas().keys() - tried:
+            tried.add(name)
+            for _ in range(PEAK_TRIES):
+                largest_peak(name, threads)
+        unit = strongest_unit(arithmetic, threads)
         for benchmark in group:
             bandwidths: list[float] = []
             probe = partial(append_bandwidth, bandwidths, threads) if benchmark.is_cold(cache_bytes) else None
@@ -100,11 +103,12 @@ def run_kernels(
                 machine=machine().id,
                 placement=placement(),
                 bandwidth_bytes_per_s=bandwidths,
-                peak_ops_per_s=peak,
+                peak_ops_per_s=None if unit is None else unit.ops_per_s,
+                unit=None if unit is None else unit.name,
                 busy_before=busy,
                 load_average=list(os.getloadavg()),
             )
-            machine_peaks = RunPeaks(bandwidths, {} if peak is None else {arithmetic: peak}, cache_bytes)
+            machine_peaks = RunPeaks(bandwidths, {} if unit is None else {arithmetic: unit.ops_per_s}, cache_bytes)
             yield KernelRow(summarize(benchmark, found, machine_peaks), conditions)
     if not tried:
         told = only if isinstance(only, str) else " or ".join(only)

@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 import cpu_kernels
+from qbench.kernels.attention import LATENT_FORMATS
 from qbench.kernels.attention_benchmarks import ATTENTION, MASS, MASS_FORMATS, SCALES, attention_benchmarks
 from qbench.kernels.benchmark import Benchmark
 from qbench.kernels.codec_benchmarks import codec_benchmarks, timed_codecs
 from qbench.kernels.gptq_benchmarks import STEPS, gptq_benchmark
+from qbench.kernels.latent_benchmarks import LATENTS, latent_benchmarks
 from qbench.kernels.linear import OP_PREFIX, packed_formats
 from qbench.kernels.linear_benchmarks import ACT_ORDER, ANY_SHAPE, linear_benchmarks
 from qbench.kernels.llm_int8_benchmarks import OP as LLM_INT8
@@ -30,7 +32,8 @@ def timed_ops() -> list[str]:
     """Names of the ops that `benchmarks` may give."""
     of_formats = [prefix + name for name in timed_formats() for prefix in (OP_PREFIX, EXPERTS)]
     attention = [*(ATTENTION + name for name in SCALES), *(MASS + name for name in MASS_FORMATS)]
-    return [*of_formats, OP_PREFIX + ORDERED, LLM_INT8, *attention, *timed_codecs(), *STEPS]
+    latents = [LATENTS + name for name in LATENT_FORMATS]
+    return [*of_formats, OP_PREFIX + ORDERED, LLM_INT8, *attention, *latents, *timed_codecs(), *STEPS]
 
 
 def benchmarks(
@@ -58,7 +61,7 @@ def _of_ops(
         if is_asked(OP_PREFIX + name):
             yield from linear_benchmarks(name, tokens, threads, shapes)
         if is_asked(EXPERTS + name):
-            yield from moe_benchmarks(name, tokens, threads)
+            yield from moe_benchmarks(name, tokens, threads, shapes)
     if is_asked(OP_PREFIX + ORDERED):
         yield from linear_benchmarks(ORDERED, tokens, threads, shapes)
     if is_asked(LLM_INT8):
@@ -68,6 +71,9 @@ def _of_ops(
             yield from attention_benchmarks(name, tokens, threads)
         if name in MASS_FORMATS and is_asked(MASS + name):
             yield from attention_benchmarks(name, tokens, threads, with_mass=True)
+    for name in LATENT_FORMATS:
+        if is_asked(LATENTS + name):
+            yield from latent_benchmarks(name, tokens)
     for op in timed_codecs():
         if is_asked(op):
             yield from codec_benchmarks(op, threads)

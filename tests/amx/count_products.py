@@ -6,8 +6,8 @@ import numpy as np
 from support import amx
 
 import cpu_kernels
+from qbench.kernels.linear import BF16, fixed_paths
 from qbench.kernels.random_weight import random_weight
-from qbench.kernels.reround import LARGEST, PATH
 from quant.formats import TrellisFormat, get_format
 
 SHAPE = (48, 64, 512)  # tokens, output rows, input features: whole tiles of every kind
@@ -28,13 +28,12 @@ def count(format_name: str, path: str, num_tokens: int, num_rows: int, row_size:
 
 
 def tile_path(format_name: str) -> str:
-    """The path of tiles; those of a trellis code are of rounded values."""
-    return PATH if isinstance(get_format(format_name), TrellisFormat) else "tile"
+    """The path of tiles: of codes in blocks and groups, and of trellis codes, those of bfloat16."""
+    return BF16 if BF16 in fixed_paths(format_name) else "tile"
 
 
 if __name__ == "__main__":
     ops = [row["op"] for row in cpu_kernels.op_table() if row["impl"] == "amx"]
     formats = [op.removeprefix("linear_") for op in ops if op.startswith("linear_") and op != "linear_llm_int8"]
-    paths = [(name, tile_path(name)) for name in formats] + [(name, PATH) for name in LARGEST]
     shapes = (SHAPE, (37, 40, 512))
-    print(json.dumps({f"{name} {path}": [count(name, path, *shape) for shape in shapes] for name, path in paths}))
+    print(json.dumps({name: [count(name, tile_path(name), *shape) for shape in shapes] for name in formats}))

@@ -4,11 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from amx.count_products import tile_path
 from support import amx
 
 import cpu_kernels
-from qbench.kernels.reround import LARGEST, PATH
 
 SCRIPT = Path(__file__).with_name("count_products.py")
 FORMATS = sorted(
@@ -16,10 +14,7 @@ FORMATS = sorted(
     for row in cpu_kernels.op_table()
     if row["impl"] == "amx" and row["op"].startswith("linear_") and row["op"] != "linear_llm_int8"  # w8a8's products
 )
-PRODUCTS = [f"{name} {tile_path(name)}" for name in FORMATS] + [f"{name} {PATH}" for name in LARGEST]
-# Input features that one tile instruction sums: those that share a scale of the weight and of the activations, else
-# as many as a tile has room for.
-FEATURES = {"q3_k tile": 16, "q6_k tile": 16, "iq2_xs tile": 16, "iq2_s tile": 16, "w8a8 tile": 64}
+FEATURES = {"w8a8": 64}  # that one tile instruction sums: as many as a row of a tile has bytes for
 OTHERS = 32
 
 
@@ -31,7 +26,7 @@ def counts(kernels_emulator) -> dict[str, list[dict[str, int]]]:
 
 
 @pytest.mark.skipif("amx" in cpu_kernels.features(), reason="nothing is counted where AMX is real")
-@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("product", FORMATS)
 def test_products_are_those_of_the_shape(counts, amx_bounds, product):
     whole, ragged = counts[product]
     steps = 512 // FEATURES.get(product, OTHERS)

@@ -11,8 +11,9 @@ from support import amx
 import cpu_kernels
 
 # Each has tests whose id names the instruction set. Few tokens have no tiles: on a machine with AMX they take AVX-512.
-LINEARS = ("linear", "linear_formats", "linear_groups", "linear_reround", "linear_int8", "linear_float")
-KERNEL_TESTS = [f"tests/cpu_kernels/test_{name}.py" for name in (*LINEARS, "llm_int8", "moe", "dispatch")]
+LINEARS = ("linear_bf16", "linear_int8", "linear_float")
+ATTENTION = ("attention", "attention_blocks", "attention_mass", "attention_sinks")
+KERNEL_TESTS = [f"tests/cpu_kernels/test_{name}.py" for name in (*LINEARS, *ATTENTION, "llm_int8", "moe", "dispatch")]
 OF_AMX = "([amx or -amx or few_tokens_take) and not -direct and not 4096"
 
 SELF_TEST = """
@@ -20,7 +21,7 @@ import json
 from dataclasses import asdict
 from qbench.kernels.registry import kernels
 from qbench.kernels.selftest import selftest
-ops = ("linear_q4_k", "moe_q4_k", "feed_forward", "attention_step")
+ops = ("linear_q4_k", "moe_q4_k", "feed_forward", "attention")  # and attention_step
 rows = [row for op in ops for row in selftest(kernels(), op)]
 print(json.dumps([asdict(row) for row in rows if row.isa == "amx"]))
 """
@@ -57,8 +58,8 @@ def test_every_amx_kernel_passes_its_tests(kernels_emulator, marks, least):
 @pytest.mark.skipif("amx" in cpu_kernels.features(), reason="this machine has AMX: the self-test runs on it")
 def test_the_self_test_is_green(kernels_emulator):
     """A linear on codes, the experts and the steps that are made of it."""
-    done = amx.run_code(kernels_emulator, SELF_TEST, QBENCH_LINEAR_PATH="direct")
-    assert {row["op"] for row in done} == {"linear_q4_k", "moe_q4_k", "feed_forward", "attention_step"}
+    done = amx.run_code(kernels_emulator, SELF_TEST, QBENCH_LINEAR_PATH="bf16")
+    assert {row["op"] for row in done} == {"linear_q4_k", "moe_q4_k", "feed_forward", "attention", "attention_step"}
     assert {row["status"] for row in done} == {"ok, emulated"}, done
 
 
@@ -73,8 +74,8 @@ def test_a_user_has_it_emulated(kernels_emulator):
 
 @pytest.mark.skipif("amx" in cpu_kernels.features(), reason="this machine has AMX: it is not emulated there")
 def test_a_kernel_with_another_instruction_is_seen(tmp_path, kernels_emulator):
-    """An emulator that takes signed activations for unsigned ones: as if the kernels said tdpbusd for tdpbssd."""
-    right, wrong = "multiply_int8<int8_t, int8_t>", "multiply_int8<uint8_t, int8_t>"
+    """An emulator that takes signed activations for unsigned ones: as if the kernels said tdpbuud for tdpbsud."""
+    right, wrong = "multiply_int8<int8_t, uint8_t>", "multiply_int8<uint8_t, uint8_t>"
     sources = []
     for source in amx.SOURCES:
         sources.append(tmp_path / source.name)
@@ -82,6 +83,8 @@ def test_a_kernel_with_another_instruction_is_seen(tmp_path, kernels_emulator):
     assert sum(right in source.read_text() for source in amx.SOURCES) == 1
     flags = ("-shared", "-fPIC", f"-I{amx.SOURCES[0].parent}")
     broken = amx.build(tmp_path / "libamx.so", sources, *flags)
-    done = run_tests(broken, KERNEL_TESTS[:1], "test_integers_are_exact_at_their_extremes and amx")
+    done = run_tests(
+        broken, ["tests/cpu_kernels/test_linear_int8.py"], "test_integers_are_exact_at_their_extremes and amx"
+    )
     assert done.returncode == 1
     assert "1 failed" in done.stdout

@@ -125,6 +125,30 @@ def test_scores_of_large_magnitude(isa, name):
     assert_tells(held.attend(q, isa), expected, bound)
 
 
+@pytest.mark.skipif("amx" not in cpu_kernels.features(), reason="this machine has no amx")
+@pytest.mark.parametrize("name", ["f16", "bf16", "e4m3"])
+@pytest.mark.parametrize("queries", [31, 32])
+def test_tiles_multiply_many_rows(name, queries, monkeypatch):
+    """Their sums have another order, so that other bits prove that they ran; f16 may be kept out of them."""
+    held, q = filled(name, normal(1, 1, 2, 150, 64), normal(2, 1, 2, 150, 64)), normal(3, 1, 2, queries, 64)
+    without = held.attend(q, "avx512_bf16")
+    assert np.array_equal(held.attend(q, "amx"), without) == (queries < 32)
+    monkeypatch.setenv("QBENCH_F16_COMPUTE", "float32")
+    assert np.array_equal(held.attend(q, "amx"), without) == (name == "f16" or queries < 32)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_exact_store_gives_each_query_the_bits_that_it_has_alone(isa, name):
+    held = filled(name, normal(1, 1, 2, 150, 64), normal(2, 1, 2, 150, 64), exact=True)
+    q = normal(3, 1, 6, 70, 64)
+    together = held.attend(q, isa)
+    for t in range(70):
+        past = Filled(held.store, held.table, np.array([150 - 69 + t]), held.k, held.v)
+        assert_close(past.attend(np.ascontiguousarray(q[:, :, t : t + 1]), isa), together[:, :, t : t + 1])
+    if isa == "amx":
+        assert_close(held.attend(q, "avx512_bf16"), together)
+
+
 # ---- dependences of a result
 
 
@@ -148,8 +172,8 @@ def test_a_sequence_is_as_it_is_alone(isa, name):
         for b in range(3):
             alone = Filled(held.store, held.table[b : b + 1], lengths[b : b + 1], held.k, held.v)
             assert_close(alone.attend(q[b : b + 1].copy(), isa), together[b : b + 1])
-    few = held.attend(np.ascontiguousarray(q[:, :, 50:]), isa, lengths=lengths)
-    assert_close(few, together[:, :, 50:])
+    few = held.attend(np.ascontiguousarray(q[:, :, 45:]), isa, lengths=lengths)  # enough of them for tiles
+    assert_close(few, together[:, :, 45:])
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.attention import FORMATS, arithmetic, filled, normal, rounded_queries, softmax_scale
+from support.attention import FORMATS, arithmetic, filled, multiplied, normal, rounded_queries, softmax_scale
 from support.close import assert_close
 from support.isas import isas_of
 from support.spoilers import assert_tells
@@ -70,12 +70,16 @@ def test_blocks_of_each_head(isa, name):
         for rows in (1, heads):
             blocks = some_blocks(rows, tokens, key_block, query_block)
             out, lse = attend_blocks(held, q, blocks, key_block, query_block, isa)
-            rounded, how = rounded_queries(held, q, isa), arithmetic(name, isa)
-            given = (rounded, held.k, held.v, softmax_scale(q), *lists_of(blocks), key_block, query_block)
+            rounded, how, (keys, values) = (
+                rounded_queries(held, q, isa),
+                arithmetic(held, q, isa),
+                multiplied(held, q, isa),
+            )
+            given = (rounded, keys, values, softmax_scale(q), *lists_of(blocks), key_block, query_block)
             expected, expected_lse = block_attention_ref(*given)
             sees = token_mask(blocks, tokens, key_block, query_block)[None]
-            scores = scores_of(rounded, held.k, softmax_scale(q), sees, how)
-            assert_tells(out, expected, weighted_bound(scores, held.v, how))
+            scores = scores_of(rounded, keys, softmax_scale(q), sees, how)
+            assert_tells(out, expected, weighted_bound(scores, values, how))
             assert (np.abs(lse - expected_lse) <= lse_bound(scores)).all()
 
 

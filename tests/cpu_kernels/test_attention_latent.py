@@ -9,8 +9,15 @@ from support.spoilers import assert_tells
 from support.threads import with_threads
 
 import cpu_kernels
-from cpu_kernels.attention import Attended, attend_latents, attention_ref, latent_attention_ref
-from cpu_kernels.attention_bound import attention_bound, lse_bound, mass_bound, scores_of, seen_tokens
+from cpu_kernels.attention import (
+    Attended,
+    attend_latents,
+    attention_ref,
+    latent_attention_ref,
+    latents_as_multiplied_ref,
+    multiplies_latents_in,
+)
+from cpu_kernels.attention_bound import latent_bound, lse_bound, mass_bound, scores_of, seen_tokens
 from quant.kv.latent_codes import LATENT_CODES
 
 K, V = 576, 512  # kv_lora_rank 512 and 64 rotated channels
@@ -56,9 +63,13 @@ class Paged:
         self.kept = encoded(name, latents, rank)[1]
         self.lengths = np.full(batch, length)
 
-    def attend(self, q: np.ndarray, isa: str | None = None, value_dim: int = V, window: int = 0) -> np.ndarray:
+    def attend(
+        self, q: np.ndarray, isa: str | None = None, value_dim: int = V, window: int = 0, exact: bool = False
+    ) -> np.ndarray:
         out = np.full((*q.shape[:2], value_dim), np.nan, np.float32)
-        ran = attend_latents(q, self.name, self.rows, self.table, self.lengths, out, SCALE, window, isa=isa)
+        ran = attend_latents(
+            q, self.name, self.rows, self.table, self.lengths, out, SCALE, window, isa=isa, exact=exact
+        )
         assert isa is None or ran == isa
         return out
 
@@ -71,24 +82,27 @@ class Paged:
         return Attended(out, lse, mass)
 
 
-def expected_latents(q: np.ndarray, kept: np.ndarray, value_dim: int = V) -> tuple[np.ndarray, np.ndarray]:
+def expected_latents(
+    q: np.ndarray, kept: np.ndarray, arithmetic: str, value_dim: int = V
+) -> tuple[np.ndarray, np.ndarray]:
     """The oracle's result and how far the kernel's may be from it: both [B, H, value_dim]."""
-    bound = attention_bound(q[:, :, None], kept[:, None], kept[:, None, :, :value_dim], SCALE)
-    return latent_attention_ref(q, kept, SCALE, value_dim), bound[:, :, 0]
+    q, kept = latents_as_multiplied_ref(q, kept, SCALE, arithmetic)
+    return latent_attention_ref(q, kept, SCALE, value_dim), latent_bound(q, kept, SCALE, value_dim, arithmetic)
 
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("heads, length", [(16, 1), (3, 3), (16, 63), (17, 131), (40, 64), (128, 9), (4, 700)])
 def test_matches_the_definition(isa, name, heads, length):
     paged, q = Paged(name, normal(1, 2, length, K)), normal(2, 2, heads, K)
-    assert_tells(paged.attend(q, isa), *expected_latents(q, paged.kept))
+    assert_tells(paged.attend(q, isa), *expected_latents(q, paged.kept, multiplies_latents_in(name, isa)))
 
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("width, value_dim", [(128, 128), (144, 128), (320, 256)])
 def test_other_ranks(isa, name, width, value_dim):
     paged, q = Paged(name, normal(1, 1, 37, width), rank=value_dim), normal(2, 1, 5, width)
-    assert_tells(paged.attend(q, isa, value_dim), *expected_latents(q, paged.kept, value_dim))
+    expected = expected_latents(q, paged.kept, multiplies_latents_in(name, isa), value_dim)
+    assert_tells(paged.attend(q, isa, value_dim), *expected)
 
 
 @pytest.mark.parametrize("window", [1, 5, 255, 256, 300, 700, 5000])
@@ -97,7 +111,7 @@ def test_a_window_reads_nothing_before_it(isa, window):
     everything = paged.attend(q, isa)
     paged.table[:, : max(0, 700 - window) // 16] = -1
     out = paged.attend(q, isa, window=window)
-    assert_tells(out, *expected_latents(q, paged.kept[:, -window:]))
+    assert_tells(out, *expected_latents(q, paged.kept[:, -window:], multiplies_latents_in("f16", isa)))
     assert np.array_equal(out, everything) == (window >= 700)
 
 
@@ -116,7 +130,7 @@ def test_tokens_that_share_registers_are_as_they_are_alone(isa, heads, window):
             paged.table, paged.lengths = rows[i : i + 1], lengths[i : i + 1]
             assert_close(paged.attend(q[i : i + 1], isa, window=window), together[i : i + 1])
         seen = paged.kept[0, max(0, ends[3] - window) if window else 0 : ends[3]][None]
-        assert_tells(together[3:4], *expected_latents(q[3:4], seen))
+        assert_tells(together[3:4], *expected_latents(q[3:4], seen, multiplies_latents_in("f16", isa)))
         paged.table = table
 
 
@@ -126,9 +140,10 @@ def test_tokens_that_share_registers_are_as_they_are_alone(isa, heads, window):
 def test_lse_and_mass(isa, name, window, heads, length):
     paged, q = Paged(name, normal(1, 2, length, K)), normal(2, 2, heads, K)
     got = paged.observe(q, isa, window)
-    rows = paged.kept[:, None]  # [B, 1, S, K]
-    expected = attention_ref(q[:, :, None], rows, rows, SCALE, window)
-    scores = scores_of(q[:, :, None], rows, SCALE, seen_tokens(1, length, window), "fp32")
+    arithmetic = multiplies_latents_in(name, isa)
+    taken, rows = latents_as_multiplied_ref(q[:, :, None], paged.kept[:, None], SCALE, arithmetic)  # [B, 1, S, K]
+    expected = attention_ref(taken, rows, rows, SCALE, window)
+    scores = scores_of(taken, rows, SCALE, seen_tokens(1, length, window), arithmetic)
     assert_close(got.out, paged.attend(q, isa, window=window))
     assert_close(got.lse, expected.lse[..., 0], atol=lse_bound(scores)[..., 0])
     assert_tells(got.mass[:, :length], expected.mass[:, 0], mass_bound(scores, 1)[:, 0])
@@ -159,13 +174,56 @@ def test_nan_of_a_row_reaches_its_queries_alone():
     assert np.isnan(got.mass[1, :100]).all() and np.isnan(got.lse[1]).all()
 
 
+needs_tiles = pytest.mark.skipif("amx" not in cpu_kernels.features(), reason="no AMX")
+
+
+@needs_tiles
+@pytest.mark.parametrize("name", FORMATS)
+def test_exact_takes_no_tiles(name, monkeypatch):
+    paged, q = Paged(name, normal(1, 1, 300, K)), normal(2, 1, 16, K)
+    exact = paged.attend(q, "amx", exact=True)
+    assert_close(exact, paged.attend(q, "avx512_bf16"))
+    assert np.array_equal(exact, paged.attend(q, "amx")) == (name == "f32")
+    monkeypatch.setenv("QBENCH_F16_COMPUTE", "float32")
+    assert np.array_equal(exact, paged.attend(q, "amx")) == (name in ("f32", "f16"))
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=str)
+@pytest.mark.parametrize("channel", [3, V + 5])
+def test_not_finite_rows_reach_only_queries_that_see_them(isa, name, value, channel):
+    latents, q = normal(1, 1, 20, K), normal(2, 20, 3, K)
+    latents[0, 7, channel] = value
+    paged = Paged(name, latents)
+    paged.table, paged.lengths = np.repeat(paged.table, 20, axis=0), np.arange(1, 21)
+    got, table = paged.observe(q, isa), paged.table
+    assert np.isfinite(got.out[:7]).all() and np.isfinite(got.mass[:7]).all()
+    for i in range(20):
+        paged.table, paged.lengths = table[i : i + 1], np.array([i + 1])
+        alone = paged.observe(q[i : i + 1], isa)
+        assert_close(got.out[i : i + 1], alone.out)
+        assert_close(got.lse[i : i + 1], alone.lse)
+        assert_close(got.mass[i : i + 1], alone.mass)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_many_queries_match_the_definition(isa, exact):
+    """More tasks than are done at once, with ends in several parts."""
+    paged, q = Paged("bf16", normal(1, 1, 1100, K)), normal(2, 200, 16, K)
+    paged.table, paged.lengths = np.repeat(paged.table, 200, axis=0), np.arange(901, 1101)
+    out, arithmetic = paged.attend(q, isa, exact=exact), "fp32" if exact else multiplies_latents_in("bf16", isa)
+    for i in (0, 122, 123, 124, 199):
+        expected = expected_latents(q[i : i + 1], paged.kept[:, : 901 + i], arithmetic)
+        assert_tells(out[i : i + 1], *expected)
+
+
 def test_axes_of_one_entry_may_have_any_stride():
     """As a torch tensor's or a slice's first axis may."""
     rows, q = normal(1, 40, 9, 16, K)[20:21, 3], normal(2, 8, 1, K)[::4][1:2].transpose(1, 0, 2)
     assert rows.strides[0] != rows[0].nbytes
     out = np.empty((1, 1, V), np.float32)
     attend_latents(q, "f32", rows, np.zeros((1, 1), np.int32), np.array([16]), out, SCALE)
-    assert_tells(out, *expected_latents(q, rows))
+    assert_tells(out, *expected_latents(q, rows, "fp32"))
 
 
 def test_threads_and_batch_change_nothing():

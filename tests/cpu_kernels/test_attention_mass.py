@@ -11,6 +11,7 @@ from support.attention import (
     Filled,
     arithmetic,
     filled,
+    multiplied,
     normal,
     rounded_queries,
     softmax_scale,
@@ -47,10 +48,10 @@ def held_in(name: str, kv_heads: int, length: int, page_size: int = 48, scales: 
 
 def expected_of(held: Filled, q: np.ndarray, isa: str | None, window: int = 0) -> tuple[Attended, Scores]:
     """The oracle's results, and the scores that bound their errors."""
-    rounded, scale = rounded_queries(held, q, isa), softmax_scale(q)
+    rounded, scale, (keys, values) = rounded_queries(held, q, isa), softmax_scale(q), multiplied(held, q, isa)
     sees = seen_tokens(q.shape[2], held.k.shape[2], window)
-    scores = scores_of(rounded, held.k, scale, sees, arithmetic(held.store.format, isa))
-    return attention_ref(rounded, held.k, held.v, scale, window), scores
+    scores = scores_of(rounded, keys, scale, sees, arithmetic(held, q, isa))
+    return attention_ref(rounded, keys, values, scale, window), scores
 
 
 def assert_mass(mass: np.ndarray, expected: np.ndarray, bound: np.ndarray) -> None:
@@ -126,15 +127,15 @@ def test_scores_of_large_magnitude(isa, name):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_key_mass_of_the_last_queries(isa, name):
-    held, q = held_in(name, 2, 140), normal(3, 2, 6, 17, 32)
-    whole = held.observe(q, isa, mass_queries=3)
-    last, lse = np.ascontiguousarray(q[:, :, -3:]), np.ascontiguousarray(whole.lse[:, :, -3:])
+    held, q = held_in(name, 2, 140), normal(3, 2, 6, 33, 32)
+    whole = held.observe(q, isa, mass_queries=17)  # enough rows for tiles, as all queries are
+    last, lse = np.ascontiguousarray(q[:, :, -17:]), np.ascontiguousarray(whole.lse[:, :, -17:])
     mass = held.key_mass(last, lse, isa)
     assert_close(mass, whole.mass)
     expected, scores = expected_of(held, last, isa)
     assert_mass(mass, expected.mass, mass_bound(scores, 2))
     rounded = rounded_queries(held, last, isa)
-    by_definition = key_mass_ref(rounded, held.k, expected.lse, softmax_scale(q))
+    by_definition = key_mass_ref(rounded, multiplied(held, last, isa)[0], expected.lse, softmax_scale(q))
     assert_mass(mass, by_definition, mass_bound(scores, 2))
 
 
@@ -151,8 +152,9 @@ def test_mass_covers_sinks(isa, name, queries, length, window, sinks):
     held, q, sink_q = held_in(name, 2, length, 16), normal(3, 2, 6, queries, 32), normal(4, 2, 6, queries, 32)
     got = held.observe(q, isa, window=window, sinks=sinks, sink_q=sink_q)
     near, far = rounded_queries(held, q, isa), rounded_queries(held, sink_q, isa)
-    expected = sink_attention_ref(near, far, held.k, held.v, softmax_scale(q), window, sinks)
-    scores = sink_scores_of(near, far, held.k, softmax_scale(q), window, sinks, arithmetic(name, isa))
+    keys, values = multiplied(held, q, isa)
+    expected = sink_attention_ref(near, far, keys, values, softmax_scale(q), window, sinks)
+    scores = sink_scores_of(near, far, keys, softmax_scale(q), window, sinks, arithmetic(held, q, isa))
     assert_close(got.lse, expected.lse, atol=lse_bound(scores))
     assert_mass(got.mass, expected.mass, mass_bound(scores, 2))
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.attention import FORMATS, Filled, arithmetic, filled, normal, rounded_queries, softmax_scale
+from support.attention import FORMATS, Filled, arithmetic, filled, multiplied, normal, rounded_queries, softmax_scale
 from support.close import assert_close
 from support.spoilers import assert_tells
 
@@ -37,8 +37,8 @@ def expected_sinks(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The oracle's result and its bound: both [B, H, T, D]"""
     near, far = rounded_queries(held, q, isa), rounded_queries(held, sink_q, isa)
-    given = (near, far, held.k, held.v, softmax_scale(q), window, sinks)
-    return sink_attention_ref(*given).out, sink_attention_bound(*given, arithmetic(held.store.format, isa))
+    given = (near, far, *multiplied(held, q, isa), softmax_scale(q), window, sinks)
+    return sink_attention_ref(*given).out, sink_attention_bound(*given, arithmetic(held, q, isa))
 
 
 def test_oracle_with_one_query_for_both_is_attention_to_the_tokens_that_are_there():

@@ -64,11 +64,15 @@ def test_few_tokens_take_the_next_best_where_amx_has_only_tiles(monkeypatch):
     packed = packed_q8_0(random_q8_0(16, 64))
     monkeypatch.setenv("QBENCH_ISA", "amx")
     assert packed.choice(1) == ("avx512_vnni", "direct")
-    assert packed.choice(127) == ("avx512_vnni", "tile")
-    assert packed.choice(128) == ("amx", "tile")
-    assert packed.choice(1, path="tile") == packed.choice(1, isa="amx") == ("amx", "tile")
-    with pytest.raises(RuntimeError, match=r"linear_q8_0 on the direct path has no amx .* it has avx512_vnni"):
-        packed.choice(1, isa="amx", path="direct")
+    assert packed.choice(27) == packed.choice(512, path="tile") == ("avx512_vnni", "tile")
+    assert packed.choice(28) == packed.choice(1, path="bf16") == packed.choice(1, isa="amx") == ("amx", "bf16")
+    for path in ("direct", "tile"):
+        with pytest.raises(RuntimeError, match=rf"linear_q8_0 on the {path} path has no amx .* it has avx512_vnni"):
+            packed.choice(1, isa="amx", path=path)
+    with pytest.raises(RuntimeError, match=r"linear_q8_0 on the bf16 path has no avx512_vnni .* it has amx"):
+        packed.choice(1, isa="avx512_vnni", path="bf16")
+    monkeypatch.setenv("QBENCH_LINEAR_PATH", "bf16")
+    assert packed.choice(1) == ("amx", "bf16")
 
 
 @pytest.mark.skipif("avx512_bf16" not in cpu_kernels.features(), reason="this machine has no avx512_bf16")

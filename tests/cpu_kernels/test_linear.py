@@ -272,7 +272,7 @@ def test_bad_out(out, error, message):
 
 def test_unknown_path():
     with pytest.raises(
-        ValueError, match="path=fast: expected direct, tile or, of K-quants and trellis codes, int8x256"
+        ValueError, match="path=fast: expected direct, tile, bf16 or, of K-quants and trellis codes, int8x256"
     ):
         packed_q8_0(random_q8_0(16, 64)).matmul(np.zeros((1, 64), np.float32), path="fast")
 
@@ -307,12 +307,12 @@ def test_the_path_is_the_one_that_was_asked_for(monkeypatch):
     packed = packed_q8_0(random_q8_0(16, 64))
     monkeypatch.delenv("QBENCH_LINEAR_PATH", raising=False)
     assert packed.choice(1)[1] == "direct"
-    assert packed.choice(512)[1] == "tile"
+    assert packed.choice(512)[1] == ("bf16" if "amx" in cpu_kernels.features() else "tile")
     monkeypatch.setenv("QBENCH_LINEAR_PATH", "tile")
     assert packed.choice(1)[1] == "tile"
     assert packed.choice(1, path="direct")[1] == "direct"
     monkeypatch.setenv("QBENCH_LINEAR_PATH", "fast")
-    with pytest.raises(ValueError, match="QBENCH_LINEAR_PATH=fast: expected direct or tile"):
+    with pytest.raises(ValueError, match="QBENCH_LINEAR_PATH=fast: expected direct, tile or bf16"):
         packed.matmul(np.zeros((1, 64), np.float32))
 
 

@@ -198,7 +198,7 @@ def test_the_path_of_f16_may_be_forced(monkeypatch):
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_unknown_path_is_refused(monkeypatch, name):
     monkeypatch.setenv("QBENCH_LINEAR_PATH", "fast")
-    with pytest.raises(ValueError, match="QBENCH_LINEAR_PATH=fast: expected direct or tile"):
+    with pytest.raises(ValueError, match="QBENCH_LINEAR_PATH=fast: expected direct, tile or bf16"):
         pack(name, random_blocks(name, 16, 64)).choice(1)
 
 

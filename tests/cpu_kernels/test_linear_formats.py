@@ -10,6 +10,7 @@ from support.random_linear import assert_a_token_does_not_see_its_batch, assert_
 
 import cpu_kernels
 from cpu_kernels.linear import linear_ref, rounding_bound
+from qbench.kernels.reround import LARGEST
 from quant.formats import get_format
 
 PATHS = ("direct", "tile")
@@ -156,5 +157,7 @@ def test_few_tokens_take_the_direct_path_and_many_the_other(monkeypatch, format_
     monkeypatch.setenv("QBENCH_K_QUANT_COMPUTE", "exact")
     packed = pack(format_name, random_blocks(format_name, 16, 256))
     paths = [packed.choice(num_tokens)[1] for num_tokens in range(1, 513)]
-    assert paths[0] == "direct" and paths[-1] == "tile"
-    assert paths == sorted(paths), "one crossover"
+    # The variable asks for stored weights of K-quants only.
+    rounds = "amx" in cpu_kernels.features() and format_name not in LARGEST
+    assert paths[0] == "direct" and paths[-1] == ("bf16" if rounds else "tile")
+    assert sorted(paths, key=["direct", "tile", "bf16"].index) == paths, "at most two crossovers"

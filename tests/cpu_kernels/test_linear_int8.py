@@ -167,7 +167,7 @@ def test_the_one_path_bears_the_name_that_was_asked_for(monkeypatch):
     assert packed.choice(1)[1] == "tile"
     assert packed.choice(1, path="direct")[1] == "direct"
     monkeypatch.setenv("QBENCH_LINEAR_PATH", "fast")
-    with pytest.raises(ValueError, match="QBENCH_LINEAR_PATH=fast: expected direct or tile"):
+    with pytest.raises(ValueError, match="QBENCH_LINEAR_PATH=fast: expected direct, tile or bf16"):
         packed.choice(1)
 
 

@@ -8,6 +8,8 @@ from support.close import assert_close
 from support.spoilers import assert_tells
 
 import cpu_kernels
+from cpu_kernels.attention import multiplies_latents_in
+from cpu_kernels.linear_float import round_to_bf16_ref
 from cpu_kernels.mla import (
     MlaHeads,
     MlaStep,
@@ -40,13 +42,13 @@ def rounded(x: np.ndarray, name: str) -> np.ndarray:
     return x.astype(FORMATS[name]).astype(np.float32)
 
 
-def heads(name: str, **sizes) -> tuple[MlaHeads, np.ndarray, np.ndarray]:
+def heads(name: str, exact: bool = False, **sizes) -> tuple[MlaHeads, np.ndarray, np.ndarray]:
     shape = {"heads": HEADS, "nope": NOPE, "value": VALUE, "rank": RANK} | sizes
     keys = normal(1, shape["heads"], shape["nope"], shape["rank"]) / np.float32(shape["nope"] ** 0.5)  # scores of ~1
     values = normal(2, shape["heads"], shape["value"], shape["rank"])
     if name == "int8":
-        return MlaHeads(keys, values, name), round_heads_ref(keys, 1), round_heads_ref(values, 2)
-    return MlaHeads(keys, values, name), rounded(keys, name), rounded(values, name)
+        return MlaHeads(keys, values, name, exact), round_heads_ref(keys, 1), round_heads_ref(values, 2)
+    return MlaHeads(keys, values, name, exact), rounded(keys, name), rounded(values, name)
 
 
 def assert_product(got: np.ndarray, definition, x: np.ndarray, weight: np.ndarray) -> None:
@@ -163,8 +165,10 @@ ROWS = [("f32", 128, 16), ("f16", 128, 16), ("bf16", 64, 16), ("fp8", 512, 64), 
 
 @pytest.mark.parametrize("name, rank, rope", ROWS)
 @pytest.mark.parametrize("counts", [(19, 1), (1, 1, 1), (17, 3), (45,)], ids=str)  # 2 * 45: more than are held at once
-def test_steps_match_the_definition(name, rank, rope, counts):
-    packed, keys, values = heads("f16", rank=rank)
+@pytest.mark.parametrize("exact", [False, True], ids=["", "exact"])
+def test_steps_match_the_definition(name, rank, rope, counts, exact):
+    packed, keys, values = heads("f16", exact, rank=rank)
+    arithmetic = "fp32" if exact else multiplies_latents_in(name)
     past, norm, held = Sequences(name, [sum(counts)] * 2, rank, rope), normal(5, rank) + 1, 0
     for count in counts:
         q, latent = normal(6, 2 * count, HEADS * (NOPE + rope)), normal(7 + held, 2 * count, rank + rope)
@@ -179,7 +183,8 @@ def test_steps_match_the_definition(name, rank, rope, counts):
             stored = past.encoded(latent_row_ref(latent[new], norm, EPS, cos, sin)[None])[0]
             assert_same_rows(past.held(b)[-count:], stored, rope)
             by_head = q[new].reshape(count, HEADS, -1)
-            given = MlaStep(by_head, rows, (keys, values), (cos, sin), SCALE)
+            multiplied = round_to_bf16_ref(rows) if arithmetic == "bf16" else rows
+            given = MlaStep(by_head, multiplied, (keys, values), (cos, sin), SCALE, arithmetic)
             assert_tells(out[new].reshape(count, HEADS, VALUE), mla_step_ref(given), mla_step_bound(given))
 
 
@@ -209,7 +214,7 @@ def test_a_window_hides_what_is_before_it():
 @pytest.mark.parametrize("name", ["f32", "int8"])
 def test_slots_and_mass(name):
     """80 tokens, more than are held at once: of the last one, which takes slot 5, the weights of the definition."""
-    packed, keys, _ = heads("f32")
+    packed, keys, _ = heads("f32", exact=True)
     past, norm = Sequences(name, [80]), normal(5, RANK)
     q, latent, turns = normal(6, 80, HEADS * (NOPE + ROPE)), normal(7, 80, RANK + ROPE), angles(0, 80, ROPE)
     mass = np.full((80, 96), np.nan, np.float32)

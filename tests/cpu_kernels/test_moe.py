@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 from support.close import assert_close
+from support.isas import isas_of
 from support.random_linear import random_qtensor
 
 import cpu_kernels
@@ -94,14 +95,42 @@ def test_the_oracle_equals_the_formula_in_float64():
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("formats", FORMATS.items(), ids=FORMATS)
 def test_equals_the_loop_bit_for_bit(isa, formats, path):
-    if (isa, path) == ("amx", "direct"):
-        pytest.skip("a product of few tokens fills no tile of AMX")
     layer = layer_of(formats)
     x, chosen, weights = random_routing(23, 3)
     out = np.full_like(x, np.nan)
     assert layer.experts.forward(x, chosen, weights, isa=isa, path=path, out=out) is out
     assert layer.experts.last_isa == (isa, isa, isa)
     assert_close(out, layer.ref(x, chosen, weights, isa, path))
+
+
+@pytest.mark.parametrize("impl", [param for param in isas_of("linear_q8_0") if param.values[0] == "amx"])
+@pytest.mark.parametrize("formats", FORMATS.items(), ids=FORMATS)
+def test_tiles_equal_the_loop_bit_for_bit(impl, formats):
+    layer = layer_of(formats)
+    x, chosen, weights = random_routing(150, 2)
+    y = layer.experts.forward(x, chosen, weights, isa=impl, path="bf16")
+    assert_close(y, layer.ref(x, chosen, weights, impl, "bf16"))
+    assert layer.experts.last_isa == (impl, impl, impl)
+
+
+def test_experts_of_few_and_of_many_tokens_of_one_scale_per_row():
+    """Few tokens of W8A8 are prepared in rows, and many in tiles if the processor has them: the bits are the same."""
+    layer = Layer("w8a8", "w8a8", [96] * NUM_EXPERTS)
+    x, _, weights = random_routing(60, 1)
+    chosen = np.repeat([[1], [0]], [9, 51], axis=0)
+    assert_close(layer.experts.forward(x, chosen, weights), layer.ref(x, chosen, weights))
+
+
+@pytest.mark.skipif("amx" not in cpu_kernels.features(), reason="this machine has no amx")
+def test_experts_of_few_and_of_many_tokens_round_their_own_inputs(layer, monkeypatch):
+    """In one call: 20 tokens of an expert meet its codes with 8 bits, 80 of another one bfloat16 tiles."""
+    monkeypatch.delenv("QBENCH_ISA", raising=False)
+    monkeypatch.delenv("QBENCH_LINEAR_PATH", raising=False)
+    x, _, weights = random_routing(100, 1)
+    chosen = np.repeat([[1], [0]], [20, 80], axis=0)
+    y = layer.experts.forward(x, chosen, weights)
+    assert_close(y[:20], layer.ref(x, chosen, weights, path="tile")[:20])
+    assert_close(y[20:], layer.ref(x, chosen, weights, path="bf16")[20:])
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -241,7 +270,7 @@ def test_nbytes_are_those_of_the_linears(layer):
         pytest.param({"weights": np.zeros((2, 2), np.float32)}, ValueError, "expected 3 columns", id="weights"),
         pytest.param({"weights": np.zeros((3, 2), np.float32).T}, ValueError, "contiguous", id="strides"),
         pytest.param({"out": np.zeros((2, 64), np.float32)}, ValueError, r"expected float32 \[2, 256\]", id="out"),
-        pytest.param({"path": "best"}, ValueError, "path=best: expected direct, tile or", id="path"),
+        pytest.param({"path": "best"}, ValueError, "path=best: expected direct, tile, bf16 or", id="path"),
         pytest.param({"isa": "sse9"}, RuntimeError, "unknown instruction set", id="isa"),
     ],
 )

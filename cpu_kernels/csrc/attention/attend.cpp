@@ -15,25 +15,37 @@
 
 namespace qk::attention {
 
-#define QK_IMPL(isa, required)                                                                            \
+#define QK_IMPL(isa, required, has_tiles)                                                                 \
     {                                                                                                     \
         Isa::isa, required, {                                                                             \
             isa::code_unit, isa::prepare, isa::attend, isa::attend_latents, isa::combine, isa::sum_heads, \
-                isa::sum_latent_heads, isa::absmax, isa::encode, isa::rotate                              \
+                isa::sum_latent_heads, isa::absmax, isa::encode, isa::rotate, has_tiles                   \
         }                                                                                                 \
     }
+#if QK_X86_KERNELS
+static constexpr Features needed_by_bf16 = bit(Isa::avx512) | bit(Isa::avx512_vnni) | bit(Isa::avx512_bf16);
+static constexpr Impl<Kernels> exact_amx = QK_IMPL(amx, needed_by_bf16 | bit(Isa::amx), amx::has_exact_tiles);
+#endif
 static constexpr Impl<Kernels> impls[] = {
 #if QK_X86_KERNELS
-    QK_IMPL(avx512_bf16, bit(Isa::avx512) | bit(Isa::avx512_vnni) | bit(Isa::avx512_bf16)),
-    QK_IMPL(avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni)),
-    QK_IMPL(avx512, bit(Isa::avx512)),
-    QK_IMPL(avx2, bit(Isa::avx2)),
+    QK_IMPL(amx, needed_by_bf16 | bit(Isa::amx), amx::has_tiles),
+    QK_IMPL(avx512_bf16, needed_by_bf16, nullptr),
+    QK_IMPL(avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), nullptr),
+    QK_IMPL(avx512, bit(Isa::avx512), nullptr),
+    QK_IMPL(avx2, bit(Isa::avx2), nullptr),
 #endif
-    QK_IMPL(scalar, bit(Isa::scalar)),
+    QK_IMPL(scalar, bit(Isa::scalar), nullptr),
 };
 #undef QK_IMPL
 
 std::span<const Impl<Kernels>> table() { return impls; }
+
+const Impl<Kernels>& without_rounded_f16(const Impl<Kernels>& impl) {
+#if QK_X86_KERNELS
+    if (impl.isa == Isa::amx) return exact_amx;
+#endif
+    return impl;
+}
 
 namespace {
 
@@ -112,9 +124,19 @@ private:
         }
     }
 
+    // Tiles take more rows at a time, as long as there are several tasks for each thread.
+    int64_t rows_per_task() const {
+        int64_t rows = 0;  // in tiles; a sequence that brings too few of them is one task anyway
+        for (int64_t b = 0; b < sequences_.count; b++)
+            if (!is_decode(b) && in_tiles(b)) rows += num_queries(b) * heads_per_kv_ * store_.num_heads();
+        int64_t most = rows > 0 ? most_tiled_rows : prefill_rows;
+        while (most > prefill_rows && rows / most < 4 * thread_pool()->num_threads()) most /= 2;
+        return most;
+    }
+
     // The longest first: a causal mask leaves the last queries twice the average to do.
     void add_prefill_tasks() {
-        const int64_t queries = std::max<int64_t>(1, prefill_rows / heads_per_kv_);
+        const int64_t queries = std::max<int64_t>(1, rows_per_task() / heads_per_kv_);
         const int64_t most = sequences_.most_new_tokens(q_.tokens);
         for (int64_t later = 0; (most > 1 || sinks_.count > 0) && later < most; later += queries)
             for (int64_t b = 0; b < sequences_.count; b++) {
@@ -133,11 +155,15 @@ private:
         const int64_t encoded = std::clamp(layout_.num_encoded(held), task.begin, std::max(task.begin, task.end));
         const int64_t num_near = task.begin < encoded ? ceil_div(encoded, split_tokens) - first : 0;
         const int64_t num_recent = encoded < task.end ? 1 : 0, num_stretches = num_sinks + num_near + num_recent;
-        const Rows rows = workspace.rows(layout_, task.count * heads_per_kv_, num_stretches);
+        const bool is_tiled = !is_decode(task.sequence) && in_tiles(task.sequence);
+        // Tiles go on with one chain of sums over all stretches. AVX-512 sums them apart, as decode does.
+        const int64_t num_results = is_tiled ? std::min<int64_t>(1, num_stretches) : num_stretches;
+        const Rows rows = workspace.rows(layout_, task.count * heads_per_kv_, num_results, is_tiled);
         const int64_t padded = workspace.padded();
         const bool keeps_weights = keeps_weights_ && is_decode(task.sequence);
         const auto visit = [&](int64_t begin, int64_t end, int64_t split, int64_t index) {
             Rows part = rows;
+            if (is_tiled) index = 0;
             part.max += index * padded;
             part.sum += index * padded;
             part.out += index * padded * layout_.head_dim;
@@ -150,7 +176,7 @@ private:
         if (num_near > 0) prepare(task, q_, task.begin, encoded, workspace, rows);
         for (int64_t i = 0; i < num_near; i++) visit(task.begin, encoded, first + i, num_sinks + i);
         if (num_recent > 0) attend_recent(task, encoded, num_sinks + num_near, workspace, rows);
-        task.parts > 1 ? keep_part(task, rows, num_stretches, padded) : finish(task, rows, num_stretches, padded);
+        task.parts > 1 ? keep_part(task, rows, num_results, padded) : finish(task, rows, num_results, padded);
     }
 
     // The task's tokens from `begin` on, which are in the ring: stretch `index`.

@@ -34,12 +34,13 @@ public:
 private:
     std::vector<ListTask> make_tasks() const {
         std::vector<ListTask> tasks;
+        const int64_t most = in_tiles(0) ? most_tiled_rows : prefill_rows;
         for (int64_t block = 0; block < lists_.query_blocks; block++) {
             const int64_t begin = block * lists_.query_block, end = std::min(begin + lists_.query_block, q_.tokens);
             for (int64_t h = 0; h < q_.heads; h++) {
                 const auto list = lists_.of(h, block);
-                for (int64_t first = begin; first < end; first += prefill_rows) {
-                    const int64_t count = std::min(prefill_rows, end - first);
+                for (int64_t first = begin; first < end; first += most) {
+                    const int64_t count = std::min(most, end - first);
                     tasks.push_back({h, first, count, list, seen_tokens(h, list, first + count - 1)});
                 }
             }
@@ -60,7 +61,8 @@ private:
     void work(const ListTask& task) {
         thread_local Workspace workspace;
         const int64_t num_stretches = ceil_div(task.seen, split_tokens);
-        const Rows rows = workspace.rows(layout_, task.count, num_stretches);
+        const int64_t num_results = in_tiles(0) ? std::min<int64_t>(1, num_stretches) : num_stretches;
+        const Rows rows = workspace.rows(layout_, task.count, num_results, in_tiles(0));
         const int64_t padded = workspace.padded();
         const float factor = score_factor(task.head / heads_per_kv_);
         for (int64_t i = 0; i < task.count; i++) {
@@ -70,12 +72,13 @@ private:
         }
         for (int64_t i = 0; i < num_stretches; i++) {
             Rows part = rows;
-            part.max += i * padded;
-            part.sum += i * padded;
-            part.out += i * padded * layout_.head_dim;
+            const int64_t index = std::min(i, num_results - 1);
+            part.max += index * padded;
+            part.sum += index * padded;
+            part.out += index * padded * layout_.head_dim;
             attend_stretch(task, i * split_tokens, std::min(task.seen, (i + 1) * split_tokens), part);
         }
-        finish(task, rows, num_stretches, padded);
+        finish(task, rows, num_results, padded);
     }
 
     // Tokens [begin, end) of the list.

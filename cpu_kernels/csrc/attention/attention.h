@@ -121,6 +121,7 @@ struct Latents {
     LatentShape shape;
     const std::byte* data;
     int64_t row_bytes;
+    bool is_exact = false;  // Whether no tiles may multiply them, as they round more
 };
 
 // Results of attention over latents besides the output; null: not asked for.

@@ -19,6 +19,12 @@ namespace qk::attention {
 inline constexpr int chunk_tokens = 128;
 inline constexpr int chunk_blocks = chunk_tokens / block_tokens;
 inline constexpr int max_tile = 8;  // rows of a tile; arrays over rows have room for whole tiles
+inline constexpr int tile_rows = 16;  // of a tile of AMX
+
+// Rows of a sequence and kv head from which on tiles multiply them. At 16 rows, the fewest measured, tiles are 1.9 to
+// 3.7 times as fast as AVX-512 (Granite Rapids, D = 64 and 128). But few rows, of drafted tokens for example, keep the
+// bits that each query has alone.
+inline constexpr int64_t least_tiled_rows = 32;
 
 // Consecutive tokens of one sequence and kv head: token first + 16 i + j is token j of block i.
 struct Stretch {
@@ -30,9 +36,9 @@ struct Stretch {
 
 // The queries that `prepare` makes. Floats are times softmax_scale / ln 2, as weights are powers of 2. Integer keys are
 // multiplied with integers: q ~= scale * codes, codes in -32767 .. 32767, scale NaN where q has NaN or infinity. Where
-// float8 keys are multiplied as bfloat16, codes are bfloat16 too.
+// other keys are multiplied as bfloat16, codes are bfloat16 too.
 struct Queries {
-    float* values;  // [rows, D]
+    float* values;  // [rows, D]; null: rows in tiles are multiplied by their codes
     int16_t* codes;  // [rows, D]
     float* scale;  // [rows]
     float* sums;  // [rows, groups]: scale * sum of codes, the factor of a key's minimum
@@ -47,6 +53,8 @@ struct Rows {
     float* sum;  // [rows] of weights
     float* out;  // [rows, D] of weights times values
 
+    // Whether tiles multiply them (`has_tiles`); then there is memory for rows up to a multiple of tile_rows.
+    bool in_tiles;
     // Null, or for each chunk of the stretch [rows, chunk_tokens]: weights, each relative to the row's maximum after
     // the chunk, which chunk_max keeps, [rows] for each chunk. Tokens that a row does not see are not written, or 0.
     float* weights;
@@ -77,6 +85,9 @@ inline constexpr int64_t latent_step = 64;  // value channels are a multiple: fo
 inline constexpr int64_t latent_heads = 16;  // heads are padded to a multiple: one such register
 // Rows unpacked at a time: 64 x 576 floats are 144 KiB, which with 16 heads' queries and sums (68 KiB) stay in an L2.
 inline constexpr int64_t latent_chunk = 64;
+// Rows of a call: at 16 heads 256 x 1088 multiply-adds of a register, 80 us.
+inline constexpr int64_t latent_split = 256;
+static_assert(latent_split % latent_chunk == 0);
 
 // A row of codes, R value channels and D rotated ones:
 //
@@ -102,18 +113,22 @@ static_assert(LatentShape{LatentFormat::fp8, 576, 512}.row_bytes() == 656);
 struct LatentRows {
     LatentShape shape;
     const std::byte* const* rows;  // [count] codes of a token
-    int64_t count;
+    int64_t count;  // up to latent_split
     int64_t heads;  // those there are, and more up to a multiple of latent_heads
     int64_t num_heads;  // those there are: of one query, or of several that follow each other
     const int64_t* seen;  // [num_heads], never falling: rows that each sees, the first so many, 1 or more
-    const float* queries;  // [heads / latent_heads, head_dim, latent_heads], times softmax_scale / ln 2
-    float* max;  // [heads], as in Rows
-    float* sum;  // [heads]
-    float* out;  // [heads, value_dim]
-    float* scratch;  // [latent_chunk, head_dim + heads]
+    const float* q;  // [num_heads, head_dim]
+    float factor;  // softmax_scale / ln 2
+    // [heads / latent_heads, head_dim, latent_heads]: q times the factor; null if in tiles
+    const float* queries;
+    float* max;  // [heads], as in Rows; -infinity before the call
+    float* sum;  // [heads]; 0 before the call
+    float* out;  // [heads, value_dim]; 0 before the call, or anything if in tiles
+    float* scratch;  // [latent_chunk, head_dim + heads]; null if in tiles
+    bool in_tiles;  // Whether tiles multiply them, as in Rows
 
-    // Null, or [count, heads]: weights, each relative to the head's maximum after its chunk of latent_chunk rows, which
-    // chunk_max keeps: [chunks, heads]. 0 if a head does not see the row.
+    // Null, or [count, heads]: weights, each relative to the maximum of its head that chunk_max keeps for each chunk of
+    // latent_chunk rows: [chunks, heads]. 0 if a head does not see the row.
     float* weights;
     float* chunk_max;
 };
@@ -154,9 +169,14 @@ struct Kernels {
     void (*encode)(const Layout& layout, const float* x, float scale, std::byte* codes, std::byte* scales);
     // out [D]: pair (i, i + D / 2) of x turned by its angle; cos, sin [D], sin with the sign of the swap
     void (*rotate)(const float* x, const float* cos, const float* sin, int64_t head_dim, float* out);
+    // Null, or whether `attend` multiplies this format by tiles, if there are least_tiled_rows.
+    bool (*has_tiles)(Format format);
 };
 
 std::span<const Impl<Kernels>> table();
+
+// The same instruction set, which multiplies f16 as stored for any number of rows.
+const Impl<Kernels>& without_rounded_f16(const Impl<Kernels>& impl);
 
 #define QK_DECLARE(isa)                                                                                               \
     namespace isa {                                                                                                   \
@@ -200,5 +220,17 @@ Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows);
 void attend_float8(const Layout& layout, const Stretch& stretch, const Rows& rows);
 Isa attend_latents(const LatentRows& work);
 }  // namespace avx512_bf16
+
+// Tiles multiply many rows. Everything else runs as under AVX-512 BF16.
+namespace amx {
+using avx512_bf16::absmax, avx512_bf16::combine, avx512_bf16::encode, avx512_bf16::rotate, avx512_bf16::sum_heads,
+    avx512_bf16::sum_latent_heads;
+float code_unit(Format format);
+void prepare(const Layout& layout, const float* q, float factor, const Queries& queries, int row);
+Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows);
+Isa attend_latents(const LatentRows& work);
+bool has_tiles(Format format);
+bool has_exact_tiles(Format format);  // without f16, which they round
+}  // namespace amx
 
 }  // namespace qk::attention

@@ -48,6 +48,8 @@ private:
         return observed_.mass_queries > 0 ? std::max<int64_t>(0, all - observed_.mass_queries) : 0;
     }
 
+    int64_t rows_at_a_time(int64_t sequence) const { return in_tiles(sequence) ? most_tiled_rows : prefill_rows; }
+
     void work(const KeyRange& task) {
         alignas(64) float mass[mass_keys] = {};
         if (num_queries(task.sequence) > 0) {
@@ -76,7 +78,8 @@ private:
             keys[i] = store.keys().block(page, task.head, block, store.per_tensor());
         }
         const Stretch stretch{keys, nullptr, start, end - start};
-        const int64_t last = num_queries(task.sequence), count = std::max<int64_t>(1, prefill_rows / heads_per_kv_);
+        const int64_t last = num_queries(task.sequence),
+                      count = std::max<int64_t>(1, rows_at_a_time(task.sequence) / heads_per_kv_);
         const int64_t earlier = begin - position(task, 0);  // queries before the first key do not see it
         thread_local Workspace workspace;
         for (int64_t t = std::max(first_query(task.sequence), earlier); t < last; t += count) {
@@ -91,7 +94,7 @@ private:
     // Queries [first, first + count), their lse to the base 2, and the tokens of [begin, end) that each of them sees.
     Rows prepare(const KeyRange& task, const Heads<const float>& q, int64_t begin, int64_t end, bool is_sinks,
                  int64_t first, int64_t count, Workspace& workspace) const {
-        const Rows rows = workspace.rows(layout_, count * heads_per_kv_, 1);
+        const Rows rows = workspace.rows(layout_, count * heads_per_kv_, 1, in_tiles(task.sequence));
         const float factor = score_factor(task.head);
         for (int64_t i = 0; i < count; i++) {
             const int64_t token = position(task, first + i);

@@ -4,58 +4,7 @@
 #error "attention/latent.inl: include attention/attend.inl before this file"
 #endif
 
-// A group of codes: scale and minimum of integers, whose product and sum torch rounds one by one.
-inline void unpack_group(LatentFormat format, const std::byte* codes, const std::byte* scales, float* out) {
-    const auto* bytes = reinterpret_cast<const uint8_t*>(codes);
-    if (format == LatentFormat::fp8) {
-        float scale;
-        std::memcpy(&scale, scales, sizeof scale);
-        const Float unit = splat(0x1p60f);  // twice 60 makes up for the 120 of load_e4m3
-        for (int64_t d = 0; d < latent_group(LatentFormat::fp8); d += width)
-            store(out + d, E4m3OrNan::at(codes, d) * unit * (splat(scale) * unit));
-        return;
-    }
-    uint16_t halves[2];
-    std::memcpy(halves, scales, sizeof halves);
-    const Float scale = splat(half_to_float(halves[0])), minimum = splat(half_to_float(halves[1]));
-    if (format == LatentFormat::int8) {
-        for (int64_t d = 0; d < latent_group(LatentFormat::int8); d += width)
-            store(out + d, fma(to_float(load_codes(bytes + d)), scale, minimum));
-        return;
-    }
-    constexpr int64_t half = latent_group(LatentFormat::int4) / 2;
-    for (int64_t d = 0; d < half; d += width) {
-        const Int both = load_codes(bytes + d);
-        store(out + d, fma(to_float(both & 15u), scale, minimum));
-        store(out + half + d, fma(to_float(both >> 4), scale, minimum));
-    }
-}
-
-inline void unpack_codes(const LatentShape& shape, const std::byte* row, float* out) {
-    const int64_t group = latent_group(shape.format), codes_bytes = group * shape.scales_offset() / shape.value_dim;
-    for (int64_t g = 0; g < shape.value_dim / group; g++)
-        unpack_group(shape.format, row + g * codes_bytes, row + shape.scales_offset() + g * 4, out + g * group);
-    for (int64_t d = 0; d < shape.head_dim - shape.value_dim; d += width)
-        store(out + shape.value_dim + d, Bf16::at(row + shape.rope_offset(), d));
-}
-
-// Row of a token as floats, head_dim of them.
-inline void unpack_latent(const LatentShape& shape, const std::byte* row, float* out) {
-    switch (shape.format) {
-        case LatentFormat::f32:
-            for (int64_t d = 0; d < shape.head_dim; d += width) store(out + d, F32::at(row, d));
-            break;
-        case LatentFormat::f16:
-            for (int64_t d = 0; d < shape.head_dim; d += width) store(out + d, F16::at(row, d));
-            break;
-        case LatentFormat::bf16:
-            for (int64_t d = 0; d < shape.head_dim; d += width) store(out + d, Bf16::at(row, d));
-            break;
-        case LatentFormat::fp8:
-        case LatentFormat::int8:
-        case LatentFormat::int4: unpack_codes(shape, row, out); break;
-    }
-}
+#include "attention/latent_codes.inl"
 
 // scores[t][h] of `tokens` rows for `vecs` registers of heads
 template <int tokens, int vecs>
@@ -90,11 +39,16 @@ inline void score_latent_chunk(const LatentRows& work, const float* rows, int64_
     for (; t < count; t++) score_latents<1, vecs>(work, rows + t * work.shape.head_dim, head, scores + t * work.heads);
 }
 
-// Minus infinity for rows start, start + 1, ... that a head does not see.
-inline void hide_latents(const LatentRows& work, int64_t start, int64_t count, float* scores) {
-    for (int64_t head = 0; head < work.num_heads && work.seen[head] < start + count; head++)
-        for (int64_t t = std::max<int64_t>(0, work.seen[head] - start); t < count; t++)
-            scores[t * work.heads + head] = lowest;
+// A row with an infinity or NaN makes all channels of the heads that see it NaN, and adds zeros to all others. No score
+// with such a row is finite, so the scores of one head find them.
+inline void take_out_rows(const LatentRows& work, int64_t count, float* rows, float* scores) {
+    const int64_t size = work.shape.head_dim;
+    for (int64_t t = 0; t < count; t++, rows += size, scores += work.heads) {
+        if (std::isfinite(scores[0]) || std::all_of(rows, rows + size, [](float x) { return std::isfinite(x); }))
+            continue;
+        std::fill_n(rows, work.shape.value_dim, 0.0f);
+        std::fill_n(scores, work.heads, std::numeric_limits<float>::quiet_NaN());
+    }
 }
 
 // Scores to weights, for the heads of one register; earlier sums are scaled down as the maximum rises.
@@ -152,6 +106,7 @@ Isa attend_latents(const LatentRows& work) {
         for (; head + 2 * width <= work.heads; head += 2 * width)
             score_latent_chunk<2>(work, rows, count, head, scores);
         for (; head < work.heads; head += width) score_latent_chunk<1>(work, rows, count, head, scores);
+        take_out_rows(work, count, rows, scores);
         hide_latents(work, start, count, scores);
         for (head = 0; head < work.heads; head += width) weigh_latents(work, count, head, scores);
         if (work.weights) {

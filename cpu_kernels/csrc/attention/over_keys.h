@@ -29,6 +29,13 @@ protected:
                impl_.kernels.code_unit(layout_.format);
     }
 
+    // Whether tiles multiply the new queries of a sequence: it depends on the store, and on nothing but their number.
+    bool in_tiles(int64_t sequence) const {
+        if (store_.is_exact() || !impl_.kernels.has_tiles || !impl_.kernels.has_tiles(layout_.format)) return false;
+        const int64_t queries = sequences_.new_tokens(sequence, q_.tokens);
+        return queries > 1 && queries * heads_per_kv_ >= least_tiled_rows;
+    }
+
     const Store& store_;
     const Layout& layout_;
     const Sequences& sequences_;

@@ -84,6 +84,11 @@ public:
     Store* ring() { return ring_.get(); }
     const Store* ring() const { return ring_.get(); }
 
+    // From now on no tiles multiply it, so that a query's result does not depend on the queries next to it. Called before
+    // anyone else has the store.
+    void require_exact() { is_exact_ = true; }
+    bool is_exact() const { return is_exact_; }
+
     void resize(int64_t page_size);
 
     // So many pages from now on, those that there are among them.
@@ -107,6 +112,7 @@ private:
     int64_t num_pages_, page_size_, num_heads_, num_rings_;
     Side keys_, values_;
     std::unique_ptr<Store> ring_;
+    bool is_exact_ = false;
 };
 
 // Sequence b has its tokens [i * page_size, (i + 1) * page_size) in page table[b][i]; in a store whose rings are apart

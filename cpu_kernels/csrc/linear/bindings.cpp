@@ -110,9 +110,7 @@ nb::tuple PackedLinear::choice(int64_t num_tokens, const std::optional<std::stri
     if (num_tokens < 0)
         throw std::invalid_argument("num_tokens: got " + std::to_string(num_tokens) + ", expected 0 or more");
     const Choice chosen = choose(*weight_, num_tokens, isa, path);
-    return nb::make_tuple(name_of(chosen.isa), chosen.path == Path::direct     ? "direct"
-                                               : chosen.path == Path::int8x256 ? "int8x256"
-                                                                               : "tile");
+    return nb::make_tuple(name_of(chosen.isa), name_of(chosen.path));
 }
 
 nb::object PackedLinear::matmul(const Array& x, const std::optional<std::string>& isa,
@@ -185,12 +183,14 @@ void bind(nb::module_& m) {
 
     m.def(
         "set_switch_points",
-        [](const std::string& op, const std::string& isa, int64_t most_direct, int64_t least_rerounded) {
-            switch_points(op).set(parse_isa(isa, "isa"), {most_direct, least_rerounded});
+        [](const std::string& op, const std::string& isa, int64_t most_direct, int64_t least_rerounded,
+           std::optional<int64_t> least_bf16) {
+            switch_points(op).set(parse_isa(isa, "isa"), most_direct, least_rerounded, least_bf16);
         },
-        "op"_a, "isa"_a, "most_direct"_a, "least_rerounded"_a,
-        "From now on products of `op` under this instruction set are direct up to so many tokens, and K-quants are\n"
-        "rounded from so many tokens on. Other instruction sets keep the shipped points.\n\n"
+        "op"_a, "isa"_a, "most_direct"_a, "least_rerounded"_a, "least_bf16"_a = nb::none(),
+        "From now on products of `op` under this instruction set are direct up to most_direct tokens, K-quants are\n"
+        "rounded from least_rerounded tokens on, and AMX multiplies bfloat16 from least_bf16 tokens on (None: from\n"
+        "the shipped number on). Other instruction sets keep the shipped points; amx and avx512_vnni share theirs.\n\n"
         "raises  ValueError (op, numbers), RuntimeError (isa not on this machine)");
     m.def("clear_switch_points", clear_switch_points, "All ops are back at the shipped switch points.");
     m.def("has_packed_linear", has_maker, "format"_a, "Whether PackedLinear takes weights of this format.");
@@ -211,17 +211,16 @@ void bind(nb::module_& m) {
                              "         NotImplementedError (a format without kernels)")
         .def(nb::init<const std::string&, nb::dict, std::pair<int64_t, int64_t>, bool>(), "format"_a, "parts"_a,
              "shape"_a, "exact"_a = false)
-        .def(
-            "matmul", &PackedLinear::matmul, "x"_a, "isa"_a = nb::none(), "path"_a = nb::none(), "out"_a = nb::none(),
-            "y = x @ weight.T as cpu_kernels.linear defines it.\n\n"
-            "x        [M, K] float32, contiguous\n"
-            "isa      implementation by name; None: the best, at most QBENCH_ISA\n"
-            "path     \"direct\" or \"tile\", or of K-quants and trellis codes \"int8x256\": rounded once more, exact\n"
-            "         or not; None:\n"
-            "         QBENCH_LINEAR_PATH, or the measured crossover\n"
-            "out      [M, N] float32, contiguous, written and returned; x itself or apart from it; None: a new\n"
-            "         array\n"
-            "raises   ValueError (shape, strides, path), TypeError (dtype), RuntimeError (isa not on this machine)")
+        .def("matmul", &PackedLinear::matmul, "x"_a, "isa"_a = nb::none(), "path"_a = nb::none(), "out"_a = nb::none(),
+             "y = x @ weight.T as cpu_kernels.linear defines it.\n\n"
+             "x        [M, K] float32, contiguous\n"
+             "isa      implementation by name; None: the best, at most QBENCH_ISA\n"
+             "path     \"direct\" or \"tile\"; \"bf16\": both sides rounded to bfloat16, by tile instructions; or of\n"
+             "         K-quants and trellis codes \"int8x256\": rounded once more, exact or not; None:\n"
+             "         QBENCH_LINEAR_PATH, or the measured crossover\n"
+             "out      [M, N] float32, contiguous, written and returned; x itself or apart from it; None: a new\n"
+             "         array\n"
+             "raises   ValueError (shape, strides, path), TypeError (dtype), RuntimeError (isa not on this machine)")
         .def("choice", &PackedLinear::choice, "num_tokens"_a, "isa"_a = nb::none(), "path"_a = nb::none(),
              "(isa, path) that matmul runs for so many tokens.")
         .def("rows", &PackedLinear::rows, "index"_a,

@@ -32,6 +32,7 @@
 #include "linear/input.h"
 #include "linear/panel_layout.h"
 #include "linear/sums.h"
+#include "linear/tile_rows.h"
 #include "linear/weight.h"
 
 namespace qk::linear {
@@ -67,14 +68,46 @@ struct Outputs {
 using Tile = Isa (*)(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens,
                      const Outputs& out);
 
+// out.num_steps of a stretch
+using Unpack = void (*)(const uint8_t* stretch, const BlockShape& shape, const Stretch& out);
+
+// Fills a stretch in except for its codes.
+using UnpackScales = Unpack;
+
+// For 16 rows: a weight is scale * number + offset, rounded once. The number of a code is the code plus a constant of the
+// format.
+struct TileFactors { alignas(64) float scale[panel_rows], offset[panel_rows]; };
+
+// to [16 pairs of k, 16 rows, 2] bfloat16: a step of a block as a tile
+// factors   of the step, or of both its halves if they have scales or minima of their own
+using ToTile = void (*)(const uint8_t* block, const BlockShape& shape, int step, const TileFactors* factors,
+                        std::byte* to);
+
+// The part of a format that multiply_bf16 needs.
+struct TileKernels {
+    UnpackScales scales;
+    ToTile to_tile;
+    float zero;  // the number of code 0
+};
+
+// The row of tile instructions has only `tiles`, and no other has them.
 struct BlockKernels {
     // y [num_tokens, 16] += x @ stretch^T; x at the first token's block of its first step. num_tokens in
-    // 1..direct_tokens. Null where an instruction set has nothing for few tokens.
+    // 1..direct_tokens.
     Isa (*direct)(const uint8_t* stretch, const BlockShape& shape, int num_steps, const std::byte* x,
                   size_t token_bytes, int num_tokens, float* y);
-    // out.num_steps of a stretch
-    void (*unpack)(const uint8_t* stretch, const BlockShape& shape, const Stretch& out);
+    Unpack unpack;
     Tile tile;
+    const TileKernels* tiles = nullptr;
+};
+
+// A packed matrix.
+struct PackedPanels {
+    const uint8_t* bytes;
+    const PanelLayout& layout;
+    const TileKernels& kernels;
+    Sums sums;
+    int64_t num_rows;
 };
 
 // The tile of Path::int8x256 in place of a format's own one: its unpacked stretch becomes, in place, one of codes of 8
@@ -179,8 +212,17 @@ QK_DECLARE_ISA(avx_vnni, QK_SUMS(QK_DECLARE_TILE))
 QK_DECLARE_ISA(avx512, QK_SUMS(QK_DECLARE_TILE))
 QK_DECLARE_ISA(avx512_vnni, QK_SUMS(QK_DECLARE_TILE))
 namespace amx {
-QK_SUMS(QK_DECLARE_TILE)
-}
+#define QK_DECLARE_TILES(name, ...) extern const TileKernels tiles_##name;
+QK_BLOCK_FORMATS(QK_DECLARE_TILES)
+QK_GROUP_FORMATS(QK_DECLARE_TILES)
+#undef QK_DECLARE_TILES
+// A tile of a step's codes [8, 16, 4], which have a lift of 128, and the number of code 0 there.
+void tile_of_codes(const uint8_t* codes, const TileFactors& factors, std::byte* to);
+inline constexpr float zero_of_codes = 256 + 128;
+// y [num_tokens, y_stride] = x @ weight^T for the rows of panels [begin, end), both sides rounded to bfloat16; x in tiles
+// (tile_rows.h).
+Isa multiply_bf16(const PackedPanels& weight, int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride);
+}  // namespace amx
 #define QK_DECLARE_REROUND(sums) void reround_##sums(const Stretch& stretch, int bits);
 namespace scalar {
 QK_REROUNDED_SUMS(QK_DECLARE_REROUND)

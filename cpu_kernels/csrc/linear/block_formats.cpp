@@ -28,15 +28,14 @@ static consteval Tile tile_of(Sums sums, int code_bits) {
 QK_TILE_OF(avx_vnni)
 QK_TILE_OF(avx512)
 QK_TILE_OF(avx512_vnni)
-QK_TILE_OF(amx)
 #endif
 
 #define QK_KERNELS(isa, name, ...) {isa::direct_##name, isa::unpack_##name, isa::tile_of(__VA_ARGS__)}
 #if QK_X86_KERNELS
 #define QK_X86_ROWS(name, ...)                                                                                    \
     {Isa::amx,                                                                                                    \
-     bit(Isa::amx) | bit(Isa::avx512_vnni),                                                                       \
-     {nullptr, avx512_vnni::unpack_##name, amx::tile_of(__VA_ARGS__)}},                                           \
+     bit(Isa::amx) | bit(Isa::avx512_vnni) | bit(Isa::avx512_bf16),                                               \
+     {nullptr, nullptr, nullptr, &amx::tiles_##name}},                                                            \
         {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), QK_KERNELS(avx512_vnni, name, __VA_ARGS__)}, \
         {Isa::avx512, bit(Isa::avx512), QK_KERNELS(avx512, name, __VA_ARGS__)},                                   \
         {Isa::avx_vnni, bit(Isa::avx2) | bit(Isa::avx_vnni), QK_KERNELS(avx_vnni, name, __VA_ARGS__)},            \
@@ -56,13 +55,10 @@ QK_BLOCK_FORMATS(QK_BLOCK_TABLE)
 QK_GROUP_FORMATS(QK_GROUP_TABLE)
 
 #if QK_X86_KERNELS
-#define QK_X86_REROUND(sums)                                                                                   \
-    {Isa::amx, bit(Isa::amx) | bit(Isa::avx512_vnni), {avx512::reround_##sums, amx::tile_span}},               \
-        {Isa::avx512_vnni,                                                                                     \
-         bit(Isa::avx512) | bit(Isa::avx512_vnni),                                                             \
-         {avx512::reround_##sums, avx512_vnni::tile_span}},                                                    \
-        {Isa::avx512, bit(Isa::avx512), {avx512::reround_##sums, avx512::tile_span}},                          \
-        {Isa::avx_vnni, bit(Isa::avx2) | bit(Isa::avx_vnni), {avx_vnni::reround_##sums, avx_vnni::tile_span}}, \
+#define QK_X86_REROUND(sums)                                                                                        \
+    {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), {avx512::reround_##sums, avx512_vnni::tile_span}}, \
+        {Isa::avx512, bit(Isa::avx512), {avx512::reround_##sums, avx512::tile_span}},                               \
+        {Isa::avx_vnni, bit(Isa::avx2) | bit(Isa::avx_vnni), {avx_vnni::reround_##sums, avx_vnni::tile_span}},      \
         {Isa::avx2, bit(Isa::avx2), {avx2::reround_##sums, avx2::tile_span_8}},
 #else
 #define QK_X86_REROUND(sums)

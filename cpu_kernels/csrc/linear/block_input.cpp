@@ -26,7 +26,7 @@ size_t BlockInput::token_bytes() const {
     return ((lines + 15) / 32 * 32 + 16) * sizeof(ActivationBlock);
 }
 
-void BlockInput::prepare(const float* x, std::byte* out, float, Isa isa) const {
+void BlockInput::prepare_row(const float* x, std::byte* out, float, Isa isa) const {
     const RoundRow round_row = round_row_of(isa);
     auto* blocks = reinterpret_cast<ActivationBlock*>(out);
     const int64_t whole = order_.empty() ? row_size_ / ActivationBlock::size : 0;

@@ -34,14 +34,14 @@ namespace scalar { void round_row(const float* x, int64_t num_blocks, Activation
 namespace avx2 { void round_row(const float* x, int64_t num_blocks, ActivationBlock* out); }
 namespace avx512 { void round_row(const float* x, int64_t num_blocks, ActivationBlock* out); }
 
-class BlockInput final : public InputFormat {
+class BlockInput final : public RowInput {
 public:
     // A last block that row_size does not fill is filled with zeros.
     // order, if not empty: [row_size] which feature of x is the k-th that the weight reads
     explicit BlockInput(int64_t row_size, std::vector<int32_t> order = {});
 
     size_t token_bytes() const override;
-    void prepare(const float* x, std::byte* out, float shared, Isa isa) const override;
+    void prepare_row(const float* x, std::byte* out, float shared, Isa isa) const override;
     bool equals(const InputFormat& other) const override;
 
     const std::vector<int32_t>& order() const { return order_; }

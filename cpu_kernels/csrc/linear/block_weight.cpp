@@ -50,6 +50,8 @@ float* sums_of(int64_t count) {
     return reinterpret_cast<float*>(buffer.data());
 }
 
+bool has_amx() { return (detect() & bit(Isa::amx)) != 0; }
+
 template <class Kernels>
 const Kernels& kernels_of(std::span<const Impl<Kernels>> table, Isa isa) {
     for (const auto& impl : table)
@@ -69,34 +71,46 @@ BlockWeight::BlockWeight(const CodeFormat& format, std::string name, int64_t num
       row_size_(row_size),
       layout_(layout),
       bytes_(std::move(bytes)),
-      input_(std::move(input)) {}
+      input_(std::move(input)),
+      tile_input_(row_size, input_.order()) {}
 
 Choice BlockWeight::choose(int64_t num_tokens, std::optional<std::string_view> isa, Path path) const {
-    if (!rerounding_) require_stored_weights(path, name_);
+    if (!rerounding_) require_no_int8(path, name_);
     const auto* impl = &qk::choose(format_.op, format_.table, isa);
     if (path == Path::automatic) path = forced_path();
-    const bool is_free = path == Path::automatic && !isa;
-    if (path == Path::automatic && isa && !impl->kernels.direct) path = Path::tile;
     const auto switches = [&] {
-        return switch_points_.of(impl->isa,
-                                 {most_direct_tokens(format_.most_direct_tokens, impl->isa), least_rerounded_tokens});
+        const int64_t most_direct = most_direct_tokens(format_.most_direct_tokens, impl->isa);
+        return switch_points_.of(impl->isa, {most_direct, least_rerounded_tokens, least_bf16_tokens});
     };
+    const bool has_tiles = impl->isa == Isa::amx;
+    if (has_tiles && path == Path::automatic && (isa || (may_use_bf16() && num_tokens >= switches().least_bf16)))
+        path = Path::bf16;
+    if (path == Path::bf16) {
+        if (!has_tiles) throw_no_such_impl(format_.op + " on the bf16 path", impl->isa, has_amx() ? "amx" : "none");
+        return {impl->isa, path};
+    }
+    if (has_tiles) {
+        if (isa) throw_no_such_impl(format_.op + " on the " + name_of(path) + " path", impl->isa, name_of(impl[1].isa));
+        impl++;
+    }
     if (path == Path::automatic && rerounding_ && num_tokens >= switches().least_rerounded &&
         may_reround(rerounding_->bits, is_exact(), impl->isa))
         path = Path::int8x256;
-    const Sums sums = path == Path::int8x256 ? Sums::span : format_.sums;
-    if (is_free && impl->isa == Isa::amx && num_tokens < least_tokens_amx(sums)) impl++;  // AVX-512 VNNI
     if (path == Path::automatic) path = num_tokens <= switches().most_direct ? Path::direct : Path::tile;
-    if (path == Path::direct && !impl->kernels.direct) {
-        const Isa asked = impl->isa;
-        while (!impl->kernels.direct) impl++;  // the next best one; scalar, the last, has everything
-        if (isa) throw_no_such_impl(format_.op + " on the direct path", asked, name_of(impl->isa));
-    }
     return {impl->isa, path};
 }
 
+// Whether many tokens take the bf16 path if there is one.
+bool BlockWeight::may_use_bf16() const { return !is_exact() && !(rerounding_ && asked_rounding()); }
+
 Isa BlockWeight::multiply(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
                           const Choice& choice) const {
+#if QK_X86_KERNELS
+    if (choice.path == Path::bf16)
+        return amx::multiply_bf16(
+            {bytes_.data(), layout_, *kernels_of(format_.table, choice.isa).tiles, format_.sums, num_rows_}, begin, end,
+            x, y, y_stride);
+#endif
     Isa ran = choice.isa;
     for (int64_t token = 0; token < x.num_tokens; token += tokens_at_once) {
         const int64_t tokens = std::min(tokens_at_once, x.num_tokens - token);

@@ -20,7 +20,9 @@ public:
     int64_t num_rows() const override { return num_rows_; }
     int64_t row_size() const override { return row_size_; }
     std::span<const uint8_t> bytes() const override { return bytes_.bytes(); }
-    const InputFormat& input() const override { return input_; }
+    const InputFormat& input(const Choice& choice) const override {
+        return choice.path == Path::bf16 ? static_cast<const InputFormat&>(tile_input_) : input_;
+    }
     int panels_a_task() const override { return panels_together; }
     Choice choose(int64_t num_tokens, std::optional<std::string_view> isa, Path path) const override;
     Isa multiply(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
@@ -28,6 +30,7 @@ public:
     void rows(const int64_t* index, int64_t num_indices, float* out) const override;
 
 private:
+    bool may_use_bf16() const;
     const uint8_t* at(int64_t panel, int64_t step) const { return bytes_.data() + layout_.offset(panel, step); }
     Isa multiply_direct(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
                         const BlockKernels& kernels) const;
@@ -47,6 +50,7 @@ private:
     PanelLayout layout_;
     Buffer bytes_;
     BlockInput input_;
+    TileInput tile_input_;
 };
 
 // blocks  [N, K / block_size * block_bytes] uint8, as GGUF has them

@@ -51,6 +51,11 @@ public:
     }
     int64_t stretch_bytes(int64_t step) const { return bytes_of(stretch_at(step)); }
 
+    // Steps from `step` to the end of its stretch.
+    int steps_left(int64_t step) const {
+        return stretch_at(step - step % steps_a_stretch_) - static_cast<int>(step % steps_a_stretch_);
+    }
+
     int64_t panel_bytes() const { return bytes_of(num_steps_); }
     int64_t nbytes() const { return num_panels_ * panel_bytes(); }
 

@@ -21,6 +21,8 @@ constexpr int64_t parallel_prepare_size = 1 << 15;
 
 // Tasks a thread: enough that a thread which loses its core for a while leaves the rest to the others.
 constexpr int64_t tasks_per_thread = 16;
+// And if a task should rather have many panels.
+constexpr int64_t least_tasks_per_thread = 2;
 
 // The shared input of some terms of a call.
 struct Prepared {
@@ -49,7 +51,7 @@ public:
     Product(std::span<const Term> terms, int64_t num_tokens, int64_t row_size, const RowSource& row)
         : terms_(terms), num_tokens_(num_tokens), row_size_(row_size), row_(row), pool_(thread_pool()) {
         for (const Term& term : terms_) {
-            const InputFormat& format = term.weight->input();
+            const InputFormat& format = term.weight->input(term.choice);
             const auto found = std::find_if(inputs_.begin(), inputs_.end(),
                                             [&](const Prepared& input) { return input.format->equals(format); });
             input_of_.push_back(static_cast<int>(found - inputs_.begin()));
@@ -96,12 +98,12 @@ private:
     void prepare(int64_t first, int64_t num_tokens) {
         thread_local Buffer buffer;  // kept: a decode step allocates nothing
         size_t needed = 0;
-        for (const Prepared& input : inputs_) needed += padded(num_tokens * input.format->token_bytes());
+        for (const Prepared& input : inputs_) needed += padded(input.format->bytes(num_tokens));
         if (buffer.size() < needed) buffer = Buffer(needed);
         std::byte* next = reinterpret_cast<std::byte*>(buffer.data());
         for (Prepared& input : inputs_) {
             input.tokens = next;
-            next += padded(num_tokens * input.format->token_bytes());
+            next += padded(input.format->bytes(num_tokens));
         }
         const timeline::Scope rounding(timeline::Part::rounding);
         for_tokens(num_tokens, [&](int64_t token, float* scratch) {
@@ -110,7 +112,7 @@ private:
                 return row_(first + token, scratch);
             }();
             for (const Prepared& input : inputs_)
-                input.format->prepare(x, input.tokens + token * input.format->token_bytes(), input.shared, input.isa);
+                input.format->prepare(x, {input.tokens, num_tokens, token}, input.shared, input.isa);
         });
     }
 
@@ -118,8 +120,13 @@ private:
         int64_t num_panels = 0;
         for (const Term& term : terms_) num_panels += term.weight->num_panels();
         const int64_t panels = std::max<int64_t>(1, num_panels / (tasks_per_thread * pool_->num_threads()));
+        const int64_t most = std::max<int64_t>(1, num_panels / (least_tasks_per_thread * pool_->num_threads()));
         for (int i = 0; i < static_cast<int>(terms_.size()); i++) {
-            const int64_t count = terms_[i].weight->num_panels(), together = terms_[i].weight->panels_a_task();
+            const Weight& weight = *terms_[i].weight;
+            const int64_t count = weight.num_panels(), layout = weight.panels_a_task();
+            // Whole runs of the layout, and as many of them as share a cache and leave each thread some tasks.
+            const int64_t shared = std::min<int64_t>(weight.panels_at_once(terms_[i].choice), most);
+            const int64_t together = shared <= layout ? layout : ceil_div(shared, 2 * layout) * 2 * layout;
             const int64_t runs = ceil_div(count, together), parts = ceil_div(runs, ceil_div(panels, together));
             for (int64_t part = 0; part < parts; part++)
                 tasks_.push_back(
@@ -133,7 +140,7 @@ private:
             const Task& task = tasks_[i];
             const Term& term = terms_[task.term];
             const Prepared& input = inputs_[input_of_[task.term]];
-            const Input x{input.tokens, input.format->token_bytes(), num_tokens};
+            const Input x = input.format->view(input.tokens, num_tokens, 0, num_tokens);
             const Isa who = multiply_term(term, task, x, first);
             if (!ran.empty()) std::atomic_ref(ran[task.term]).store(who, std::memory_order_relaxed);
         });

@@ -28,12 +28,15 @@ Points& all_points() {
 
 }  // namespace
 
-void SwitchPoints::set(Isa isa, const Switches& measured) {
-    if (measured.most_direct < 0 || measured.least_rerounded < 1)
-        throw std::invalid_argument("switch points: got " + std::to_string(measured.most_direct) + " and " +
-                                    std::to_string(measured.least_rerounded) + " tokens, expected 0 and 1 or more");
-    most_direct_ = measured.most_direct;
-    least_rerounded_ = measured.least_rerounded;
+void SwitchPoints::set(Isa isa, int64_t most_direct, int64_t least_rerounded, std::optional<int64_t> least_bf16) {
+    if (most_direct < 0 || least_rerounded < 1 || least_bf16.value_or(1) < 1)
+        throw std::invalid_argument("switch points: got " + std::to_string(most_direct) + ", " +
+                                    std::to_string(least_rerounded) +
+                                    (least_bf16 ? " and " + std::to_string(*least_bf16) : "") +
+                                    " tokens, expected 0 or more, and 1 or more for the others");
+    most_direct_ = most_direct;
+    least_rerounded_ = least_rerounded;
+    least_bf16_ = least_bf16.value_or(0);
     isa_ = family_of(isa);
     version++;
 }
@@ -46,7 +49,8 @@ void SwitchPoints::clear() {
 int64_t switch_points_version() { return version; }
 
 Switches SwitchPoints::of(Isa isa, const Switches& shipped) const {
-    return isa_ == family_of(isa) ? Switches{most_direct_, least_rerounded_} : shipped;
+    if (isa_ != family_of(isa)) return shipped;
+    return {most_direct_, least_rerounded_, least_bf16_ ? least_bf16_.load() : shipped.least_bf16};
 }
 
 SwitchPoints& switch_points(std::string_view op) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,14 +11,16 @@
 
 namespace qk::linear {
 
-// direct up to `most_direct` tokens, int8x256 from `least_rerounded` on for formats that have it
-struct Switches { int64_t most_direct, least_rerounded; };
+// direct up to `most_direct` tokens, int8x256 from `least_rerounded` on for formats that have it, and bf16 from
+// `least_bf16` on if the processor has AMX
+struct Switches { int64_t most_direct, least_rerounded, least_bf16; };
 
 // The switch points of one op, which hold for one instruction set. Results change with the path, so set them before the
 // first product.
 class SwitchPoints {
 public:
-    void set(Isa isa, const Switches& measured);
+    // least_bf16: nullopt if it was not measured; the shipped one then holds
+    void set(Isa isa, int64_t most_direct, int64_t least_rerounded, std::optional<int64_t> least_bf16);
     void clear();
 
     // shipped: for instruction sets that nothing was measured for
@@ -28,6 +31,7 @@ private:
 
     std::atomic<int> isa_{none};
     std::atomic<int64_t> most_direct_{0}, least_rerounded_{0};
+    std::atomic<int64_t> least_bf16_{0};  // 0: the shipped one
 };
 
 // The points of the op "linear_q4_0" or another of block_formats(), group_formats() and trellis_formats(), as long as

@@ -17,11 +17,15 @@ namespace qk::linear {
 // Output rows are packed 16 side by side: the 32-bit lanes of a 512-bit register. A panel is those 16 rows over all K.
 inline constexpr int panel_rows = 16;
 
+// The same of tile instructions: see tile_product.inl.
+inline constexpr int tile_panels_at_once = 32;
+
 // direct  each group of codes is unpacked in registers and multiplied at once: one token or a few
 // tile    a stretch of a panel is unpacked into the L1 and multiplied with all tokens: many
 // int8x256  the same, with the stretch rounded to 8 bits before: K-quants with one scale for 256 inputs of a row, and
 //           trellis codes with one for the row
-enum class Path : uint8_t { automatic, direct, tile, int8x256 };
+// bf16    weights and activations rounded to bfloat16, by tile instructions: many
+enum class Path : uint8_t { automatic, direct, tile, int8x256, bf16 };
 
 // The implementation, decided once per call.
 struct Choice {
@@ -43,7 +47,15 @@ public:
     // Panels that are side by side: a task has whole runs of them if it can.
     virtual int panels_a_task() const { return 1; }
 
-    virtual const InputFormat& input() const = 0;
+    // Panels that share data in the caches under this choice: a task has as many if there are enough.
+    virtual int panels_at_once(const Choice& choice) const {
+        return choice.isa == Isa::amx ? tile_panels_at_once : panels_a_task();
+    }
+
+    // The activations that `multiply` reads under this choice.
+    virtual const InputFormat& input(const Choice& choice) const = 0;
+    // Those of the scalar kernel.
+    const InputFormat& input() const { return input({Isa::scalar, Path::direct}); }
 
     // From now on multiplied as stored whatever the number of tokens, so that a token's result does not depend on it;
     // only the environment says otherwise. Called before anyone else has the weight.

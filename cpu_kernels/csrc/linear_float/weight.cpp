@@ -46,7 +46,7 @@ FloatInput::FloatInput(int64_t row_size, bool has_f32, bool has_bf16)
     token_bytes_ = linear::token_stride(bf16_offset_ + (has_bf16 ? bf16_bytes : 0));
 }
 
-void FloatInput::prepare(const float* x, std::byte* out, float, Isa isa) const {
+void FloatInput::prepare_row(const float* x, std::byte* out, float, Isa isa) const {
     if (has_f32_) std::memcpy(out, x, static_cast<size_t>(row_size_) * 4);
     if (!has_bf16_) return;
     auto* rounded = reinterpret_cast<uint16_t*>(out + bf16_offset_);
@@ -60,15 +60,14 @@ bool FloatInput::equals(const linear::InputFormat& other) const {
 }
 
 FloatWeight::FloatWeight(Packed packed)
-    : PackedWeight(std::move(packed), packed.kind() != Kind::bf16,
+    : PackedWeight(std::move(packed), linear::TileInput(packed.row_size()), packed.kind() != Kind::bf16,
                    packed.kind() == Kind::bf16 || (packed.kind() == Kind::f16 && has_bf16_products())) {}
 
 std::string_view FloatWeight::format() const { return names[static_cast<int>(packed_.kind())]; }
 
 // bf16 and f32 are multiplied as stored and nothing is unpacked: both paths are one.
 linear::Choice FloatWeight::choose(int64_t num_tokens, std::optional<std::string_view> isa, linear::Path path) const {
-    linear::require_stored_weights(path, format());
-    if (path == linear::Path::automatic) path = linear::forced_path();
+    path = linear::stored_path(path, format());
     const Kind kind = packed_.kind();
     const char* op = ops[static_cast<int>(kind)].name;
     const Isa best = qk::choose(op, table(kind), isa).isa;
@@ -88,8 +87,8 @@ linear::Choice FloatWeight::choose(int64_t num_tokens, std::optional<std::string
 Isa FloatWeight::multiply(int64_t begin, int64_t end, const linear::Input& x, float* y, int64_t y_stride,
                           const linear::Choice& choice) const {
     const Kind kind = packed_.kind();
-    const bool reads_bf16 = kind == Kind::bf16 || choice.isa >= Isa::avx512_bf16;
-    const linear::Input part{x.tokens + (reads_bf16 ? input_.bf16_offset() : 0), x.token_bytes, x.num_tokens};
+    const bool has_offset = choice.isa != Isa::amx && (kind == Kind::bf16 || choice.isa == Isa::avx512_bf16);
+    const linear::Input part{x.tokens + (has_offset ? input_.bf16_offset() : 0), x.token_bytes, x.num_tokens};
     return find(kind, choice.isa)(packed_.panels(), begin, end, part, {y, y_stride, false});
 }
 

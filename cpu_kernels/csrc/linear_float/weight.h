@@ -2,17 +2,18 @@
 #pragma once
 
 #include "linear/packed_weight.h"
+#include "linear/tile_rows.h"
 #include "linear_float/linear_float.h"
 
 namespace qk::linear_float {
 
 // A prepared token: float32 [K], bfloat16 [K padded to 32], or one after the other.
-class FloatInput final : public linear::InputFormat {
+class FloatInput final : public linear::RowInput {
 public:
     FloatInput(int64_t row_size, bool has_f32, bool has_bf16);
 
     size_t token_bytes() const override { return token_bytes_; }
-    void prepare(const float* x, std::byte* out, float shared, Isa isa) const override;
+    void prepare_row(const float* x, std::byte* out, float shared, Isa isa) const override;
     bool equals(const linear::InputFormat& other) const override;
 
     size_t bf16_offset() const { return bf16_offset_; }
@@ -23,7 +24,7 @@ private:
     size_t bf16_offset_, token_bytes_;
 };
 
-class FloatWeight final : public linear::PackedWeight<Packed, FloatInput> {
+class FloatWeight final : public linear::PackedWeight<Packed, FloatInput, linear::TileInput> {
 public:
     explicit FloatWeight(Packed packed);
 

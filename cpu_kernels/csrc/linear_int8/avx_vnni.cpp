@@ -29,7 +29,7 @@ struct Dot : Lanes {
 };
 
 Isa multiply(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
-    multiply_panels<Dot>(weight, begin, end, x, Scaled<Dot>{x, target});
+    multiply_panels<Dot>(weight, begin, end, x, Scaled<Dot>{{x, target.codes_per_token}, target});
     return Isa::avx_vnni;
 }
 

@@ -4,14 +4,26 @@
 // y = (sum * (weight_scale * by.weight_scale)) * by.result; a factor of 1 rounds nothing.
 struct Scales { float weight_scale, result; };
 
-template <class Dot>
-struct Scaled {
+// The tails of tokens in rows, and of those in tiles.
+struct RowTails {
     const Input& x;
+    int64_t codes_per_token;
+
+    const std::byte* at(int64_t token) const { return x.tokens + token * x.token_bytes + codes_per_token; }
+};
+struct TileTails {
+    const Input& x;
+    TileRows rows;
+
+    const std::byte* at(int64_t token) const { return rows.tail(x, token); }
+};
+
+template <class Dot, class Tails = RowTails>
+struct Scaled {
+    Tails tails;
     const Target& target;
 
-    const TokenTail& tail(int64_t token) const {
-        return *reinterpret_cast<const TokenTail*>(x.tokens + token * x.token_bytes + target.codes_per_token);
-    }
+    const TokenTail& tail(int64_t token) const { return *reinterpret_cast<const TokenTail*>(tails.at(token)); }
     [[gnu::always_inline]] auto start(int64_t token) const { return Dot::broadcast(tail(token).offset); }
     [[gnu::always_inline]] void store(int64_t token, int64_t row, int64_t num_rows,
                                       const typename Dot::Sum& sum) const {

@@ -10,6 +10,7 @@
 #include "buffer.h"
 #include "dispatch.h"
 #include "linear/dense.h"
+#include "linear/tile_rows.h"
 
 namespace qk::linear_int8 {
 
@@ -30,9 +31,34 @@ struct TokenTail {
 };
 
 constexpr int64_t padded_row(int64_t row_size) { return linear::round_up(row_size, row_multiple); }
-constexpr size_t token_bytes(int64_t row_size) {
-    return linear::token_stride(static_cast<size_t>(padded_row(row_size)) + sizeof(TokenTail));
-}
+// Where the codes and tails of a call's tokens are: in rows, each with its tail, or in the tiles of AMX.
+class CodePlaces {
+public:
+    CodePlaces(int64_t row_size, bool tiles)
+        : padded_(padded_row(row_size)),
+          tiles_(tiles),
+          rows_(padded_ / linear::tile_row_bytes, static_cast<int64_t>(sizeof(TokenTail))) {}
+
+    bool operator==(const CodePlaces& other) const { return padded_ == other.padded_ && tiles_ == other.tiles_; }
+
+    size_t bytes(int64_t num_tokens) const {
+        return tiles_ ? rows_.bytes(num_tokens) : static_cast<size_t>(num_tokens) * row_bytes();
+    }
+    linear::Input view(const std::byte* tokens, int64_t num_tokens, int64_t first, int64_t count) const {
+        if (tiles_) return rows_.view(tokens, num_tokens, first, count);
+        return {tokens + static_cast<size_t>(first) * row_bytes(), row_bytes(), count};
+    }
+    // codes [K padded to 64]
+    void put(const int8_t* codes, const TokenTail& tail, const linear::Place& to) const;
+    void copy(const linear::Input& from, int64_t i, const linear::Place& to) const;
+
+private:
+    size_t row_bytes() const { return linear::token_stride(static_cast<size_t>(padded_) + sizeof(TokenTail)); }
+
+    int64_t padded_;
+    bool tiles_;
+    linear::TileRows rows_;
+};
 
 // Codes in panels of 16 rows x groups of 4 k, then the scales, both padded to whole panels with 0.
 class Packed {

@@ -20,19 +20,48 @@ namespace {
 // (one thread of Zen 5, N = K = 2048, 3 bits).
 constexpr int64_t least_rounded_tokens = 8;
 
+// From so many tokens on bfloat16 tiles are faster than rounded codes. Unpacking, a hash for each value, takes more of the
+// time than in other formats: see least_bf16_tokens.
+constexpr int64_t least_trellis_bf16_tokens = 64;
+
 }  // namespace
 
-void TrellisInput::prepare(const float* x, std::byte* out, float shared, Isa isa) const {
-    thread_local std::vector<float> turned;
-    turned.assign(x, x + row_size_);
-    const int size = turn::size_of(row_size_);
-    turn::kernels_of(isa).rows(turned.data(), row_size_ / size, size, false);
-    blocks_.prepare(turned.data(), out, shared, isa);
+// x [K], turned, in memory of the thread
+static const float* turned(const float* x, int64_t row_size, Isa isa) {
+    thread_local std::vector<float> values;
+    values.assign(x, x + row_size);
+    const int size = turn::size_of(row_size);
+    turn::kernels_of(isa).rows(values.data(), row_size / size, size, false);
+    return values.data();
+}
+
+void TrellisInput::prepare_row(const float* x, std::byte* out, float shared, Isa isa) const {
+    blocks_.prepare_row(turned(x, row_size_, isa), out, shared, isa);
     const auto* blocks = reinterpret_cast<const ActivationBlock*>(out);
     float sum = 0;
     for (int64_t i = 0; i * ActivationBlock::size < row_size_; i++) sum += blocks[i].scaled_sum;
     sum *= rounded_step * rounded_rest;
     std::memcpy(out + blocks_.token_bytes(), &sum, sizeof sum);
+}
+
+void TrellisTileInput::prepare(const float* x, const linear::Place& place, float shared, Isa isa) const {
+    const float* const values = turned(x, row_size_, isa);
+    tiles_.prepare(values, place, shared, isa);
+    float sum = 0;
+    for (int64_t k = 0; k < row_size_; k++) sum += values[k];
+    sum *= rounded_step * rounded_rest;
+    std::memcpy(rows().tail(place.tokens, place.num_tokens, place.token), &sum, sizeof sum);
+}
+
+bool TrellisTileInput::equals(const InputFormat& other) const {
+    const auto* same = dynamic_cast<const TrellisTileInput*>(&other);
+    return same && same->row_size_ == row_size_;
+}
+
+float TrellisTileInput::rest(const linear::Input& x, int64_t token) const {
+    float sum;
+    std::memcpy(&sum, rows().tail(x, token), sizeof sum);
+    return sum;
 }
 
 bool TrellisInput::equals(const InputFormat& other) const {
@@ -51,32 +80,47 @@ TrellisWeight::TrellisWeight(const linear::TrellisFormat& format, std::string na
     : format_(format),
       layout_(layout),
       codes_(format, std::move(name), num_rows, row_size, layout, std::move(packed), linear::BlockInput(row_size)),
-      input_(row_size) {}
+      input_(row_size),
+      tile_input_(row_size) {}
 
-bool TrellisWeight::rounds(int64_t num_tokens, std::optional<std::string_view> isa) const {
-    const Isa best = qk::choose(format_.op, format_.table, isa).isa;
-    if (isa && best == Isa::amx) return true;  // it has nothing else
-    if (!linear::asked_rounding().value_or(!is_exact())) return false;
-    const auto switches = linear::switch_points(format_.op).of(best, {linear::direct_tokens, least_rounded_tokens});
-    return num_tokens >= switches.least_rerounded;
+linear::Switches TrellisWeight::switches(Isa isa) const {
+    return linear::switch_points(format_.op)
+        .of(isa, {linear::direct_tokens, least_rounded_tokens, least_trellis_bf16_tokens});
 }
 
-// Both direct and tile are the product with values as they are, which has one loop.
+bool TrellisWeight::rounds(int64_t num_tokens, Isa isa) const {
+    return linear::asked_rounding().value_or(!is_exact()) && num_tokens >= switches(isa).least_rerounded;
+}
+
+// Whether so many tokens take the bf16 path if there is one.
+bool TrellisWeight::rounds_to_bf16(int64_t num_tokens) const {
+    return !is_exact() && !linear::asked_rounding() && num_tokens >= switches(Isa::amx).least_bf16;
+}
+
+// Both direct and tile are the product with values as they are, which has one loop. Tiles are of rounded codes.
 linear::Choice TrellisWeight::choose(int64_t num_tokens, std::optional<std::string_view> isa, Path path) const {
+    const bool has_tiles = qk::choose(format_.op, format_.table, isa).isa == Isa::amx;
     if (path == Path::automatic) path = linear::forced_path();
-    if (path == Path::automatic) path = rounds(num_tokens, isa) ? Path::int8x256 : Path::direct;
+    if (has_tiles && path == Path::automatic && (isa || rounds_to_bf16(num_tokens))) path = Path::bf16;
+    if (path == Path::bf16) return codes_.choose(num_tokens, isa, path);
+    if (path == Path::automatic) {
+        const Isa best = codes_.choose(num_tokens, isa, Path::direct).isa;
+        path = rounds(num_tokens, best) ? Path::int8x256 : Path::direct;
+    }
     const auto chosen = codes_.choose(num_tokens, isa, path == Path::int8x256 ? Path::tile : Path::direct);
     return {chosen.isa, path};
 }
 
 Isa TrellisWeight::multiply(int64_t begin, int64_t end, const linear::Input& x, float* y, int64_t y_stride,
                             const linear::Choice& choice) const {
-    const bool is_rounded = choice.path == Path::int8x256;
-    const Isa ran = codes_.multiply(begin, end, x, y, y_stride, {choice.isa, is_rounded ? Path::tile : Path::direct});
+    const bool is_bf16 = choice.path == Path::bf16, is_rounded = is_bf16 || choice.path == Path::int8x256;
+    const Path path = is_bf16 ? Path::bf16 : is_rounded ? Path::tile : Path::direct;
+    const Isa ran = codes_.multiply(begin, end, x, y, y_stride, {choice.isa, path});
     thread_local std::vector<float> rest;
     if (is_rounded) {
         rest.resize(static_cast<size_t>(x.num_tokens));
-        for (int64_t token = 0; token < x.num_tokens; token++) rest[token] = input_.rest(x, token);
+        for (int64_t token = 0; token < x.num_tokens; token++)
+            rest[token] = is_bf16 ? tile_input_.rest(x, token) : input_.rest(x, token);
     }
     const int64_t first = begin * panel_rows;
     turn::kernels_of(choice.isa)

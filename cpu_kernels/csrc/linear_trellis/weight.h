@@ -10,12 +10,12 @@
 namespace qk::linear_trellis {
 
 // A prepared token: the blocks of the turned activations, then their sum, times rounded_step * rounded_rest.
-class TrellisInput final : public linear::InputFormat {
+class TrellisInput final : public linear::RowInput {
 public:
     explicit TrellisInput(int64_t row_size) : row_size_(row_size), blocks_(row_size) {}
 
     size_t token_bytes() const override { return blocks_.token_bytes() + sizeof(linear::ActivationBlock); }
-    void prepare(const float* x, std::byte* out, float shared, Isa isa) const override;
+    void prepare_row(const float* x, std::byte* out, float shared, Isa isa) const override;
     bool equals(const linear::InputFormat& other) const override;
 
     float rest(const linear::Input& x, int64_t token) const;
@@ -23,6 +23,30 @@ public:
 private:
     int64_t row_size_;
     linear::BlockInput blocks_;
+};
+
+// The same in bfloat16 tiles, with that sum as the tail of a token.
+class TrellisTileInput final : public linear::InputFormat {
+public:
+    explicit TrellisTileInput(int64_t row_size)
+        : row_size_(row_size), tiles_(row_size, {}, static_cast<int64_t>(sizeof(float))) {}
+
+    size_t bytes(int64_t num_tokens) const override { return tiles_.bytes(num_tokens); }
+    linear::Input view(const std::byte* tokens, int64_t num_tokens, int64_t first, int64_t count) const override {
+        return tiles_.view(tokens, num_tokens, first, count);
+    }
+    void prepare(const float* x, const linear::Place& place, float shared, Isa isa) const override;
+    void copy(const linear::Input& from, int64_t i, const linear::Place& to) const override {
+        tiles_.copy(from, i, to);
+    }
+    bool equals(const linear::InputFormat& other) const override;
+
+    const linear::TileRows& rows() const { return tiles_.rows(); }
+    float rest(const linear::Input& x, int64_t token) const;
+
+private:
+    int64_t row_size_;
+    linear::TileInput tiles_;
 };
 
 // Panels of blocks without a header, then a scale for each row.
@@ -41,7 +65,9 @@ public:
     int64_t num_rows() const override { return codes_.num_rows(); }
     int64_t row_size() const override { return codes_.row_size(); }
     std::span<const uint8_t> bytes() const override { return codes_.bytes(); }
-    const linear::InputFormat& input() const override { return input_; }
+    const linear::InputFormat& input(const linear::Choice& choice) const override {
+        return choice.path == linear::Path::bf16 ? static_cast<const linear::InputFormat&>(tile_input_) : input_;
+    }
     int panels_a_task() const override { return codes_.panels_a_task(); }
     linear::Choice choose(int64_t num_tokens, std::optional<std::string_view> isa, linear::Path path) const override;
     Isa multiply(int64_t begin, int64_t end, const linear::Input& x, float* y, int64_t y_stride,
@@ -49,7 +75,9 @@ public:
     void rows(const int64_t* index, int64_t num_indices, float* out) const override;
 
 private:
-    bool rounds(int64_t num_tokens, std::optional<std::string_view> isa) const;
+    linear::Switches switches(Isa isa) const;
+    bool rounds(int64_t num_tokens, Isa isa) const;
+    bool rounds_to_bf16(int64_t num_tokens) const;
     const float* scale() const { return reinterpret_cast<const float*>(codes_.bytes().data() + layout_.nbytes()); }
     float value(int64_t row, int64_t k) const;
     void turned_rows(int64_t panel, float* out) const;
@@ -58,6 +86,7 @@ private:
     linear::PanelLayout layout_;
     linear::BlockWeight codes_;  // the product of turned inputs, before scales
     TrellisInput input_;
+    TrellisTileInput tile_input_;
 };
 
 }  // namespace qk::linear_trellis

@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "checks.h"
+#include "linear/crossover.h"
 #include "linear_int8/bindings.h"
 #include "llm_int8/llm_int8.h"
 
@@ -51,8 +52,8 @@ public:
         require_matrix(x, "x", nb::dtype<float>(), "float32 [M, " + std::to_string(row_size) + "]");
         require_columns(x, "x", row_size);
         const auto num_tokens = static_cast<int64_t>(x.shape(0));
-        const auto& impl =
-            choose("linear_llm_int8", table(), isa ? std::optional<std::string_view>(*isa) : std::nullopt);
+        const auto& impl = linear::choose_tiles("linear_llm_int8", table(), num_tokens, linear::least_int8_tile_tokens,
+                                                isa ? std::optional<std::string_view>(*isa) : std::nullopt);
         if (!out) out = empty_float32(num_tokens, num_rows);
         float* y = require_output(*out, "out", num_tokens, num_rows);
         require_apart(y, num_tokens, num_rows, x, "x");

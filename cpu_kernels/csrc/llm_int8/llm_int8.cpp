@@ -95,9 +95,10 @@ struct Weight::Call {
     }
 
     // Codes and tail of a token.
-    void round(int64_t token, std::byte* out) const {
-        auto* codes = reinterpret_cast<int8_t*>(out);
-        const int64_t padded = linear_int8::padded_row(row_size());
+    void round(int64_t token, const linear_int8::CodePlaces& places, const linear::Place& to) const {
+        thread_local std::vector<int8_t> row;
+        row.resize(static_cast<size_t>(linear_int8::padded_row(row_size())));
+        int8_t* const codes = row.data();
         // Divided as torch divides a number by a tensor: reciprocal times number. 1 / 0 makes NaN of zeros, code 0.
         const float per_unit = 1 / absmax[token] * 127;
         int32_t sum = kernels.codes(x + token * row_size(), weight.known_.data(), row_size(), per_unit, codes);
@@ -105,8 +106,8 @@ struct Weight::Call {
             sum -= codes[feature];
             codes[feature] = 0;
         }
-        std::fill(codes + row_size(), codes + padded, int8_t{0});
-        *reinterpret_cast<linear_int8::TokenTail*>(out + padded) = {absmax[token], -linear_int8::code_bias * sum};
+        std::fill(row.begin() + row_size(), row.end(), int8_t{0});
+        places.put(codes, {absmax[token], -linear_int8::code_bias * sum}, to);
     }
 
     void gather(int64_t token, float* out) const {
@@ -124,8 +125,9 @@ Isa Weight::multiply(const float* x, int64_t num_tokens, float* y, const Impl<Ke
     const timeline::Scope products(timeline::Part::products);
     thread_local Buffer code_buffer, column_buffer;
     const int64_t chunk = std::min(chunk_tokens, num_tokens);
-    const size_t token_bytes = linear_int8::token_bytes(row_size()), column_bytes = call.column_bytes();
-    std::byte* codes = scratch_of(code_buffer, static_cast<size_t>(chunk) * token_bytes);
+    const linear_int8::CodePlaces places(row_size(), impl.isa == Isa::amx);
+    const size_t column_bytes = call.column_bytes();
+    std::byte* codes = scratch_of(code_buffer, places.bytes(chunk));
     std::byte* columns = scratch_of(column_buffer, static_cast<size_t>(chunk) * column_bytes);
     const linear::Panels panels = packed_.panels();
     const int64_t num_panels = (num_rows() + panel_rows - 1) / panel_rows;
@@ -136,20 +138,20 @@ Isa Weight::multiply(const float* x, int64_t num_tokens, float* y, const Impl<Ke
     for (int64_t first = 0; first < num_tokens; first += chunk) {
         const int64_t tokens = std::min(chunk, num_tokens - first);
         call.for_tokens(tokens, [&](int64_t token) {
-            call.round(first + token, codes + token * token_bytes);
+            call.round(first + token, places, {codes, tokens, token});
             call.gather(first + token, reinterpret_cast<float*>(columns + token * column_bytes));
         });
         float* y_chunk = y + first * num_rows();
         const linear_int8::Target target{packed_.scales(), linear_int8::padded_row(row_size()), y_chunk, num_rows(),
                                          linear_int8::Scaling::llm_int8};
         pool->run(num_tasks, [&](int64_t task) {
+            const int64_t begin = gathered_panels * (num_groups * task / num_tasks);
             const int64_t last = std::min(num_panels, gathered_panels * (num_groups * (task + 1) / num_tasks));
-            for (int64_t panel = gathered_panels * (num_groups * task / num_tasks); panel < last;
-                 panel += gathered_panels) {
+            const Isa who = call.kernels.multiply(panels, begin, last, places.view(codes, tokens, 0, tokens), target);
+            ran.store(who, std::memory_order_relaxed);
+            if (call.num_columns() == 0) return;
+            for (int64_t panel = begin; panel < last; panel += gathered_panels) {
                 const int64_t end = std::min(panel + gathered_panels, last);
-                const linear::Input inliers{codes, token_bytes, tokens};
-                ran.store(call.kernels.multiply(panels, panel, end, inliers, target), std::memory_order_relaxed);
-                if (call.num_columns() == 0) continue;
                 thread_local Buffer buffer;
                 const int64_t column_panel = call.num_columns() * panel_rows * static_cast<int64_t>(sizeof(float));
                 std::byte* weights = scratch_of(buffer, static_cast<size_t>(gathered_panels * column_panel));

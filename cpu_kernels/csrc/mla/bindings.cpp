@@ -49,12 +49,6 @@ Choices choose_all() {
     return {&choose_heads(std::nullopt), &fused::choose_steps(std::nullopt), &attention::choose_attention()};
 }
 
-attention::Latents writable_latents(const std::string& format, nb::handle rows, int64_t rank, int64_t rotated) {
-    nb::ndarray<nb::device::cpu> writable;
-    if (!nb::try_cast(rows, writable)) throw nb::type_error("rows: expected a writable array");
-    return attention::latents_of(format, Array(writable), rank + rotated, rank);
-}
-
 attention::Rotation rotation_of(const Array& cos, const Array& sin, int64_t count, int64_t rotated) {
     for (const auto& [angles, name] : {std::pair{&cos, "cos"}, {&sin, "sin"}})
         require_shape(*angles, name, nb::dtype<float>(), "float32", count, rotated);
@@ -68,12 +62,22 @@ attention::Sequences sequences_in(nb::handle rows, const Array& block_table, con
                                         static_cast<int64_t>(pages.shape(1)), std::nullopt);
 }
 
-MlaHeads::MlaHeads(const Array& keys, const Array& values, const std::string& format)
+MlaHeads::MlaHeads(const Array& keys, const Array& values, const std::string& format, bool exact)
     : keys_(matrices(keys, "keys", parse_format(format), false)),
-      values_(matrices(values, "values", parse_format(format), true)) {
+      values_(matrices(values, "values", parse_format(format), true)),
+      is_exact_(exact) {
     if (keys_.heads() != values_.heads() || keys_.outputs() != values_.inputs())
         throw std::invalid_argument("keys, values: got " + describe(keys) + " and " + describe(values) +
                                     ", expected as many heads of one rank");
+}
+
+attention::Latents MlaHeads::latents_in(const std::string& format, nb::handle rows, int64_t rotated) const {
+    nb::ndarray<nb::device::cpu> writable;
+    if (!nb::try_cast(rows, writable)) throw nb::type_error("rows: expected a writable array");
+    attention::Latents latents =
+        attention::latents_of(format, Array(writable), keys_.outputs() + rotated, keys_.outputs());
+    latents.is_exact = is_exact_;
+    return latents;
 }
 
 nb::object MlaHeads::attend(const Array& q, const Array& latent, const Array& norm, float eps, const Array& cos,
@@ -88,7 +92,7 @@ nb::object MlaHeads::attend(const Array& q, const Array& latent, const Array& no
         throw std::invalid_argument("q, latent: got " + describe(q) + " and " + describe(latent) +
                                     ", expected [M, heads * (rows of keys + D)] and [M, rank + D], D even");
     const attention::Rotation rotation = rotation_of(cos, sin, count, rotated);
-    const attention::Latents held = writable_latents(format, rows, rank, rotated);
+    const attention::Latents held = latents_in(format, rows, rotated);
     const attention::Sequences sequences = sequences_in(rows, block_table, ends, count, window);
     const Step step{&keys_,
                     &values_,
@@ -147,8 +151,10 @@ void bind(nb::module_& m) {
         "values   [H, V, R] float32, contiguous: its value is values[h] @ latent\n"
         "format   f32, f16, bf16 or int8 (with a scale for 128 inputs of an output channel, as round_heads_ref has\n"
         "         it): how they are kept; int8 needs finite ones\n"
+        "exact    tiles of AMX, which round more, multiply no latents\n"
         "raises   ValueError (shape, strides, format), TypeError (dtype)")
-        .def(nb::init<const Array&, const Array&, const std::string&>(), "keys"_a, "values"_a, "format"_a)
+        .def(nb::init<const Array&, const Array&, const std::string&, bool>(), "keys"_a, "values"_a, "format"_a,
+             "exact"_a = false)
         .def("absorb", &MlaHeads::absorb, "q"_a, "isa"_a = nb::none(),
              "q [M, H * N] float32 -> [M, H * R]: q[h] @ keys[h]; isa: implementation by name")
         .def("values_of", &MlaHeads::values_of, "latents"_a, "isa"_a = nb::none(),

@@ -17,12 +17,9 @@ using OptionalName = std::optional<std::string>;
 const Impl<Kernels>& choose_heads(const OptionalName& isa);
 Choices choose_all();
 
-// Rows of latents that may be written, in a format, for heads of this rank; checked.
-attention::Latents writable_latents(const std::string& format, nb::handle rows, int64_t rank, int64_t rotated);
-
 class MlaHeads {
 public:
-    MlaHeads(const Array& keys, const Array& values, const std::string& format);
+    MlaHeads(const Array& keys, const Array& values, const std::string& format, bool exact);
 
     const HeadMatrices& keys() const { return keys_; }
     const HeadMatrices& values() const { return values_; }
@@ -36,6 +33,9 @@ public:
                       const Array& ends, float softmax_scale, int64_t window, const std::optional<Array>& slots,
                       nb::handle mass);
 
+    // Rows of latents that may be written, in a format, for these heads; checked.
+    attention::Latents latents_in(const std::string& format, nb::handle rows, int64_t rotated) const;
+
     size_t nbytes() const { return keys_.nbytes() + values_.nbytes(); }
     OptionalName last_isa() const;
 
@@ -43,6 +43,7 @@ private:
     nb::object multiply(const HeadMatrices& matrices, const Array& x, const char* name, const OptionalName& isa);
 
     HeadMatrices keys_, values_;
+    bool is_exact_;  // Whether no tiles may multiply latents
     std::atomic<std::optional<Isa>> ran_{};
 };
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "linear/tile_rows.h"
 #include "scratch.h"
 #include "moe/turns.h"
 #include "timeline.h"
@@ -121,8 +122,18 @@ void Call::add_pieces(const Expert& expert, int64_t begin, int64_t end, std::opt
         piece.up = expert.up->choose(piece.num_tokens, isa, path);
         piece.down = expert.down->choose(piece.num_tokens, isa, path);
         const auto token = places_.token.begin() + place, last = token + piece.num_tokens;
+        piece.gate_input = prepared(*expert.gate, piece.gate);
+        piece.up_input = prepared(*expert.up, piece.up);
         piece.is_run = std::adjacent_find(token, last, [](int64_t a, int64_t b) { return b != a + 1; }) == last;
     }
+}
+
+// The input of a product. All products that round it in the same way share it.
+const Prepared* Call::prepared(const Weight& weight, const linear::Choice& choice) {
+    const linear::InputFormat& format = weight.input(choice);
+    for (const Prepared& known : prepared_)
+        if (known.format->equals(format)) return &known;
+    return &prepared_.emplace_back(Prepared{&format, choice.isa, nullptr});
 }
 
 void Call::add_gate_up_tasks(Piece& piece, const Stage& stage) {
@@ -151,42 +162,43 @@ std::optional<Ran> Call::run() {
 }
 
 void Call::place_buffers() {
-    const size_t token_bytes = first_gate().input().token_bytes();
-    size_t size = aligned(num_tokens_ * token_bytes);
+    size_t size = 0;
     // Twice over the same sizes: first their sum, then the place of each.
     thread_local Scratch scratch;
     std::byte* base = nullptr;
     const auto take = [&](size_t bytes) { return base + std::exchange(size, size + aligned(bytes)); };
     const auto take_all = [&] {
+        for (Prepared& input : prepared_) input.tokens = take(input.format->bytes(num_tokens_));
         for (Piece& piece : pieces_) {
             const Weight& down = *piece.expert->down;
-            piece.down_input = take(piece.num_tokens * down.input().token_bytes());
+            piece.down_input = take(down.input(piece.down).bytes(piece.num_tokens));
             piece.hidden = reinterpret_cast<float*>(take(piece.num_tokens * down.row_size() * sizeof(float)));
         }
     };
     take_all();
-    base = tokens_ = scratch.get(size);
-    size = aligned(num_tokens_ * token_bytes);
+    base = scratch.get(size);
+    size = 0;
     take_all();
 }
 
 void Call::round_token(int64_t token) {
     const int64_t hidden_size = first_gate().row_size();
-    const linear::InputFormat& input = first_gate().input();
-    input.prepare(x_ + token * hidden_size, tokens_ + token * input.token_bytes(), 0, steps_.isa);
+    for (const Prepared& input : prepared_)
+        input.format->prepare(x_ + token * hidden_size, {input.tokens, num_tokens_, token}, 0, steps_.isa);
     if (!adds_) std::fill_n(y_ + token * hidden_size, hidden_size, 0.0f);
 }
 
 // Tokens of an expert, side by side: in their place, or copied to this thread's own memory, which it keeps in its L2.
-Input Call::input_of(const Piece& piece) const {
-    const size_t token_bytes = first_gate().input().token_bytes();
+Input Call::input_of(const Piece& piece, const Prepared& prepared) const {
     const int64_t* token = &places_.token[piece.place];
-    if (piece.is_run) return {tokens_ + token[0] * token_bytes, token_bytes, piece.num_tokens};
+    if (piece.is_run && token[0] % linear::tile_rows == 0)
+        return prepared.format->view(prepared.tokens, num_tokens_, token[0], piece.num_tokens);
     thread_local Scratch scratch;
-    std::byte* const gathered = scratch.get(piece.num_tokens * token_bytes);
+    std::byte* const gathered = scratch.get(prepared.format->bytes(piece.num_tokens));
+    const Input all = prepared.format->view(prepared.tokens, num_tokens_, 0, num_tokens_);
     for (int64_t i = 0; i < piece.num_tokens; i++)
-        std::memcpy(gathered + i * token_bytes, tokens_ + token[i] * token_bytes, token_bytes);
-    return {gathered, token_bytes, piece.num_tokens};
+        prepared.format->copy(all, token[i], {gathered, piece.num_tokens, i});
+    return prepared.format->view(gathered, piece.num_tokens, 0, piece.num_tokens);
 }
 
 void Call::gate_up(const GateUpTask& task) {
@@ -197,9 +209,10 @@ void Call::gate_up(const GateUpTask& task) {
     thread_local Scratch scratch;
     auto* g = reinterpret_cast<float*>(scratch.get(2 * piece.num_tokens * stride * sizeof(float)));
     float* u = g + piece.num_tokens * stride;
-    const Input input = input_of(piece);
-    ran_gate_ = gate.multiply(task.begin, task.end, input, columns_from(g, task.begin), stride, piece.gate);
-    ran_up_ = up.multiply(task.begin, task.end, input, columns_from(u, task.begin), stride, piece.up);
+    ran_gate_ = gate.multiply(task.begin, task.end, input_of(piece, *piece.gate_input), columns_from(g, task.begin),
+                              stride, piece.gate);
+    ran_up_ = up.multiply(task.begin, task.end, input_of(piece, *piece.up_input), columns_from(u, task.begin), stride,
+                          piece.up);
     for (int64_t i = 0; i < piece.num_tokens; i++)
         steps_.kernels.silu_mul(g + i * stride, u + i * stride, num_columns,
                                 piece.hidden + i * gate.num_rows() + first);
@@ -209,8 +222,8 @@ void Call::gate_up(const GateUpTask& task) {
 void Call::round_hidden(const Piece& piece) {
     const Weight& down = *piece.expert->down;
     for (int64_t i = 0; i < piece.num_tokens; i++)
-        down.input().prepare(piece.hidden + i * down.row_size(), piece.down_input + i * down.input().token_bytes(), 0,
-                             steps_.isa);
+        down.input(piece.down)
+            .prepare(piece.hidden + i * down.row_size(), {piece.down_input, piece.num_tokens, i}, 0, steps_.isa);
 }
 
 void Call::run_down() {
@@ -247,7 +260,7 @@ const float* Call::down(const Piece& piece, int64_t begin, int64_t end) {
     const int64_t stride = (end - begin) * panel_rows;
     thread_local Scratch scratch;
     auto* z = reinterpret_cast<float*>(scratch.get(piece.num_tokens * stride * sizeof(float)));
-    const Input input{piece.down_input, weight.input().token_bytes(), piece.num_tokens};
+    const Input input = weight.input(piece.down).view(piece.down_input, piece.num_tokens, 0, piece.num_tokens);
     ran_down_ = weight.multiply(begin, end, input, columns_from(z, begin), stride, piece.down);
     return z;
 }

@@ -20,12 +20,20 @@ namespace qk::moe {
 // Numbers of all tokens below which one thread is done sooner than a second one wakes (about 2 us).
 inline constexpr int64_t parallel_size = 1 << 15;
 
+// All tokens of a call, rounded in one way.
+struct Prepared {
+    const linear::InputFormat* format;
+    Isa isa;
+    std::byte* tokens;
+};
+
 // Some tokens of one expert, for which its weights are read once.
 struct Piece {
     const Expert* expert;
     linear::Choice gate, up, down;
     int64_t place, num_tokens;  // of Places
     bool is_run;                // the tokens follow each other; else they are gathered
+    const Prepared *gate_input, *up_input;
     float* hidden;              // [num_tokens, I] silu(gate) * up
     std::byte* down_input;      // the same, rounded as `down` wants it
     std::atomic<int64_t> open_tasks{0};  // of gate and up: who ends the last one rounds
@@ -63,7 +71,8 @@ private:
     void add_gate_up_tasks(Piece& piece, const Stage& stage);
     void place_buffers();
     void round_token(int64_t token);
-    linear::Input input_of(const Piece& piece) const;
+    const Prepared* prepared(const linear::Weight& weight, const linear::Choice& choice);
+    linear::Input input_of(const Piece& piece, const Prepared& prepared) const;
     void gate_up(const GateUpTask& task);
     void round_hidden(const Piece& piece);
     void run_down();
@@ -83,7 +92,7 @@ private:
     Places places_;
     std::deque<Piece> pieces_;
     std::vector<GateUpTask> gate_up_tasks_;
-    std::byte* tokens_ = nullptr;  // [M] rounded
+    std::deque<Prepared> prepared_;
     std::atomic<Isa> ran_gate_{}, ran_up_{}, ran_down_{};
 };
 

@@ -1,13 +1,14 @@
 """The libggml that llama-cpp-python carries, through ctypes: graphs of operations on the CPU."""
 
 import ctypes
-import importlib.util
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
 from qbench.kernels.benchmark import Absent
+from qbench.versus.llama_cpp_package import limit_waiting, package_folder
+from quant.errors import InputError
 
 F32, F16, Q4_0, Q8_0 = 0, 1, 2, 8  # ggml_type
 POINTER, SIZE, INT, INT64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int64
@@ -45,6 +46,7 @@ BASE = {
 }
 CPU = {
     "ggml_cpu_init": (None, []),
+    "ggml_cpu_has_amx_int8": (INT, []),
     "ggml_backend_cpu_reg": (POINTER, []),
     "ggml_backend_cpu_init": (POINTER, []),
     "ggml_backend_cpu_set_n_threads": (None, [POINTER, INT]),
@@ -55,10 +57,11 @@ _SILENCE = ctypes.CFUNCTYPE(None, INT, ctypes.c_char_p, POINTER)(lambda level, t
 @cache
 def libraries() -> tuple[ctypes.CDLL, ctypes.CDLL]:
     """raises Absent without llama-cpp-python, or with one that has another libggml"""
-    spec = importlib.util.find_spec("llama_cpp")
-    if spec is None or spec.origin is None:
-        raise Absent("llama-cpp-python is not installed")
-    folder = Path(spec.origin).parent / "lib"
+    try:
+        folder = package_folder() / "lib"
+    except InputError as error:
+        raise Absent(str(error)) from error
+    limit_waiting()
     try:
         libraries = ctypes.CDLL(str(folder / "libggml-base.so")), ctypes.CDLL(str(folder / "libggml-cpu.so"))
         for library, signatures in zip(libraries, (BASE, CPU), strict=True):
@@ -85,6 +88,16 @@ def buffer_types(base: ctypes.CDLL, cpu: ctypes.CDLL) -> tuple[int, list[int]]:
     return device, [*kinds, base.ggml_backend_dev_buffer_type(device)]
 
 
+@cache
+def own_thread() -> ThreadPoolExecutor:
+    """One thread for all graphs of a build with AMX.
+
+    ggml configures the tiles once per thread and relies on it from then on. Our kernels release them when they end, so
+    the next product on their thread would be an illegal instruction.
+    """
+    return ThreadPoolExecutor(1, "ggml")
+
+
 class Graph:
     """Operations that are computed one after the other, with a scratch memory and threads of their own.
 
@@ -99,9 +112,17 @@ class Graph:
         self.buffers: list[int] = []
         self.backend = self.cpu.ggml_backend_cpu_init()
         self.cpu.ggml_backend_cpu_set_n_threads(self.backend, threads)
+        self.has_tiles = bool(self.cpu.ggml_cpu_has_amx_int8())
+
+    @property
+    def build(self) -> str:
+        """The end of `how`: ", AMX_INT8 build" or "" """
+        return ", AMX_INT8 build" if self.has_tiles else ""
 
     def run(self) -> None:
-        status = self.base.ggml_backend_graph_compute(self.backend, self.graph)
+        compute = self.base.ggml_backend_graph_compute
+        given = self.backend, self.graph
+        status = own_thread().submit(compute, *given).result() if self.has_tiles else compute(*given)
         if status:
             raise RuntimeError(f"ggml_backend_graph_compute ended with status {status}")
 

@@ -23,7 +23,7 @@ class GgmlAttention(Graph):
         super().__init__(threads)
         num_heads, num_queries, head_dim = q.shape
         num_kv_heads, num_tokens, _ = k.shape
-        self.shape, self.how = (num_queries, num_heads, head_dim), kv
+        self.shape, self.how = (num_queries, num_heads, head_dim), kv + self.build
         context = self.context(3 * copies + 2)
         new = self.base.ggml_new_tensor_4d
         q_tensor = new(context, F32, head_dim, num_queries, num_heads, 1)

@@ -34,7 +34,7 @@ class GgmlLinears(Graph):
             if not untried or self.base.ggml_backend_dev_supports_op(device, self.outputs[0]):
                 break
             self.free()
-        self.how = self.base.ggml_backend_buft_name(kind).decode()
+        self.how = self.base.ggml_backend_buft_name(kind).decode() + self.build
         for weight in weights:
             self.set(weight, data)
         self.allocate(steps, self.outputs)

@@ -173,3 +173,37 @@ class TorchAttention:
     def output(self) -> np.ndarray:
         """[H, T, D]"""
         return self.y[0].float().numpy()
+
+
+class TorchLatents:
+    """Latent attention of one token as two products.
+
+    torch's scaled dot product attention is several times as slow: values are narrower than keys, for which it has no
+    fast code.
+
+    q          [H, K] float32
+    latents    [S, K] float32, whose first `latent_size` numbers are the values, too
+    """
+
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        q: np.ndarray,
+        latents: np.ndarray,
+        latent_size: int,
+        softmax_scale: float,
+        copies: int,
+    ) -> None:
+        self.how, self.softmax_scale, self.latent_size = str(dtype).removeprefix("torch."), softmax_scale, latent_size
+        self.q = torch.from_numpy(q).to(dtype)  # [H, K]
+        self.texts = [torch.from_numpy(latents).to(dtype, copy=True) for _ in range(copies)]
+        self.y = torch.empty(0)
+
+    def run(self) -> None:
+        for text in self.texts:
+            scores = F.linear(self.q, text).float() * self.softmax_scale  # [H, S]
+            self.y = torch.softmax(scores, dim=-1).to(text.dtype) @ text[:, : self.latent_size]
+
+    def output(self) -> np.ndarray:
+        """[H, latent_size]"""
+        return self.y.float().numpy()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.llama_package import skip_without_llama_cpp
 
 from qbench.kernels import attention_benchmarks as module
 from qbench.kernels.attention_benchmarks import ALONE, OBSERVED, SCALES, OurAttention, attention_benchmarks
@@ -25,7 +26,7 @@ def test_everybody_is_right_and_the_check_sees_what_is_not(small, name):
     for benchmark in (decode, prefill):
         for who, build in benchmark.contenders.items():
             if who == "llama.cpp":
-                pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+                skip_without_llama_cpp()
             contender = build()
             contender.run()
             out = contender.output()

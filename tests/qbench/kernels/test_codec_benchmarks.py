@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.llama_package import skip_without_llama_cpp
 
 from qbench.kernels import codec_benchmarks as module
 from qbench.kernels.benchmark import OURS
@@ -19,7 +20,7 @@ def small(monkeypatch):
 @pytest.mark.parametrize("op", timed_codecs())
 def test_everybody_is_right_and_the_check_sees_what_is_not(op, who):
     if who != OURS:
-        pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+        skip_without_llama_cpp()
     (benchmark,) = codec_benchmarks(op, threads=2)
     contender = benchmark.contenders[who]()
     contender.run()

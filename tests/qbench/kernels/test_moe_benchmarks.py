@@ -3,7 +3,6 @@ import pytest
 
 from qbench.kernels import moe_benchmarks as module
 from qbench.kernels.benchmark import OURS
-from qbench.kernels.linear_benchmarks import arithmetic_of
 from qbench.kernels.moe_benchmarks import moe_benchmarks, route
 
 
@@ -31,11 +30,9 @@ def test_rows_that_no_format_of_the_kind_holds_are_left_out(small):
     assert len(list(moe_benchmarks("w4g128", (1,), 1))) == 1
 
 
-def test_arithmetic_is_that_of_an_experts_tokens(small):
-    """64 tokens that choose 2 of 5 are 26 per expert; for f16 that is bfloat16 if the machine multiplies it."""
-    few, many, *_ = moe_benchmarks("f16", (8, 64), 1)  # 8 tokens of a linear are many: an expert has 3 or 4 of them
-    assert (few.arithmetic, many.arithmetic) == ("fp32", arithmetic_of("f16", 26))
-    assert [one.arithmetic for one in moe_benchmarks("q8_0", (1,), 1)] == ["int8"] * 2
+@pytest.mark.parametrize("name, operands", [("f16", "bf16"), ("q8_0", "int8"), ("f32", "fp32")])
+def test_experts_have_the_operands_of_their_format_for_any_number_of_tokens(small, name, operands):
+    assert {benchmark.arithmetic for benchmark in moe_benchmarks(name, (1, 64), 1)} == {operands}
 
 
 def test_routing_is_to_different_experts_and_even():

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from support.llama_package import skip_without_llama_cpp
 
 import cpu_kernels
 from qbench.kernels import linear_benchmarks as module
@@ -16,22 +17,23 @@ from qbench.kernels.linear_benchmarks import Weight, contenders, linear_benchmar
 from qbench.kernels.peers import ggml
 from qbench.kernels.peers.ggml_linear import GgmlLinears
 from qbench.kernels.peers.torch import refuse_saturation
+from qbench.versus.llama_cpp_package import VARIABLE
 
 NUM_ROWS, ROW_SIZE = 160, 256
 OF_FORMAT = {
     "q4_0": {OURS, "llama.cpp", "torch-bfloat16"},
     "q6_k": {OURS, "llama.cpp", "torch-bfloat16"},
     "f32": {OURS, "llama.cpp", "torch-float32"},
-    "f16": {OURS, "llama.cpp", "torch-bfloat16"},
-    "w8a8": {OURS, "torch-int8", "onednn-int8", "torch-bfloat16"},
+    "f16": {OURS, "llama.cpp", "openvino", "torch-bfloat16"},
+    "w8a8": {OURS, "torch-int8", "onednn-int8", "openvino", "torch-bfloat16"},
     "w4g128-asym": {OURS, "torch-int4", "torch-bfloat16"},
-    "w4g128": {OURS, "torch-int4", "torch-bfloat16"},
+    "w4g128": {OURS, "torch-int4", "openvino", "torch-bfloat16"},
     "w4g128-act": {OURS, "torch-bfloat16"},
 }
 CASES = [(name, who) for name, peers in OF_FORMAT.items() for who in sorted(peers - {OURS})]
 
 
-FOR_FEW_TOKENS = {"amx": {"avx512_vnni"}}  # instruction sets that it leaves them to
+FOR_FEW_TOKENS = {"amx": {"avx512_vnni", "avx512_bf16"}}  # instruction sets that it leaves them to
 VNNI = {"avx512_vnni", "amx"}  # with these torch adds products of 8 bits in 32
 
 
@@ -61,12 +63,15 @@ def test_who_takes_part(name):
 @pytest.mark.parametrize("name, who", CASES, ids="-".join)
 def test_peer_gives_the_product(name, who, num_tokens):
     if who == "llama.cpp":
-        pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+        skip_without_llama_cpp()
+    if who == "openvino":
+        pytest.importorskip("openvino", reason="openvino is not installed")
     weight = Weight(name, NUM_ROWS, ROW_SIZE, num_tokens)
     contender = made_or_saturated(contenders(weight, num_tokens, 2, 1)[who])
     contender.run()
     y = contender.output()
     assert y.shape == (num_tokens, NUM_ROWS) and weight.check(num_tokens, y).is_right
+    assert contender.how not in ("", "not named")
     other = Weight(name, NUM_ROWS, ROW_SIZE, num_tokens)
     other.x = -weight.x
     assert not other.check(num_tokens, y).is_right
@@ -131,7 +136,8 @@ def test_rows_that_a_format_cannot_hold_are_left_out(monkeypatch):
 @pytest.mark.parametrize("found, reason", [(None, "not installed"), ("/nowhere/x.py", "not the one that is known")])
 def test_without_ggml_it_is_absent(monkeypatch, found, reason):
     spec = found and SimpleNamespace(origin=found)
-    monkeypatch.setattr(ggml.importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
     ggml.libraries.cache_clear()
     try:
         with pytest.raises(Absent, match=reason):

@@ -87,7 +87,7 @@ const float* floats_of(const Array& array, const char* name, int64_t batch, int6
 
 std::string attend_latents_bound(const Array& q, const std::string& format, const Array& latents, const Array& table,
                                  const Array& ends, nb::handle out, float softmax_scale, int64_t window,
-                                 const OptionalName& isa, nb::handle lse, nb::handle mass) {
+                                 const OptionalName& isa, nb::handle lse, nb::handle mass, bool exact) {
     if (q.ndim() != 3) throw std::invalid_argument("q: got " + describe(q) + ", expected float32 [B, H, channels]");
     const auto batch = static_cast<int64_t>(q.shape(0)), heads = static_cast<int64_t>(q.shape(1));
     if (heads < 1) throw std::invalid_argument("q: got " + describe(q) + ", expected one head or more");
@@ -95,8 +95,9 @@ std::string attend_latents_bound(const Array& q, const std::string& format, cons
     Output out_array;
     if (!nb::try_cast(out, out_array)) throw nb::type_error("out: expected a writable float32 [B, H, channels]");
     auto* output = const_cast<float*>(floats_of(Array(out_array), "out", batch, heads));
-    const Latents rows =
+    Latents rows =
         latents_of(format, latents, static_cast<int64_t>(q.shape(2)), static_cast<int64_t>(out_array.shape(2)));
+    rows.is_exact = exact;
     const Sequences sequences = checked_sequences(table, ends, batch, 1, window, static_cast<int64_t>(latents.shape(0)),
                                                   static_cast<int64_t>(latents.shape(1)), std::nullopt);
     LatentObserved observed = latent_mass_of(mass, sequences);
@@ -114,7 +115,7 @@ void bind_latents(nb::module_& m) {
     m.def(
         "attend_latents", attend_latents_bound, "q"_a, "format"_a, "latents"_a, "block_table"_a, "ends"_a, "out"_a,
         "softmax_scale"_a, "window"_a = 0, "isa"_a.none() = nb::none(), "lse"_a.none() = nb::none(),
-        "mass"_a.none() = nb::none(),
+        "mass"_a.none() = nb::none(), "exact"_a = false,
         "One query of every head over rows that all heads share, as latent_attention_ref defines it.\n\n"
         "q            [B, H, K] float32, contiguous, H of 1 or more\n"
         "format       f32, f16, bf16 (as uint16), or fp8, int8, int4 (as uint8): rows as attention/kernels.h draws\n"
@@ -126,6 +127,7 @@ void bind_latents(nb::module_& m) {
         "lse          [B, H] float32, contiguous, written unless it is None: log of the sum of exp(scores)\n"
         "mass         [B, S] float32, contiguous, S at least max(ends), written unless it is None: the weight of each\n"
         "             row, summed over heads; 0 for rows that are not seen\n"
+        "exact        tiles of AMX, which round more, multiply nothing\n"
         "returns      the instruction set that ran\n"
         "raises       ValueError (shape, strides, ends, pages), TypeError (dtype), RuntimeError (isa)");
 }

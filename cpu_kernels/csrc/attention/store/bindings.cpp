@@ -58,6 +58,8 @@ void bind_store(nb::module_& m) {
         "                 'per_head' or 'per_tensor'\n"
         "num_rings        of kivi: 0, or sequences that have several pages each, of encoded tokens alone. The first\n"
         "                 column of their block table is the ring of recent tokens of each\n"
+        "exact            tiles of AMX, which round more, multiply nothing: a query has the bits that it has alone,\n"
+        "                 whatever QBENCH_F16_COMPUTE says\n"
         "float8 with given scales keeps what is beyond the largest finite code, infinities too, as that code: a token\n"
         "that overflows weighs too little and does not make all that see it NaN, as torch's cast to e5m2 would, which\n"
         "is infinite from 61440 on. A scale found for a token with an infinity makes all of it NaN. int8 and int4 "
@@ -65,9 +67,9 @@ void bind_store(nb::module_& m) {
         "an infinity as the largest that their scale and minimum reach, and lose the rest of its group. NaN stays.\n"
         "raises           ValueError")
         .def(nb::init<const std::string&, int64_t, int64_t, int64_t, int64_t, const std::string&,
-                      const std::optional<Array>&, const std::optional<Array>&, int64_t>(),
+                      const std::optional<Array>&, const std::optional<Array>&, int64_t, bool>(),
              "format"_a, "num_pages"_a, "page_size"_a, "num_heads"_a, "head_dim"_a, "scales"_a = "given",
-             "k_scale"_a.none() = nb::none(), "v_scale"_a.none() = nb::none(), "num_rings"_a = 0)
+             "k_scale"_a.none() = nb::none(), "v_scale"_a.none() = nb::none(), "num_rings"_a = 0, "exact"_a = false)
         .def(
             "append", &BoundStore::append, "k"_a, "v"_a, "block_table"_a, "ends"_a, "cu_seqlens"_a.none() = nb::none(),
             "isa"_a.none() = nb::none(), "slots"_a.none() = nb::none(),

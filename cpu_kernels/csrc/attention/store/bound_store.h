@@ -16,7 +16,7 @@ class BoundStore {
 public:
     BoundStore(const std::string& format, int64_t num_pages, int64_t page_size, int64_t num_heads, int64_t head_dim,
                const std::string& scales, const std::optional<Array>& k_scale, const std::optional<Array>& v_scale,
-               int64_t num_rings)
+               int64_t num_rings, bool exact)
         : store_(layout_of(format, head_dim, scales), require_positive(num_pages, "num_pages"),
                  require_page_size(page_size), require_positive(num_heads, "num_heads"),
                  given_scale(k_scale, "k_scale", num_heads), given_scale(v_scale, "v_scale", num_heads),
@@ -24,6 +24,7 @@ public:
         const bool takes = is_float8(store_.layout().format) && store_.layout().scales == Scales::given;
         if (takes != (k_scale.has_value() && v_scale.has_value()) || k_scale.has_value() != v_scale.has_value())
             throw std::invalid_argument("k_scale, v_scale: expected both for float8 with given scales, else none");
+        if (exact) store_.require_exact();
     }
 
     void append(const Array& k, const Array& v, const Array& table, const Array& ends, const OptionalArray& cu_seqlens,

@@ -62,3 +62,14 @@ struct AsymmetricGroup<8> : GroupCodes<8> {
     }
     static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) { read(from, row, to); }
 };
+
+// The formats of block.h's QK_GROUP_FORMATS, each with its codes.
+#define QK_GROUP_CODES(X)          \
+    X(w2, Group<2>)                \
+    X(w3, Group<3>)                \
+    X(w4, Group<4>)                \
+    X(w8, Group<8>)                \
+    X(w2_asym, AsymmetricGroup<2>) \
+    X(w3_asym, AsymmetricGroup<3>) \
+    X(w4_asym, AsymmetricGroup<4>) \
+    X(w8_asym, AsymmetricGroup<8>)

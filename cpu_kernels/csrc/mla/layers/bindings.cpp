@@ -91,7 +91,7 @@ public:
                 {kv_norm_.data(), latent_eps_},
                 &heads_->keys(),
                 &heads_->values(),
-                writable_latents(format, rows, rank(), rotated()),
+                heads_->latents_in(format, rows, rotated()),
                 {},
                 nullptr,
                 {},

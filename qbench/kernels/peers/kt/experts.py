@@ -94,15 +94,17 @@ class KtCalls(TypedDict):
     output: str
 
 
-class KtAnswer(TypedDict):
-    """seconds: of all calls; not there in the answer to the first line, which nobody reads"""
+class KtAnswer(TypedDict, total=False):
+    """variant: kt-kernel's build for this processor, in the answer to the first line; seconds: of all calls"""
 
+    variant: str
     seconds: float
 
 
 class KtLayer:
     """One layer in one backend, loaded.
 
+    name      of the class that runs, and of kt-kernel's build
     sizes     hidden_size, ffn_size, num_experts, num_chosen, max_tokens, threads
     weights   gate, up [D, I, K] and down [D, K, I] of distinct experts, used in turn: float32, or uint8 GGUF blocks
     raises    Absent if there is no kt-kernel, or if this backend of it does not start
@@ -110,7 +112,6 @@ class KtLayer:
 
     def __init__(self, backend: str, sizes: KtSizes, weights: dict[str, np.ndarray]) -> None:
         about = BACKENDS[backend]
-        self.cls = about.cls
         self.folder = TemporaryDirectory()
         np.savez(self.path("weights.npz"), allow_pickle=False, **weights)
         self.process = subprocess.Popen(
@@ -120,8 +121,11 @@ class KtLayer:
             stderr=subprocess.DEVNULL,
             text=True,
             env=os.environ | ({"LD_PRELOAD": self.spin_fix()} if has_spin_fix() else {}),
+            encoding="utf-8",
         )
-        self.ask({**sizes, "cls": self.cls, "format": about.format, "weights": self.path("weights.npz")})
+        spec: KtSpec = {**sizes, "cls": about.cls, "format": about.format, "weights": self.path("weights.npz")}
+        variant = self.ask(spec).get("variant")
+        self.name = f"{about.cls} ({variant})" if variant else about.cls
 
     def path(self, name: str) -> str:
         return str(Path(self.folder.name) / name)
@@ -158,13 +162,13 @@ class KtExperts:
     """
 
     def __init__(self, layer: KtLayer, x: np.ndarray, routes: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        self.layer, self.how = layer, layer.cls
+        self.layer, self.how = layer, layer.name
         chosen, weights = map(np.stack, zip(*routes, strict=True))
         np.savez(layer.path(f"{len(x)}.npz"), x=x, chosen=chosen, weights=weights)
         self.question: KtCalls = {"calls": layer.path(f"{len(x)}.npz"), "output": layer.path("y.npy")}
 
     def run(self) -> float:
-        return self.layer.ask(self.question)["seconds"]
+        return present(self.layer.ask(self.question).get("seconds"))
 
     def output(self) -> np.ndarray:
         return np.load(self.question["output"])
@@ -174,5 +178,5 @@ def fastest(contenders: dict[str, KtExperts]) -> KtExperts:
     """By the best of some runs; named as the one that it is of those that were tried."""
     seconds = {name: min(one.run() for _ in range(TRIAL_RUNS)) for name, one in contenders.items()}
     best = min(seconds, key=seconds.__getitem__)
-    contenders[best].how = f"{contenders[best].layer.cls}, the fastest of {', '.join(contenders)}"
+    contenders[best].how = f"{contenders[best].layer.name}, the fastest of {', '.join(contenders)}"
     return contenders[best]

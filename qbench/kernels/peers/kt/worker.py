@@ -5,7 +5,8 @@ stdin   first a JSON object: cls, format, hidden_size, ffn_size, num_experts, nu
         (a .npz of gate, up [D, I, K] and down [D, K, I]: float32, or GGUF blocks; D distinct experts, used in turn),
         then a JSON object for each run: calls (a .npz of x [M, K] float32, chosen and weights [calls, M, k]) and
         output, where the last call's [M, K] float32 goes
-stdout  "=> " and a JSON object for each: {} once loaded, then {"seconds": of all calls of the run}
+stdout  "=> " and a JSON object for each: {"variant": the build of kt-kernel that is loaded} once loaded, then
+        {"seconds": of all calls of the run}
 """
 
 import ctypes
@@ -15,6 +16,7 @@ import signal
 import sys
 import time
 
+import kt_kernel  # pyright: ignore[reportMissingImports]  # in another environment alone
 import numpy as np
 import torch
 from kt_kernel import kt_kernel_ext as kt  # pyright: ignore[reportMissingImports]  # in another environment alone
@@ -130,7 +132,7 @@ def main() -> None:
     spec = json.loads(sys.stdin.readline())
     torch.set_num_threads(spec["threads"])
     layer = Layer(spec)
-    print("=> {}", flush=True)
+    print("=>", json.dumps({"variant": getattr(kt_kernel, "__cpu_variant__", "")}), flush=True)
     calls: dict[str, Calls] = {}
     for line in sys.stdin:
         question = json.loads(line)

@@ -30,4 +30,4 @@ def config_path(gpu: str) -> Path:
 @cache
 def _choices(gpu: str) -> dict[str, dict[str, str]]:
     path = config_path(gpu)
-    return json.loads(path.read_text())["chosen"] if path.exists() else {}
+    return json.loads(path.read_text(encoding="utf-8"))["chosen"] if path.exists() else {}

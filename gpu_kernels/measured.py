@@ -76,7 +76,7 @@ def _result_line(rows: list[dict]) -> str:
 
 
 def _rows(path: Path) -> list[dict]:
-    return [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
+    return [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def written(text: str, rows: str) -> str:
@@ -86,5 +86,5 @@ def written(text: str, rows: str) -> str:
 
 
 if __name__ == "__main__":
-    FILE.write_text(written(FILE.read_text(), table(RECORDS)))
-    PAGE.write_text(written(PAGE.read_text(), results_table(RECORDS)))
+    FILE.write_text(written(FILE.read_text(encoding="utf-8"), table(RECORDS)), encoding="utf-8")
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), results_table(RECORDS)), encoding="utf-8")

@@ -4,7 +4,7 @@ from qbench.nearest import nearest
 from quant.errors import InputError
 
 FAST = "fast"  # as fast as each format allows: for many tokens, K-quants and f16 may be rounded further
-EXACT = "exact"  # weights as they are stored, for any number of tokens
+EXACT = "exact"  # weights, keys and values as they are stored, for any number of tokens
 FLOAT32 = "float32"  # weights dequantized once, everything in float32: the loss of the format alone
 PRECISIONS = (FAST, EXACT, FLOAT32)
 

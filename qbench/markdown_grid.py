@@ -2,10 +2,15 @@
 
 from collections.abc import Sequence
 
+from qbench.printable import printable
+
 
 def markdown_grid(rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> str:
-    """The first row is the headings; columns are padded, numeric ones to the right."""
-    columns = list(zip(*rows, strict=True))
+    """The first row is the headings; columns are padded, numeric ones to the right.
+
+    Cells may come from files of strangers, so control characters become escapes.
+    """
+    columns = [[printable(text) for text in column] for column in zip(*rows, strict=True)]
     widths = [max(map(len, column)) for column in columns]
     rules = [
         ("-" * (width - 1) + ":") if is_number else "-" * width

@@ -5,9 +5,10 @@ from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from qbench.nearest import nearest
-from quant.errors import InputError
+from qbench.whole_number import LARGEST
+from quant.errors import InputError, bounded
 
-KINDS = {int: "a whole number", float: "a number"}
+KINDS = {int: f"a whole number up to {LARGEST}", float: f"a number up to {LARGEST}"}
 
 
 class Named:
@@ -117,9 +118,12 @@ def _pairs(kind: type[Named], rest: str) -> dict[str, Any]:
 def _value(option: Field[Any], value: str) -> Any:
     parse = getattr(option.type, "parse", option.type)
     try:
-        return parse(value)  # type: ignore[operator]
+        found = parse(value)  # type: ignore[operator]
+        if isinstance(found, (int, float)) and not abs(found) <= LARGEST:  # NaN, too
+            raise ValueError
+        return found
     except InputError:
         raise
     except ValueError as error:
         kind = KINDS.get(option.type, "another value")  # type: ignore[arg-type]
-        raise InputError(f"{option.name} is {value!r}, expected {kind}") from error
+        raise InputError(f"{option.name} is {bounded(value, 40)!r}, expected {kind}") from error

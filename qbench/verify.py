@@ -8,7 +8,7 @@ from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import Run, choose_basis, quantized_model
 from qbench.progress import Progress
 from qbench.sources import open_source
-from quant.artifacts.manifest import versions
+from quant.artifacts.manifest import changes, versions
 from quant.calibrated import Calibration, ImatrixCalibration
 from quant.errors import InputError
 from quant.job import QuantizationJob, make_job
@@ -19,11 +19,15 @@ from quant.verify import check_source, differences, manifest_of, recipe_of
 @dataclass(frozen=True, slots=True)
 class Verified:
     """differing   name -> difference
+    files         file -> difference of its bytes, metadata included; looked at if no tensor differs
+    has_digests   whether the manifest holds digests of files
     versions      package -> (then, now) of those that are not the manifest's; with others, bytes may differ
     """
 
     num_tensors: int
     differing: dict[str, str]
+    files: dict[str, str]
+    has_digests: bool
     versions: dict[str, tuple[str | None, str | None]]
 
 
@@ -35,7 +39,7 @@ def verify(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> Verified:
-    """Whether the artifact's tensors are bit for bit those of its manifest's recipe and source.
+    """Whether tensors are bit for bit those of the manifest's recipe and source, and files as they were written.
 
     spec     of the source, if it has moved; text: of the calibration, if that has moved
     raises   InputError if there is no manifest, or source or calibration text is gone or changed
@@ -51,7 +55,8 @@ def verify(
         differing = _differing(artifact, make_job(source, recipe), by, text, threads, progress)
     now = versions()
     unlike = {name: (then, now.get(name)) for name, then in manifest.versions.items() if then != now.get(name)}
-    return Verified(len(artifact.tensors), differing, unlike)
+    files = {} if differing else changes(path, manifest)
+    return Verified(len(artifact.tensors), differing, files, manifest.has_digests, unlike)
 
 
 def _differing(

@@ -2,16 +2,21 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from math import prod
 from pathlib import Path
 
 from quant.errors import InputError
 from quant.formats import TurnedFp4, get_format
+from quant.formats.base import rows_of
 from quant.kv import get_kv_format
 from quant.methods import Method, Rtn
 from quant.models import EMBEDDING, HEAD
-from quant.recipes import Recipe, TensorChoice
+from quant.present import present
+from quant.recipes import RECIPES, Recipe, TensorChoice
+from quant.recipes.llama_mix import LlamaMix
+from quant.recipes.mixes import LABELS
 from quant.rotation import RotatedSource
 from quant.source import Source, TensorInfo
 
@@ -135,7 +140,10 @@ class QuantizationJob:
     def warnings(self) -> Iterator[str]:
         """Lines on facts that a recipe's name hides: tensors in other formats, and weights that are rounded twice."""
         for (wanted, instead), count in self.fallbacks().items():
-            yield f"rows that are not a multiple of a block of {wanted}: {count} x {instead} instead"
+            used, meant = (get_format(name).bits_per_weight for name in (instead, wanted))
+            bits = f"{used:.4g} bits per weight, not {meant:.4g}"
+            yield f"rows that are not a multiple of a block of {wanted}: {count} x {instead} instead, {bits}"
+        yield from self._growth()
         if self.recipe.online:
             yield f"rotated while the model runs: {' and '.join(self.recipe.online)}; no other program loads this model"
         if any(isinstance(get_format(row.format), TurnedFp4) for row in self.choices.values()):
@@ -150,11 +158,57 @@ class QuantizationJob:
                 "what was rounded; to get the quality of a recipe, quantize the original"
             )
 
+    def _growth(self) -> Iterator[str]:
+        """A line on sizes if the format that names the recipe is replaced, or if the result outgrows the source."""
+        main = self.recipe.policy.default if isinstance(self.recipe.policy, LlamaMix) else None
+        odd = {name for name, row in self.choices.items() if row.in_place_of is not None}
+        of_main = [name for name in odd if self.choices[name].in_place_of == main]
+        size, source = self.size_bytes, sum(info.size_bytes for info in self.original.tensors.values())
+        if not odd or (size <= source and not of_main):
+            return
+        whole = size - sum(self._foreseen(name).size_bytes - self._wanted_bytes(name) for name in odd)
+        line = f"{self.recipe.name} then takes {_megabytes(size)}, not {_megabytes(whole)}"
+        line += f", and its source {_megabytes(source)}" if size > source else ""
+        smaller = [job for job in self._mixes_that_hold(of_main or odd) if job.size_bytes < size]
+        if smaller:
+            fitting = [job for job in smaller if job.size_bytes <= whole]
+            other = max(fitting, key=_size) if fitting else min(smaller, key=_size)
+            line += f"; {other.recipe.name} fits these rows and takes {_megabytes(other.size_bytes)}"
+        yield line
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the tensors after quantization, as far as they are known without calibration."""
+        return sum(info.size_bytes for info in self.foreseen_tensors().values())
+
+    def _wanted_bytes(self, name: str) -> int:
+        """Bytes of the tensor in the format of its rule, as if its rows were whole blocks."""
+        wanted = get_format(present(self.choices[name].in_place_of))
+        return int(prod(self.source.tensors[name].shape) * wanted.bits_per_weight / 8)
+
+    def _mixes_that_hold(self, names: Collection[str]) -> "Iterator[QuantizationJob]":
+        """Jobs of the other mixes of llama.cpp by the same method whose main format holds the rows of these tensors."""
+        rows = {rows_of(self.source.tensors[name].shape)[1] for name in names}
+        for recipe in RECIPES.values() if self.recipe.name in RECIPES else ():
+            mix = recipe.policy
+            if not isinstance(mix, LlamaMix) or recipe.method != self.recipe.method or mix.label not in LABELS:
+                continue
+            if all(get_format(mix.default).holds_row(row) for row in rows):
+                yield replace(self, recipe=recipe, choices=recipe.choose(self.source))
+
     def fallbacks(self) -> dict[tuple[str, str], int]:
         """(format of the recipe, format used instead) -> number of tensors whose rows do not divide into its blocks."""
         return dict(
             Counter((row.in_place_of, row.format) for row in self.choices.values() if row.in_place_of is not None)
         )
+
+
+def _megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:.{1 if num_bytes >= 1e6 else 3}f} MB"
+
+
+def _size(job: QuantizationJob) -> int:
+    return job.size_bytes
 
 
 def make_job(source: Source, recipe: Recipe, output: Output | None = None) -> QuantizationJob:

@@ -1,10 +1,13 @@
 """`JsonData`: frozen dataclasses that are written as JSON objects and read back."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
-from types import UnionType
-from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
+from types import MappingProxyType, UnionType
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+
+from quant.errors import shown
 
 
 class JsonData:
@@ -26,7 +29,7 @@ class JsonData:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """raises ValueError for an unknown key, a missing one, or another value than an object in a nested place"""
+        """raises ValueError for an unknown key, a missing one, or a value of another type than its field's"""
         return instance_of(cls, document)
 
 
@@ -44,6 +47,7 @@ class JsonRow(JsonData):
     rest: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
 
 
+LARGEST = {int: 2**63 - 1, float: sys.float_info.max}  # JSON has numbers of any length
 HIDDEN = ("lacks", "explicit", "rest")  # fields of JsonRow that are no keys
 
 
@@ -107,7 +111,7 @@ def _is_default(one: Field, value: Any) -> bool:
     return one.default is not MISSING and (value is one.default or value == one.default)
 
 
-def instance_of(kind: Any, document: Any, classes: Mapping[str, type] | None = None) -> Any:
+def instance_of(kind: Any, document: Any, classes: Mapping[str, type] = MappingProxyType({})) -> Any:
     """An instance of the class from its document; classes: field -> its class, instead of the hint."""
     if not isinstance(document, Mapping):
         raise ValueError(f"{kind.__name__}: got {type(document).__name__}, expected an object")
@@ -117,7 +121,10 @@ def instance_of(kind: Any, document: Any, classes: Mapping[str, type] | None = N
             part = _class_for(hint, document, _own_keys(kind))
             values[one.name] = None if part is None else instance_of(part, _part_of(document, keys_of(part)))
         elif key in document:
-            values[one.name] = _typed((classes or {}).get(one.name, hint), document[key])
+            wanted = classes[one.name] | None if one.name in classes else hint
+            if not _fits(wanted, document[key]):
+                raise ValueError(f"{kind.__name__}: {key} is {shown(document[key])}, expected {_name(wanted)}")
+            values[one.name] = _typed(wanted, document[key])
             if one.name in kind.json_omits and _is_default(one, values[one.name]):
                 explicit.add(key)
         elif one.name not in kind.json_omits:
@@ -132,6 +139,36 @@ def instance_of(kind: Any, document: Any, classes: Mapping[str, type] | None = N
     if missing := [*required]:
         raise ValueError(f"{kind.__name__} lacks {', '.join(missing)}")
     return kind(**values)
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    """Whether a JSON value is of the hint's type; nested documents check themselves when they are made."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(one, value) for one in arguments)
+    if origin is Literal:
+        return value in arguments
+    if origin in (tuple, list, Sequence):
+        if not isinstance(value, (list, tuple)):
+            return False
+        if origin is tuple and arguments and arguments[-1] is not Ellipsis:
+            return len(value) == len(arguments) and all(map(_fits, arguments, value))
+        return not arguments or all(_fits(arguments[0], item) for item in value)
+    if origin in (dict, Mapping):
+        return isinstance(value, Mapping) and all(_fits(arguments[1], item) for item in value.values())
+    if hint in (int, float):
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        is_whole = hint is float or isinstance(value, int) or (is_number and value.is_integer())  # 8e6 bytes are whole
+        return is_number and is_whole and abs(value) <= LARGEST[hint]
+    if hint in (str, bool):
+        return type(value) is hint
+    if isinstance(hint, type) and issubclass(hint, JsonData):
+        return isinstance(value, Mapping)
+    return value is None if hint is type(None) else True
+
+
+def _name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
 def _is_required(one: Field) -> bool:

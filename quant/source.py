@@ -1,7 +1,7 @@
 """The interface of every model source, wherever its weights are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,6 +40,9 @@ class TokenizerInfo:
     """A tokenizer in the `tokenizers` JSON form, with the tokens that the model expects around the text.
 
     chat_template  Jinja source that lays out the messages of a conversation; None: the model was not made for any
+    files          name -> content: settings of the tokenizer and of generation in a Hugging Face directory, which a
+                   directory written from this one keeps as they are
+    is_completed   whether json has tokens that the file itself lacks, and the files next to it name
     """
 
     json: str
@@ -47,6 +50,8 @@ class TokenizerInfo:
     eos_token_id: int | None
     add_bos: bool
     chat_template: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict, compare=False)
+    is_completed: bool = False
 
 
 class Source(Protocol):

@@ -141,7 +141,7 @@ class Stage:
     def _write_state(self) -> None:
         state = StageState(key=self.key, num_done=self.num_done, notes=self.notes, tensors=self._tensors)
         temp = self.folder / f"{STATE}.tmp"
-        temp.write_text(json.dumps(state.to_json()))
+        temp.write_text(json.dumps(state.to_json()), encoding="utf-8")
         fsync(temp)
         os.replace(temp, self.folder / STATE)
 
@@ -210,7 +210,7 @@ def _read_state(folder: Path) -> StageState | None:
     """None if nothing was done yet. raises InputError for the state of another version"""
     path = folder / STATE
     try:
-        return StageState.from_json(json.loads(path.read_text())) if path.exists() else None
+        return StageState.from_json(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
     except ValueError as error:
         raise InputError(f"{folder} was begun by another version ({error}); start again without --resume") from error
 

@@ -7,7 +7,9 @@ from typing import Any
 import yaml
 
 from quant.errors import InputError
+from quant.regular_file import read_regular_text
 
+MOST_BYTES = 16 << 20
 # An alias of an alias of an alias is a small file and a huge document. Every suite here has below 2,000 values.
 MOST_VALUES = 100_000
 
@@ -31,6 +33,17 @@ class _StrictLoader(yaml.SafeLoader):
             seen.add(key)
         return super().construct_mapping(node, deep)
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """A number that 64 bits hold; `0x` and `1:30:00` make one of any length in a line."""
+        number = super().construct_yaml_int(node)
+        if not -(2**63) <= number < 2**63:
+            line = node.start_mark.line + 1
+            raise yaml.constructor.ConstructorError(problem=f"a number of more than 64 bits in line {line}")
+        return number
+
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", _StrictLoader.construct_yaml_int)
+
 
 def read_yaml(path: Path, what: str) -> Any:
     """The document of a file.
@@ -39,7 +52,7 @@ def read_yaml(path: Path, what: str) -> Any:
     raises   InputError for a file that cannot be read or is not YAML
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)
+        return yaml.load(read_regular_text(path, MOST_BYTES), Loader=_StrictLoader)
     except OSError as error:
         raise InputError(f"{what} {path}: {error.strerror or error}") from error
     # TypeError: a key that is a list; ValueError: a scalar such as 2024-13-45 or 0x_; RecursionError: 3,000 brackets;

@@ -32,6 +32,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--grid", type=int, metavar="N", help=help_text)
 
 
+@pytest.fixture
+def inputs_of_8_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds the inputs of products to 8 bits, for any number of tokens and as llama.cpp does.
+
+    Processors with AMX give many tokens inputs in bfloat16 instead, which are closer to the weights' own result. On
+    q8_0 of stories260K the 8 bits alone move llama.cpp's perplexity by 0.9 % from that in float32, bfloat16 by 0.1 %.
+    """
+    monkeypatch.setenv("QBENCH_LINEAR_PATH", "tile")
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     quick = [item for item in items if item.get_closest_marker("exhaustive") is None]

@@ -109,12 +109,12 @@ has the time of the busiest other unit, as a share of the time of the memory or 
 
 def made_with() -> str:
     """The version of Triton that made the kept table; "" without a table."""
-    kept = FILE.read_text() if FILE.exists() else ""
+    kept = FILE.read_text(encoding="utf-8") if FILE.exists() else ""
     return kept.partition("with Triton ")[2].partition(" ")[0]
 
 
 def main() -> None:
-    FILE.write_text(text([row for op in all_ops() for row in table(problems_of(op))]))
+    FILE.write_text(text([row for op in all_ops() for row in table(problems_of(op))]), encoding="utf-8")
 
 
 if __name__ == "__main__":

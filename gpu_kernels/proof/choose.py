@@ -38,9 +38,9 @@ def write_choices(folder: Path, found: dict[str, dict[str, str]], about: dict) -
     about  record.provenance of the run
     """
     path = folder / config_path(about["gpu"]).name
-    before = json.loads(path.read_text())["chosen"] if path.exists() else {}
+    before = json.loads(path.read_text(encoding="utf-8"))["chosen"] if path.exists() else {}
     merged = {op: before.get(op, {}) | found.get(op, {}) for op in sorted(before | found)}
     kept = {"made_with": COMMAND} | {key: about[key] for key in ("gpu", "commit", "time", "versions")}
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(kept | {"chosen": merged}, indent=2) + "\n")
+    path.write_text(json.dumps(kept | {"chosen": merged}, indent=2) + "\n", encoding="utf-8")
     return path

@@ -64,5 +64,7 @@ def resource_usage(cubin: bytes, folder: Path) -> dict[str, int]:
     path = folder / "kernel.cubin"
     path.write_bytes(cubin)
     cuobjdump = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    told = subprocess.run([cuobjdump, "--dump-resource-usage", path], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [cuobjdump, "--dump-resource-usage", path], capture_output=True, text=True, check=True, encoding="utf-8"
+    )
     return {name: int(value) for name, value in re.findall(r"\b([A-Z]+):(\d+)", told.stdout)}

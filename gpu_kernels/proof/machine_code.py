@@ -57,7 +57,9 @@ def disassemble(cubin: bytes, folder: Path) -> str:
     """The text of the nvdisasm that comes with Triton."""
     path = folder / "kernel.cubin"
     path.write_bytes(cubin)
-    return subprocess.run([BIN / "nvdisasm", "-c", path], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [BIN / "nvdisasm", "-c", path], capture_output=True, text=True, check=True, encoding="utf-8"
+    ).stdout
 
 
 def machine_code(text: str) -> MachineCode:

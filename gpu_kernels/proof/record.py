@@ -46,14 +46,16 @@ def provenance(commit: str | None = None) -> dict:
 def append(path: Path, records: list[dict]) -> None:
     """Adds one JSON line a record at the end of the file, and waits until the disk has them."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
+    with path.open("a", encoding="utf-8") as file:
         file.writelines(json.dumps({"schema": SCHEMA} | record) + "\n" for record in records)
         file.flush()
         os.fsync(file.fileno())
 
 
 def _git(*arguments: str) -> str:
-    told = subprocess.run(["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True)
+    told = subprocess.run(
+        ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, encoding="utf-8"
+    )
     if told.returncode:
         raise RuntimeError("a result needs its commit: got a tree without git history; pass --commit HASH")
     return told.stdout.strip()

@@ -59,7 +59,7 @@ class LoadedModel:
     def generate(
         self,
         prompt: str = "",
-        max_new_tokens: int = 128,
+        max_new_tokens: int | None = None,
         *,
         sampling: Sampling | None = None,
         stop: Sequence[str] = (),
@@ -67,6 +67,7 @@ class LoadedModel:
     ) -> str:
         """The text that continues a prompt.
 
+        max_new_tokens  None: 128, or as many as the context has room for
         sampling   None: greedy
         stop       texts to end before
         on_text    called with each piece of text as soon as it is certain

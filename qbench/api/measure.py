@@ -22,13 +22,15 @@ from qbench.recommend import recommend as search_recommendation
 from qbench.recommend.answer import Recommendation
 from qbench.recommend.candidates import KV_CHOICES, RECIPES
 from qbench.run_options import RunOptions
+from qbench.sources import open_source
 from qbench.speed.bench import bench as bench_speed
-from qbench.speed.speed_case import SpeedCase
+from qbench.speed.speed_case import SpeedCase, fitting_sizes
 from qbench.store import load_records
 from qbench.sweep.suite.load_suite import load_suite
 from qbench.sweep.sweep import OnEvent, SweepEvent, run_sweep
 from qbench.tasks.evaluate import evaluate_tasks
 from qbench.tasks.settings import TaskSettings
+from quant.models import ModelConfig
 
 
 def evaluate(
@@ -74,8 +76,8 @@ def bench(
     cache: str = DYNAMIC,
     prefill: str = DENSE,
     compute: str = FAST,
-    pp: int = 512,
-    tg: int = 128,
+    pp: int | None = None,
+    tg: int | None = None,
     depth: int = 0,
     batch: int = 1,
     repetitions: int = 5,
@@ -83,10 +85,13 @@ def bench(
 ) -> Metrics:
     """Speed and memory of a model: prefill of `pp` tokens, then decode of `tg` tokens.
 
+    pp, tg   None: 512 and 128, or as many as the model's context holds
     depth    tokens in the cache before each phase
     returns  figures by name: `found.figure("tg_tok_s")`, or everything: `found.to_json()`
     """
     options = RunOptions(recipe, kv, cache, policy, compute, threads=threads, prefill=prefill)
+    if pp is None or tg is None:
+        pp, tg = fitting_sizes(pp, tg, depth, ModelConfig.of(open_source(model)).max_positions)
     with progress_bar(f"bench {model}") as update:
         return bench_speed(model, SpeedCase(pp, tg, depth, repetitions, batch), options, progress=update)
 

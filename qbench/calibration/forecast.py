@@ -34,7 +34,7 @@ class OneLayer(SourceView):
         super().__init__(source)
         model = ModelConfig.of(source)
         middle = model.num_layers // 2
-        self.config = {**source.config, "num_hidden_layers": 1}
+        self.config = {**source.config, model.architecture.own_key("num_hidden_layers"): 1}
         if model.layer_kind(middle) == "moe":
             self.config["first_k_dense_replace"] = 0  # the only layer is one with experts, too
         self.original = {_as_layer_0(name): name for name in source.tensors if split_name(name)[1] in (None, middle)}

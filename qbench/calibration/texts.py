@@ -23,6 +23,7 @@ from qbench.runtime.text.tokenizer import Tokenizer
 from qbench.text_file import read_text_file
 from quant.errors import InputError
 from quant.models import ModelConfig
+from quant.regular_file import open_regular
 from quant.source import Source
 
 Tokens = Iterator[np.ndarray]  # runs of token ids [n] int64, which follow each other in the text
@@ -93,7 +94,8 @@ def _json_row(path: Path, number: int, line: str) -> tuple[str, Any]:
 
 def _array_file(path: Path, source: Source) -> Tokens:
     try:
-        array = np.load(path, allow_pickle=False)
+        with open_regular(path) as file:
+            array = np.load(file, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot read the token ids: {error}") from error
     return iter([_ids(path, array)])

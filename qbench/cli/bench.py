@@ -38,7 +38,7 @@ from qbench.cli.progress import progress_bar
 from qbench.cli.rank_lines import print_ranks
 from qbench.cli.rank_options import RANK_FIELDS, bench_rank_options
 from qbench.cli.run_options import with_run_options
-from qbench.devices import CPU
+from qbench.devices import CPU, check_device
 from qbench.measure.host.busy import busy_share, busy_warning
 from qbench.measure.launch import MAX_LAUNCHES
 from qbench.measure.metrics import Metrics
@@ -46,7 +46,7 @@ from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics
 from qbench.measure.records.kept_row import keep_row
 from qbench.run_options import RunOptions
 from qbench.speed.peaks import unmeasured_warning
-from qbench.speed.speed_case import SpeedCase
+from qbench.speed.speed_case import SpeedCase, breakdown_depth, fitting_sizes
 from qbench.threads import MAX_THREADS
 from quant.present import present
 
@@ -74,8 +74,8 @@ class Launches:
     multiple=True,
     help="Quantize MODEL by this recipe while it loads; give it once, or once per model.",
 )
-@count_option("-p", "--pp", least=0, default=512, help="Number of prompt tokens.")
-@count_option("-n", "--tg", least=0, default=128, help="Number of tokens to decode.")
+@count_option("-p", "--pp", least=0, help="Number of prompt tokens  [default: 512, or fewer in a short context]")
+@count_option("-n", "--tg", least=0, help="Number of tokens to decode  [default: 128, or fewer in a short context]")
 @click.option(
     "-d",
     "--depth",
@@ -146,17 +146,24 @@ def command(
     the intervals. --cache or --policy give a table of all combinations that are possible; a policy with a depth, as
     full@1024, is measured at that depth alone.
     """
+    from qbench.sources import open_source
     from qbench.speed.side_by_side import contenders
+    from quant.models import ModelConfig
 
     several_ranks = options.layout.num_ranks > 1
     if several_ranks and until["precision"] is None:
         until["repetitions"] = until["repetitions"] or LEAST_REPETITIONS  # every rank stops after as many
     effort = how_long(**until)
+    alone = vs is None and len(models) == 1 and len(recipes) <= 1
+    if alone:
+        check_device(options.device, options.compute)
+    if pp is None or tg is None:
+        shortest = min(ModelConfig.of(open_source(model)).max_positions for model in models)
+        pp, tg = fitting_sizes(pp, tg, breakdown_depth(max(depths)) if breakdown else max(depths), shortest)
     cases = [SpeedCase(pp, tg, depth, batch=batch, **effort) for batch in batches for depth in depths]
     clock, counts = "cpu" if cpu_time else "wall", threads or (None,)
     recipe = recipes[0] if len(recipes) == 1 else None
     options = replace(options, recipe=recipe, threads=counts[0])
-    alone = vs is None and len(models) == 1 and len(recipes) <= 1
     if breakdown:
         check_breakdown(models, cases, counts, options, other=bool(vs or keep or layouts or policies) or launches > 1)
         return print_breakdown(models[0], cases[0], options, clock, as_json)

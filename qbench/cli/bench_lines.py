@@ -9,7 +9,7 @@ from qbench.cli.prefill_lines import prefill_lines
 from qbench.measure.metrics import Facts, Memory, Metrics
 from qbench.measure.offload import Offload
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics, VersusRatio
-from qbench.measure.speed_figures import Energy, Samples, SpeedFigures
+from qbench.measure.speed_figures import Energy, Roofline, Samples, SpeedFigures
 from qbench.statistics.estimate import ALPHA, Estimate
 from qbench.statistics.power import needed_samples
 from quant.present import present
@@ -48,6 +48,7 @@ def readable(result: Metrics) -> dict[str, str | None]:
         "ttft, tpot": f"{milliseconds(figures.ttft_ms)}, {milliseconds(figures.tpot_ms)}",
         "measured": measured_line(present(figures.samples), speed.clock),
         "machine": machine_line(result),
+        **units_line(roofline),
         "energy": energy_line(speed, present(figures.energy)),
         "bits_per_weight": f"{facts.bits_per_weight:.4f}",
         "peak_rss": f"{peak} ({baseline} before the model{at_once(memory)})",
@@ -210,6 +211,15 @@ def bandwidth_line(rounds: Sequence[float]) -> str:
     return f"{readable_bytes(min(rounds))}/s to {readable_bytes(max(rounds))}/s read in the rounds"
 
 
+def units_line(roofline: Roofline) -> dict[str, str]:
+    """ "int8 by amx int8 (14.2 TOPS), bf16 by amx bf16 (7.1 TOPS)": operands and the unit that bounds them"""
+    if roofline.units is None:
+        return {}
+    rates = present(roofline.peak_ops_per_s)
+    units = (f"{job} by {unit} ({rates[job] / 1e12:.3g} TOPS)" for job, unit in roofline.units.items())
+    return {"strongest units": ", ".join(units) or "n/a"}
+
+
 def typical(condition: Mapping[str, list[float | None]] | None) -> float | None:
     """The median over all samples that know it."""
     moments = [value for values in (condition or {}).values() for value in values if value is not None]
@@ -243,7 +253,7 @@ def readable_comparison(case: VersusCase, found: VersusMetrics) -> dict[str, str
     lines: dict[str, str | None] = {
         "model": case.model,
         "kernels": kernels_line(present(found.facts), case.threads),
-        "llama.cpp": f"llama-cpp-python {peer.version}, {case.threads} thread(s)",
+        "llama.cpp": f"{peer.build}, {case.threads} thread(s)",
         "KV cache": f"{found.kv_bits:.3g} bits here, {peer.kv_format} there",
         "bandwidth": bandwidth_line(bandwidths),
         "measured": measured_line(present(ours.samples), None),

@@ -4,6 +4,8 @@ import re
 
 import click
 
+from qbench.whole_number import LARGEST
+
 SECONDS = {"s": 1, "min": 60, "h": 3600}
 
 
@@ -17,6 +19,6 @@ class CaseLimit(click.ParamType):
             return value
         match = re.fullmatch(r"(\d+(?:\.\d+)?) *(s|min|h|)", value.strip())
         number, unit = (match[1], match[2]) if match else ("0", "")
-        if float(number) <= 0 or (not unit and "." in number):
+        if not 0 < float(number) <= LARGEST or (not unit and "." in number):
             self.fail(f"{value!r} is neither a number of cases nor a time, such as 50min or 1.5h", param, ctx)
         return (None, float(number) * SECONDS[unit]) if unit else (int(number), None)

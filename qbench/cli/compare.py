@@ -11,7 +11,7 @@ from qbench.cache_spec import DENSE
 from qbench.cli.cache_options import kv_option, prefill_option
 from qbench.cli.count_option import count_option
 from qbench.cli.keep_path import KeepPath
-from qbench.cli.output import json_option, print_json, print_warning, threads_option
+from qbench.cli.output import echo, json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_compare import compare_ranks, divisions_of
 from qbench.cli.rank_options import rank_options
@@ -108,7 +108,7 @@ def print_tables(found, long: bool) -> None:
         if sys.stdout.isatty():
             print_ruled(grid)
         else:
-            click.echo(grid.markdown(), nl=False)
+            echo(grid.markdown(), nl=False)
 
 
 def print_ruled(grid) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cli.output import json_option, print_json
+from qbench.cli.output import echo, json_option, print_json
 from qbench.cli.progress import progress_bar
 
 if TYPE_CHECKING:  # loaded when the command runs, not for its help
@@ -40,13 +40,13 @@ def print_report(report: "Report") -> None:
     for row in rows if report.tensors else ():
         names = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
         numbers = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-        click.echo("  ".join(names + numbers))
+        echo("  ".join(names + numbers))
     for check, why in report.skipped.items():
-        click.echo(f"{check}: n/a, {why}")
+        echo(f"{check}: n/a, {why}")
     for found in report.findings:
-        click.echo(f"{found.check}: {found.where}: {found.message}")
+        echo(f"{found.check}: {found.where}: {found.message}")
     count = len(report.findings)
-    click.echo(f"{count} finding{'s' if count > 1 else ''}" if count else "healthy")
+    echo(f"{count} finding{'s' if count > 1 else ''}" if count else "healthy")
 
 
 def _cells(row: "TensorRow") -> tuple[str, ...]:

@@ -22,17 +22,17 @@ from qbench.cli.rank_options import check_engine_ranks, follows, join
 from qbench.measure.host.busy import busy_warning
 from qbench.measure.records.kept_row import keep_row
 from qbench.run_options import RunOptions
-from qbench.throughput.workload import Workload
-
-LENGTHS = {"type": IntList(1), "show_default": True}
+from qbench.throughput.workload import Workload, fitting_lengths
 
 
 @click.command("engine")
 @click.argument("model")
 @click.option("--recipe", help="Quantize MODEL while it loads.")
 @count_option("--requests", default=64, help="Number of requests; all of them wait at the start.")
-@click.option("--prompt", **LENGTHS, default="32,256", help="Smallest and largest number of prompt tokens.")
-@click.option("--new", **LENGTHS, default="8,512", help="Smallest and largest number of new tokens.")
+@click.option(
+    "--prompt", type=IntList(1), help="Smallest and largest number of prompt tokens  [default: 32,256, or fewer]"
+)
+@click.option("--new", type=IntList(1), help="Smallest and largest number of new tokens  [default: 8,512, or fewer]")
 @count_option("--document", least=0, default=0, help="Number of tokens at the start that all prompts share.")
 @count_option("--batch", default=16, help="Number of sequences at once.")
 @count_option("--chunk", least=2, default=256, help="Number of prompt tokens per step.")
@@ -64,12 +64,18 @@ def command(
 ) -> None:
     """Throughput of the serving engine on requests of mixed lengths, next to static batches of the same size.
 
-    With --document, also next to an engine that computes the document again for each request. Contenders take turns.
+    By default a request is no longer than the model's context. With --document, also next to an engine that computes
+    the document again for each request. Contenders take turns.
     """
+    from qbench.runtime.engine import most_tokens
+    from qbench.sources import open_source
     from qbench.throughput.run import CASE_KEYS, ThroughputOptions, measure_throughput
+    from quant.models import ModelConfig
 
-    if len(prompt) != 2 or len(new) != 2:
+    if any(lengths is not None and len(lengths) != 2 for lengths in (prompt, new)):
         raise click.UsageError("--prompt and --new take two numbers, as in 32,256")
+    if prompt is None or new is None:
+        prompt, new = fitting_lengths(most_tokens(ModelConfig.of(open_source(model))), document, prompt, new)
     workload = Workload(requests, prompt, new, document, seed)
     store = check_store(kv_store, kv_store_size, (options.policy, options.prefill) == (FULL, DENSE))
     check_engine_ranks(options, {"--kv-store": store is not None, "--vs llama.cpp": how["vs"] is not None})

@@ -6,7 +6,7 @@ import click
 
 from qbench.cli.count_option import count_option
 from qbench.cli.keep_path import KeepPath
-from qbench.cli.output import budget_option, json_option, print_json
+from qbench.cli.output import budget_option, echo, json_option, print_json
 from qbench.cli.percentage import Percentage
 from qbench.gate.comment import markdown, plain
 from qbench.gate.kept import keep_gate
@@ -72,7 +72,7 @@ def save_baseline(suite: Path, target: Path, folder: Path) -> None:
     from qbench.gate.baseline import write_baseline
 
     written = write_baseline(suite, target, folder)
-    click.echo(f"{written.file}: {written.num_rows} rows")
+    echo(f"{written.file}: {written.num_rows} rows")
 
 
 def compare(options: GateOptions, comment: str | None, keep: str | None, as_json: bool) -> None:
@@ -83,10 +83,10 @@ def compare(options: GateOptions, comment: str | None, keep: str | None, as_json
         Path(comment).write_text(markdown(result), encoding="utf-8")
     if keep is not None:
         keep_gate(Path(keep), result)
-    print_json(result.report().to_json()) if as_json else click.echo(plain(result), nl=False)
+    print_json(result.report().to_json()) if as_json else echo(plain(result), nl=False)
     if result.is_red:
         raise click.exceptions.Exit(1)
 
 
 def tell(line: str) -> None:
-    click.echo(line, err=True)
+    echo(line, err=True)

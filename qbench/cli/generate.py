@@ -1,7 +1,10 @@
 """`qbench generate MODEL --prompt TEXT`: text from a model, streamed as it comes."""
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -9,7 +12,7 @@ from qbench.cli.cache_options import cache_options, kv_option, kv_tier_options, 
 from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.memory_size import limit_option
-from qbench.cli.output import json_option, print_json, threads_option
+from qbench.cli.output import echo, json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import RANK_FIELDS, join, rank_options
 from qbench.cli.run_options import with_run_options
@@ -17,11 +20,25 @@ from qbench.run_options import RunOptions
 from quant.errors import InputError
 
 
+def in_utf8(_context: click.Context, _option: click.Parameter, text: Any) -> Any:
+    """A text, or several, of bytes that the locale lacks and that are UTF-8; other ones stay as they are."""
+    if isinstance(text, tuple):
+        return tuple(in_utf8(_context, _option, each) for each in text)
+    try:
+        return os.fsencode(text).decode("utf-8")
+    except UnicodeError:
+        return text
+
+
 @click.command("generate")
 @click.argument("model", is_eager=True)
-@click.option("--prompt", default="", help="Text to continue; without one the model starts from its BOS token.")
+@click.option(
+    "--prompt", default="", callback=in_utf8, help="Text to continue; without one the model starts from its BOS token."
+)
 @click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
-@count_option("-n", "--max-new-tokens", default=128, help="Largest number of tokens to generate.")
+@count_option(
+    "-n", "--max-new-tokens", help="Largest number of tokens to generate  [default: 128, or fewer in a short context]"
+)
 @click.option("--temperature", type=FiniteRange(min=0), default=0.0, show_default=True,
               help="Temperature of sampling; 0 always takes the likeliest token.")  # fmt: skip
 @click.option("--top-p", type=FiniteRange(min=0, max=1, min_open=True), default=1.0, show_default=True,
@@ -31,7 +48,7 @@ from quant.errors import InputError
               help="Drop tokens below this share of the likeliest token's probability; 0 keeps all.")  # fmt: skip
 @click.option("--repetition-penalty", type=FiniteRange(min=0, min_open=True), default=1.0, show_default=True,
               help="Factor against tokens that the text already has; 1 is off.")  # fmt: skip
-@click.option("--stop", multiple=True, help="Stop before this text; may be given several times.")
+@click.option("--stop", multiple=True, callback=in_utf8, help="Stop before this text; may be given several times.")
 @count_option("--logprobs", least=0, help="With --json: log-probabilities of each token and of this many alternatives.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of sampling.")
 @kv_option
@@ -66,7 +83,7 @@ def command(
 
 
 def print_piece(piece: str) -> None:
-    click.echo(piece, nl=False)
+    echo(piece, nl=False) if sys.stdout.isatty() else click.echo(piece, nl=False)  # a file gets the exact text
 
 
 def print_nothing(piece: str) -> None:
@@ -77,7 +94,7 @@ def continue_text(
     subject,
     prompt: str,
     sampling,
-    max_new_tokens: int,
+    max_new_tokens: int | None,
     stop: Sequence[str],
     logprobs: int | None,
     on_text: Callable[[str], None],

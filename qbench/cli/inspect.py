@@ -2,7 +2,7 @@
 
 import click
 
-from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes
+from qbench.cli.output import echo, json_option, print_json, print_pairs, readable_bytes
 from quant.sizes import size_summary
 
 
@@ -17,9 +17,7 @@ def command(model: str, as_json: bool) -> None:
         return
     for tensor in inspected.pop("tensors"):
         shape = "x".join(map(str, tensor["shape"]))
-        click.echo(
-            f"{tensor['name']:<48} {shape:>13}  {tensor['format']:<7} {readable_bytes(tensor['size_bytes']):>10}"
-        )
+        echo(f"{tensor['name']:<48} {shape:>13}  {tensor['format']:<7} {readable_bytes(tensor['size_bytes']):>10}")
     parts = inspected.pop("bits_per_weight_by_part")
     inspected["config"] = ", ".join(f"{key} {value}" for key, value in inspected["config"].items() if value is not None)
     inspected["size"] = readable_bytes(inspected.pop("size_bytes"))

@@ -2,7 +2,8 @@
 
 import click
 
-LARGEST = 2**31 - 1  # limit of a kernel's sizes and of a token's position
+from qbench.whole_number import LARGEST
+from quant.errors import bounded
 
 
 class IntList(click.ParamType):
@@ -19,8 +20,8 @@ class IntList(click.ParamType):
         try:
             numbers = tuple(int(word) for word in str(value).split(","))
         except ValueError:
-            self.fail(f"{value!r} is no list of integers such as {self.least},4096", param, ctx)
+            self.fail(f"{bounded(value, 40)!r} is no list of integers such as {self.least},4096", param, ctx)
         for number in numbers:
             if not self.least <= number <= self.most:
-                self.fail(f"{number} is not in the range {self.least}<=x<={self.most}", param, ctx)
+                self.fail(f"{bounded(str(number), 40)} is not in the range {self.least}<=x<={self.most}", param, ctx)
         return numbers

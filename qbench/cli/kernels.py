@@ -139,7 +139,8 @@ def contender(name: str, entry: dict, row: dict) -> str:
         return f"{name} {entry['ms']:.3f} ms ({entry['ratio']['median']:.2f}x)"
     if row["bound_by"] is None:
         return f"{entry['ms']:>8.3f} ms [{entry['how']}]"
+    bound = row["unit"] if row["bound_by"] == "operations" else row["bound_by"]
     return (
         f"{entry['ms']:>8.3f} ms {rate(entry, row['bound_by'])} "
-        f"{percent(entry['share'])} of the roofline ({row['bound_by']}) [{entry['how']}]"
+        f"{percent(entry['share'])} of the roofline ({bound}) [{entry['how']}]"
     )

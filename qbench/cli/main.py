@@ -7,15 +7,18 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from io import TextIOWrapper
 from typing import NoReturn
 
 import click
 
 from qbench.cli.rank_options import check_launch, is_silent, leave, say_late
 from qbench.cli.renamed import check_variables, new_option
+from qbench.cli.warning_lines import show_warnings
 from qbench.measure.host.commit import code_version
-from qbench.measure.host.forced import CPU, ISA, SWITCHES
+from qbench.measure.host.forced import CPU, ISA, LINEAR_PATH, SWITCHES, TILES_ONLY
 from qbench.nearest import nearest
+from qbench.printable import printable
 from qbench.rank_layout import farewells
 from qbench.version import __version__
 from quant.errors import InputError
@@ -128,12 +131,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     Only these exceptions mean bad input: InputError, an OSError of the files that were named, and a
     NotImplementedError that lists the alternatives. Any other ValueError or RuntimeError is a mistake in the code.
     """
+    if not os.environ.get("QBENCH_DEBUG"):
+        os.environ["RUST_BACKTRACE"] = "0"  # a panic of the tokenizers library is an error of ours, in one line
+    replace_unknown_characters()
     try:
         check_variables()
         check_switches()
         arguments = sys.argv[1:] if argv is None else list(argv)
         check_launch(arguments, files_may_divide=arguments[:1] == ["sweep"])
         check_forced_isa()
+        show_warnings()
         color = False if os.environ.get("NO_COLOR") else None  # https://no-color.org; None: on terminals alone
         status = cli.main(args=argv, prog_name="qbench", standalone_mode=False, color=color) or 0
         leave()
@@ -155,6 +162,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"internal error, {type(error).__name__}: {error} (QBENCH_DEBUG=1 shows where)", 70)
 
 
+def replace_unknown_characters() -> None:
+    """A question mark for each character that the locale of stdout lacks, as ISO-8859-1 lacks most."""
+    if isinstance(sys.stdout, TextIOWrapper) and "utf" not in sys.stdout.encoding.lower():
+        sys.stdout.reconfigure(errors="replace")
+
+
 def plain_types(message: str) -> str:
     """Click's message about a value, with the word for the value in place of the name of its range type."""
     return message.replace("valid integer range.", "valid integer.").replace("valid float range.", "valid number.")
@@ -165,28 +178,32 @@ def check_switches() -> None:
     for name, values in SWITCHES.items():
         value = os.environ.get(name)
         if value and value not in values:
-            raise InputError(f"{name}={value}: expected {' or '.join(values)}")
+            *others, last = values
+            raise InputError(f"{name}={value}: expected {', '.join(others)} or {last}")
 
 
 def check_forced_isa() -> None:
-    """Check QBENCH_CPU and QBENCH_ISA before a kernel reads them.
+    """Check QBENCH_CPU, QBENCH_ISA and a path of AMX alone before a kernel reads them.
 
     raises   InputError for an unknown name, and for a QBENCH_ISA that this machine, or the pretended one, lacks
     """
-    if not (os.environ.get(ISA) or os.environ.get(CPU)):
+    needs_tiles = os.environ.get(LINEAR_PATH) == TILES_ONLY
+    if not (os.environ.get(ISA) or os.environ.get(CPU) or needs_tiles):
         return
     import cpu_kernels
 
     try:
-        cpu_kernels.chosen_isa(FORCED_OP)
+        best = cpu_kernels.chosen_isa(FORCED_OP)
     except RuntimeError as error:
         raise InputError(str(error)) from error
+    if needs_tiles and best != "amx":
+        raise InputError(f"{LINEAR_PATH}={TILES_ONLY} needs amx; this run has {best}")
 
 
 def _fail(message: str, status: int) -> int:
     if os.environ.get("QBENCH_DEBUG") and sys.exc_info()[0]:
         raise
-    line = " ".join(message.split())
+    line = printable(" ".join(message.split()))
     if not is_silent():
         print(f"qbench: {line}", file=sys.stderr)
     elif not farewells:

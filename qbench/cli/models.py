@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import click
-from tokenizers import Tokenizer
 
 from qbench.cli.output import json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
@@ -48,13 +47,14 @@ def print_skills(spec: str, recipe: str | None, into: str | None, threads: int |
     from qbench.reference.skills import Sizes, render
     from qbench.report import replace_between_markers
     from qbench.runtime import load_model
+    from qbench.runtime.tokenizer_json import json_tokenizer
 
     if not spec.startswith("ref:"):
         raise InputError(f"skills are those of the reference models, got {spec}; `qbench models` lists them")
     subject = open_subject(spec, RunOptions(recipe, threads=threads))
     with progress_bar(f"measure what {spec} can do"):
         model = load_model(subject.source, subject.options)
-        tokenizer = Tokenizer.from_str(present(subject.source.tokenizer).json)
+        tokenizer = json_tokenizer(present(subject.source.tokenizer))
         report = report_of(model, tokenizer, model.config.max_positions, Sizes())
     if into:
         replace_between_markers(Path(into), "skills", f"```\n{render(report)}\n```")

@@ -6,6 +6,7 @@ import click
 
 from qbench.cache_spec import DYNAMIC, FULL
 from qbench.cli.output import print_json, print_pairs, print_warning, readable_bytes
+from qbench.cli.progress import progress_bar
 from qbench.measure.host.busy import busy_share, busy_warning
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_row
@@ -29,9 +30,10 @@ def print_offload(model: str, case: "OffloadCase", measure: bool, keep: str | No
     from qbench.plan.offload import measured_plan, plan_offload
 
     busy = busy_share()
-    planned = plan_offload(model, case)
-    if measure:
-        planned = measured_plan(planned)
+    with progress_bar(f"plan for {model}"):
+        planned = plan_offload(model, case)
+        if measure:
+            planned = measured_plan(planned)
     result = planned.to_json()
     if keep is not None:
         keep_row(keep, flat(result, busy), {"kind": "placement"}, CASE_KEYS)

@@ -1,6 +1,7 @@
 """Output of commands: one JSON object on stdout for machines, aligned pairs for people."""
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -9,6 +10,7 @@ import click
 from qbench.cli.finite_range import FiniteRange
 from qbench.compute import FAST, PRECISIONS
 from qbench.devices import CPU, DEVICES
+from qbench.printable import LINES, printable
 from qbench.threads import MAX_THREADS
 from quant.json_data import JsonData
 
@@ -52,28 +54,35 @@ def format_option(formats: Sequence[str]) -> Callable:
 
 def compute_option(command: Callable) -> Callable:
     text = (
-        "Precision of matmuls. fast: rounds weights again for many tokens; exact: weights as stored; "
-        "float32: inputs as float32 too"
+        "Precision of matmuls. fast: rounds weights, keys and values again for many tokens; "
+        "exact: as stored; float32: inputs as float32 too"
     )
     option = click.option("--compute", type=click.Choice(PRECISIONS), default=FAST, help=text, show_default=True)
     return option(command)
 
 
+def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print text that may come from a file: control characters become escapes, except ends of lines and tabs."""
+    click.echo(printable(text, LINES), err=err, nl=nl)
+
+
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, allow_nan=False, ensure_ascii=False))
+    """In the characters of stdout: an escape for each that a locale other than UTF-8 may lack."""
+    is_utf8 = "utf" in (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    echo(json.dumps(value, allow_nan=False, ensure_ascii=not is_utf8))
 
 
 def print_warning(text: str | None) -> None:
     """Print on stderr; nothing for None."""
     if text is not None:
-        click.echo(text, err=True)
+        echo(text, err=True)
 
 
 def print_pairs(pairs: Mapping[str, Any]) -> None:
     """Left-aligned `name  value` lines; None is shown as n/a, so that nothing missing looks like zero."""
     width = max((len(name) for name in pairs), default=0)
     for name, value in pairs.items():
-        click.echo(f"{name:<{width}}  {'n/a' if value is None else value}")
+        echo(f"{name:<{width}}  {'n/a' if value is None else value}")
 
 
 def print_result(row: Row, readable: Callable[[Row], Mapping[str, Any]], as_json: bool, number: int) -> None:
@@ -88,7 +97,7 @@ def print_result(row: Row, readable: Callable[[Row], Mapping[str, Any]], as_json
 
 def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """A table's lines, the headings' first; the first column to the left, all others to the right."""
-    cells = [headings, *rows]
+    cells = [[printable(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         "  ".join(

@@ -12,6 +12,7 @@ from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.offload_plan import GOALS, check_goal, print_offload
 from qbench.cli.output import aligned, json_option, print_json, print_pairs, readable_bytes
+from qbench.cli.progress import progress_bar
 from qbench.measure.records.kept_row import keep_row
 from quant.errors import InputError
 
@@ -73,7 +74,8 @@ def command(
         )
     planned = plan(model, PlanCase(recipe, kv, ctx, batch, prefill_chunk, memory, cache, policy, attention))
     if measure:
-        found = measured(model, planned.context, batch, prefill=prefill_chunk, kv_format=kv, attention=attention)
+        with progress_bar(f"measure {model}"):
+            found = measured(model, planned.context, batch, prefill=prefill_chunk, kv_format=kv, attention=attention)
         planned = replace(planned, measured=compared(planned.parts.total_bytes, found))
     result = planned.to_json()
     if keep is not None:

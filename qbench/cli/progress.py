@@ -1,5 +1,21 @@
-"""The progress bar of commands."""
+"""The progress bar of commands: of several ranks the first shows it."""
 
-from qbench.progress_bar import Update, progress_bar
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from qbench.progress_bar import Update
+from qbench.progress_bar import progress_bar as shown_progress
+from qbench.rank_layout import find_world
 
 __all__ = ["Update", "progress_bar"]
+
+
+@contextmanager
+def progress_bar(work: str) -> Iterator[Update]:
+    """As `qbench.progress_bar.progress_bar`; nothing on the other ranks."""
+    world = find_world()
+    if world is not None and not world.is_first:
+        yield lambda done, total, label=work: None
+        return
+    with shown_progress(work) as update:
+        yield update

@@ -3,19 +3,23 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from qbench.cli.count_option import count_option
 from qbench.cli.long_run import tell_long_run
 from qbench.cli.option_group import with_options
-from qbench.cli.output import print_json, print_warning
+from qbench.cli.output import print_json, print_warning, readable_bytes
 from qbench.cli.progress import progress_bar
 from qbench.cli.quality_lines import few_tokens_warning, print_kept, print_quality
 from qbench.quality.protocols.documents import HOW
 from qbench.quality.quality_settings import QualitySettings
 from qbench.run_options import RunOptions
 from quant.present import present
+
+if TYPE_CHECKING:
+    from qbench.quality.peak_memory import PeakMemory
 
 KEPT = ("exact", "top-k")
 PROTOCOLS = (
@@ -97,9 +101,19 @@ def eval_quality(model: str, quality: QualityOptions, options: RunOptions, as_js
 
     with progress_bar(f"evaluate {model}") as update:
         progress = tell_long_run(update, "windows", "--windows N takes fewer")
-        result = evaluate(model, quality.settings, options, progress=progress)
+        result = evaluate(model, quality.settings, options, notice=tell_peak, progress=progress)
     print_warning(few_tokens_warning(result))
     print_json(result.to_json()) if as_json else print_quality(result)
+
+
+def tell_peak(peak: "PeakMemory") -> None:
+    """One line on stderr before the weights are read."""
+    total, weights, passed, piece = map(
+        readable_bytes, (peak.total_bytes, peak.weights_bytes, peak.pass_bytes, peak.piece_bytes)
+    )
+    click.echo(
+        f"peak memory about {total}: weights {weights}, forward pass {passed}, logits of a piece {piece}", err=True
+    )
 
 
 def save_logits(model: str, quality: QualityOptions, options: RunOptions, as_json: bool) -> None:

@@ -8,7 +8,7 @@ import click
 from qbench.calibration.options import CalibrationOptions
 from qbench.cli.byte_count import BYTE_COUNT
 from qbench.cli.calibration import calibration_options
-from qbench.cli.output import json_option, print_json, readable_bytes, threads_option
+from qbench.cli.output import echo, json_option, print_json, readable_bytes, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.cli.target_options import refuse_options, target_options, write_best
 from qbench.measure.host.machine import available_cores
@@ -87,7 +87,7 @@ def print_formats(job: "QuantizationJob", as_json: bool) -> None:
             print_json(row)
         else:
             size = "x".join(map(str, shape))
-            click.echo(f"{name:<48} {size:>13}  {choice.format:<7} {method or '':<11} {choice.reason}")
+            echo(f"{name:<48} {size:>13}  {choice.format:<7} {method or '':<11} {choice.reason}")
 
 
 def print_forecast(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> None:
@@ -98,17 +98,22 @@ def print_forecast(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> 
 
     threads = how.threads or available_cores()
     set_threads(threads)
+    work = f"probe of a layer of {job.source.spec} as {job.recipe.name}"
     if how.calibration.imatrix is not None or not job.needs_calibration:
         size = sum(tensor_sizes(job).values())
         is_timed = how.calibration.imatrix is None and not job.source.spec.startswith(PREFIX)
-        seconds = plain_seconds(job, threads) if is_timed else None
+        seconds = None
+        if is_timed:
+            with progress_bar(work):
+                seconds = plain_seconds(job, threads)
         if as_json and seconds is not None:
             print_json({"seconds": seconds, "artifact_bytes": size})
         elif not as_json:
             time = "" if seconds is None else f"takes about {max(1.0, seconds):.0f} s by a probe of a layer; "
             click.echo(f"{time}the artifact takes {readable_bytes(size)} of disk")
         return
-    cost = forecast(job, how.calibration, threads)
+    with progress_bar(work):
+        cost = forecast(job, how.calibration, threads)
     if as_json:
         print_json(cost.to_json())
     else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qbench.cli.output import format_option, json_option, print_json
+from qbench.cli.output import echo, format_option, json_option, print_json
 from qbench.markdown_grid import markdown_grid
 from qbench.measure.records.record_files import default_folders
 from qbench.store import query, schema
@@ -42,7 +42,7 @@ def command(sql: str | None, show_schema: bool, records: tuple[str, ...], form: 
         for row in plain_rows(answer):
             print_json(row)
     else:
-        click.echo({"md": to_markdown, "csv": to_csv}[form](answer), nl=False)
+        echo({"md": to_markdown, "csv": to_csv}[form](answer), nl=False)
 
 
 def plain_rows(answer: "Answer") -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ HEADINGS = ("recipe", "bits/weight", "method", "calibration", "container", "load
 @json_option
 def command(bits: str | None, container: str | None, calibration: bool | None, as_json: bool) -> None:
     """Named recipes: bits, method, calibration, and the programs that load the result."""
+    from quant.recipes.group_sizes import SIZES, with_groups
     from quant.recipes.listing import list_recipes
 
     low, high = (0.0, float("inf")) if bits is None else bits_range(bits)
@@ -54,6 +55,8 @@ def command(bits: str | None, container: str | None, calibration: bool | None, a
         for row in found
     ]
     click.echo("\n".join(aligned(HEADINGS, cells)))
+    if any(with_groups(row.recipe) for row in found):
+        click.echo(f"\nrtn, gptq and awq with g128 or g64 also with w2, w3, w4, w8 and g{', g'.join(SIZES)}: awq-w3g64")
 
 
 def bits_range(text: str) -> tuple[float, float]:

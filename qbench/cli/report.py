@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from qbench.cli.keep_path import require_clean_rows
-from qbench.cli.output import format_option
+from qbench.cli.output import echo, format_option
 from qbench.measure.records.record import keep_records
 from qbench.name_list import names_in
 
@@ -66,17 +66,17 @@ def command(
         return report.render_named(tables[0], records) if tables else report.render_report(records, form, columns)
 
     if output:
-        click.echo(f"page: {report.write_report(records, output).page}", err=True)
+        echo(f"page: {report.write_report(records, output).page}", err=True)
     if page:
-        click.echo(f"page: {report.write_page(records, page)}", err=True)
+        echo(f"page: {report.write_page(records, page)}", err=True)
     if picture:
         for path in write_pictures(report.load_records(records), Path(picture)):
-            click.echo(f"picture: {path}", err=True)
+            echo(f"picture: {path}", err=True)
     if into:
         report.replace_between_markers(Path(into), marker, text("md"))
     if keep:
         require_clean_rows(records)
         added = sum(keep_records(Path(path), Path(keep)) for path in records)
-        click.echo(f"{keep}: {added} rows added", err=True)
+        echo(f"{keep}: {added} rows added", err=True)
     if not (output or page or picture or into or keep):
-        click.echo(text("json" if as_json else form), nl=False)
+        echo(text("json" if as_json else form), nl=False)

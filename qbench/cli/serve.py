@@ -66,6 +66,13 @@ if TYPE_CHECKING:
     help="Name of this server in the Host header, besides localhost; * allows all; may be given several times.",
 )
 @click.option(
+    "--allowed-origin",
+    "allowed_origins",
+    multiple=True,
+    help="Origin of pages that may use this server from a browser, such as http://localhost:3000; * allows all; may be "
+    "given several times.",
+)
+@click.option(
     "--chat-template",
     type=click.Path(path_type=Path),
     help="File of a Jinja template for conversations, instead of the model's own.",
@@ -89,6 +96,7 @@ def command(
     swap_disk,
     api_key,
     allowed_hosts,
+    allowed_origins,
     request_s,
     chat_template,
     kv_store,
@@ -102,12 +110,16 @@ def command(
     from qbench.runtime.engine.options import SWAP
 
     try:
-        from qbench.serve.door import is_loopback
+        from qbench.serve.cors import checked_origin
+        from qbench.serve.door import check_api_key, is_loopback
         from qbench.serve.server import listen, open_served, run
     except ModuleNotFoundError as error:
         raise InputError(f"serve needs {error.name}: pip install 'qbench-llm[serve]'") from None
-    if not is_loopback(host) and not api_key:
+    check_api_key(api_key)
+    if not is_loopback(host) and api_key is None:
         raise InputError(f"--host {host} lets other machines in, so clients need a key; give one with --api-key")
+    for origin in allowed_origins:
+        checked_origin(origin)
     template = None if chat_template is None else read_text_file(chat_template, "chat template")
     caching = not no_prefix_caching
     store = check_store(kv_store, kv_store_size, caching and (options.policy, options.prefill) == (FULL, DENSE))
@@ -131,6 +143,7 @@ def command(
                 lambda url: click.echo(f"{served.name} at {url}/v1 (Ctrl-C ends)", err=True),
                 api_key=api_key,
                 allowed_hosts=(host, *allowed_hosts),
+                allowed_origins=allowed_origins,
                 request_s=request_s,
             )
         except KeyboardInterrupt:

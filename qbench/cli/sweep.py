@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from qbench.cli.case_limit import CaseLimit
-from qbench.cli.output import json_option, print_json
+from qbench.cli.output import echo, json_option, print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import RANK_FIELDS, RAY, sweep_rank_options
 from qbench.cli.rank_sweep import check_one_rank, divided, rank_executor
@@ -88,7 +88,7 @@ def command(
         result = run_sweep(loaded, folder, view, selection=selection, executor=where, stop=stop)
     print_result(result, folder, as_json)
     if result.left:
-        click.echo(f"{result.left} cases are left: the same command goes on", err=True)
+        echo(f"{result.left} cases are left: the same command goes on", err=True)
     ctx.exit(INTERRUPTED if stop() else int(result.failed > 0))
 
 
@@ -114,7 +114,7 @@ def forecast_only(suite, folder: Path, selection, as_json: bool) -> None:
 
 
 def say_stopping() -> None:
-    click.echo("qbench: this case comes to its end, then the sweep stops; Ctrl-C again stops it now", err=True)
+    echo("qbench: this case comes to its end, then the sweep stops; Ctrl-C again stops it now", err=True)
 
 
 def time_left(records: Path) -> Callable:
@@ -139,5 +139,5 @@ def print_result(result, folder: Path, as_json: bool) -> None:
         for row in report.rows:
             print_json(row)
     else:
-        click.echo(report.text)
-        click.echo(f"\npage: {report.page}")
+        echo(report.text)
+        echo(f"\npage: {report.page}")

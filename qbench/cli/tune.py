@@ -32,9 +32,9 @@ LIMIT_S = 120
 def command(budget: float, show: bool, forget: bool, as_json: bool) -> None:
     """Measure from how many tokens on each way to multiply is the faster one here, and keep that for later runs.
 
-    The table has the switch points between products of single tokens, of tiles and of rounded K-quants, between the
-    plans of latent attention, and the number of threads. It is kept per machine in the user's cache folder, and records
-    name it. QBENCH_TUNING=off leaves it out.
+    The table has the switch points between products of single tokens, of tiles, of rounded K-quants and of bfloat16 on
+    AMX, between the plans of latent attention, and the number of threads. It is kept per machine in the user's cache
+    folder, and records name it. QBENCH_TUNING=off leaves it out.
     """
     from qbench.measure.tuning import check_writable, keep_tuning, tuned, tuning_file
 
@@ -78,22 +78,25 @@ def readable(found: "TuneResult", file: str) -> dict[str, str]:
 
 
 def table_of(linears: "list[LinearGain]") -> list[str]:
-    """One row per op: both switch points before and after, and the gain where the path changes."""
+    """One row per op: its switch points before and after, and the gain where the path changes."""
+    has_tiles = any(one.shipped.least_bf16 is not None for one in linears)
     rows = [
         (
             one.op,
             points(one.shipped.most_direct, one.measured.most_direct),
             points(one.shipped.least_rerounded, one.measured.least_rerounded),
+            *([points(one.shipped.least_bf16, one.measured.least_bf16)] if has_tiles else []),
             "" if one.gain is None else f"{one.gain:.3f} at {len(one.tokens)} sizes",
         )
         for one in linears
     ]
-    return aligned(("op", "direct up to", "int8x256 from", "times as fast"), rows)
+    tiles = ["bf16 from"] if has_tiles else []
+    return aligned(("op", "direct up to", "int8x256 from", *tiles, "times as fast"), rows)
 
 
-def points(before: int, after: int) -> str:
-    """ "24", "24 -> 32", or "-" for a path that the format has not"""
+def points(before: int | None, after: int | None) -> str:
+    """ "24", "24 -> 32", or "-" for a path that the format or the processor has not"""
     from qbench.measure.tuning import NEVER
 
-    names = ["-" if tokens >= NEVER else str(tokens) for tokens in (before, after)]
+    names = ["-" if tokens is None or tokens >= NEVER else str(tokens) for tokens in (before, after)]
     return names[0] if before == after else " -> ".join(names)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from qbench.cli.output import json_option, print_json, threads_option
+from qbench.cli.output import echo, json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.measure.host.machine import available_cores
 
@@ -16,7 +16,7 @@ from qbench.measure.host.machine import available_cores
 @threads_option
 @json_option
 def command(artifact: Path, source: str | None, calibration: str | None, threads: int | None, as_json: bool) -> None:
-    """Make ARTIFACT again as its manifest says, and compare bit by bit. Exit status 1 if a tensor differs."""
+    """Make ARTIFACT again as its manifest says, and compare bit by bit. Exit status 1 if a tensor or a file differs."""
     from qbench.runtime import set_threads
     from qbench.verify import verify
 
@@ -25,10 +25,10 @@ def command(artifact: Path, source: str | None, calibration: str | None, threads
     with progress_bar(f"verify {artifact}") as update:
         verified = verify(artifact, spec=source, text=calibration, threads=threads, progress=update)
     if as_json:
-        print_json({"identical": not verified.differing, **as_dict(verified)})
+        print_json({"identical": not (verified.differing or verified.files), **as_dict(verified)})
     else:
         print_verified(verified)
-    if verified.differing:
+    if verified.differing or verified.files:
         raise click.exceptions.Exit(1)
 
 
@@ -36,16 +36,21 @@ def as_dict(verified) -> dict:
     return {
         "num_tensors": verified.num_tensors,
         "differing": verified.differing,
+        "files": verified.files,
         "versions": {name: {"then": then, "now": now} for name, (then, now) in verified.versions.items()},
     }
 
 
 def print_verified(verified) -> None:
     for name, (then, now) in verified.versions.items():
-        click.echo(f"{name}: {then} then, {now} now")
-    for name, why in verified.differing.items():
-        click.echo(f"{name}: {why}")
+        echo(f"{name}: {then} then, {now} now")
+    for name, why in (verified.differing | verified.files).items():
+        echo(f"{name}: {why}")
     if verified.differing:
-        click.echo(f"{len(verified.differing)} of {verified.num_tensors} tensors differ")
+        echo(f"{len(verified.differing)} of {verified.num_tensors} tensors differ")
     else:
-        click.echo(f"all {verified.num_tensors} tensors are identical")
+        echo(f"all {verified.num_tensors} tensors are identical")
+        if verified.files:
+            echo(f"{len(verified.files)} of the artifact's files differ, in metadata: write the artifact again")
+        elif not verified.has_digests:
+            echo("metadata is not compared: the manifest is of an older version, without digests of files")

@@ -9,6 +9,7 @@ A smaller difference between two models says nothing of them: another machine ma
 
 import time
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -23,9 +24,9 @@ from qbench.measure.subject import Subject, running_isa
 from qbench.progress import Progress
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.protocols.conventions import DEFAULT
-from qbench.quality.protocols.forward import Model
 from qbench.quality.quality import Reference, measure_quality
 from qbench.run_options import RunOptions
+from qbench.runtime import Model
 from qbench.runtime.load import load_model, set_threads
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.paired import perplexity_ratio
@@ -41,7 +42,7 @@ class Variant:
 
     name: str
     how: str  # as people read it
-    model: Model
+    model: "Threaded"
 
 
 def measure_noise_floors(spec: str, measuring: Measuring, progress: Progress | None = None) -> list[Record]:
@@ -57,7 +58,8 @@ def measure_noise_floors(spec: str, measuring: Measuring, progress: Progress | N
     passage = read_text(measuring.text, spec, measuring.reference)
     scorings = prepare(subject.source, passage, measuring.windows, measuring.protocols or (DEFAULT,))
     model = load_model(subject.source, subject.options)
-    as_is = _with_threads(model, subject.threads)
+    assert isinstance(model, Model)  # on the CPU
+    as_is = Threaded(model, subject.threads)
     bases = measure_quality(as_is, scorings, model.config.vocab_size, progress=progress)
     reference = Reference(model.config.vocab_size, model=as_is)
     found: list[dict[str, FloorVariant]] = [{} for _ in scorings]
@@ -91,10 +93,11 @@ def case_of_floor(subject: Subject, protocol_hash: str) -> FloorCase:
 def _variants(subject: Subject, model: Model) -> list[Variant]:
     own, other = subject.threads, other_threads(subject.threads)
     rounded = load_model(subject.source, RunOptions(threads=own), impl="bf16")
+    assert isinstance(rounded, Model)
     return [
-        Variant("threads", f"{other} instead of {own}", _with_threads(model, other)),
-        Variant("batch", "each window computed alone, or twice where it was alone", _other_batch(model, own)),
-        Variant("bf16", "linears rounded to bfloat16", _with_threads(rounded, own)),
+        Variant("threads", f"{other} instead of {own}", Threaded(model, other)),
+        Variant("batch", "each window computed alone, or twice where it was alone", OtherBatch(model, own)),
+        Variant("bf16", "linears rounded to bfloat16", Threaded(rounded, own)),
     ]
 
 
@@ -102,22 +105,37 @@ def other_threads(own: int) -> int:
     return 1 if own > 1 else max(2, available_cores())
 
 
-def _with_threads(model: Model, threads: int) -> Model:
-    def run(tokens: Tensor) -> Tensor:
-        set_threads(threads)
-        return model(tokens)
+@dataclass(frozen=True, slots=True)
+class Threaded:
+    """A model with this number of threads, whichever the process has meanwhile."""
 
-    return run
+    model: Model
+    threads: int
+
+    @property
+    def has_separate_head(self) -> bool:
+        return self.model.has_separate_head
+
+    def without_head(self) -> Self:
+        return replace(self, model=self.model.without_head())
+
+    def logits(self, x: Tensor) -> Tensor:
+        set_threads(self.threads)
+        return self.model.logits(x)
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        set_threads(self.threads)
+        return self.model(tokens)
 
 
-def _other_batch(model: Model, threads: int) -> Model:
-    def run(tokens: Tensor) -> Tensor:
-        set_threads(threads)
+class OtherBatch(Threaded):
+    """Windows that pass together pass alone, and one that passes alone twice at once."""
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        run = super().__call__
         if len(tokens) > 1:
-            return torch.cat([model(window) for window in tokens.split(1)])
-        return model(tokens.repeat(2, 1))[:1]
-
-    return run
+            return torch.cat([run(window) for window in tokens.split(1)])
+        return run(tokens.repeat(2, 1))[:1]
 
 
 def _distance(how: str, base: Quality, found: Quality) -> FloorVariant:

@@ -118,7 +118,7 @@ def _make_venv(tree: Path, folder: Path) -> None:
     venv.create(folder, with_pip=False)
     packages = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     (own,) = folder.glob("lib/python*/site-packages")
-    (own / "tree.pth").write_text("".join(f"{path}\n" for path in (str(tree), *packages)))
+    (own / "tree.pth").write_text("".join(f"{path}\n" for path in (str(tree), *packages)), encoding="locale")
 
 
 @contextmanager
@@ -149,4 +149,4 @@ def _checked(command: Sequence[str], commit: str) -> None:
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess:
-    return subprocess.run(command, capture_output=True, text=True)
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8")

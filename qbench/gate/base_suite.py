@@ -54,7 +54,9 @@ def known_suite(tree: Tree, suite: Path) -> Path:
 def unknown_recipes(tree: Tree, recipes: Sequence[str]) -> list[str]:
     """Recipes that the tree's own code refuses; empty if it cannot be asked, as its sweep then reports the error."""
     command = [str(tree.python), "-c", ASK]
-    done = subprocess.run(command, input=json.dumps(recipes), env=tree.env, capture_output=True, text=True)
+    done = subprocess.run(
+        command, input=json.dumps(recipes), env=tree.env, capture_output=True, text=True, encoding="utf-8"
+    )
     return json.loads(done.stdout) if done.returncode == 0 else []
 
 

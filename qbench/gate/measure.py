@@ -32,7 +32,7 @@ def measure_suite(tree: Tree, suite: Path) -> list[Record]:
     if status not in (0, 1) or not records.exists():
         raise InputError(f"{tree.name} cannot sweep {suite}: it ended with status {status}, its own line is above")
     here = machine().id
-    rows = [row for row in read_records(records) if row.machine.id == here and tree.code in (None, row.code)]
+    rows = [row for row in read_records(records, {here}) if row.machine.id == here and tree.code in (None, row.code)]
     cases = suite_cases(suite)
     if tree.code is not None:
         require_all(cases, rows, tree.name)

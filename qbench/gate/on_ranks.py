@@ -23,7 +23,11 @@ def apart_on_ranks(suite: Path, num_ranks: int, say: Say) -> dict[str, str]:
         say(f"comparing {model} on {num_ranks} ranks with one rank")
         command = ["compare", model, "--divisions", DIVISIONS, "--recipes", ",".join(loaded.recipes), "--windows", "1"]
         done = subprocess.run(
-            [*TORCHRUN, str(num_ranks), "-m", "qbench", *command, "--json"], capture_output=True, text=True, check=False
+            [*TORCHRUN, str(num_ranks), "-m", "qbench", *command, "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+            encoding="utf-8",
         )
         found |= dict(red_rows(done.stdout))
         if done.returncode and not found:

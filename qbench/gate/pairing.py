@@ -52,7 +52,7 @@ def pair_cases(
     """The cases of `now`, each with the baseline's latest row of this machine.
 
     where         the baseline's name, for messages
-    any_machine   take a row of another machine if this one has no row
+    any_machine   take a row of another machine if this one has no row; of one that rounds the same way if there is one
     may_lack      leave out cases that the baseline has no row of, see `lacking`
     raises        InputError for cases that the baseline lacks, or has of another machine only
     """
@@ -65,7 +65,8 @@ def pair_cases(
         if not candidates:
             missing.append(name + _nearest(record.model_case, past))
         elif here or any_machine:
-            pairs.append(Pair(name, (here or candidates)[-1], record))
+            comparable = [row for row in candidates if row.machine.rounds_like(ours)]
+            pairs.append(Pair(name, (here or comparable or candidates)[-1], record))
         else:
             raise InputError(f"{where} is of another machine: {difference(candidates[-1].machine, ours)}")
     if missing and not may_lack:

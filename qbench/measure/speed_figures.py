@@ -111,9 +111,12 @@ class Roofline(JsonRow):
     bandwidth_bytes_per_s   their median
     bandwidth_of            "round": shares as in `qbench.speed.shares`; absent from older records, whose shares divide
                             by the larger of two bandwidths, one read before the case and one after it
+    pp_ops, tg_ops          by operands, as in `qbench.speed.units`
+    peak_ops_per_s, units   of the strongest unit that could do the job, by operands, and its name; older records name
+                            no unit: theirs are by the arithmetic that ran
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("bandwidths_bytes_per_s", "bandwidth_of")
+    json_omits: ClassVar[tuple[str, ...]] = ("bandwidths_bytes_per_s", "bandwidth_of", "units")
 
     pp: float | None = None
     tg: float | None = None
@@ -124,6 +127,7 @@ class Roofline(JsonRow):
     peak_ops_per_s: dict[str, float] | None = None
     bandwidths_bytes_per_s: list[float] | None = None
     bandwidth_of: str | None = None
+    units: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +135,10 @@ class MachinePeaks(JsonRow):
     """Measured operation rates of the machine. Fields as in `qbench.speed.machine_peaks`.
 
     bandwidths   of older records; later ones keep one per round in `roofline`
+    units        absent from older records
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("bandwidths",)
+    json_omits: ClassVar[tuple[str, ...]] = ("bandwidths", "units")
 
     threads: int | None = None
     bandwidths: tuple[float, ...] = ()
@@ -141,6 +146,7 @@ class MachinePeaks(JsonRow):
     busy_by_others: float | None = None
     time: float | None = None
     cache_bytes: int = 0
+    units: dict[str, str] | None = None
     measured_s_ago: float | None = None
 
 

@@ -20,21 +20,26 @@ from quant.json_file import read_json
 
 VARIABLE = "QBENCH_TUNING"  # "off", or a file in place of the one in the cache folder
 OFF = "off"
-VERSION = 1  # raised when kernels change so that older points no longer hold
-NEVER = 1 << 40  # tokens from which no K-quant is rounded again
+AMX = "amx"
+VERSION = 2  # raised when kernels change so that older points no longer hold
+NEVER = 1 << 40  # tokens from which no K-quant is rounded again, and no tile of bfloat16 is taken
 
 
 @dataclass(frozen=True, slots=True)
 class LinearSwitch(JsonData):
     """Products of `op` are direct up to `most_direct` tokens; K-quants are rounded from `least_rerounded` on.
 
-    isa   the instruction set that ran when this was measured; others keep the shipped points
+    isa         the instruction set that ran when this was measured; others keep the shipped points
+    least_bf16  of AMX: number of tokens from which on its tiles multiply bfloat16; None for other instruction sets
     """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("least_bf16",)
 
     op: str
     isa: str
     most_direct: int
     least_rerounded: int
+    least_bf16: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ class Tuning(JsonData):
         kernels = importlib.import_module("cpu_kernels")
         kernels.clear_switch_points()
         for one in self.linears:
-            kernels.set_switch_points(one.op, one.isa, one.most_direct, one.least_rerounded)
+            kernels.set_switch_points(one.op, one.isa, one.most_direct, one.least_rerounded, one.least_bf16)
         use_costs(None if self.latent is None else PlanCosts(**self.latent))
 
 
@@ -119,7 +124,7 @@ def check_writable(file: Path) -> None:
 def keep_tuning(table: Tuning, file: Path) -> None:
     """raises InputError as `check_writable`"""
     with atomic_file(file) as temporary:
-        temporary.write_text(json.dumps(table.to_json(), indent=1) + "\n")
+        temporary.write_text(json.dumps(table.to_json(), indent=1) + "\n", encoding="utf-8")
 
 
 def read_tuning(file: Path) -> Tuning | str:
@@ -145,7 +150,10 @@ def check_tuning(table: Tuning) -> None:
     kernels = importlib.import_module("cpu_kernels")
     ops = {row["op"] for row in kernels.op_table()}
     for one in table.linears:
-        if one.op not in ops or one.isa not in kernels.features() or one.most_direct < 0 or one.least_rerounded < 1:
+        is_known = one.op in ops and one.isa in kernels.features()
+        has_points = one.most_direct >= 0 and one.least_rerounded >= 1
+        suits_amx = one.least_bf16 is None if one.isa != AMX else one.least_bf16 is not None and one.least_bf16 >= 1
+        if not (is_known and has_points and suits_amx):
             raise ValueError(f"entry {asdict(one)}")
     if table.threads is not None and not 1 <= table.threads <= (machine().cores or 1):
         raise ValueError(f"{table.threads} threads")

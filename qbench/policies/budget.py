@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from qbench.byte_text import UNITS, parse_bytes
+from qbench.whole_number import whole_number
 from quant.errors import InputError
 
 _BYTES = re.compile(r"\d+(?:\.\d+)?(?:[KMG]i?)?B")
@@ -30,8 +31,8 @@ class Budget:
     @classmethod
     def parse(cls, text: str) -> "Budget":
         """ "512", "64MiB", "25%" or "0.25" -> Budget; raises InputError for anything else"""
-        if text.isdecimal() and int(text) > 0:
-            return cls(int(text))
+        if text.isdecimal() and text.strip("0"):
+            return cls(whole_number(text, 1))
         if _BYTES.fullmatch(text):
             return cls(parse_bytes(text), Unit.BYTES)
         if found := _SHARE.fullmatch(text):

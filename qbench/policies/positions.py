@@ -8,6 +8,7 @@ from torch import Tensor
 
 from qbench.policies.policy import CachePolicy, LayerState, top_slots
 from qbench.policies.registry import policy
+from qbench.whole_number import whole_number
 from quant.errors import InputError
 
 # Tokens that pile up before a window is cut in decode: moving a window of 1024 tokens for each new one would cost more
@@ -54,7 +55,7 @@ class Window(CachePolicy):
     def parse_options(cls, options: str) -> Self:
         if options and not _WINDOW.fullmatch(options):
             raise InputError("expected window, or window:N with a number of tokens from 1")
-        return cls(int(options) if options else None)
+        return cls(whole_number(options, 1) if options else None)
 
     def slots(self, context: int, layer: int, num_layers: int) -> int:
         return context if self.tokens is None else min(context, self.tokens + SPARE)
@@ -91,7 +92,7 @@ class Sinks(CachePolicy):
         found = _SINKS.fullmatch(options)
         if found is None:
             raise InputError("expected sinks:S+N with numbers of tokens from 1")
-        return cls(int(found[1]), int(found[2]))
+        return cls(whole_number(found[1]), whole_number(found[2]))
 
     def slots(self, context: int, layer: int, num_layers: int) -> int:
         return min(context, self.sinks + self.window)

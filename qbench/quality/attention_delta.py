@@ -1,13 +1,22 @@
 """How far logits are from those of the same model with textbook attention."""
 
-import torch
+from collections.abc import Sequence
+
+import numpy as np
 from torch import Tensor
 
 from qbench.attention_choice import TEXTBOOK, check_attention
 from qbench.measure.quality_figures import AttentionDelta
-from qbench.quality.kld.kld import divergence
+from qbench.quality.kld.kld import Divergence, concatenate, divergence
 from qbench.run_options import RunOptions
 from quant.errors import InputError
+
+Difference = tuple[Divergence, float]  # token by token, and the largest of a logit
+
+
+def difference(logits: Tensor, textbook: Tensor, targets: Tensor) -> Difference:
+    """logits, textbook [N, V] float32, targets [N] int64"""
+    return divergence(logits, textbook, targets), float((logits - textbook).abs().max())
 
 
 class DeltaSums:
@@ -19,12 +28,16 @@ class DeltaSums:
 
     def add(self, logits: Tensor, textbook: Tensor, targets: Tensor) -> None:
         """logits, textbook [N, V] float32, targets [N] int64; a logit that is not finite makes every statistic so"""
-        compared = divergence(logits, textbook, targets)
-        self.max_logit = float(torch.maximum(torch.tensor(self.max_logit), (logits - textbook).abs().max()))
+        self.add_parts([difference(logits, textbook, targets)])
+
+    def add_parts(self, parts: Sequence[Difference]) -> None:
+        """The same of rows in parts, each by `difference`."""
+        compared = concatenate([part for part, _ in parts])
+        self.max_logit = float(np.max([self.max_logit, *(most for _, most in parts)]))  # which keeps a NaN
         self.max_kld = float(max(self.max_kld, compared.kld.max()))
         self.sum_kld += float(compared.kld.sum())
-        self.same_top += int(compared.same_top.sum()) if self.max_logit < torch.inf else 0
-        self.num_tokens += len(targets)
+        self.same_top += int(compared.same_top.sum()) if self.max_logit < np.inf else 0
+        self.num_tokens += len(compared.kld)
 
     def statistics(self) -> AttentionDelta:
         return AttentionDelta(

@@ -1,17 +1,19 @@
 """`evaluate`: the quality of one model as a dictionary, from a spec to the numbers."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from qbench.attention_choice import TEXTBOOK
 from qbench.calibration.open_subject import open_subject
+from qbench.devices import CPU
 from qbench.measure.metrics import Metrics
 from qbench.progress import Progress
 from qbench.quality.attention_delta import has_textbook
 from qbench.quality.non_finite import find_non_finite
 from qbench.quality.open_reference import kept_logits, open_reference
+from qbench.quality.peak_memory import PeakMemory, predicted_peak
 from qbench.quality.protocols.conventions import DEFAULT, make_scorings
 from qbench.quality.protocols.documents import read_passage
 from qbench.quality.protocols.forward import batch_size
@@ -22,6 +24,7 @@ from qbench.reference.corpus import heldout_text
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.offload import Use, check_limit
+from qbench.sources import open_source
 from qbench.text_file import read_text_file
 from quant.atomic import atomic_file
 from quant.errors import InputError
@@ -37,6 +40,7 @@ def evaluate(
     options: RunOptions = DEFAULTS,
     *,
     logits_cache: Path | None = None,
+    notice: Callable[[PeakMemory], None] | None = None,
     progress: Progress | None = None,
 ) -> Metrics:
     """Perplexity under named protocols, and with a reference the divergence from its logits.
@@ -44,6 +48,7 @@ def evaluate(
     options       of the measured model, which is also compared with itself by textbook attention if it has another one;
                   the reference is float32 and runs on the CPU
     logits_cache  folder where a sweep keeps the reference's logits, the text's tokens and the held-out text itself
+    notice        gets the predicted memory of a model in this process before the weights are read
     raises        InputError for a missing text or tokenizer, a reference of another vocabulary, or a file of logits
                   that was made from another text or under another protocol
     """
@@ -61,7 +66,12 @@ def evaluate(
     if kept is not None:
         kept.require(scorings)
     load_start = time.perf_counter()
-    check_limit(subject.source, subject.options, _largest_pass(scorings, subject.source))
+    use = _largest_pass(scorings, subject.source)
+    check_limit(subject.source, subject.options, use)
+    in_one_process = options.layout.num_ranks == 1 and options.device == CPU and options.memory_bytes is None
+    reads_once = not options.cache_spec.make_policy().needs_future
+    if notice is not None and in_one_process and reads_once:
+        notice(predicted_peak(subject, None if kept or reference is None else open_source(reference), use))
     model = load_model(subject.source, subject.options)
     if model.prefill_tally is not None:
         model.prefill_tally.restart(measures_mass=True)

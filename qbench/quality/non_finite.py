@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from qbench.measure.quality_figures import NonFinite
-from qbench.quality.protocols.forward import batches
+from qbench.quality.protocols.forward import Outputs, batches, pieces
 from qbench.quality.protocols.scoring import Scoring
 from qbench.runtime.attention.rotations import Rotation
 from qbench.runtime.caches.cache import Cache
@@ -58,18 +58,20 @@ def _first(rows: Tensor) -> tuple[int, str]:
 def find_non_finite(model: Any, scorings: Sequence[Scoring], vocab_size: int) -> NonFinite | None:
     """The first window with a logit that is not finite, and its first layer; None if all logits are finite now."""
     for batch in batches(scorings, vocab_size):
-        logits = model(batch.tokens)  # [B, T, V]
+        outputs, num_columns = Outputs.of(model, batch.tokens), batch.tokens.shape[1]
         for row, uses in enumerate(batch.uses):
             scoring, window = uses[0]
-            length = len(present(scorings[scoring]).windows[window].tokens)
-            if not logits[row, :length].isfinite().all():
-                return _find(model, batch.tokens[row, :length], window, logits[row, :length])
+            start, length = row * num_columns, len(present(scorings[scoring]).windows[window].tokens)
+            for piece in pieces(start, start + length, vocab_size):
+                logits = outputs.logits(piece)
+                if not logits.isfinite().all():
+                    token, kind = _first(logits)
+                    return _find(model, batch.tokens[row, :length], window, piece.start - start + token, kind)
     return None
 
 
-def _find(model: Any, tokens: Tensor, window: int, logits: Tensor) -> NonFinite:
-    """tokens [T]; logits [T, V]. A model without blocks in Python has no layer."""
-    token, kind = _first(logits)
+def _find(model: Any, tokens: Tensor, window: int, token: int, kind: str) -> NonFinite:
+    """tokens [T]; the first token whose logits are not finite. A model without blocks in Python has no layer."""
     if not isinstance(model, Model):
         return NonFinite(window, token, kind)
     watched, again = _Watched(model.blocks), copy(model)

@@ -1,8 +1,10 @@
 """One pass over a text: perplexity of a model under each protocol, and its divergence from a reference."""
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,12 +13,12 @@ from torch import Tensor
 
 from qbench.measure.quality_figures import KLDReference, Quality
 from qbench.progress import Progress
-from qbench.quality.attention_delta import DeltaSums
+from qbench.quality.attention_delta import DeltaSums, Difference, difference
 from qbench.quality.kld.kld import Divergence, concatenate, divergence
 from qbench.quality.kld.kld_statistics import with_divergence
 from qbench.quality.kld.llama_statistics import llama_statistics
 from qbench.quality.protocols.blocks import blocks_of
-from qbench.quality.protocols.forward import Model, batches
+from qbench.quality.protocols.forward import Model, Outputs, batches, scored_pieces
 from qbench.quality.protocols.perplexity import perplexity_statistics, token_nll
 from qbench.quality.protocols.scoring import Scoring
 from quant.errors import InputError
@@ -66,45 +68,64 @@ def measure_quality(
             "give the unquantized model that it was made from"
         )
     kept = reference.kept if reference and reference.kept else [None] * len(scorings)
-    scores: list[list[Any]] = [[None] * len(scoring.windows) for scoring in scorings]
+    # Parts of each window.
+    scores: list[list[list[Any]]] = [[[] for _ in scoring.windows] for scoring in scorings]
     deltas = [DeltaSums() for _ in scorings]
     done, total, start = 0, sum(len(scoring.windows) for scoring in scorings), time.perf_counter()
     if progress:
         progress(0, total, "windows")
     for batch in batches(scorings, vocab_size):
-        logits = model(batch.tokens)  # [B, T, V]
+        outputs = Outputs.of(model, batch.tokens)
         beside = None
         if reference is not None and any(kept[p] is None for uses in batch.uses for p, _ in uses):
-            beside = present(reference.model)(batch.tokens)
-        # One after the other: the scores of one sequence take enough memory.
-        by_textbook = None if textbook is None else torch.cat([textbook(one[None]) for one in batch.tokens])
-        for row, uses in enumerate(batch.uses):
-            for p, w in uses:
-                window = scorings[p].windows[w]
-                scored = slice(window.first, window.first + len(window.targets))
-                rows, targets = logits[row, scored], torch.from_numpy(window.targets)
-                kept_rows = kept[p]
-                if by_textbook is not None:
-                    deltas[p].add(rows, by_textbook[row, scored], targets)
+            beside = Outputs.of(present(reference.model), batch.tokens)
+        by_textbook = None if textbook is None else _one_by_one(textbook, batch.tokens)
+        differences: dict[tuple[int, int], list[Difference]] = defaultdict(list)
+        passes = outputs, beside, by_textbook
+        for piece, parts in scored_pieces(batch, scorings, vocab_size):
+            logits, of_reference, of_textbook = (each and each.logits(piece) for each in passes)  # [n, V]
+            for part in parts:
+                scoring, rows = scorings[part.scoring], present(logits)[part.rows]
+                targets = torch.from_numpy(scoring.windows[part.window].targets[part.targets])
+                kept_rows, found = kept[part.scoring], scores[part.scoring][part.window]
+                if of_textbook is not None:
+                    differences[part.scoring, part.window].append(difference(rows, of_textbook[part.rows], targets))
                 if reference is None:
-                    scores[p][w] = token_nll(rows, targets)
+                    found.append(token_nll(rows, targets))
                 elif kept_rows is None:
-                    scores[p][w] = divergence(rows, present(beside)[row, scored], targets)
+                    found.append(divergence(rows, present(of_reference)[part.rows], targets))
                 else:
-                    scores[p][w] = kept_rows.compare(rows, int(scorings[p].starts[w]), targets)
-                done += 1
+                    found.append(
+                        kept_rows.compare(rows, int(scoring.starts[part.window]) + part.targets.start, targets)
+                    )
+                del rows
+            del logits, of_reference, of_textbook  # before the next piece is computed
+        for (p, _), of_window in differences.items():
+            deltas[p].add_parts(of_window)
+        done += sum(map(len, batch.uses))
         if progress:
             progress(done, total, "windows")
     seconds = time.perf_counter() - start
     if reference is None:
-        found = [_without_reference(scoring, part) for scoring, part in zip(scorings, scores, strict=True)]
+        found = [
+            _without_reference(scoring, list(chain.from_iterable(part)))
+            for scoring, part in zip(scorings, scores, strict=True)
+        ]
     else:
         ways = zip(scorings, scores, kept, strict=True)
-        found = [_with_reference(scoring, concatenate(part), of) for scoring, part, of in ways]
+        found = [
+            _with_reference(scoring, concatenate(list(chain.from_iterable(part))), of) for scoring, part, of in ways
+        ]
     if textbook is not None:
         of = zip(found, deltas, strict=True)
         found = [replace(quality, attention_delta=delta.statistics()) for quality, delta in of]
     return [replace(quality, timed_seconds=seconds) for quality in found]
+
+
+def _one_by_one(model: Model, tokens: Tensor) -> Outputs:
+    """Outputs of tokens [B, T]; the scores of textbook attention of one sequence take enough memory."""
+    outputs = [Outputs.of(model, one[None]) for one in tokens]
+    return Outputs(torch.cat([each.rows for each in outputs]), outputs[0].head)
 
 
 def _without_reference(scoring: Scoring, nll: list[np.ndarray]) -> Quality:

@@ -2,11 +2,12 @@
 
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from qbench.calibration.open_subject import open_subject
+from qbench.compute import FLOAT32
 from qbench.measure.metrics import Facts
 from qbench.measure.quality_figures import Quality
 from qbench.progress import Progress
@@ -77,7 +78,7 @@ def save_reference(
     kept = KeptLogits(path)
     fp16_bytes = 2 * vocab_size * len(nll)
     return SavedReference(
-        facts=subject.facts(model.impls),
+        facts=replace(subject, options=replace(subject.options, compute=FLOAT32)).facts(model.impls),
         quality=perplexity_statistics(nll, scoring),
         logits=KeptFile(str(path), mode, kept.header["k"], kept.num_bytes, fp16_bytes),
         seconds=time.perf_counter() - start,

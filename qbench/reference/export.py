@@ -43,7 +43,7 @@ def export(model: nn.Module, shape: Shape | MlaMoeShape, tokenizer: Tokenizer, r
 
 def load(folder: Path) -> nn.Module:
     """The network of `folder` in float32, for training code and its tests."""
-    config = json.loads((folder / "config.json").read_text())
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     network, shape = NETWORKS[config["architectures"][0]]
     model = network(shape(**{key: config[key] for key in shape.__dataclass_fields__}))
     model.load_state_dict({name: weight.float() for name, weight in load_file(folder / "model.safetensors").items()})
@@ -51,4 +51,4 @@ def load(folder: Path) -> nn.Module:
 
 
 def _write_json(content: dict, path: Path) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n")
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

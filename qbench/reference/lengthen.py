@@ -140,7 +140,7 @@ def main(
     folder = weights_dir("llama") if start is None else start
     network = load(folder)
     assert isinstance(network, Llama)
-    before = None if start is None else json.loads((start / "training.json").read_text())
+    before = None if start is None else json.loads((start / "training.json").read_text(encoding="utf-8"))
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     shape = Shape(tokenizer.get_vocab_size(), max_position_embeddings=CONTEXT, rope_theta=ROPE_BASE)
     record = Lengthener(settings, network, tokenizer, shape, before=before).run()

@@ -18,12 +18,12 @@ LONG_CONTEXT = max(LENGTHS)  # models with as many positions were trained on the
 def measure(folder: Path, sizes: Sizes) -> dict:
     """The skill report of the weights in `folder`; one on all items is also written there as skills.json."""
     model, tokenizer = load(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
-    context = json.loads((folder / "config.json").read_text())["max_position_embeddings"]
+    context = json.loads((folder / "config.json").read_text(encoding="utf-8"))["max_position_embeddings"]
     report = report_of(model, tokenizer, context, sizes)
     if sizes != Sizes():
         return report
     temporary = folder / ".skills.json"
-    temporary.write_text(json.dumps(report, indent=2) + "\n")
+    temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     os.replace(temporary, folder / "skills.json")
     return report
 

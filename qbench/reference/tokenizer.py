@@ -41,4 +41,4 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -1,5 +1,6 @@
 """Tables of attention implementations by context length: distance from textbook attention, speed and peak memory."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from qbench.attention_choice import ATTENTIONS, TEXTBOOK
@@ -10,10 +11,10 @@ from qbench.phrases import count
 from qbench.report.caches import MISSING, megabytes, speed
 from qbench.report.kinds import origin
 from qbench.report.launches import OF_LAUNCHES
-from quant.present import present
+from qbench.report.recorded import recorded
 
 HEADINGS = ("tokens", "attention")
-WINDOWS = "windows-"  # the protocol whose number is a context length
+WINDOWS = re.compile("windows-([1-9][0-9]{0,8})")  # the protocol whose number is a context length
 
 
 def attention_markdown(records: Iterable[Record]) -> str:
@@ -42,9 +43,9 @@ def _one_table(records: Sequence[Record]) -> str:
     grid = markdown_grid([[line[i] for i in shown] for line in (head, *rows)], [head[i] != "attention" for i in shown])
     case, machine = records[0].model_case, records[0].machine
     title = f"{case.model} as {case.recipe}, compute {case.compute}, cache {case.cache_spec}, {case.kv_format}"
-    threads = f"{count(present(case.threads), 'thread')} of {count(present(machine.cores), 'core')}"
+    threads = f"{count(recorded(case.threads), 'thread')} of {count(recorded(machine.cores), 'core')}"
     protocols = [quality.protocol for record in records for quality in _qualities(record).values()]
-    windows = max((present(protocol).num_windows or 0 for protocol in protocols), default=0)
+    windows = max((recorded(protocol).num_windows or 0 for protocol in protocols), default=0)
     over = f"Distances are from attention {TEXTBOOK}, over {count(windows, 'window')} of each length"
     note = "; ".join([over if windows else "No quality", threads, OF_LAUNCHES, origin(list(records))])
     return f"**Attention of {title}, on {machine.cpu}**\n\n{grid}\n\n{note}.\n"
@@ -56,20 +57,21 @@ def _depth(record: Record) -> int | None:
 
 def _windows(records: Sequence[Record]) -> set[int]:
     """The context lengths at which quality was measured."""
-    return {int(name.removeprefix(WINDOWS)) for record in records for name in _qualities(record) if WINDOWS in name}
+    named = (WINDOWS.fullmatch(name) for record in records for name in _qualities(record))
+    return {int(found[1]) for found in named if found}
 
 
 def _qualities(record: Record) -> dict[str, Quality]:
     """Protocol -> quality under it."""
     metrics = record.figures
     every = metrics.protocols.values() if metrics.protocols else filter(None, [metrics.quality])
-    return {present(one.protocol.name): one for one in every if one.protocol}
+    return {one.protocol.name: one for one in every if one.protocol and one.protocol.name}
 
 
 def _row(records: Sequence[Record], context: int, name: str) -> list[str]:
     own = [record for record in records if record.model_case.attention == name]
     at = [record.figures for record in own if _depth(record) == context]
-    found = filter(None, (_qualities(record).get(f"{WINDOWS}{context}") for record in own))
+    found = filter(None, (_qualities(record).get(f"windows-{context}") for record in own))
     delta = next((quality.attention_delta for quality in found), None)
     if name == TEXTBOOK:
         quality = ["0", "0", "0", "100"]
@@ -77,7 +79,7 @@ def _row(records: Sequence[Record], context: int, name: str) -> list[str]:
         quality = [MISSING] * 4
     else:
         figures = (delta.max_logit, delta.mean_kld, delta.max_kld)
-        quality = [*(f"{present(value):.2e}" for value in figures), f"{100 * present(delta.same_top):.3f}"]
+        quality = [*(f"{recorded(value):.2e}" for value in figures), f"{100 * recorded(delta.same_top):.3f}"]
     speeds = [next(filter(None, map(speed(f"{phase}_tok_s"), at)), MISSING) for phase in ("pp", "tg")]
     peak = next(filter(None, map(megabytes("peak_rss_bytes"), at)), MISSING)
     since = [

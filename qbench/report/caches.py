@@ -14,7 +14,7 @@ from qbench.phrases import count
 from qbench.report.extra_columns import SHARES
 from qbench.report.kinds import origin
 from qbench.report.launches import OF_LAUNCHES, speed_text
-from quant.present import present
+from qbench.report.recorded import recorded
 
 MISSING = "n/a"
 # Tokens before the predicted one, at which divergence is split: the windows of suites/caches.yaml end there.
@@ -54,7 +54,7 @@ def one_table(records: Sequence[Record]) -> str:
         [columns[i][0] not in HEADINGS for i in shown],
     )
     machine = records[0].machine
-    threads = f"{count(present(records[0].model_case.threads), 'thread')} of {count(present(machine.cores), 'core')}"
+    threads = f"{count(recorded(records[0].model_case.threads), 'thread')} of {count(recorded(machine.cores), 'core')}"
     note = "; ".join([protocols_of(records), threads, OF_LAUNCHES, origin(list(records))])
     return f"**Caches on {machine.cpu}**\n\n{grid}\n\n{note}.\n"
 
@@ -138,7 +138,7 @@ def speed_columns(records: Sequence[Record], depth: int) -> list[Column]:
         one = first_of(text)
         return lambda found: one([record for record in found if depth_of(record) == depth])
 
-    work = present(next(record.model_case.speed for record in records if depth_of(record) == depth))
+    work = recorded(next(record.model_case.speed for record in records if depth_of(record) == depth))
     at = f"@{depth}" if depth else ""
     phases = [
         (f"{name}{getattr(work, name)}{at} tok/s [95 %]", at_depth(speed(f"{name}_tok_s"))) for name in ("pp", "tg")

@@ -158,7 +158,8 @@ COLUMNS = (
         digits=0,
         scale=100,
         on_page=False,
-        meaning=f"Of the bound by operations or by reading the weights; {ROOFLINE_LEGEND}. "
+        meaning="Of the bound by operations, at the strongest unit of the machine that could do each, or by reading "
+        f"the weights; {ROOFLINE_LEGEND}. "
         "`machine_peaks` of the record tells when the operations were measured.",
     ),
     Column(

@@ -8,8 +8,8 @@ from qbench.measure.records.record import Record
 from qbench.phrases import count
 from qbench.report.interaction_rows import Cell, Grid, Levels, interaction_grids
 from qbench.report.kinds import origin
+from qbench.report.recorded import recorded
 from qbench.statistics.estimate import ALPHA
-from quant.present import present
 
 MISSING = "n/a"
 AXES = ("recipe", "KV format", "policy")
@@ -74,7 +74,7 @@ def _of_kv_format(grid: Grid, kv_format: str | None) -> str:
     """Rows are policies, columns are recipes; "" if the KV format has no cell."""
     recipes, policies = grid.values(0), grid.values(2)
     lines = [
-        [present(policy), *(_text(grid, (recipe, kv_format, present(policy))) for recipe in recipes)]
+        [recorded(policy), *(_text(grid, (recipe, kv_format, recorded(policy))) for recipe in recipes)]
         for policy in policies
     ]
     if not any((recipe, kv_format, policy) in grid.cells for recipe in recipes for policy in policies):
@@ -88,7 +88,7 @@ def _text(grid: Grid, levels: Levels) -> str:
     """ "2.57e-02 (1.04 +)": mean KLD, and its ratio to the expected sum if two losses meet"""
     if levels not in grid.rows:
         return MISSING
-    kld = f"{present(grid.rows[levels].mean_kld):.2e}"
+    kld = f"{recorded(grid.rows[levels].mean_kld):.2e}"
     cell = grid.cells.get(levels)
     if cell is None:
         return kld

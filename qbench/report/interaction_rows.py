@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from qbench.cache_spec import FULL
 from qbench.measure.records.record import Record
 from qbench.report.policy_rows import PolicyRow, policy_rows, setting
+from qbench.report.recorded import recorded
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.holm import holm
 from qbench.statistics.paired import Together, kld_excess
-from quant.present import present
 
 # recipe, KV format, policy; None: as stored, f32
 Levels = tuple[str | None, str | None, str]
@@ -92,7 +92,7 @@ def _grid(rows: dict[Levels, PolicyRow]) -> Grid | None:
         return None
     recipe = max(full, key=lambda levels: full[levels].metrics.figure("bits_per_weight") or 0.0)[0]
     of_recipe = [levels for levels in full if levels[0] == recipe]
-    baseline = min(of_recipe, key=lambda levels: present(full[levels].mean_kld))
+    baseline = min(of_recipe, key=lambda levels: recorded(full[levels].mean_kld))
     found = [_cell(rows, baseline, levels) for levels in rows]
     cells = [cell for cell in found if cell is not None]
     p_values = holm([cell.excess and cell.excess.p_value for cell in cells])
@@ -118,11 +118,11 @@ def _cell(rows: dict[Levels, PolicyRow], baseline: Levels, levels: Levels) -> Ce
     singles = alone(levels, baseline)
     if len(singles) < 2 or any(single not in rows for single in singles):
         return None
-    floor = present(rows[baseline].mean_kld)
-    expected = floor + sum(present(rows[single].mean_kld) - floor for single in singles)
+    floor = recorded(rows[baseline].mean_kld)
+    expected = floor + sum(recorded(rows[single].mean_kld) - floor for single in singles)
     together = _together(rows, baseline, levels)
     excess = None if together is None else kld_excess([together])
-    return Cell(levels, present(rows[levels].mean_kld), expected, excess, None)
+    return Cell(levels, recorded(rows[levels].mean_kld), expected, excess, None)
 
 
 def _together(rows: dict[Levels, PolicyRow], baseline: Levels, levels: Levels) -> Together | None:

@@ -6,9 +6,9 @@ from itertools import groupby
 
 from qbench.markdown_grid import markdown_grid
 from qbench.measure.host.machine import processors_text
-from qbench.measure.records.kept_kinds import VersusMetrics
+from qbench.measure.records.kept_kinds import KernelMetrics, VersusMetrics
 from qbench.measure.records.record import Record
-from qbench.phrases import count, short_commit
+from qbench.phrases import count, short_commit, units_notes
 from qbench.report.breakeven import BREAKEVEN_NOTE, asked, breakeven_cells, conclusions
 from qbench.report.latent import latent_cells
 from qbench.report.peers import PEERS_NOTE, peers_cells
@@ -17,7 +17,7 @@ from qbench.report.planned import planned_cells
 from qbench.report.ranks import RANKS_NOTE, ranks_cells
 from qbench.report.searches import SEARCH_NOTE, search_cells
 from qbench.report.serving import serving_cells
-from qbench.report.speeds import KERNEL_NOTE, VERSUS_NOTE, Cells, family, kernel_cells, versus_cells
+from qbench.report.speeds import KERNEL_NOTE, VERSUS_NOTE, Cells, builds, family, kernel_cells, versus_cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ FORCEABLE = ("threads", "clock", "forced")
 # `kind` of a record's case, as the command that keeps it says, in the order of their tables
 KINDS = {
     "kernel": Kind("Kernels", kernel_cells, FORCEABLE, KERNEL_NOTE, family, is_run=True),
-    "versus": Kind("The same files through llama.cpp", versus_cells, FORCEABLE, VERSUS_NOTE),
+    "versus": Kind("The same files through llama.cpp", versus_cells, FORCEABLE, VERSUS_NOTE, says=builds),
     "throughput": Kind("Many requests at once", serving_cells),
     "mla": Kind("Modes of latent attention, one layer", latent_cells, ("model", "kv_format", "threads", "clock")),
     "plan": Kind("Memory by part, as planned", planned_cells, ()),
@@ -89,9 +89,16 @@ def table_of(record: Record) -> tuple[str, ...]:
 
 
 def title_of(record: Record) -> str:
-    """ "Kernels on AMD EPYC, QBENCH_ISA=avx2" """
-    forced = getattr(record.case, "forced", None)
-    return f"{KINDS[kind_of(record)].title} on {record.machine.cpu}" + (f", {forced}" if forced else "")
+    """ "Kernels on AMD EPYC, QBENCH_ISA=avx2", "Kernels on Intel(R) Xeon(R) Processor, AMX" """
+    chosen = "AMX" if isa_of(record) == "amx" else None
+    how = getattr(record.case, "forced", None) or chosen
+    return f"{KINDS[kind_of(record)].title} on {record.machine.cpu}" + (f", {how}" if how else "")
+
+
+def isa_of(record: Record) -> str | None:
+    """The best instruction set that our kernels could use; None for records that do not have it."""
+    facts = getattr(record.metrics, "facts", None) or record.metrics
+    return getattr(facts, "isa", None)
 
 
 def of_newest_runs(records: Iterable[Record]) -> list[Record]:
@@ -132,6 +139,7 @@ def footer(records: list[Record], shared: tuple[str, ...]) -> str:
     bandwidths = [value / 1e9 for record in records for value in bandwidths_of(record)]
     if bandwidths:
         parts.append(f"read bandwidth {min(bandwidths):.0f} to {max(bandwidths):.0f} GB/s in the same run")
+    parts += units_notes([units for record in records if (units := units_of(record)) is not None])
     return "; ".join([*parts, origin(records)])
 
 
@@ -141,6 +149,16 @@ def origin(records: list[Record]) -> str:
     processors = processors_text((one.cpu, one.processor) for one in machines)
     commits = dict.fromkeys(short_commit(record.commit, record.dirty) for record in records)
     return f"machine {machines[0].id}{processors}; commit {', '.join(commits)}"
+
+
+def units_of(record: Record) -> list[str] | None:
+    """Units that the operations of the row are compared with; empty if an older one; None if they are not the bound."""
+    metrics = record.metrics
+    if isinstance(metrics, VersusMetrics):
+        return [] if metrics.roofline is None else list((metrics.roofline.units or {}).values())
+    if not isinstance(metrics, KernelMetrics) or metrics.bound_by != "operations":
+        return None
+    return [] if metrics.unit is None else [metrics.unit]
 
 
 def bandwidths_of(record: Record) -> list[float]:

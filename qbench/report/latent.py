@@ -2,9 +2,9 @@
 
 from qbench.measure.records.kept_kinds import LatentCase, LatentMetrics
 from qbench.measure.records.record import Record
+from qbench.report.recorded import recorded
 from qbench.report.speeds import Cells
 from qbench.report.typed_rows import rows_of
-from quant.present import present
 
 
 def latent_cells(records: list[Record]) -> Cells:
@@ -13,7 +13,7 @@ def latent_cells(records: list[Record]) -> Cells:
     cells = []
     rows = rows_of(records, LatentCase, LatentMetrics)
     for case, metrics in sorted(rows, key=lambda row: (row[0].tokens, row[0].context, row[0].batch)):
-        samples = present(metrics.samples_ms)
+        samples = recorded(metrics.samples_ms)
         cells.append(
             [
                 *map(str, (case.tokens, case.context, case.batch)),

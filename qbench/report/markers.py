@@ -5,6 +5,7 @@ from pathlib import Path
 
 from quant.atomic import atomic_file
 from quant.errors import InputError
+from quant.regular_file import read_regular_text
 
 
 def replace_between_markers(path: str | Path, name: str, text: str) -> bool:
@@ -14,7 +15,7 @@ def replace_between_markers(path: str | Path, name: str, text: str) -> bool:
     """
     path = Path(path)
     try:
-        old = path.read_text(encoding="utf-8")
+        old = read_regular_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot read: {error}") from error
     begin, end = f"<!-- qbench:{name} begin -->", f"<!-- qbench:{name} end -->"

@@ -17,8 +17,8 @@ from qbench.report.pareto import pareto_front
 from qbench.report.policies import MARKS, MISSING, mean_kld_text, megabytes, speed_ratio, work_text
 from qbench.report.policy_rows import PolicyRow, setting
 from qbench.report.ratios import RULE
+from qbench.report.recorded import recorded
 from qbench.statistics.paired import kld_ratio
-from quant.present import present
 
 NUM_TEXTS = 6  # Pareto mark, row, context, recipe, KV format and policy; the other columns are numbers
 
@@ -38,7 +38,7 @@ class Mix:
 
     @property
     def mean_kld(self) -> float:
-        return present(self.row.mean_kld)
+        return recorded(self.row.mean_kld)
 
 
 def mixes_markdown(records: Iterable[Record], launches: KeptLaunches | None = None) -> str:
@@ -143,7 +143,7 @@ def _over_best(rows: Sequence[Mix], i: int) -> str:
     best = min(smaller, key=lambda k: rows[k].mean_kld)
     if best == i:
         return "best"
-    ours, theirs = (present(rows[k].row.quality).blocks for k in (i, best))
+    ours, theirs = (recorded(rows[k].row.quality).blocks for k in (i, best))
     if ours is None or theirs is None or ours.kld is None or theirs.kld is None:
         return f"{mix.mean_kld / rows[best].mean_kld:.3g} of row {best + 1}"
     ratio = kld_ratio(theirs, ours)
@@ -158,7 +158,7 @@ def _work(rows: Sequence[Mix]) -> str:
 
 def _footer(rows: Sequence[Mix], launches: KeptLaunches) -> str:
     case, machine = rows[0].row.case, rows[0].row.judged.machine
-    protocols = [present(present(mix.row.quality).protocol) for mix in rows]
+    protocols = [recorded(recorded(mix.row.quality).protocol) for mix in rows]
     parts = list(dict.fromkeys(f"protocol {protocol.name} ({protocol.hash})" for protocol in protocols))
     parts += [f"prompts in chunks of {case.prefill_chunk}"] if case.prefill_chunk else []
     parts += [f"{count(case.threads or 1, 'thread')} of {count(machine.cores or 1, 'core')}"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from qbench.measure.records.record import Record, line_of, parse_record
 from qbench.measure.records.record_files import record_files
 from qbench.store.load import Paths
+from quant.regular_file import open_regular
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +33,7 @@ def newest_records(frame: "pd.DataFrame", paths: Paths) -> Iterator[tuple[int, b
 
 def _records_from_the_end(path: Path) -> Iterator[Record]:
     """The records of a file, last first; invalid lines were reported when the table was made."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         if not file.seek(0, 2):
             return  # nothing can be mapped
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:

@@ -55,8 +55,8 @@ def render_page(frame: "pd.DataFrame", records: Iterable[tuple[int, bytes]] = ()
     packed, left_out = pack(page_table(frame, columns, digits), TABLE_BYTES * 3 // 4)  # base64 makes 4 bytes of 3
     table = base64.b64encode(packed).decode()
     parts = files("qbench.report").joinpath("assets")
-    scripts = "\n".join(parts.joinpath(f"{name}.js").read_text() for name in SCRIPTS)
-    css = parts.joinpath("page.css").read_text()
+    scripts = "\n".join(parts.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
+    css = parts.joinpath("page.css").read_text(encoding="utf-8")
     room = PAGE_BYTES - len(table) - len(scripts) - len(css)
     rows, lines = _that_fit(records, room * 3 // 4)
     about = {
@@ -70,7 +70,7 @@ def render_page(frame: "pd.DataFrame", records: Iterable[tuple[int, bytes]] = ()
         "left_out": [column.heading for column in columns if column.key in left_out],
     }
     glossary = [(column.heading, column.meaning) for column in columns if column.meaning]
-    return Template(parts.joinpath("page.html").read_text()).substitute(
+    return Template(parts.joinpath("page.html").read_text(encoding="utf-8")).substitute(
         title=escape(_title(frame)),
         css=css,
         about=_script_json(about),

@@ -20,9 +20,9 @@ from qbench.report.policy_rows import (
     setting,
 )
 from qbench.report.ratios import RULE, judged_ratio
+from qbench.report.recorded import recorded
 from qbench.statistics.estimate import ALPHA
 from qbench.statistics.launches import launched_ratio
-from quant.present import present
 
 MISSING = "n/a"
 MARKS = {(False, False): "", (True, False): "bytes", (False, True): "speed", (True, True): "bytes speed"}
@@ -104,7 +104,7 @@ def _verdicts(rows: Sequence[PolicyRow], tests: PolicyTests) -> str:
     """One sentence below a table: the basis of its verdicts, or the reason for their absence."""
     if not tests.num_tests:
         return "No verdicts: no two rows of this table keep the KLD of enough windows for a paired test."
-    blocks = present(present(rows[0].quality).blocks)
+    blocks = recorded(recorded(rows[0].quality).blocks)
     return (
         f"Verdicts: paired over {count(len(blocks.tokens or ()), blocks.unit or 'block')}; p by Holm over "
         f"{count(tests.num_tests, 'test')} (each policy against full, and all pairs at one budget); unclear: p >= 0.05."
@@ -128,7 +128,7 @@ def _footer(rows: Sequence[PolicyRow]) -> str:
 def mean_kld_text(row: PolicyRow) -> str:
     if row.mean_kld is None:
         return MISSING
-    ends = present(row.quality).kld_interval
+    ends = recorded(row.quality).kld_interval
     return f"{row.mean_kld:.2e}" + (f" [{ends[0]:.2e}, {ends[1]:.2e}]" if ends else "")
 
 

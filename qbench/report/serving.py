@@ -3,9 +3,9 @@
 from qbench.measure.records.kept_kinds import ServingFigures, ThroughputCase, ThroughputMetrics
 from qbench.measure.records.record import Record
 from qbench.report.ratios import judged_ratio
+from qbench.report.recorded import recorded
 from qbench.report.speeds import Cells
 from qbench.report.typed_rows import rows_of
-from quant.present import present
 
 
 def serving_cells(records: list[Record]) -> Cells:
@@ -15,13 +15,13 @@ def serving_cells(records: list[Record]) -> Cells:
     cells = []
     for case, metrics in rows_of(records, ThroughputCase, ThroughputMetrics):
         about = [case.model.rpartition("/")[2], case.kv_format or "float32", str(case.workload), str(case.batch)]
-        for name, figures in present(metrics.contenders).items():
+        for name, figures in recorded(metrics.contenders).items():
             cells.append([*about, name, *contender_figures(figures)])
     return heading, cells, [False, False, False, True, False, True, True, True, True, True]
 
 
 def contender_figures(figures: ServingFigures) -> list[str]:
     ends = (figures.ratio.min, figures.ratio.max) if len(figures.samples) > 1 else (None, None)
-    ratio = judged_ratio(present(figures.ratio.median), *ends, "x")
+    ratio = judged_ratio(recorded(figures.ratio.median), *ends, "x")
     shown = [f"{figures.tok_s:.1f}", str(figures.computed), f"{figures.ttft_ms / 1e3:.2f}"]
     return [*shown, ratio, f"{100 * figures.same_text:.0f} %"]

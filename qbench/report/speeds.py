@@ -12,8 +12,8 @@ from qbench.measure.records.record import Record
 from qbench.measure.speed_figures import Spread
 from qbench.phrases import ROOFLINE_LEGEND
 from qbench.report.ratios import RULE, judged_ratio, ratio_of_rounds
+from qbench.report.recorded import recorded
 from qbench.report.typed_rows import rows_of
-from quant.present import present
 
 OURS, ABSENT = "qbench", "n/a"
 OLDER = " *"  # after a share of the roofline by another definition
@@ -23,6 +23,7 @@ FAMILIES = {
     "linear_": "Linears",
     "moe_": "Experts",
     "attention_": "Attention",
+    "latents_": "Attention over latents",
     "encode_": "Encoders",
     "decode_": "Decoders",
     "g": "GPTQ's steps",  # gram, gptq_factor, gptq_feedback
@@ -43,11 +44,11 @@ def kernel_cells(records: list[Record]) -> Cells:
     Columns that would be n/a in every row are left out.
     """
     rows = rows_of(records, KernelCase, KernelMetrics)
-    peers = list(dict.fromkeys(name for _, metrics in rows for name in present(metrics.contenders) if name != OURS))
+    peers = list(dict.fromkeys(name for _, metrics in rows for name in recorded(metrics.contenders) if name != OURS))
     heading = ["kernel", "shape", "M", "ms", "rate", "of the roofline", "ran", *peers]
     cells = []
     for case, metrics in rows:
-        contenders = present(metrics.contenders)
+        contenders = recorded(metrics.contenders)
         figures = kernel_figures(contenders[OURS], metrics.bound_by, OLDER if is_older_share(metrics) else "")
         others = [peer_cell(contenders[OURS], contenders.get(name)) for name in peers]
         tokens = ABSENT if case.tokens is None else str(case.tokens)
@@ -73,7 +74,7 @@ def kernel_figures(ours: Contender, bound_by: str | None, mark: str = "") -> lis
 
 def is_older_share(metrics: KernelMetrics) -> bool:
     """Whether the share divides by the larger of two bandwidths, one read before the case and one after it."""
-    of_rounds = present(metrics.contenders)[OURS].samples_ms or []
+    of_rounds = recorded(metrics.contenders)[OURS].samples_ms or []
     bandwidths = metrics.bandwidth_bytes_per_s or []
     return metrics.bound_by == "bytes" and len(bandwidths) != len(of_rounds)
 
@@ -110,19 +111,25 @@ def versus_cells(records: list[Record]) -> Cells:
     heading = ["model", "test", "KV cache", "qbench tok/s", "llama.cpp tok/s", "ratio", "of the roofline", "ran"]
     cells = []
     for case, metrics in rows_of(records, VersusCase, VersusMetrics):
-        name, roofline = case.model.rpartition("/")[2], present(metrics.roofline)
-        kv = f"{metrics.kv_bits:.3g} bits, {present(metrics.peer).kv_format}"
+        name, roofline = case.model.rpartition("/")[2], recorded(metrics.roofline)
+        kv = f"{metrics.kv_bits:.3g} bits, {recorded(metrics.peer).kv_format}"
         for phase in ("pp", "tg"):
             if not getattr(case, phase):
                 continue
             test = f"{phase}{getattr(case, phase)}" + (f"@{case.depth}" if case.depth else "")
-            spreads = [present(present(side).spread)[f"{phase}_tok_s"] for side in (metrics.ours, metrics.theirs)]
-            sides = [with_range(present(spread), 1) for spread in spreads]
-            shares = [percent(present(side)[phase]) for side in (roofline.ours, roofline.theirs)]
+            spreads = [recorded(recorded(side).spread)[f"{phase}_tok_s"] for side in (metrics.ours, metrics.theirs)]
+            sides = [with_range(recorded(spread), 1) for spread in spreads]
+            shares = [percent(recorded(side)[phase]) for side in (roofline.ours, roofline.theirs)]
             ran = ABSENT if metrics.ran is None else ", ".join(map(short_name, metrics.ran[phase]))
-            ratio = with_interval(present(present(metrics.ratio)[phase]))
+            ratio = with_interval(recorded(recorded(metrics.ratio)[phase]))
             cells.append([name, test, kv, *sides, ratio, " and ".join(shares), ran])
     return heading, cells, [False, False, False, True, True, True, True, False]
+
+
+def builds(records: list[Record]) -> list[str]:
+    """ "llama.cpp: llama-cpp-python 0.3.36, built with AVX512_VNNI, AMX_INT8", one line per build"""
+    peers = [recorded(metrics.peer) for _, metrics in rows_of(records, VersusCase, VersusMetrics)]
+    return list(dict.fromkeys(f"llama.cpp: {peer.build}" for peer in peers))
 
 
 VERSUS_NOTE = (
@@ -145,4 +152,4 @@ def with_range(spread: Spread, digits: int) -> str:
 def with_interval(ratio: VersusRatio) -> str:
     """ "1.31 [1.25, 1.40]", "undecided: 1.02 [0.97, 1.07]", "not measured well enough [0.21, 18.25]" """
     low, high = ratio.interval or (None, None)
-    return judged_ratio(present(ratio.median), low, high)
+    return judged_ratio(recorded(ratio.median), low, high)

@@ -1,5 +1,6 @@
 """The tables to decide from: one per group, Pareto points marked."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -8,7 +9,7 @@ import numpy as np
 
 from qbench.compute import FAST
 from qbench.measure.host.machine import processors_text
-from qbench.phrases import ROOFLINE_LEGEND, count, short_commit
+from qbench.phrases import ROOFLINE_LEGEND, count, short_commit, units_notes
 from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
 from qbench.report.launches import LAUNCHES, PHASES, SECONDS, SPREAD, launches_text
@@ -23,7 +24,8 @@ MARKS = ("", "size", "speed", "size speed")  # by the fronts that a row is on: 1
 
 
 def is_missing(value: Any) -> bool:
-    return value is None or value != value
+    """Also a number that no float holds: a column has it as infinity, which JSON lacks."""
+    return value is None or value != value or (isinstance(value, float) and math.isinf(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +100,18 @@ def launch_notes(columns: Mapping[str, list[Any]]) -> list[str]:
 
 def roofline_notes(columns: Mapping[str, list[Any]]) -> list[str]:
     """The definition of the shares of the roofline, if there are any."""
-    shares = zip(columns["roofline_pp"], columns["roofline_tg"], columns["roofline_of"], strict=True)
-    found = [is_missing(of) for pp, tg, of in shares if not (is_missing(pp) and is_missing(tg))]
+    names = ("roofline_pp", "roofline_tg", "roofline_of", "roofline_units")
+    shares = zip(*(columns[name] for name in names), strict=True)
+    rows = [(of, units) for pp, tg, of, units in shares if not (is_missing(pp) and is_missing(tg))]
+    found = [is_missing(of) for of, _ in rows]
     notes = [] if all(found) else [ROOFLINE_LEGEND]
     if any(found):
         which = "shares of the roofline" if all(found) else f"in {count(sum(found), 'older row')}"
         notes.append(f"{which}: at the larger of two bandwidths, read before and after the case")
+    notes += units_notes([() if is_missing(units) else units.split(", ") for _, units in rows])
     if counted := columns["roofline_of"].count(ALL_TOKENS):
-        rows = count(counted, "older row")
-        notes.append(f"no share of the roofline in {rows}: the bound counts tokens that the policy does not keep")
+        older = count(counted, "older row")
+        notes.append(f"no share of the roofline in {older}: the bound counts tokens that the policy does not keep")
     return notes
 
 

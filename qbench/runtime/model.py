@@ -38,6 +38,9 @@ class Model(DecoderModel[Cache]):
     raises        InputError for a row that cannot run this model
     """
 
+    # Whether a call may leave the head out and `logits` be called later, piece by piece.
+    has_separate_head = True
+
     def __init__(
         self,
         config: ModelConfig,
@@ -64,6 +67,7 @@ class Model(DecoderModel[Cache]):
         self.impls: dict[str, str] = {}
         self.kernels: dict[str, str] = {}
         self.weight_bytes = 0
+        self.runs_head = True
 
     def new_cache(
         self, batch: int = 1, capacity: int = 256, *, spec: CacheSpec | None = None, mode: str | None = None
@@ -75,6 +79,12 @@ class Model(DecoderModel[Cache]):
         raises   InputError for an unknown mode, impossible sizes, and a policy or a mode that the model cannot have
         """
         return self._caches.new(spec, batch, capacity, mode)
+
+    def without_head(self) -> Self:
+        """The same weights; a call returns outputs [B, T, K] of the last layer, of which `logits` makes the logits."""
+        other = copy(self)
+        other.runs_head = False
+        return other
 
     def attending(self, attention: str) -> Self:
         other = copy(self)
@@ -137,7 +147,8 @@ class Model(DecoderModel[Cache]):
         return self._caches.uncached(*tokens.shape)
 
     def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
-        return self.logits(self._run_layers(self._embedded(step), step, cache, last_only))
+        outputs = self._run_layers(self._embedded(step), step, cache, last_only)
+        return self.logits(outputs) if self.runs_head else outputs
 
     def _embedded(self, step: Step) -> Tensor:
         """[B, T, K], of a varlen batch [1, N, K]"""

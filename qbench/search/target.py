@@ -4,7 +4,8 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from quant.errors import InputError
+from qbench.byte_text import MOST_BYTES
+from quant.errors import InputError, bounded
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 WINDOWS = 24  # of held-out text that a mix is checked on
@@ -54,6 +55,8 @@ def parse_target(text: str) -> Target:
                 "700MiB, 25tok/s or 3.2GiB,25tok/s"
             )
         value, unit = float(match[1]), match[2].upper()
+        if value * UNITS.get(unit, 1) > MOST_BYTES:
+            raise InputError(f"target {bounded(text, 40)!r} is larger than any model, or faster than any machine")
         is_speed = unit == "TOK/S"
         if (target.tok_s if is_speed else target.bits_per_weight or target.file_bytes) is not None:
             kind = "two speeds" if is_speed else "two sizes"

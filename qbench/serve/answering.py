@@ -10,8 +10,8 @@ from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from qbench.runtime.engine import Event, Request
-from qbench.serve.answers import Answer, Choice
-from qbench.serve.bodies import SamplingFields
+from qbench.serve.answers import Answer, Choice, usage_of
+from qbench.serve.bodies import SamplingFields, StreamOptions
 from qbench.serve.engine_thread import EngineThread, RequestStream
 from qbench.serve.errors import Unavailable, body_of
 from qbench.serve.wire import Body, ErrorBody
@@ -39,9 +39,8 @@ async def answer(
         first = await unless_gone(http, anext(events))
         if first is None:
             return CLIENT_GONE
-        with_usage = body.stream_options is not None and body.stream_options.include_usage
-        num_usage = num_prompt_tokens if with_usage else None
-        chunks = server_sent(first, events, shape, len(streams), num_usage, stack.pop_all())
+        usage = body.stream_options or StreamOptions()
+        chunks = server_sent(first, events, shape, len(streams), num_prompt_tokens, usage, stack.pop_all())
         return StreamingResponse(chunks, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
 
 
@@ -91,24 +90,30 @@ async def server_sent(
     events: AsyncIterator[tuple[int, Event]],
     shape: Answer,
     num_choices: int,
-    num_prompt_tokens: int | None,
+    num_prompt_tokens: int,
+    usage: StreamOptions,
     stack: AsyncExitStack,
 ) -> AsyncIterator[str]:
-    """Lines of server-sent events; num_prompt_tokens: send the usage at the end. The stack is closed always."""
+    """Lines of server-sent events, with the usage that is asked for. The stack is closed always."""
     choices = [Choice() for _ in range(num_choices)]
+
+    def sent(chunk: Body) -> str:
+        is_counted = usage.include_usage and usage.continuous_usage_stats
+        return line({**chunk, "usage": usage_of(choices, num_prompt_tokens)} if is_counted else chunk)
+
     async with stack:
         for index in range(num_choices):
             if (opening := shape.opening(index)) is not None:
-                yield line(opening)
+                yield sent(opening)
         try:
             async for index, event in preceded(first, events):
                 choices[index].add(event)
                 if event.text or event.logprob is not None or event.finish_reason is not None:
-                    yield line(shape.chunk(index, event))
+                    yield sent(shape.chunk(index, event))
         except Unavailable as error:
             yield line(body_of(error))
             return
-        if num_prompt_tokens is not None:
+        if usage.include_usage:
             yield line(shape.usage_chunk(choices, num_prompt_tokens))
         yield DONE
 

@@ -12,8 +12,9 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from qbench.serve.answering import answer
 from qbench.serve.answers import ChatAnswer, CompletionAnswer
-from qbench.serve.bodies import NEUTRAL, ChatBody, CompletionBody
+from qbench.serve.bodies import ChatBody, CompletionBody, NeutralFields
 from qbench.serve.body_limit import BodyLimit
+from qbench.serve.cors import Cors
 from qbench.serve.door import Door
 from qbench.serve.errors import TYPES, EngineFailed, Refused, Unavailable, error_body, refusal
 from qbench.serve.limits import ServeLimits
@@ -22,18 +23,22 @@ from qbench.serve.served import Served, names_of
 from qbench.serve.time_limit import TimeLimit
 from quant.errors import InputError
 
+MOST_NAMES = 6  # of a field in fields; values of chat_template_kwargs may be deeper
+
 
 def create_app(
     served: Served,
     api_key: str | None = None,
     allowed_hosts: Collection[str] = (),
     limits: ServeLimits | None = None,
+    allowed_origins: Collection[str] = (),
 ) -> FastAPI:
     """The app; its lifespan is that of the engine's thread.
 
-    api_key        that every path but /health needs; None: no path does
-    allowed_hosts  names in the Host header, besides localhost and addresses; "*": all
-    limits         None: those of the model's context
+    api_key          that every path but /health needs; None: no path does
+    allowed_hosts    names in the Host header, besides localhost and addresses; "*": all
+    limits           None: the limits of the model's context
+    allowed_origins  of pages that may use the server from a browser, as `checked_origin` lets them through
     """
     limits = limits or ServeLimits.of(served.max_seq_len)
 
@@ -51,14 +56,17 @@ def create_app(
     app.add_middleware(
         Door, allowed_hosts=allowed_hosts, api_key=api_key, on_refusal=lambda: served.metrics.ended("refused")
     )
+    app.add_middleware(Cors, origins=allowed_origins)
     app.include_router(v1(served, Preparation(min(limits.preparing, served.most_choices))), prefix="/v1")
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health")
     def health() -> dict[str, str]:
         if served.engine.failure is not None:
             raise HTTPException(500, served.engine.failure)
         return {"status": "ok"}
 
+    @app.head("/metrics", include_in_schema=False)
     @app.get("/metrics")
     def metrics() -> Response:
         return Response(served.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -75,10 +83,12 @@ def create_app(
 def v1(served: Served, preparation: Preparation) -> APIRouter:
     router = APIRouter()
 
+    @router.head("/models", include_in_schema=False)
     @router.get("/models")
     def models() -> dict:
         return {"object": "list", "data": names_of([served])}
 
+    @router.head("/models/{name:path}", include_in_schema=False)
     @router.get("/models/{name:path}")
     def model(name: str) -> dict:
         served.check_name(name)
@@ -122,12 +132,14 @@ def refuse_fields(served: Served):
         is_json = first["type"] != "json_invalid"
         names = [str(part) for part in first["loc"] if part != "body"] if is_json else []
         served.metrics.ended("refused")
-        if names and (names[0] in NEUTRAL or first["type"] == "extra_forbidden"):
-            known = ChatBody if "chat" in http.url.path else CompletionBody
-            supported = [field for field in known.model_fields if field not in NEUTRAL]
-            message = f"{'.'.join(names)}: not supported by this server; supported are {', '.join(supported)}"
-        else:
-            message = f"{'.'.join(names) or 'the body'}: {first['msg']}"
+        reason = first["msg"]
+        if first["type"] == "extra_forbidden":
+            reason = "not supported by this server"
+            if len(names) == 1:
+                known = ChatBody if "chat" in http.url.path else CompletionBody
+                supported = [field for field in known.model_fields if field not in NeutralFields.model_fields]
+                reason = f"{reason}; supported are {', '.join(supported)}"
+        message = f"{'.'.join(names[:MOST_NAMES]) or 'the body'}: {reason}"
         return JSONResponse(error_body(message, "invalid_request_error", param=names[0] if names else None), 400)
 
     return handler

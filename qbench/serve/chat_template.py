@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from qbench.runtime.text.tokenizer import Tokenizer
@@ -42,15 +43,15 @@ class ChatTemplate:
         with self._turn:
             self._start()
 
-    def render(self, messages: Sequence[dict[str, str]]) -> str:
-        """The conversation, open for the assistant's answer.
+    def render(self, messages: Sequence[dict[str, str]], variables: Mapping[str, Any] = MappingProxyType({})) -> str:
+        """The conversation, open for the assistant's answer; `variables`: chat_template_kwargs of the request.
 
         raises   InputError for messages that the template refuses, or over which it breaks a limit
         """
         with self._turn:
             if self._worker is None:
                 self._start()
-            return self._ask({"messages": list(messages)})
+            return self._ask({"messages": list(messages), "variables": dict(variables)})
 
     def close(self) -> None:
         """End the worker, also while it renders; the call that waits for it fails."""
@@ -63,7 +64,9 @@ class ChatTemplate:
         if self._is_closed:
             raise InputError("the server is ending")
         command = [sys.executable, "-m", "qbench.serve.template_worker"]
-        self._worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._worker = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        )
         self._ask(self._options)
 
     def _ask(self, message: Mapping[str, Any]) -> str:

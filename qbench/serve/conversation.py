@@ -1,7 +1,8 @@
 """A conversation as tokens: control tokens are the template's own, and never words of a message."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from qbench.runtime.text.prompt_length import check_prompt_length
 from qbench.runtime.text.tokenizer import Tokenizer, check_utf8
@@ -11,22 +12,29 @@ STAND_INS = range(0xF0000, 0xFFFFE)
 
 
 class Template(Protocol):
-    def render(self, messages: Sequence[dict[str, str]]) -> str: ...
+    def render(self, messages: Sequence[dict[str, str]], variables: Mapping[str, Any]) -> str: ...
 
 
 def conversation_tokens(
-    template: Template, tokenizer: Tokenizer, messages: Sequence[dict[str, str]], most_tokens: int | None = None
+    template: Template,
+    tokenizer: Tokenizer,
+    messages: Sequence[dict[str, str]],
+    most_tokens: int | None = None,
+    variables: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[int]:
     """The conversation, open for the assistant's answer.
 
-    If a message holds the text of a control token, the stretch around it between two of the template's control tokens
-    is cut as words. All else is cut as if the rendered text were encoded as it is.
+    If a message or a variable holds the text of a control token, the stretch around it between two of the template's
+    control tokens is cut as words. All else is cut as if the rendered text were encoded as it is.
     most_tokens  a rendered text of surely more is not cut; None: every text is cut
+    variables    JSON values that the template reads in addition to the messages
     raises   InputError for messages that the template refuses, and for text that is not UTF-8 or too long
     """
-    stand_ins = _StandIns(tokenizer, messages)
-    hidden = [{key: stand_ins.hide(text) for key, text in message.items()} for message in messages]
-    text = template.render(hidden)
+    stand_ins = _StandIns(tokenizer, [*_texts(messages), *_texts(variables)])
+    text = template.render(
+        [{key: stand_ins.hide(text) for key, text in message.items()} for message in messages],
+        {name: stand_ins.hide_all(value) for name, value in variables.items()},
+    )
     if most_tokens is not None:
         check_prompt_length(tokenizer, text, most_tokens)
     if not stand_ins.texts:
@@ -38,13 +46,26 @@ def conversation_tokens(
     return tokenizer.begun(ids)
 
 
-class _StandIns:
-    """texts   character -> the text of a control token in some message that it replaces"""
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from value
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, Sequence):
+        for each in value:
+            yield from _texts(each)
 
-    def __init__(self, tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> None:
+
+class _StandIns:
+    """texts   character -> the text of a control token that it replaces, of some message or variable"""
+
+    def __init__(self, tokenizer: Tokenizer, texts: Iterable[str]) -> None:
         self.tokenizer = tokenizer
         self.texts: dict[str, str] = {}
-        taken = {character for message in messages for text in message.values() for character in text}
+        taken = {character for text in texts for character in text}
         self._free = (chr(code) for code in STAND_INS if chr(code) not in taken)
 
     def hide(self, text: str) -> str:
@@ -54,6 +75,14 @@ class _StandIns:
             parts += [text[end:start], self._stand_in(text[start:stop])]
             end = stop
         return "".join([*parts, text[end:]])
+
+    def hide_all(self, value: Any) -> Any:
+        """A JSON value whose texts are hidden, names included."""
+        if isinstance(value, str):
+            return self.hide(value)
+        if isinstance(value, dict):
+            return {self.hide(name): self.hide_all(each) for name, each in value.items()}
+        return [self.hide_all(each) for each in value] if isinstance(value, list) else value
 
     def _stand_in(self, text: str) -> str:
         known = next((character for character, own in self.texts.items() if own == text), None)

@@ -2,7 +2,7 @@
 
 from fastapi.responses import JSONResponse
 
-from qbench.runtime.engine import NeverFits, QueueFull
+from qbench.runtime.engine import QueueFull
 from qbench.serve.wire import ErrorBody
 from quant.errors import InputError
 
@@ -27,7 +27,6 @@ class Refused(Exception):
 # The first that an error is an instance of: its status, and OpenAI's type.
 STATUSES: tuple[tuple[type[Exception], int, str], ...] = (
     (QueueFull, 429, "rate_limit_error"),
-    (NeverFits, 503, "unavailable_error"),
     (Unavailable, 503, "unavailable_error"),
     (EngineFailed, 500, "server_error"),
     (InputError, 400, "invalid_request_error"),

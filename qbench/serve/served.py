@@ -68,7 +68,9 @@ class Served:
         messages = [message.as_template_sees_it() for message in body.messages]
         text = "\n".join(part for message in messages for part in message.values())
         check_prompt_length(self.tokenizer, text, self.max_seq_len)
-        tokens = tuple(conversation_tokens(self.template, self.tokenizer, messages, self.max_seq_len))
+        tokens = tuple(
+            conversation_tokens(self.template, self.tokenizer, messages, self.max_seq_len, body.chat_template_kwargs)
+        )
         max_tokens = body.max_completion_tokens or body.max_tokens or max(self.max_seq_len - len(tokens), 1)
         asked = self._asked(body, max_tokens, (body.top_logprobs or 0) if body.logprobs else None)
         return choices(replace(asked, tokens=tokens), body.n)
@@ -109,7 +111,7 @@ def _listed(prompt: str | list[int] | list[str] | list[list[int]]) -> list[str] 
 
 def _request(body: SamplingFields, max_tokens: int, logprobs: int | None) -> Request:
     """All but the prompt. Without a seed every request has its own random numbers."""
-    seed = secrets.randbits(61) if body.seed is None else body.seed
+    seed = secrets.randbits(61) if body.seed == -1 else body.seed
     sampling = Sampling(
         body.temperature, body.top_p, body.top_k, body.min_p, body.repetition_penalty, seed, body.nudges
     )
@@ -117,8 +119,15 @@ def _request(body: SamplingFields, max_tokens: int, logprobs: int | None) -> Req
         raise InputError("a stop string is empty, expected at least one character")
     if (longest := max(map(len, body.stop_strings), default=0)) > MOST_STOP_CHARS:
         raise InputError(f"a stop string has {longest} characters, expected at most {MOST_STOP_CHARS}")
-    version = body.cache_salt
-    return Request((), sampling, max_tokens, stop_strings=body.stop_strings, logprobs=logprobs, version=version)
+    return Request(
+        (),
+        sampling,
+        max_tokens,
+        stop_ids=() if body.ignore_eos else None,
+        stop_strings=body.stop_strings,
+        logprobs=logprobs,
+        version=body.cache_salt,
+    )
 
 
 def names_of(models: Sequence[Served]) -> list[dict]:

@@ -91,6 +91,7 @@ def run(
     *,
     api_key: str | None = None,
     allowed_hosts: Collection[str] = (),
+    allowed_origins: Collection[str] = (),
     request_s: float = REQUEST_S,
 ) -> None:
     """Answer until SIGINT or SIGTERM; on_ready is called with the address once both the socket and signals answer.
@@ -100,7 +101,7 @@ def run(
     host, port = listening.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     limits = ServeLimits.of(served.max_seq_len, request_s)
-    app = create_app(served, api_key, allowed_hosts, limits)
+    app = create_app(served, api_key, allowed_hosts, limits, allowed_origins)
     server = GracefulServer(server_config(app, limits, "warning"), served.engine, lambda: on_ready(url))
     served.engine.on_lost = server.end_soon
     try:

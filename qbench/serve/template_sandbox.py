@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import TemplateError
@@ -12,6 +13,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from quant.errors import InputError
+
+RESERVED = ("messages", "add_generation_prompt", "bos_token", "eos_token")  # variables that the server sets
 
 
 class TemplateSandbox:
@@ -35,15 +38,16 @@ class TemplateSandbox:
             raise InputError(f"the model's chat template cannot be read: {error}") from None
         self._tokens, self._most_chars = tokens, most_chars
 
-    def render(self, messages: Sequence[dict[str, str]]) -> str:
-        """The conversation, open for the assistant's answer.
+    def render(self, messages: Sequence[dict[str, str]], variables: Mapping[str, Any] = MappingProxyType({})) -> str:
+        """The conversation, open for the assistant's answer; `variables`: chat_template_kwargs of the request.
 
         raises   InputError for messages that the template refuses, and for text beyond the length limit
         """
         pieces: list[str] = []
         room = self._most_chars
         try:
-            for piece in self._template.generate(messages=list(messages), add_generation_prompt=True, **self._tokens):
+            own = {"messages": list(messages), "add_generation_prompt": True, **self._tokens}
+            for piece in self._template.generate(dict(variables) | own):
                 room -= len(piece)
                 if room < 0:
                     break

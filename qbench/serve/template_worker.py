@@ -1,6 +1,6 @@
 """`python -m qbench.serve.template_worker`: a chat template in a process with limits on memory and time.
 
-in    one JSON line {"text", "tokens", "most_chars", "memory_bytes", "seconds"}, then {"messages"}*
+in    one JSON line {"text", "tokens", "most_chars", "memory_bytes", "seconds"}, then {"messages", "variables"}*
 out   {"text": ""}, then {"text": the rendered conversation}*; {"error": "one line"} instead of any
 The kernel ends the process when a call takes longer than `seconds`, also if its parent is gone.
 """
@@ -29,7 +29,8 @@ def main() -> int:
     if not templates:
         return 1
     for line in sys.stdin:
-        answer(partial(templates[0].render, json.loads(line)["messages"]), options["seconds"])
+        asked = json.loads(line)
+        answer(partial(templates[0].render, asked["messages"], asked["variables"]), options["seconds"])
     return 0
 
 

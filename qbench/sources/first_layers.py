@@ -14,8 +14,9 @@ class FirstLayers(SourceView):
 
     def __init__(self, source: Source, num_layers: int) -> None:
         super().__init__(source)
-        have = ModelConfig.of(source).num_layers
+        model = ModelConfig.of(source)
+        have = model.num_layers
         if not 1 <= num_layers <= have:
             raise InputError(f"{source.spec} has {have} layers; got {num_layers} to measure")
-        self.config = {**source.config, "num_hidden_layers": num_layers}
+        self.config = {**source.config, model.architecture.own_key("num_hidden_layers"): num_layers}
         self.tensors = {name: info for name, info in source.tensors.items() if (split_name(name)[1] or 0) < num_layers}

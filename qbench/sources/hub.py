@@ -1,4 +1,4 @@
-"""`hf:ORG/NAME`: a model that huggingface_hub downloads once and keeps in its own cache."""
+"""`hf:ORG/NAME[@REVISION]`: a model that huggingface_hub downloads once and keeps in its own cache."""
 
 from pathlib import Path
 
@@ -21,11 +21,11 @@ def download(spec: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    name = spec.removeprefix(PREFIX)
+    name, _, revision = spec.removeprefix(PREFIX).partition("@")
     if name.count("/") != 1:
-        raise InputError(f"{spec!r}: expected hf:ORG/NAME, e.g. hf:HuggingFaceTB/SmolLM2-135M")
+        raise InputError(f"{spec!r}: expected hf:ORG/NAME or hf:ORG/NAME@REVISION, e.g. hf:HuggingFaceTB/SmolLM2-135M")
     try:
-        return Path(snapshot_download(name, allow_patterns=FILES))
+        return Path(snapshot_download(name, revision=revision or None, allow_patterns=FILES))
     except HFValidationError as error:
         raise InputError(f"{spec!r}: no such name can be on the Hugging Face hub ({_line(error)})") from error
     except HfHubHTTPError as error:

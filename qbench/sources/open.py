@@ -12,7 +12,7 @@ from quant.json_file import read_json
 from quant.models.encoder_decoder import is_encoder_decoder
 from quant.source import Source
 
-FORMS = "a directory, a .gguf file, ref:NAME, rand:SHAPE, shape:SHAPE (for plans) or hf:ORG/NAME"
+FORMS = "a directory, a .gguf file, ref:NAME, rand:SHAPE, shape:SHAPE (for plans) or hf:ORG/NAME[@REVISION]"
 
 
 def open_source(spec: str) -> Source:
@@ -41,6 +41,11 @@ def _open_dir(spec: str, path: Path) -> Source:
     ggufs = sorted(path.glob("*.gguf"))
     if ggufs and not (path / CONFIG).exists():
         raise InputError(f"{spec}: a directory of GGUF files; name one of them, e.g. {ggufs[0]}")
+    if not (path / CONFIG).exists() and (path / "adapter_config.json").exists():
+        raise InputError(
+            f"{spec}: an adapter without its model: merge it into its base model (merge_and_unload of peft), and name "
+            "the result"
+        )
     if (path / CONFIG).exists() and is_encoder_decoder(read_json(path / CONFIG)):
         return EncoderDecoderSource(path, spec)
     return HFSource(path, spec)

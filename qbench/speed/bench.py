@@ -27,7 +27,7 @@ from qbench.speed.case_memory import check_case_memory
 from qbench.speed.disk import DiskProbe, disk_work, offload_of
 from qbench.speed.machine_peaks import CurrentPeaks, busy_during, measure_machine_peaks
 from qbench.speed.peaks import last_cache_bytes, measure_bandwidth
-from qbench.speed.shares import arithmetics_of, fits_in_cache, roofline
+from qbench.speed.shares import fits_in_cache, operands_of, roofline
 from qbench.speed.speed import time_model
 from qbench.speed.speed_case import SpeedCase
 from quant.models import ModelConfig
@@ -196,7 +196,7 @@ def bench_case(
     peak = max(probe.peak_bytes, peak_rss_bytes())
     memory = Memory(peak_rss_bytes=peak, peak_device_bytes=peak_device_bytes(device))
     start = time.perf_counter()
-    holds = known is not None and known.holds(subject.threads, arithmetics_of(about.work))
+    holds = known is not None and known.holds(subject.threads, operands_of(about.work))
     if known is None or not holds or not known.is_like(busy_during(figures)):
         known = measure_machine_peaks(subject.threads, figures, device=device)
     seconds = probe.seconds + time.perf_counter() - start

@@ -16,11 +16,12 @@ from qbench.measure.host.machine import available_cores
 from qbench.progress import Progress
 from qbench.run_options import RunOptions
 from qbench.runtime.text.sampling import Sampler, Sampling
+from qbench.sources import open_source
 from qbench.speed.bench import load_subject
 from qbench.speed.interleaved import random_tokens
-from qbench.speed.speed_case import SpeedCase
-
-WARM_UP_STEPS = 4
+from qbench.speed.speed_case import WARM_UP_STEPS, SpeedCase, breakdown_depth
+from quant.errors import InputError
+from quant.models import ModelConfig
 
 Parts = Mapping[str, float]  # part -> seconds of a step
 
@@ -32,9 +33,16 @@ def breakdown(
 
     case     of one sequence, with 1 or more tokens to decode
     clock    wall, or cpu: the time that the calling thread is on a processor
-    raises   InputError as `bench_cases`, and for processor time of more than one thread
+    raises   InputError as `bench_cases`, for steps that with their warm-up exceed the context, and for processor time
+             of more than one thread
     """
     check_clock(clock, options.threads or available_cores())
+    limit, before = ModelConfig.of(open_source(spec)).max_positions, breakdown_depth(case.depth)
+    if before + case.tg > limit:
+        raise InputError(
+            f"{case.tg} steps after {before} tokens, {WARM_UP_STEPS} of them for warming up, "
+            f"but the model's context holds {limit}; ask for fewer"
+        )
     loaded = load_subject(spec, [(options, case)], progress)
     model, load_before = loaded.model, os.getloadavg()[0]
     faults = _page_faults()
@@ -61,7 +69,7 @@ def breakdown(
 def decode_steps(model: Any, case: SpeedCase, cpu_time: bool = False, progress: Progress | None = None) -> list[Parts]:
     """The parts of each step, after a warm-up."""
     held = random_tokens(model.config.vocab_size, case)[:, : max(1, case.depth)]
-    cache = model.new_cache(capacity=held.shape[1] + WARM_UP_STEPS + case.tg)
+    cache = model.new_cache(capacity=breakdown_depth(case.depth) + case.tg)
     sampler, found = Sampler(Sampling()), []
     token = sampler(model(torch.from_numpy(held), cache, last_only=True)[0, -1])
     with Timeline(cpu_time) as timeline:
@@ -87,7 +95,7 @@ def faster_half(steps: Sequence[Parts]) -> tuple[int, Parts]:
 def huge_page_share(file: str = "/proc/self/smaps_rollup") -> float | None:
     """None if the system has no such file."""
     try:
-        lines = Path(file).read_text().splitlines()
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
     sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.endswith(" kB")}

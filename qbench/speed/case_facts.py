@@ -8,7 +8,7 @@ from qbench.measure.metrics import Facts
 from qbench.measure.subject import Subject
 from qbench.runtime.memory import MemoryPredictor
 from qbench.speed.case_memory import device_parts_of_case, parts_of_case
-from qbench.speed.roofline import Shape, least_work
+from qbench.speed.roofline import Shape, least_work, linear_operands
 from qbench.speed.speed_case import SpeedCase
 from quant.json_data import JsonData
 
@@ -31,7 +31,7 @@ class CaseFacts(JsonData):
 
 
 def case_facts(subject: Subject, model: Any, case: SpeedCase) -> CaseFacts:
-    shape = Shape.of(model)
+    shape, tensors = Shape.of(model), dict(subject.source.tensors)
     if subject.options.device == CPU:
         how = {"spec": model.cache_spec, "attention": model.attention}
         memory = parts_of_case(MemoryPredictor(subject.source, impl=model.impl, **how), case)
@@ -43,5 +43,5 @@ def case_facts(subject: Subject, model: Any, case: SpeedCase) -> CaseFacts:
         facts=subject.facts(model.impls, model.kernels, model.prefill_tally),
         kv_bytes_per_token=kv_bytes_per_token,
         predicted_bytes={part: predicted[f"{part}_bytes"] for part in PARTS},
-        work=least_work(dict(subject.source.tensors), shape, model.impls, case),
+        work=least_work(tensors, shape, linear_operands(tensors, model), case),
     )

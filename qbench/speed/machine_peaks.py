@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 from qbench.devices import CPU
@@ -15,8 +15,9 @@ MOST_AGE_S = 600.0  # a machine that warms up or throttles does so within minute
 
 @dataclass(frozen=True, slots=True)
 class CurrentPeaks:
-    """ops_per_s       peak operations per second of each arithmetic that has a peak; the bandwidth is measured in each
-                    round instead
+    """ops_per_s       operations per second of the strongest unit for each kind of operands, if it was measured; the
+                    bandwidth is measured in each round instead
+    units           names of the same units: "amx bf16"
     busy_by_others  share of all cores' time that others took of the case that they were measured with, 0 to 1; None
                     where the system does not say
     time            seconds of the epoch
@@ -28,13 +29,16 @@ class CurrentPeaks:
     busy_by_others: float | None
     time: float
     cache_bytes: int = 0
+    units: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, kept: MachinePeaks) -> "CurrentPeaks":
         """From those that an earlier row keeps."""
         if kept.threads is None or kept.ops_per_s is None or kept.time is None:
             raise ValueError(f"got {kept}, expected peaks that were measured")
-        return cls(kept.threads, kept.ops_per_s, kept.busy_by_others, kept.time, cache_bytes=kept.cache_bytes)
+        units = kept.units or {}
+        rates = {name: rate for name, rate in kept.ops_per_s.items() if name in units}  # older rows name no unit
+        return cls(kept.threads, rates, kept.busy_by_others, kept.time, kept.cache_bytes, units)
 
     def kept(self) -> MachinePeaks:
         """The peaks as a row keeps them: every field, and their age."""
@@ -44,13 +48,14 @@ class CurrentPeaks:
             busy_by_others=self.busy_by_others,
             time=self.time,
             cache_bytes=self.cache_bytes,
+            units=dict(self.units),
             measured_s_ago=max(0.0, time.time() - self.time),
         )
 
-    def holds(self, threads: int, arithmetics: Iterable[str]) -> bool:
-        """Whether they may still be taken for those of a case that begins now, which multiplies in these."""
+    def holds(self, threads: int, operands: Iterable[str]) -> bool:
+        """Whether they may still be taken for those of a case that begins now, which has these operands."""
         is_young = 0 <= time.time() - self.time <= MOST_AGE_S
-        return is_young and threads == self.threads and all(name in self.ops_per_s for name in arithmetics)
+        return is_young and threads == self.threads and all(name in self.ops_per_s for name in operands)
 
     def is_like(self, busy_by_others: float | None) -> bool:
         """Whether others left as much of the machine when they were measured."""
@@ -65,8 +70,10 @@ def measure_machine_peaks(threads: int, speed: SpeedFigures, *, device: str = CP
     speed    of the case, as `speed_statistics` returns it
     device   where the case ran
     """
-    ops = measure_op_peaks(threads, device)
-    return CurrentPeaks(threads, ops, busy_during(speed), time.time(), last_cache_bytes(device))
+    strongest = measure_op_peaks(threads, device)
+    rates = {operands: unit.ops_per_s for operands, unit in strongest.items()}
+    units = {operands: unit.name for operands, unit in strongest.items()}
+    return CurrentPeaks(threads, rates, busy_during(speed), time.time(), last_cache_bytes(device), units)
 
 
 def busy_during(speed: SpeedFigures) -> float | None:

@@ -5,8 +5,9 @@ from functools import cache
 from qbench.devices import CPU, CUDA
 from qbench.measure.host.machine import available_cores, last_level_cache_bytes
 from qbench.phrases import count
+from qbench.speed.units import ARITHMETICS, BF16, CAN_DO, INT16, Unit, strongest
+from quant.present import present
 
-ARITHMETICS = ("fp32", "int8", "int16", "bf16")
 ENOUGH_CORES = 0.9  # share of the threads' cores that they had in the fastest run: a peak is at most a tenth too low
 TRIES = 5  # of 0.3 s, until the threads had their cores once
 
@@ -33,15 +34,40 @@ def last_cache_bytes(device: str = CPU) -> int:
     return last_level_cache_bytes()
 
 
-def measure_op_peaks(threads: int, device: str = CPU) -> dict[str, float]:
-    """Peak operations a second of the arithmetics that kernels use, with this many threads, or on a GPU; of a CPU the
-    largest that this process has measured, once more now. Arithmetics without a peak are left out: see `largest_peak`.
+def measure_op_peaks(threads: int, device: str = CPU) -> dict[str, Unit]:
+    """The strongest unit for each kind of operands, with this many threads, or on a GPU; of a CPU by the largest rates
+    that this process has measured, once more now. A kind is left out if a unit of it has no peak: see `largest_peak`.
     """
     if device == CUDA:
-        found = gpu_peaks()
-        return {name.removesuffix("_ops_s"): rate for name, rate in found.items() if name.endswith("_ops_s")}
-    found = {arithmetic: largest_peak(arithmetic, threads) for arithmetic in ARITHMETICS}
-    return {arithmetic: rate for arithmetic, rate in found.items() if rate is not None}
+        rates = {key.removesuffix("_ops_s"): rate for key, rate in gpu_peaks().items() if key.endswith("_ops_s")}
+        return {arithmetic: Unit(f"{device} {arithmetic}", rate) for arithmetic, rate in rates.items()}
+    rates = {arithmetic: largest_peak(arithmetic, threads) for arithmetic in unit_isas()}
+    best = {operands: strongest(operands, rates) for operands in CAN_DO}
+    return {operands: unit_of(name, rates[name]) for operands, name in best.items() if name is not None}
+
+
+def strongest_unit(operands: str, threads: int) -> Unit | None:
+    """The same for one kind, by earlier rates if there are any; the rate of the unit itself is measured once more."""
+    names = [name for name in CAN_DO[operands] if name in unit_isas()]
+    best = strongest(operands, {name: _largest.get((name, threads)) or largest_peak(name, threads) for name in names})
+    return None if best is None else unit_of(best, largest_peak(best, threads))
+
+
+def unit_of(arithmetic: str, ops_per_s: float | None) -> Unit:
+    return Unit(f"{unit_isas()[arithmetic]} {arithmetic}", present(ops_per_s))
+
+
+def unit_isas() -> dict[str, str]:
+    """Arithmetic -> instruction set, of those that have instructions here; the tables of others end in float32."""
+    import cpu_kernels
+    from cpu_kernels.linear_float import BF16_PRODUCT_ISAS
+
+    isas = {arithmetic: cpu_kernels.chosen_isa(f"{arithmetic}_peak") for arithmetic in ARITHMETICS}
+    if isas[BF16] not in BF16_PRODUCT_ISAS:
+        del isas[BF16]
+    if isas[INT16] == "scalar":
+        del isas[INT16]
+    return isas
 
 
 @cache

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from qbench.devices import CPU, CUDA, DEVICES
-from qbench.path_names import path_at
 from qbench.policies import Budget, parse_policy
+from qbench.speed.operands import operands_of_attention, operands_of_linear
 from qbench.speed.speed_case import SpeedCase
+from qbench.speed.units import BF16
 from quant.kv import KVFormat
 from quant.models import EMBEDDING, HEAD, split_name
 from quant.source import TensorInfo
@@ -26,7 +27,7 @@ class Shape:
     kv_bytes_per_token: float  # over all layers; with a residual, of an encoded token
     expert_share: float = 1.0  # of a layer's routed experts that one token reads
     windows: tuple[int, ...] = (0,)  # of each layer: keys that a query sees; 0: all
-    attention: str = "fp32"  # the arithmetic that keys and values are multiplied in
+    attention: str = "fp32"  # the operands of attention, as `qbench.speed.units` names them
     residual: KVFormat | None = None  # the KV format, if it keeps recent tokens in float16
     float_bytes_per_token: float = 0.0  # of those tokens, over all layers
     budget: Budget | None = None  # of a policy that keeps or reads so many tokens; None: all
@@ -46,7 +47,7 @@ class Shape:
             kv_bytes_per_token=cache.bytes_per_token,
             expert_share=config.expert_share,
             windows=tuple(rule.window for rule in cache.rules),
-            attention=cache.arithmetic,
+            attention=attention_operands(model),
             budget=None if budget is None else budget.in_tokens(cache.bytes_per_token),
         )
         if model.kv is None or not model.kv.format.residual:
@@ -76,19 +77,29 @@ class Peaks:
     """Measured on this machine, with the threads of the run."""
 
     bytes_per_s: float | None  # None: a cache holds all that is read, so memory is no bound
-    ops_per_s: dict[str, float]  # by arithmetic: fp32, bf16, int16, int8
+    ops_per_s: dict[str, float]  # of the strongest unit, by operands: fp32, bf16, int16, int8
 
 
-def arithmetic_of(impl: str, num_tokens: int) -> str:
-    """The arithmetic that an implementation multiplies so many tokens in, as its name has it."""
-    impl = path_at(impl, num_tokens)
-    if is_on_device(impl):
-        if "-fp8_gemm" in impl:
-            return "fp8" if impl.startswith(CUDA) else "fp32"  # the interpreter widens the codes
-        return "int8" if "-w8a8_gemm" in impl or "-llm_int8_gemm" in impl else "bf16"
-    if impl.startswith(("cpu-bf16[", "torch-bf16")) or "bf16 products" in impl:
-        return "bf16"
-    return "int8" if impl.startswith("cpu-") and not impl.startswith(("cpu-f16[", "cpu-f32[")) else "fp32"
+def attention_operands(model: Any) -> str:
+    if any(map(is_on_device, model.impls.values())):
+        return BF16
+    return operands_of_attention(None if model.kv is None else model.kv.format, model.impl)
+
+
+def linear_operands(tensors: Mapping[str, TensorInfo], model: Any) -> dict[str, str]:
+    """Name of a linear -> its operands, as `qbench.speed.units` names them."""
+    if any(map(is_on_device, model.impls.values())):
+        return {name: operands_on_device(impl) for name, impl in model.impls.items()}
+    formats = {name: info.format for name, info in tensors.items() if len(info.shape) == 2}
+    formats.setdefault(HEAD, formats[EMBEDDING])
+    return {name.removesuffix(".weight"): operands_of_linear(fmt, model.impl) for name, fmt in formats.items()}
+
+
+def operands_on_device(impl: str) -> str:
+    """The same of an implementation on a GPU, whose function begins with the rounding that its name has."""
+    if "-fp8_gemm" in impl:
+        return "fp8" if impl.startswith(CUDA) else "fp32"  # the interpreter widens the codes
+    return "int8" if "-w8a8_gemm" in impl or "-llm_int8_gemm" in impl else BF16
 
 
 def is_on_device(impl: str) -> bool:
@@ -169,23 +180,25 @@ def forward_ops(
 
 
 def least_work(
-    tensors: dict[str, TensorInfo], shape: Shape, impls: dict[str, str], case: SpeedCase
+    tensors: dict[str, TensorInfo], shape: Shape, operands: Mapping[str, str], case: SpeedCase
 ) -> dict[str, dict[str, float]]:
-    """The work on any machine: tg_bytes of a step by term; tg_ops of a step and pp_ops of a prefill by arithmetic."""
+    """The work on any machine: tg_bytes of a step by term; tg_ops of a step and pp_ops of a prefill by operands.
+
+    operands   as `linear_operands`
+    """
     return {
         "tg_bytes": decode_bytes(tensors, shape, case),
-        "tg_ops": by_arithmetic(decode_ops(tensors, shape, case), impls, case.batch, shape.attention),
-        "pp_ops": by_arithmetic(prefill_ops(tensors, shape, case), impls, case.batch * case.pp, shape.attention),
+        "tg_ops": by_operands(decode_ops(tensors, shape, case), operands, shape.attention),
+        "pp_ops": by_operands(prefill_ops(tensors, shape, case), operands, shape.attention),
     }
 
 
-def by_arithmetic(
-    ops: dict[str, dict[str, float]], impls: dict[str, str], num_tokens: int, attention: str
+def by_operands(
+    ops: Mapping[str, Mapping[str, float]], operands: Mapping[str, str], attention: str
 ) -> dict[str, float]:
     sums = {attention: sum(ops["attention"].values())}
     for name, count in ops["linears"].items():
-        arithmetic = arithmetic_of(impls[name], num_tokens)
-        sums[arithmetic] = sums.get(arithmetic, 0.0) + count
+        sums[operands[name]] = sums.get(operands[name], 0.0) + count
     return sums
 
 
@@ -193,8 +206,7 @@ def least_seconds(work: Mapping[str, Mapping[str, float]], peaks: Peaks) -> dict
     """Least seconds of a prefill, "pp", and of a decode step, "tg", for the `work` of `least_work`."""
     moved = work["tg_bytes"]
     tg_ops_s, pp_ops_s = (
-        sum(count / peaks.ops_per_s[arithmetic] for arithmetic, count in work[ops].items())
-        for ops in ("tg_ops", "pp_ops")
+        sum(count / peaks.ops_per_s[operands] for operands, count in work[ops].items()) for ops in ("tg_ops", "pp_ops")
     )
     weights_s, moved_s = (
         0.0 if peaks.bytes_per_s is None else count / peaks.bytes_per_s

@@ -4,6 +4,7 @@
 
 The least time of a round follows from the bandwidth that was read in the same round. On a shared machine the bandwidth
 may halve from one second to the next, so that one figure for all rounds would describe the moment of its measurement.
+Operations take the strongest unit of the machine that could do the job: the rule is in `qbench.speed.units`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,19 +26,24 @@ def fits_in_cache(work: Work, cache_bytes: int) -> bool:
     return sum(work["tg_bytes"].values()) <= cache_bytes
 
 
-def arithmetics_of(work: Work) -> list[str]:
-    """All that a prefill or a decode step multiplies in."""
+def operands_of(work: Work) -> list[str]:
+    """Kinds of operands of a prefill and of a decode step."""
     return list({**work["pp_ops"], **work["tg_ops"]})
 
 
 def without_peak(work: Work, ops_per_s: Mapping[str, float]) -> list[str]:
-    """The arithmetics of the work whose peak could not be measured: no share is known then."""
-    return [name for name in arithmetics_of(work) if name not in ops_per_s]
+    """The operands of the work whose strongest unit could not be measured: no share is known then."""
+    return [name for name in operands_of(work) if name not in ops_per_s]
 
 
 def peaks_of(work: Work, ops_per_s: Mapping[str, float]) -> dict[str, float]:
-    """Operations per second of the arithmetics of the work, of those that were measured."""
-    return {name: ops_per_s[name] for name in arithmetics_of(work) if name in ops_per_s}
+    """Operations per second of the strongest unit, by operands of the work, of those that were measured."""
+    return {name: ops_per_s[name] for name in operands_of(work) if name in ops_per_s}
+
+
+def units_of(work: Work, machine: CurrentPeaks) -> dict[str, str]:
+    """The same units' names."""
+    return {name: machine.units[name] for name in operands_of(work) if name in machine.units}
 
 
 def share_of_rounds(least: Sequence[float], taken: Sequence[float]) -> float:
@@ -79,4 +85,5 @@ def roofline(work: Work, case: SpeedCase, rounds: Rounds, side: int, machine: Cu
         peak_ops_per_s=peaks_of(work, machine.ops_per_s),
         bandwidths_bytes_per_s=list(rounds.probed),
         bandwidth_of=ROUND,
+        units=units_of(work, machine),
     )

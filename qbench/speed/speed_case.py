@@ -9,6 +9,8 @@ from quant.errors import InputError
 from quant.json_data import JsonData
 
 MOST_ROUNDS = 1000  # where neither precision nor budget ends it before
+PP, TG = 512, 128  # tokens by default, as of llama-bench
+WARM_UP_STEPS = 4  # of a breakdown
 LEAST = {"pp": 0, "tg": 0, "depth": 0, "batch": 1, "repetitions": 1}
 
 
@@ -33,8 +35,8 @@ class SpeedCase(JsonData):
 
     json_omits: ClassVar[tuple[str, ...]] = ("precision", "budget_s")
 
-    pp: int = 512
-    tg: int = 128
+    pp: int = PP
+    tg: int = TG
     depth: int = 0
     repetitions: int = 5
     batch: int = 1
@@ -76,3 +78,17 @@ class SpeedCase(JsonData):
                 f"pp {self.pp}, tg {self.tg} at depth {self.depth} need {self.longest} tokens, "
                 f"the model's context holds {limit}; ask for fewer"
             )
+
+
+def breakdown_depth(depth: int) -> int:
+    """Tokens in the cache before the first step that a breakdown counts: at least one, then its warm-up."""
+    return max(1, depth) + WARM_UP_STEPS
+
+
+def fitting_sizes(pp: int | None, tg: int | None, depth: int, limit: int) -> tuple[int, int]:
+    """(pp, tg): those given; for None PP and TG, at most the room that `limit` tokens leave behind `depth`.
+
+    At least one token is left of each, which `SpeedCase.check_context` refuses in a full context.
+    """
+    room = max(1, limit - depth)
+    return (min(PP, room) if pp is None else pp), (min(TG, room) if tg is None else tg)

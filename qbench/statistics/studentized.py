@@ -53,7 +53,11 @@ def block_mean(sums: Sequence[float] | np.ndarray, tokens: Sequence[float] | np.
     if not error or len(sums) < MIN_BLOCKS:
         return students
     t = np.sort(_studentized(residuals, tokens))
-    low, high = (mean - error * float(end) for end in np.quantile(t, (1 - ALPHA / 2, ALPHA / 2)))
+    with np.errstate(invalid="ignore"):  # between two infinite ones
+        ends = np.quantile(t, (1 - ALPHA / 2, ALPHA / 2))
+    if not np.isfinite(ends).all():  # of many blocks that are equal, too many resamples have no spread
+        return students
+    low, high = (mean - error * float(end) for end in ends)
     p_value = max(present(students.p_value), _p_value(t, mean / error))
     return Estimate(mean, error, min(low, present(students.low)), max(high, present(students.high)), p_value)
 

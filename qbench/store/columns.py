@@ -5,6 +5,7 @@ from dataclasses import dataclass
 NUMBER, COUNT, TEXT, FLAG, JSON = "DOUBLE", "BIGINT", "VARCHAR", "BOOLEAN", "JSON"
 INTERVAL = "DOUBLE[]"
 AS_JSON = "to_json({})"
+MAP_OF_TEXT = "MAP(VARCHAR, VARCHAR)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,9 @@ COLUMNS: dict[str, Column] = {
     **_metrics(NUMBER, "ttft_ms", "tpot_ms"),
     **{f"roofline_{phase}": Column(f"metrics.roofline.{phase}") for phase in ("pp", "tg")},
     "roofline_of": Column("metrics.roofline.bandwidth_of", TEXT),
+    "roofline_units": Column(
+        "metrics.roofline.units", MAP_OF_TEXT, "nullif(array_to_string(map_values({}), ', '), '')"
+    ),
     **_metrics(COUNT, "peak_rss_bytes", "baseline_rss_bytes", "peak_device_bytes"),
     "predicted_bytes": Column("metrics.predicted_bytes.total", COUNT),
     **_metrics(NUMBER, "kv_bytes_per_token", "quantize_seconds"),
@@ -125,7 +129,7 @@ KERNEL_COLUMNS: dict[str, Column] = {
     **_case(TEXT, "clock"),
     **{name: Column("metrics.contenders", CONTENDERS, OURS + name) for name in ("ms", "gb_s", "tera_ops", "share")},
     "impl": Column("metrics.contenders", CONTENDERS, OURS + "how"),
-    **_metrics(TEXT, "bound_by", "arithmetic", "isa"),
+    **_metrics(TEXT, "bound_by", "arithmetic", "unit", "isa"),
     **_metrics(COUNT, "moved_bytes", "operations"),
     "protocol_hash": COLUMNS["protocol_hash"],
     "contenders": Column("metrics.contenders", CONTENDERS, AS_JSON),

@@ -13,6 +13,7 @@ from qbench.measure.records.record_files import record_files
 from qbench.store.columns import COLUMNS, ORIGIN, TEXT, Column
 from qbench.store.kept_rows import keep, place_of, read_kept
 from qbench.store.scan import scan
+from quant.regular_file import open_regular
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,7 +150,7 @@ def _holds_any(file: Path, words: tuple[bytes, ...]) -> bool:
     """Whether one of these follows a `"kind":`. raises InputError for a file that cannot be read"""
     longest = max(map(len, words))
     try:
-        with open(file, "rb") as opened:
+        with open_regular(file) as opened:
             if os.fstat(opened.fileno()).st_size == 0:
                 return False  # nothing to map
             with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:

@@ -24,11 +24,10 @@ TABLES = {
     "records": "every row as it was written, as JSON: metrics->>'$.kld.mean'",
 }
 OF_KIND = {"kernels": (KERNEL_COLUMNS, "kernel"), "versus": (VERSUS_COLUMNS, "versus")}
-LOCKED: dict[str, str | bool | int | float | list[str]] = {
-    "enable_external_access": "false",
-    "lock_configuration": "true",
-}
-READING = ("SELECT", "EXPLAIN")  # statements, as DuckDB names them
+# DuckDB lets a query read and write its folder of temporary files, by default ./.tmp, so there is no such folder.
+IN_MEMORY: dict[str, str | bool | int | float | list[str]] = {"temp_directory": ""}
+LOCK = "set enable_external_access = false; set lock_configuration = true"
+MOST_EXPLAIN_TOKENS = 16  # of EXPLAIN's options: `(ANALYZE true, FORMAT json)` has 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,16 @@ def query(sql: str, paths: Paths) -> Answer:
     """
     import duckdb
 
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:  # a byte of the command line that is no UTF-8
+        raise InputError(f"SQL: not UTF-8 at character {error.start}; write it in UTF-8") from None
     # DuckDB opens the files of a query even to list its tables, so a connection without access to files lists them.
-    with duckdb.connect(config=LOCKED) as locked:
+    with duckdb.connect(config=IN_MEMORY) as locked:
+        locked.execute(LOCK)
         named = _named(locked, sql)
     files = record_files(paths)
-    with duckdb.connect() as con:
+    with duckdb.connect(config=IN_MEMORY) as con:
         for table in named:
             _create(con, table, files)
         if not any(con.execute(f"select 1 from {table} limit 1").fetchone() for table in named):
@@ -64,7 +68,7 @@ def query(sql: str, paths: Paths) -> Answer:
             raise InputError(f"no records for this query in {', '.join(map(str, files))}: {made}")
         con.execute("drop table if exists rows; drop table if exists latest")
         # From here on there are these tables, and neither files nor the network.
-        con.execute("set enable_external_access = false; set lock_configuration = true")
+        con.execute(LOCK)
         try:
             con.execute(sql)
             rows = con.fetchall()
@@ -93,12 +97,37 @@ def _named(con: "DuckDBPyConnection", sql: str) -> list[str]:
 
     try:
         statements = con.extract_statements(sql)
-        if len(statements) != 1 or statements[0].type.name not in READING:
+        if len(statements) == 1 and statements[0].type.name == "EXPLAIN":
+            sql = _explained(con, sql)
+            statements = con.extract_statements(sql)
+        if len(statements) != 1 or statements[0].type.name != "SELECT":
             raise InputError("expected one SELECT: a query reads the records and changes nothing")
-        named = con.get_table_names(sql) if statements[0].type.name == "SELECT" else set()
+        named = con.get_table_names(sql)
     except duckdb.Error as error:
         raise InputError(f"SQL: {_message(error)}") from error
     return [table for table in TABLES if table in named] or list(TABLES)
+
+
+def _explained(con: "DuckDBPyConnection", sql: str) -> str:
+    """The statement behind EXPLAIN and its options; EXPLAIN ANALYZE executes it, whatever it is.
+
+    con      that parses only
+    """
+    import duckdb
+
+    text = sql.encode()  # offsets of tokens count bytes
+    _, *rest = (start for start, kind in duckdb.tokenize(sql) if kind != duckdb.token_type.comment)
+    behind = [text[start:].decode() for start in rest[:MOST_EXPLAIN_TOKENS]]
+    return next((statement for statement in behind if _is_sql(con, statement)), sql)
+
+
+def _is_sql(con: "DuckDBPyConnection", text: str) -> bool:
+    import duckdb
+
+    try:
+        return bool(con.extract_statements(text))
+    except duckdb.Error:
+        return False
 
 
 def _create(con: "DuckDBPyConnection", table: str, files: Sequence[Path]) -> None:

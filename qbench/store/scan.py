@@ -11,6 +11,7 @@ from qbench.measure.records.record import cannot_read, line_of, read_records
 from qbench.measure.records.shape import FIGURES, OF_MODEL, STATES
 from qbench.measure.records.utc_text import UTC_TEXT
 from qbench.store.columns import Column
+from quant.regular_file import open_regular
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -65,7 +66,7 @@ def scan(con: "DuckDBPyConnection", table: str, files: Sequence[Path], columns: 
 
 def _require_readable(file: Path) -> None:
     try:
-        open(file, "rb").close()
+        open_regular(file).close()
     except OSError as error:
         raise cannot_read(file, error) from error
 

@@ -170,7 +170,7 @@ class CaseRunner:
             job = QuantizeJob(*about, str(fresh), recipe=recipe, calibration=case.calibration)
             made = self.job(job, on_stage)
             stamp = replace(_stamp(case), made=made)
-            (fresh / STAMP).write_text(json.dumps(stamp.to_json(), indent=1) + "\n")
+            (fresh / STAMP).write_text(json.dumps(stamp.to_json(), indent=1) + "\n", encoding="utf-8")
             if folder.exists():
                 os.rename(folder, self.temporary / f"{folder.name}.old")  # a kill leaves the old one whole or gone
             os.rename(fresh, folder)
@@ -234,6 +234,6 @@ def overhead(wall_seconds: float, metrics: Metrics) -> float:
 def _read_stamp(path: Path) -> Stamp | None:
     """The stamp of an artifact's folder; None if it cannot be read, so that the artifact is made again."""
     try:
-        return Stamp.from_json(json.loads(path.read_text()))
+        return Stamp.from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return None

@@ -130,5 +130,5 @@ def _cause_of_death(status: int, log: Path) -> str:
         cause = f"the worker was killed by {name}{hint}"
     else:
         cause = f"the worker ended with status {status}"
-    lines = log.read_text(errors="replace").strip().splitlines()
+    lines = log.read_text(errors="replace", encoding="utf-8").strip().splitlines()
     return f"{cause}: {lines[-1].strip()}" if lines else cause

@@ -9,6 +9,7 @@ import torch
 from qbench.calibration.forecast import OneLayer, measure_layer, total_seconds
 from qbench.progress import Progress
 from qbench.quality.kld.kld import divergence
+from qbench.quality.protocols.forward import Outputs, pieces
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
@@ -70,8 +71,10 @@ def probe_forward(model: Any) -> dict[str, float]:
     steps_s = _seconds(lambda: [model(tokens[:, :1], cache, last_only=True) for _ in range(STEPS)])
 
     def judge() -> None:
-        logits = model(tokens)[0, :-1]
-        divergence(logits, logits, tokens[0, 1:])
+        outputs = Outputs.of(model, tokens)
+        for piece in pieces(0, num_tokens - 1, model.config.vocab_size):
+            logits = outputs.logits(piece)
+            divergence(logits, logits, tokens[0, 1:][piece])
 
     return {"token_s": prompt_s / num_tokens, "judged_token_s": _seconds(judge) / num_tokens, "step_s": steps_s / STEPS}
 

@@ -22,6 +22,8 @@ from quant.source import Source
 
 MAX_NEW_TOKENS = 256  # where a task does not say: lm-eval's own default
 GENERATION_KEYS = {"until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k"}
+# Values that change nothing, which many tasks spell out.
+NEUTRAL = {"num_beams": 1, "num_return_sequences": 1, "repetition_penalty": 1.0, "use_cache": True}
 
 
 class TaskModel(TemplateLM):
@@ -149,7 +151,8 @@ class TaskModel(TemplateLM):
 
     def _prompt(self, context: str, gen_kwargs: dict[str, Any], *, seed: int) -> Prompt:
         options: dict[str, Any] = dict(normalize_gen_kwargs(gen_kwargs, MAX_NEW_TOKENS))
-        unknown = options.keys() - GENERATION_KEYS
+        neutral = {key for key, value in NEUTRAL.items() if options.get(key) == value}
+        unknown = options.keys() - GENERATION_KEYS - neutral
         if unknown:
             known = ", ".join(sorted(GENERATION_KEYS))
             raise InputError(f"a task asks to generate with {', '.join(sorted(unknown))}; supported are {known}")

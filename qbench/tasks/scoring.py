@@ -5,9 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from qbench.quality.protocols.forward import Outputs, pieces
 from qbench.quality.protocols.perplexity import token_nll
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.tasks.questions import parts_between
@@ -106,11 +108,14 @@ def run_forward(model: DecoderModel, work: Forward) -> Iterator[tuple[Request, A
         cache.mark()
     for continuations in work.rounds:
         tokens = torch.tensor(continuations)  # [B, L]
-        logits = first
+        nll, likeliest = (each[:, None] for each in score(first[:, 0], tokens[:, 0]))
         if tokens.shape[1] > 1:
             cache.truncate(num_context)
-            logits = torch.cat([first, model(tokens[:, :-1], cache)], dim=1)  # [B, L, V]
-        answers = score(logits, tokens)
+            outputs, targets = Outputs.of(model, tokens[:, :-1], cache), tokens[:, 1:].flatten()
+            parts = [score(outputs.logits(part), targets[part]) for part in pieces(0, len(targets), first.shape[-1])]
+            rest = [np.concatenate(each).reshape(len(tokens), -1) for each in zip(*parts, strict=True)]
+            nll, likeliest = np.concatenate([nll, rest[0]], 1), np.concatenate([likeliest, rest[1]], 1)  # [B, L]
+        answers = [Answer(-float(row.sum()), bool(same.all())) for row, same in zip(nll, likeliest, strict=True)]
         for context, continuation, answer in zip(work.contexts, continuations, answers, strict=True):
             yield Request(context, continuation, work.cuts), answer
 
@@ -121,11 +126,13 @@ def read_in_parts(model: DecoderModel, tokens: Tensor, cuts: Sequence[int], cach
     return logits[-1]
 
 
-def score(logits: Tensor, tokens: Tensor) -> list[Answer]:
-    """logits [B, L, V] float32, tokens [B, L] int64 that they predict -> [B] answers"""
-    nll = token_nll(logits.flatten(0, 1), tokens.flatten()).reshape(tokens.shape)  # [B, L] float64
-    greedy = (logits.argmax(-1) == tokens).all(dim=1)  # [B]
-    return [Answer(-float(row.sum()), bool(same)) for row, same in zip(nll, greedy, strict=True)]
+def score(logits: Tensor, tokens: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Negative log-likelihoods [N] float64, nats, and whether each token is the likeliest one [N].
+
+    logits   [N, V] float32
+    tokens   [N] int64 that they predict
+    """
+    return token_nll(logits, tokens), (logits.argmax(-1) == tokens).numpy()
 
 
 def _longest_first(tokens: Tokens) -> tuple[int, Tokens]:

@@ -21,5 +21,7 @@ def tokenizer_folder(source: Source) -> Iterator[Path | None]:
     with TemporaryDirectory(prefix="qbench-tokenizer-") as name:
         folder = Path(name)
         (folder / "tokenizer.json").write_text(source.tokenizer.json, encoding="utf-8")
-        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}), encoding="utf-8"
+        )
         yield folder

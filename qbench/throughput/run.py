@@ -17,7 +17,7 @@ from qbench.measure.metrics import Facts
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import Model, load_model
-from qbench.runtime.engine import EngineOptions, StoreOptions, StoreStats, store_opener
+from qbench.runtime.engine import EngineOptions, StoreOptions, StoreStats, most_tokens, store_opener
 from qbench.runtime.engine.check_source import check_engine_source
 from qbench.sources import open_source
 from qbench.speed.case_memory import check_batch_memory
@@ -175,7 +175,7 @@ def measure_throughput(
 
 def check_size(source: Source, workload: Workload, options: RunOptions, how: ThroughputOptions) -> None:
     """raises InputError for requests beyond the model's context, and for more of them than memory holds"""
-    context = ModelConfig.of(source).max_positions
+    context = most_tokens(ModelConfig.of(source))
     if workload.longest > context:
         raise InputError(f"requests of up to {workload.longest} tokens, but the model's context holds {context}")
     workload.check_memory(usable_memory_bytes())

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from quant.errors import InputError
 
+# Lengths by default: the least and the most tokens.
+PROMPT, NEW = (32, 256), (8, 512)
 # Lower bounds: the pointer in a tuple; a Job, its tuple and its entries in lists.
 TOKEN_BYTES, JOB_BYTES = 8, 200
 
@@ -60,6 +62,24 @@ class Workload:
             Job((*document, *_tokens(draw, _length(draw, *self.prompt), vocab_size)), _length(draw, *self.new))
             for _ in range(self.requests)
         ]
+
+
+def fitting_lengths(
+    context: int, document: int, prompt: tuple[int, int] | None, new: tuple[int, int] | None
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(prompt, new): those given; for None PROMPT and NEW, at most the room behind the document.
+
+    Prompts keep their third of the room if neither is given. At least one token is left of each.
+    """
+    room = context - document
+    taken = new[1] if new else max(1, min(NEW[1], room * NEW[1] // (PROMPT[1] + NEW[1])))
+    prompt = prompt or _up_to(PROMPT, room - taken)
+    return prompt, new or _up_to(NEW, room - prompt[1])
+
+
+def _up_to(lengths: tuple[int, int], most: int) -> tuple[int, int]:
+    least, longest = (max(1, min(length, most)) for length in lengths)
+    return least, longest
 
 
 def _length(draw: random.Random, least: int, most: int) -> int:

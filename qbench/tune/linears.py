@@ -1,4 +1,4 @@
-"""Switch points of products: up to how many tokens direct, and from how many on K-quants are rounded again."""
+"""Switch points of products: up to how many tokens direct, from how many on K-quants rounded again, or bfloat16."""
 
 import importlib
 import math
@@ -9,15 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from qbench.measure.tuning import NEVER, LinearSwitch
+from qbench.measure.tuning import AMX, NEVER, LinearSwitch
 from qbench.tune.turns import median_seconds
 from quant.formats import get_format
 from quant.json_data import JsonData
+from quant.present import present
 
-DIRECT, TILE, ROUNDED = "direct", "tile", "int8x256"
+DIRECT, TILE, ROUNDED, BF16 = "direct", "tile", "int8x256", "bf16"
 TOKENS = (2, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96)  # of prompts and batches around the shipped points
 FROM_TOKENS = (32, 48, 64, 96, 128, 256)  # fewer were never faster, and rounding costs accuracy
+BF16_TOKENS = (16, 24, 32, 40, 48, 64, 96, 128)  # from two thirds of the speed of AVX-512 VNNI to 1.5 times as fast
 ROWS, ROW_SIZE = 1024, 2048
+VNNI = "avx512_vnni"  # multiplies few tokens on a processor with AMX
 COPIES = 8  # in turns, 9 MB of 4-bit codes: a model's weights do not come from the L2 either
 LEAST_GAIN = 1.01  # below it the shipped point stays: a table of noise helps nobody
 SEED = 20
@@ -53,9 +56,9 @@ class Product:
         self.next_copy = cycle(self.copies)
         self.x = rng.standard_normal((max(*TOKENS, *FROM_TOKENS), ROW_SIZE)).astype(np.float32)
 
-    def path(self, num_tokens: int) -> str:
-        """The path that a call takes now."""
-        return self.copies[0].choice(num_tokens)[1]
+    def path(self, num_tokens: int, isa: str | None = None) -> str:
+        """The path that a call takes now; isa: under this instruction set, None: under the chosen one"""
+        return self.copies[0].choice(num_tokens, isa)[1]
 
     def call(self, num_tokens: int, path: str) -> Callable[[], object]:
         x = self.x[:num_tokens]
@@ -66,18 +69,25 @@ class Product:
 
 
 def shipped_switch(product: Product) -> LinearSwitch:
-    """The points by which the kernels choose now."""
-    kinds = {count: product.path(count) for count in range(1, max(FROM_TOKENS) + 1)}
-    rounded = [count for count, path in kinds.items() if path == ROUNDED]
+    """The points by which the kernels choose now. Those of AMX are the ones of AVX-512 VNNI and `least_bf16`."""
+    isa, counts = importlib.import_module("cpu_kernels").chosen_isa(product.op), range(1, max(FROM_TOKENS) + 1)
+    kinds = {count: product.path(count, VNNI if isa == AMX else None) for count in counts}
     most_direct = sum(path == DIRECT for path in kinds.values())
-    isa = importlib.import_module("cpu_kernels").chosen_isa(product.op)
-    return LinearSwitch(product.op, isa, most_direct, min(rounded) if rounded else NEVER)
+    least_rerounded = least(ROUNDED, kinds)
+    least_bf16 = least(BF16, {count: product.path(count) for count in counts}) if isa == AMX else None
+    return LinearSwitch(product.op, isa, most_direct, least_rerounded, least_bf16)
+
+
+def least(path: str, kinds: Mapping[int, str]) -> int:
+    return min((count for count, its in kinds.items() if its == path), default=NEVER)
 
 
 def best_switch(product: Product, shipped: LinearSwitch) -> LinearSwitch:
     """The points of least time, summed over all measured numbers of tokens relative to the faster path of each."""
     times = product.times(TOKENS, (DIRECT, TILE))
     most_direct = best_point(times, DIRECT, TILE, shipped.most_direct, [0, *TOKENS])
+    if shipped.least_bf16 is not None:
+        return best_tiles(product, replace(shipped, most_direct=most_direct))
     if shipped.least_rerounded == NEVER:  # the format has no rounding, or its results would be too far off
         return replace(shipped, most_direct=most_direct)
     stored = product.times(FROM_TOKENS, (TILE, ROUNDED))
@@ -86,6 +96,20 @@ def best_switch(product: Product, shipped: LinearSwitch) -> LinearSwitch:
     later = [count for count in FROM_TOKENS if count > most_stored]
     kept = shipped.least_rerounded if most_stored == shipped.least_rerounded - 1 else None
     return replace(shipped, most_direct=most_direct, least_rerounded=kept or (min(later) if later else NEVER))
+
+
+def best_tiles(product: Product, shipped: LinearSwitch) -> LinearSwitch:
+    """The same with the best `least_bf16`. `least_rerounded` stays: with AMX nearly no product takes that path."""
+    vector, times = replace(shipped, least_bf16=None), {}
+    for count in BF16_TOKENS:
+        path = path_by(vector, count)
+        seconds = product.times([count], (path, BF16))[count]
+        times[count] = {VNNI: seconds[path], BF16: seconds[BF16]}
+    shipped_most = present(shipped.least_bf16) - 1  # the last number of tokens that AVX-512 multiplies
+    most = best_point(times, VNNI, BF16, shipped_most, [BF16_TOKENS[0] - 1, *BF16_TOKENS])
+    if most == shipped_most:
+        return shipped
+    return replace(shipped, least_bf16=min((count for count in BF16_TOKENS if count > most), default=NEVER))
 
 
 def best_point(times: Times, few: str, many: str, shipped: int, points: Sequence[int]) -> int:
@@ -102,7 +126,7 @@ def gain_of(product: Product, shipped: LinearSwitch, measured: LinearSwitch) -> 
     """Numbers of tokens whose path changes, and the gain there, measured again."""
     differ = [
         (count, before, after)
-        for count in sorted({*TOKENS, *FROM_TOKENS})
+        for count in sorted({*TOKENS, *FROM_TOKENS, *BF16_TOKENS})
         if (before := path_by(shipped, count)) != (after := path_by(measured, count))
     ]
     if not differ:
@@ -115,6 +139,8 @@ def gain_of(product: Product, shipped: LinearSwitch, measured: LinearSwitch) -> 
 
 
 def path_by(switch: LinearSwitch, num_tokens: int) -> str:
+    if switch.least_bf16 is not None and num_tokens >= switch.least_bf16:
+        return BF16
     if num_tokens >= switch.least_rerounded:
         return ROUNDED
     return DIRECT if num_tokens <= switch.most_direct else TILE

@@ -23,9 +23,9 @@ from qbench.speed.case_memory import check_case_memory
 from qbench.speed.interleaved import interleave
 from qbench.speed.machine_peaks import CurrentPeaks, measure_machine_peaks
 from qbench.speed.peaks import measure_bandwidth, measure_op_peaks
-from qbench.speed.roofline import Shape, least_work
+from qbench.speed.roofline import Shape, least_work, linear_operands
 from qbench.speed.rounds import PHASES, Rounds, Side
-from qbench.speed.shares import peaks_of, phase_shares
+from qbench.speed.shares import peaks_of, phase_shares, units_of
 from qbench.speed.speed import speed_statistics
 from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
@@ -61,6 +61,7 @@ class BothShares(JsonData):
     theirs: dict[str, float | None]
     bandwidth_bytes_per_s: list[float]
     peak_ops_per_s: dict[str, float]
+    units: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +125,8 @@ def compare(
             start = time.perf_counter()
             measure_op_peaks(subject.threads)  # the largest counts, and each case measures them again before and after
             rounds, speeds = measure_both(ours, theirs, case, subject.threads, progress)
-            work = least_work(dict(subject.source.tensors), Shape.of(model), model.impls, case)
+            tensors = dict(subject.source.tensors)
+            work = least_work(tensors, Shape.of(model), linear_operands(tensors, model), case)
             machine_peaks = measure_machine_peaks(subject.threads, speeds.ours)
             row = VersusRow(
                 facts=subject.facts(model.impls),
@@ -198,4 +200,4 @@ def ratio(rounds: Rounds, phase: str) -> VersusRatio | None:
 def shares(work: dict[str, dict[str, float]], case: SpeedCase, rounds: Rounds, machine: CurrentPeaks) -> BothShares:
     """Shares of the roofline, of both, as in `qbench.speed.shares`."""
     ours, theirs = (phase_shares(work, case, rounds, side, machine) for side in range(len(SIDES)))
-    return BothShares(ours, theirs, rounds.probed, peaks_of(work, machine.ops_per_s))
+    return BothShares(ours, theirs, rounds.probed, peaks_of(work, machine.ops_per_s), units_of(work, machine))

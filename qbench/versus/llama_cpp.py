@@ -1,11 +1,10 @@
 """The parent's side of llama.cpp: a process that loads the file once and times the requested calls."""
 
-import importlib.util
 import sys
 from collections.abc import Sequence
 
 from qbench.speed.timed_process import TimedProcess
-from quant.errors import InputError
+from qbench.versus.llama_cpp_package import package_folder
 
 WORKER = (sys.executable, "-m", "qbench.versus.llama_cpp_worker")
 
@@ -26,8 +25,8 @@ class LlamaCppProcess(TimedProcess):
         clock: str = "wall",
         command: Sequence[str] | None = None,
     ) -> None:
-        if command is None and importlib.util.find_spec("llama_cpp") is None:
-            raise InputError("llama-cpp-python is not installed, so there is nothing to compare with; pip install it")
+        if command is None:
+            package_folder()
         settings = {"model": model, "threads": threads, "context": context, "kv": kv, "clock": clock}
         super().__init__("llama.cpp", command or WORKER, settings)
         self.version, self.system = self.about["version"], self.about["system"]

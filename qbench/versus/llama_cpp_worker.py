@@ -7,7 +7,6 @@ out   as of `speed_worker`
 """
 
 import ctypes
-import importlib
 import os
 import sys
 from typing import TypedDict
@@ -15,6 +14,7 @@ from typing import TypedDict
 import qbench
 from qbench.measure.host.clocks import CLOCKS
 from qbench.speed.speed_worker import serve
+from qbench.versus.llama_cpp_package import import_package, limit_waiting
 
 # Names in GGUF's readers; llama.cpp's names of types, as its command line takes them.
 KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
@@ -38,8 +38,9 @@ class LlamaCpp:
 
     def __init__(self, model: str, threads: int, context: int, kv: str, clock: str, sequences: int = 1) -> None:
         leave_spinning_as_it_comes()
+        limit_waiting()
 
-        package = importlib.import_module("llama_cpp")
+        package = import_package()
         self.clock, self.depth = CLOCKS[clock], 0
         self.lib = package.llama_cpp
         self.version = package.__version__

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from quant.errors import InputError
+from quant.regular_file import open_regular
 
 
 def read_span(path: Path, start: int, num_bytes: int) -> np.ndarray:
@@ -36,7 +37,7 @@ def sha256_file(path: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _sha256(path: Path, size: int, mtime_ns: int) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

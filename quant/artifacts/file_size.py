@@ -3,14 +3,9 @@
 from pathlib import Path
 
 from quant.artifacts.gguf_shards import shard_paths
-from quant.artifacts.hf_reader import CONFIG
-from quant.artifacts.hf_tokenizer import CHAT_TEMPLATE, TOKENIZER, TOKENIZER_CONFIG
-from quant.artifacts.stop_tokens import GENERATION_CONFIG
+from quant.artifacts.hf_reader import TEXT_FILES
 from quant.safetensors.folder import weight_files
-from quant.safetensors.writer import INDEX_NAME
 from quant.source import LocalSource, Source
-
-SMALL_FILES = (CONFIG, TOKENIZER, TOKENIZER_CONFIG, CHAT_TEMPLATE, GENERATION_CONFIG, INDEX_NAME)
 
 
 def file_bytes(source: Source) -> int | None:
@@ -27,4 +22,4 @@ def model_files(path: Path) -> list[Path]:
     """Files of a GGUF model or of a Hugging Face directory; the manifest is not among them."""
     if path.suffix == ".gguf":
         return shard_paths(path)
-    return [*weight_files(path), *(path / name for name in SMALL_FILES if (path / name).is_file())]
+    return [*weight_files(path), *(path / name for name in TEXT_FILES if (path / name).is_file())]

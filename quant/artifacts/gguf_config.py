@@ -9,18 +9,17 @@ from quant.artifacts.gguf_cursor import Value
 from quant.artifacts.gguf_families import (
     HEAD_DIM_KEYS,
     LAYER_EPS,
-    PARTLY_ROTATED,
     RMS_EPS,
     family_config,
     family_metadata,
 )
 from quant.artifacts.gguf_keys import KeyReader, scalar
-from quant.artifacts.gguf_rope import llama3_scaling
+from quant.artifacts.gguf_rope import scaling_of_factors
 from quant.artifacts.gguf_yarn import YARN, yarn_metadata, yarn_scaling
 from quant.artifacts.stop_tokens import gguf_stop_tokens
 from quant.errors import InputError, shown
 from quant.models import ARCHITECTURES, Architecture, ModelConfig
-from quant.models.rope import DEFAULT_THETA, LONGROPE, RopeScaling
+from quant.models.rope import DEFAULT_THETA, LONGROPE, RopeScaling, fixed_factors
 from quant.present import present
 
 ConfigValue = Value | list[Value] | RopeScaling | None  # of the config.json
@@ -115,8 +114,11 @@ def _rope_metadata(config: ModelConfig) -> dict[str, int | float | str]:
         metadata[ORIGINAL_CONTEXT] = rope.original_max_position_embeddings
     if rope.rope_type == YARN:
         metadata |= yarn_metadata(config)
-    if rope.rope_type == LONGROPE:
-        raise InputError("a rotation of type longrope is not written to GGUF; write a Hugging Face directory")
+    if rope.rope_type == LONGROPE and not rope.has_fixed_factors:
+        raise InputError(
+            "a rotation of type longrope is not written to GGUF if its factors change or it has a magnitude; write a "
+            "Hugging Face directory"
+        )
     return metadata
 
 
@@ -161,7 +163,7 @@ def config_from_metadata(
     if reader.get(CAUSAL, bool) is False:
         config["is_causal"] = False  # refused as in a config.json
     if architecture.positions == "rope":
-        config |= _mla_dims(reader) if architecture.has_mla else _head_dim(reader)
+        config |= _mla_dims(reader) if architecture.has_mla else _head_dim(reader, architecture.partly_rotated)
         theta = reader.get("rope.freq_base", float) or DEFAULT_THETA
         config |= {
             "rope_theta": theta,
@@ -172,10 +174,11 @@ def config_from_metadata(
     config["hidden_act"] = architecture.canonical({}).get("hidden_act", "silu")
     flags = {row.only_if for row in architecture.tensors}
     config |= {flag: name in tensors for flag, name in BIASES.items() if flag in flags}
-    if (token := scalar(metadata, "tokenizer.ggml.bos_token_id", int, where)) is not None:
+    token = scalar(metadata, "tokenizer.ggml.bos_token_id", int, where)
+    if token is not None and 0 <= token < tensors["token_embd.weight"][0]:
         config["bos_token_id"] = token
     config |= gguf_stop_tokens(metadata, where)
-    named = {architecture.keys.get(name, name): value for name, value in config.items()}
+    named = {architecture.own_key(name): value for name, value in config.items()}
     return {"architectures": [architecture.name], "model_type": architecture.model_type, **named}
 
 
@@ -196,15 +199,19 @@ def _is_marked(metadata: Mapping[str, Value], mark: tuple[str, int | None], arch
     return bool(value) if wanted is None else value == wanted
 
 
-def _head_dim(reader: KeyReader) -> dict[str, int | float]:
+def _head_dim(reader: KeyReader, is_partly_rotated: bool) -> dict[str, int | float]:
     key_length, _, dimension_count = HEAD_DIM_KEYS
-    if reader.arch in PARTLY_ROTATED and (head_dim := reader.get(key_length, int)):
+    if is_partly_rotated and (head_dim := reader.get(key_length, int)):
         rotated = reader.get(dimension_count, int) or head_dim
         return {"head_dim": head_dim, "partial_rotary_factor": rotated / head_dim}
     head_dims = {value for key in HEAD_DIM_KEYS if (value := reader.get(key, int)) is not None}
     if len(head_dims) > 1:
         raise InputError(f"{reader.where}: {', '.join(HEAD_DIM_KEYS)} differ ({sorted(head_dims)}): not supported")
-    return {"head_dim": head_dims.pop()} if head_dims else {}
+    if head_dims:
+        return {"head_dim": head_dims.pop()}
+    # As llama.cpp has it; a config.json of some families means a fixed width without the key.
+    width, heads = (reader.require(key, int) for key in ("embedding_length", "attention.head_count"))
+    return {"head_dim": width // heads} if heads > 0 and width % heads == 0 else {}
 
 
 def _mla_dims(reader: KeyReader) -> dict[str, int | None]:
@@ -231,15 +238,25 @@ def _mla_dims(reader: KeyReader) -> dict[str, int | None]:
 def _rope_scaling(
     reader: KeyReader, theta: float, rope_factors: np.ndarray | None, has_mla: bool
 ) -> RopeScaling | None:
-    kind = reader.get("rope.scaling.type", str) or "none"
+    """raises InputError for a kind that is not supported
+
+    source   llama.cpp, llama_model_base::load_hparams(): a factor without a type is linear, in either of two keys
+    """
+    factor = reader.get("rope.scaling.factor", float) or reader.get("rope.scale_linear", float) or 1.0
+    kind = reader.get("rope.scaling.type", str) or "linear"
     if kind not in ("none", "linear", YARN):
         raise InputError(
             f"{reader.where}: rope.scaling.type {shown(kind)} is not supported; known: none, linear, {YARN}"
         )
+    if rope_factors is not None and kind == YARN:
+        raise InputError(f"{reader.where}: rope_freqs.weight next to rope.scaling.type {YARN} is not supported")
     if kind == YARN:
         return yarn_scaling(reader, has_mla)
-    if kind == "linear":
-        return {"rope_type": "linear", "factor": reader.require("rope.scaling.factor", float)}
+    factor = factor if kind == "linear" else 1.0
     if rope_factors is None:
-        return None
-    return llama3_scaling(rope_factors, theta, reader.get(ORIGINAL_CONTEXT, int), reader.where)
+        return None if factor == 1.0 else {"rope_type": "linear", "factor": factor}
+    longest = reader.require("context_length", int)
+    if factor != 1.0:  # llama.cpp applies both
+        return fixed_factors(factor * rope_factors.astype(np.float64), longest)
+    original = reader.get(ORIGINAL_CONTEXT, int)
+    return scaling_of_factors(rope_factors, theta, (original, longest) if original else (longest,))

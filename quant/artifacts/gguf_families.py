@@ -13,7 +13,6 @@ RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_e
 WINDOW = "attention.sliding_window"
 WITH_WINDOWS = ("llama", "phi3", "gemma2", "gemma3")
 LOCAL_THETA = "rope.freq_base_swa"
-PARTLY_ROTATED = ("phi3",)
 SOFTCAPS = {  # config.json key -> GGUF key, both needed by these
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
@@ -35,12 +34,6 @@ def family_metadata(config: ModelConfig) -> dict[str, int | float]:
     own_scale = config.attention_rule(0).scale
     _refuse(abs(own_scale / scale - 1) > 1e-6, f"scores are scaled by {own_scale:.6g}", arch, f"{scale:.6g}")
     _refuse(config.has_head and arch in ALWAYS_TIED, "the head has a weight of its own", arch, "the embedding's")
-    _refuse(
-        config.rope.rotated_share < 1 and arch not in PARTLY_ROTATED,
-        "a part of each head is rotated",
-        arch,
-        "all of it",
-    )
     metadata: dict[str, int | float] = {}
     softcaps = (config.attention_softcap, config.logit_softcap)
     if arch in WITH_SOFTCAPS:

@@ -16,6 +16,8 @@ from typing import TypeVar
 from quant.artifacts.gguf_cursor import LENGTH_BYTES, Cursor, Value
 from quant.errors import InputError, shown
 from quant.formats import format_of_gguf_type
+from quant.lost_files import LFS, check_is_no_pointer
+from quant.regular_file import open_regular
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -78,7 +80,7 @@ def is_gguf(path: Path) -> bool:
 
 def _read(path: Path, parse: Callable[[Cursor, Path], Parsed]) -> Parsed:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, 2)
             if size < len(MAGIC) + 4 + 8 + 8:
                 raise InputError(f"{path}: {size} bytes are too few for a GGUF file; it is truncated or something else")
@@ -103,6 +105,7 @@ def _parse_names(cursor: Cursor, path: Path) -> GGUFNames:
 
 def _table(cursor: Cursor, path: Path) -> tuple[dict[str, Value], list[tuple[str, tuple[int, ...], int, int]]]:
     """(metadata, tensor entries as `_tensor_entry` gives them)"""
+    check_is_no_pointer(bytes(cursor.data[: len(LFS)]), str(path))
     magic = cursor.take(len(MAGIC), "magic")
     if magic != MAGIC:
         raise InputError(f"{path}: the first bytes are {magic!r}, expected {MAGIC!r}; this is no GGUF file")

@@ -28,8 +28,17 @@ class KeyReader:
         self._metadata, self.arch, self.where = metadata, arch, where
 
     def get(self, key: str, kind: type[T]) -> T | None:
-        """The value of `ARCH.key`, or None if it is absent. raises InputError for a value of another type"""
-        value = scalar(self._metadata, f"{self.arch}.{key}", kind, self.where)
+        """The value of `ARCH.key`, or None if it is absent. A list with the same number for each layer counts as that.
+
+        raises   InputError for a value of another type, and for layers that differ
+        """
+        name = f"{self.arch}.{key}"
+        value = self._metadata.get(name)
+        if isinstance(value, np.ndarray) and value.size and kind is int and value.dtype.kind in "iu":
+            if np.ptp(value):
+                raise InputError(f"{self.where}: key {name!r} differs between layers ({shown(value.tolist())})")
+            return kind(value[0])
+        value = scalar(self._metadata, name, kind, self.where)
         if kind is float and isinstance(value, float):
             with np.errstate(over="ignore"):
                 return kind(str(np.float32(value)))  # stored as float32: the shortest number that means the same

@@ -33,8 +33,9 @@ class Entry:
 
 
 def rope_factors(config: ModelConfig) -> np.ndarray | None:
-    """GGUF's factors of a llama3 scaling, whose parameters it has no keys for."""
-    return config.rope.frequency_divisors(config.rope_dim) if config.rope.rope_type == "llama3" else None
+    """GGUF's factors of a scaling whose parameters it has no keys for: [rope_dim // 2] float32"""
+    has_factors = config.rope.rope_type == "llama3" or config.rope.has_fixed_factors
+    return config.rope.frequency_divisors(config.rope_dim) if has_factors else None
 
 
 def layout(source: Source, config: ModelConfig) -> list[Entry]:

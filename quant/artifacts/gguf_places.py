@@ -25,7 +25,7 @@ class Place:
 
     def cut(self, tensor: GGUFTensor | SplitUp, shape: tuple[int, ...]) -> GGUFTensor | SplitUp:
         """The tensor at this place, with this shape."""
-        if self.count == 1:
+        if tensor.shape == shape:
             return tensor
         assert isinstance(tensor, GGUFTensor)  # a latent's two tensors are no part of a stack
         piece = tensor.size_bytes // self.count

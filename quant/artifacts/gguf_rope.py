@@ -4,30 +4,33 @@ import numpy as np
 
 from quant.errors import InputError
 from quant.models import RopeConfig
-from quant.models.rope import RopeScaling
+from quant.models.rope import RopeScaling, fixed_factors
 from quant.present import present
 
+USUAL_CONTEXT = 8192  # of the models with factors, if the file does not say it
 
-def llama3_scaling(factors: np.ndarray, theta: float, original_context: int | None, where: str) -> RopeScaling:
-    """The `rope_scaling` whose `RopeConfig.frequency_divisors` are these, checked by computing them again.
 
-    GGUF does not keep the parameters. Published models all use low 1 and high 4; the context they were
-    trained on is 8192 unless the file says otherwise.
-    raises   InputError if no such scaling gives these factors
+def scaling_of_factors(factors: np.ndarray, theta: float, contexts: tuple[int, ...]) -> RopeScaling:
+    """The `rope_scaling` of a tensor rope_freqs.weight: of type llama3 if its usual parameters give these factors.
+
+    GGUF does not keep the parameters. Most models have low 1 and high 4. Factors of others are taken as they are.
+
+    factors    [head_dim // 2] float32
+    contexts   that the model may have been trained on, the likeliest first and its longest text last
     """
-    for original in dict.fromkeys((original_context or 8192, 8192)):
+    for original in dict.fromkeys((*contexts, USUAL_CONTEXT)):
         try:
             rope = RopeConfig(
                 "llama3", theta, factor=float(factors.max()), original_max_position_embeddings=original
             )  # low and high factors: the defaults
-        except InputError as error:
-            raise InputError(f"{where}: tensor rope_freqs.weight: {error}") from error
+        except InputError:
+            continue
         with np.errstate(all="ignore"):  # a corrupt file's numbers; their result matches nothing
             again = rope.frequency_divisors(2 * len(factors))
         # The converter of others computes in float32: a few roundings of 2**-24 through pow and a quotient.
         if np.allclose(again, factors, rtol=2**-16, atol=0):
             return present(rope.hf_scaling())
-    raise InputError(f"{where}: tensor rope_freqs.weight holds factors that no llama3 scaling gives")
+    return fixed_factors(factors, contexts[-1])
 
 
 def rows_to_pairs(num_rows: int, num_heads: int) -> np.ndarray:

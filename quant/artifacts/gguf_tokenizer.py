@@ -6,13 +6,17 @@ pre-tokenizer. "t5" (Unigram): the pieces of most probability.
 """
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 from quant.artifacts import gguf_tokenizer_bpe as byte_level
 from quant.artifacts import gguf_tokenizer_spm as sentencepiece
 from quant.artifacts import gguf_tokenizer_ugm as unigram
 from quant.artifacts.gguf_cursor import Value, Written
 from quant.artifacts.gguf_keys import scalar
+from quant.artifacts.gguf_token_flags import flags_to_metadata, with_flags
 from quant.artifacts.gguf_vocabulary import (
     Vocabulary,
     special_tokens,
@@ -20,21 +24,41 @@ from quant.artifacts.gguf_vocabulary import (
     vocabulary_from_json,
     vocabulary_from_metadata,
 )
-from quant.artifacts.tokenizer_parts import Template, TemplatePart
+from quant.artifacts.stop_tokens import GGUF_KEYS
+from quant.artifacts.tokenizer_json import load_tokenizer
+from quant.artifacts.tokenizer_parts import prepend
 from quant.errors import InputError, shown
 from quant.json_file import parse_json
 from quant.source import TokenizerInfo
 
-KINDS = {sentencepiece.MODEL: sentencepiece, byte_level.MODEL: byte_level, unigram.MODEL: unigram}
+KINDS = {
+    sentencepiece.MODEL: sentencepiece,
+    byte_level.MODEL: byte_level,
+    byte_level.GEMMA4: byte_level,
+    unigram.MODEL: unigram,
+}
 CHAT_TEMPLATE = "tokenizer.chat_template"
 NONE = ("no_vocab", "none")  # llama.cpp's names for a model without a tokenizer
 
 
-def metadata_from_tokenizer(tokenizer: TokenizerInfo | None, vocab_size: int, where: str) -> dict[str, Written]:
-    """tokenizer.ggml.* keys. raises InputError for a tokenizer that GGUF cannot say."""
+def metadata_from_tokenizer(
+    tokenizer: TokenizerInfo | None, vocab_size: int, where: str, stops: Sequence[int] = ()
+) -> dict[str, Written]:
+    """tokenizer.ggml.* keys.
+
+    stops    tokens that end a text beyond the tokenizer's own
+    raises   InputError for a tokenizer that GGUF cannot say
+    """
     if tokenizer is None:
         return {"tokenizer.ggml.model": NONE[0]}
-    document = parse_json(tokenizer.json.encode(), f"{where}: tokenizer")
+    return dict(_metadata_of(tokenizer, vocab_size, where, tuple(stops)))
+
+
+@lru_cache(maxsize=1)  # a second of work for 150,000 words, which each recipe of a sweep asks for
+def _metadata_of(
+    tokenizer: TokenizerInfo, vocab_size: int, where: str, stops: tuple[int, ...]
+) -> Mapping[str, Written]:
+    document = _whole_document(tokenizer.json, where)
     model = document.get("model")
     if not isinstance(model, Mapping) or model.get("type") not in ("BPE", "Unigram"):
         named = shown(model.get("type")) if isinstance(model, Mapping) else "missing"
@@ -53,13 +77,16 @@ def metadata_from_tokenizer(tokenizer: TokenizerInfo | None, vocab_size: int, wh
         "tokens": vocabulary.tokens,
         "token_type": vocabulary.types,
         **kind.metadata_from_json(document, vocabulary, where),
+        **flags_to_metadata(document["added_tokens"] or [], where),
         "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
+        **_end_tokens(tokenizer, stops, where),
         "unknown_token_id": vocabulary.find(unknown_of(model)),
         "add_bos_token": tokenizer.add_bos,
         "add_eos_token": False,
     }
-    keys = {f"tokenizer.ggml.{key}": value for key, value in metadata.items() if value is not None}
+    keys = {
+        key if "." in key else f"tokenizer.ggml.{key}": value for key, value in metadata.items() if value is not None
+    }
     return keys if tokenizer.chat_template is None else keys | {CHAT_TEMPLATE: tokenizer.chat_template}
 
 
@@ -75,38 +102,60 @@ def tokenizer_from_metadata(metadata: Mapping[str, Value], vocab_size: int, wher
         raise InputError(f"{where}: tokenizer.ggml.model is {shown(model)}; known: {', '.join(KINDS)}, {NONE[0]}")
     vocabulary = vocabulary_from_metadata(metadata, vocab_size, where)
     ids = {key: _token_id(metadata, key, vocabulary, where) for key in ("bos_token_id", "eos_token_id")}
-    wants_bos = metadata.get("tokenizer.ggml.add_bos_token", KINDS[model].ADD_BOS) is True
+    wants_bos = metadata.get("tokenizer.ggml.add_bos_token", KINDS[model].adds_bos(metadata, where)) is True
     bos = ids["bos_token_id"]
     add_bos = wants_bos and bos is not None
     document = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": special_tokens(vocabulary),
+        "added_tokens": with_flags(special_tokens(vocabulary), metadata, where),
         **KINDS[model].json_from_metadata(metadata, vocabulary, where),
     }
+    if metadata.get("tokenizer.ggml.add_eos_token") is True:
+        logging.getLogger(__name__).warning(
+            "%s: tokenizer.ggml.add_eos_token is true: llama.cpp ends every text in EOS, and here a text goes on", where
+        )
     if wants_bos and bos is not None:
-        document["post_processor"] = _prepend(vocabulary.tokens[bos], bos)
+        document["post_processor"] = prepend(vocabulary.tokens[bos], bos)
     template = scalar(metadata, CHAT_TEMPLATE, str, where)
     return TokenizerInfo(
         json.dumps(document, ensure_ascii=False), ids["bos_token_id"], ids["eos_token_id"], add_bos, template
     )
 
 
+def _end_tokens(tokenizer: TokenizerInfo, stops: Sequence[int], where: str) -> dict[str, int]:
+    """GGUF has a key for three tokens that end a text: of a text, of a turn, of a message."""
+    ids = [token for token in dict.fromkeys((tokenizer.eos_token_id, *stops)) if token is not None]
+    if len(ids) > len(GGUF_KEYS):
+        logging.getLogger(__name__).warning(
+            "%s: texts end in one of the tokens %s; GGUF has keys for %d, so other programs may go on after the rest",
+            where,
+            ", ".join(map(str, ids)),
+            len(GGUF_KEYS),
+        )
+    return dict(zip(GGUF_KEYS, ids, strict=False))
+
+
+def _whole_document(text: str, where: str) -> dict[str, Any]:
+    """The `tokenizers` JSON with all its keys: old documents leave some out, as GPT-2's own does with model.type.
+
+    The library numbers added tokens itself if the vocabulary lacks them, so theirs are the ids of the text.
+    """
+    document = parse_json(load_tokenizer(text, where).to_str().encode(), f"{where}: tokenizer")
+    return document | {"added_tokens": parse_json(text.encode(), f"{where}: tokenizer").get("added_tokens")}
+
+
 def _token_id(metadata: Mapping[str, Value], key: str, vocabulary: Vocabulary, where: str) -> int | None:
+    """The token, or None if the key names no token: then llama.cpp warns and goes on, too."""
     value = scalar(metadata, f"tokenizer.ggml.{key}", int, where)
-    if value is not None and not 0 <= value < len(vocabulary.tokens):
-        raise InputError(f"{where}: tokenizer.ggml.{key} is {shown(value)}, expected 0 to {len(vocabulary.tokens) - 1}")
-    return value
-
-
-def _prepend(token: str, token_id: int) -> Template:
-    """The post-processor that puts one special token before the text."""
-    special: TemplatePart = {"SpecialToken": {"id": token, "type_id": 0}}
-    single: list[TemplatePart] = [special, {"Sequence": {"id": "A", "type_id": 0}}]
-    return {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, special, {"Sequence": {"id": "B", "type_id": 0}}],
-        "special_tokens": {token: {"id": token, "ids": [token_id], "tokens": [token]}},
-    }
+    if value is None or 0 <= value < len(vocabulary.tokens):
+        return value
+    logging.getLogger(__name__).warning(
+        "%s: tokenizer.ggml.%s is %s, expected 0 to %d; taken as absent",
+        where,
+        key,
+        shown(value),
+        len(vocabulary.tokens) - 1,
+    )
+    return None

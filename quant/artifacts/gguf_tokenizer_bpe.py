@@ -1,97 +1,116 @@
-"""Byte-level BPE: GGUF's tokenizer model "gpt2", with the way words are cut as a name."""
+"""BPE with the way words are cut as a name: GGUF's tokenizer model "gpt2", and "gemma4" with characters for bytes."""
 
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from quant.artifacts.gguf_cursor import Value, Written
-from quant.artifacts.gguf_vocabulary import Vocabulary, string_list
+from quant.artifacts.gguf_keys import scalar
+from quant.artifacts.gguf_pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
+from quant.artifacts.gguf_tokenizer_spm import REPLACE, space_decoder
+from quant.artifacts.gguf_vocabulary import BYTE, UNKNOWN, Vocabulary, merge_pairs, string_list
+from quant.artifacts.pre_tokenizer_probe import cut_alike
 from quant.artifacts.tokenizer_parts import Step, TokenizerParts
 from quant.errors import InputError, shown
 
-MODEL = "gpt2"
+MODEL, GEMMA4 = "gpt2", "gemma4"
 MERGES = "tokenizer.ggml.merges"
-ADD_BOS = False
-
-
-@dataclass(frozen=True, slots=True)
-class PreTokenizer:
-    """One tokenizer.ggml.pre. ignore_merges: a word that is a token is taken whole."""
-
-    steps: tuple[Step, ...]
-    ignore_merges: bool = False
-
-
-def _byte_level(use_regex: bool) -> Step:
-    return {"type": "ByteLevel", "add_prefix_space": False, "use_regex": use_regex}
-
-
-def _split(regex: str) -> Step:
-    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
-
-
-_LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-# The regular expression of "gpt-2" is the one inside the `tokenizers` ByteLevel step.
-PRE_TOKENIZERS: dict[str, PreTokenizer] = {
-    "gpt-2": PreTokenizer((_byte_level(True),)),
-    "llama-bpe": PreTokenizer((_split(_LLAMA3), _byte_level(False)), ignore_merges=True),
-    "smollm": PreTokenizer(({"type": "Digits", "individual_digits": True}, _byte_level(True))),
-}
-
-
-def merge_pairs(model: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
-    """The merges of a `tokenizers` model in either spelling, "a b" or ["a", "b"]."""
-    merges = model.get("merges")
-    pairs = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges] if merges else []
-    if not isinstance(merges, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        raise InputError(f"{where}: the tokenizer's merges must be a list of pairs")
-    return [(first, second) for first, second in pairs]
+UNNAMED = "default"
+# llama.cpp has no composition of characters and ignores the key, also for models that were trained with it.
+NORMALIZER = "qbench.tokenizer.normalizer"
+_COMPOSE: Step = {"type": "NFC"}
+_BYTES: Step = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
 
 
 def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Written]:
-    """pre and merges. raises InputError for a preparation of the text that has no name in GGUF."""
-    steps = _steps(document.get("pre_tokenizer"))
-    ignore_merges = bool(document["model"].get("ignore_merges"))
-    rows = PRE_TOKENIZERS.items()
-    pre = next((name for name, row in rows if row.steps == steps and row.ignore_merges == ignore_merges), None)
-    if pre is None or document.get("normalizer") is not None:
+    """pre, merges and the normalizer. raises InputError for a preparation of the text that has no name in GGUF."""
+    composes = _composes(document.get("normalizer"), where)
+    return {
+        "pre": _name(document.get("pre_tokenizer"), bool(document["model"].get("ignore_merges")), where),
+        "merges": [f"{left} {right}" for left, right in merge_pairs(document["model"], where)],
+        **({NORMALIZER: _COMPOSE["type"]} if composes else {}),
+    }
+
+
+def _composes(normalizer: Mapping[str, Any] | None, where: str) -> bool:
+    """Whether the text is composed first. raises InputError for any other normalizer"""
+    steps = (normalizer or {}).get("normalizers", [normalizer] if normalizer else [])
+    if steps not in ([], [_COMPOSE]):
         raise InputError(
-            f"{where}: the tokenizer cuts words in none of the ways known for GGUF "
-            f"({', '.join(PRE_TOKENIZERS)}); write a Hugging Face directory"
+            f"{where}: the tokenizer's normalizer is {shown(normalizer)}, and GGUF's 'gpt2' tokenizer has none but "
+            "NFC; write a Hugging Face directory"
         )
-    return {"pre": pre, "merges": [f"{left} {right}" for left, right in merge_pairs(document["model"], where)]}
+    return bool(steps)
+
+
+def _name(steps: Mapping[str, Any] | None, ignore_merges: bool, where: str) -> str:
+    """The first name of the way that cuts words at the same places. raises InputError if no name fits"""
+    rows = [
+        (name, row)
+        for name, row in PRE_TOKENIZERS.items()
+        if row.bytes and name != UNNAMED and row.ignore_merges == ignore_merges
+    ]
+    try:
+        found = (name for name, row in rows if steps is not None and cut_alike(steps, _pre_tokenizer(row)))
+        name = next(found, None)
+    except RuntimeError as error:
+        raise InputError(f"{where}: the tokenizer cannot cut a text: {error}") from None
+    if name is None:
+        raise InputError(
+            f"{where}: the tokenizer cuts words in none of the {len(PRE_TOKENIZERS)} ways known for GGUF; write a "
+            "Hugging Face directory"
+        )
+    return name
+
+
+def adds_bos(metadata: Mapping[str, Value], where: str) -> bool:
+    """Whether a text begins with BOS if the file does not say it."""
+    return _row(metadata, where).adds_bos
+
+
+def _row(metadata: Mapping[str, Value], where: str) -> PreTokenizer:
+    """The way that the file names, or llama.cpp's own. raises InputError for an unknown name"""
+    model, pre = (scalar(metadata, f"tokenizer.ggml.{key}", str, where) for key in ("model", "pre"))
+    if model == GEMMA4:
+        return PRE_TOKENIZERS[GEMMA4]
+    if not pre:
+        return PRE_TOKENIZERS[UNNAMED]
+    if pre not in PRE_TOKENIZERS:
+        raise InputError(
+            f"{where}: tokenizer.ggml.pre is {shown(pre)}, none of the {len(PRE_TOKENIZERS)} that are known"
+        )
+    return PRE_TOKENIZERS[pre]
 
 
 def json_from_metadata(metadata: Mapping[str, Value], vocabulary: Vocabulary, where: str) -> TokenizerParts:
     """The parts of a `tokenizers` JSON document that make this kind."""
-    pre = metadata.get("tokenizer.ggml.pre")
-    if not isinstance(pre, str) or pre not in PRE_TOKENIZERS:
-        raise InputError(f"{where}: tokenizer.ggml.pre is {shown(pre)}; known: {', '.join(PRE_TOKENIZERS)}")
-    row = PRE_TOKENIZERS[pre]
+    row = _row(metadata, where)
+    if row == PRE_TOKENIZERS[UNNAMED]:
+        logging.getLogger(__name__).warning(
+            "%s does not name its pre-tokenizer: words are cut as llama.cpp does then, which may be another way than "
+            "the model was trained with",
+            where,
+        )
     # A vocabulary of bytes alone has no merges, and the gguf package writes no empty array.
     texts = string_list(metadata, MERGES, where) if MERGES in metadata else []
-    merges = [merge.split(" ", 1) for merge in texts]
+    merges = [_pair(merge) for merge in texts]
     known = vocabulary.stored()
     for pair in merges:
         if len(pair) != 2 or not {*pair, "".join(pair)} <= known.keys():
             raise InputError(f"{where}: merge {shown(' '.join(pair))} joins or makes what is no token")
-    byte_level: Step = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     return {
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [_whole(step) for step in row.steps]},
+        "normalizer": REPLACE if row.spaces else _normalizer(metadata, where),
+        "pre_tokenizer": _pre_tokenizer(row),
         "post_processor": None,
-        "decoder": byte_level,
+        "decoder": _BYTES if row.bytes else space_decoder(False),
         "model": {
             "type": "BPE",
             "dropout": None,
-            "unk_token": None,
+            "unk_token": None if row.bytes else next(iter(vocabulary.ids(UNKNOWN)), None),
             "continuing_subword_prefix": None,
             "end_of_word_suffix": None,
             "fuse_unk": False,
-            "byte_fallback": False,
+            "byte_fallback": not row.bytes and bool(vocabulary.ids(BYTE)),
             "ignore_merges": row.ignore_merges,
             "vocab": known,
             "merges": merges,
@@ -99,13 +118,18 @@ def json_from_metadata(metadata: Mapping[str, Value], vocabulary: Vocabulary, wh
     }
 
 
-def _steps(pre_tokenizer: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], ...]:
-    """The steps of a document in order, without the keys that move offsets alone."""
-    if pre_tokenizer is None:
-        return ()
-    steps = pre_tokenizer["pretokenizers"] if pre_tokenizer.get("type") == "Sequence" else [pre_tokenizer]
-    return tuple({key: value for key, value in step.items() if key != "trim_offsets"} for step in steps)
+def _normalizer(metadata: Mapping[str, Value], where: str) -> Step | None:
+    named = scalar(metadata, NORMALIZER, str, where)
+    if named not in (None, _COMPOSE["type"]):
+        raise InputError(f"{where}: {NORMALIZER} is {shown(named)}, expected {_COMPOSE['type']}")
+    return _COMPOSE if named else None
 
 
-def _whole(step: Step) -> Step:
-    return {**step, "trim_offsets": True} if step["type"] == "ByteLevel" else step
+def _pair(merge: str) -> list[str]:
+    """The two texts of a merge; the first is not empty, and may be a space."""
+    cut = merge.find(" ", 1)
+    return [merge] if cut < 0 else [merge[:cut], merge[cut + 1 :]]
+
+
+def _pre_tokenizer(row: PreTokenizer) -> Step:
+    return {"type": "Sequence", "pretokenizers": list(row.steps)}

@@ -9,23 +9,33 @@ from itertools import pairwise
 from typing import Any
 
 from quant.artifacts.gguf_cursor import Value, Written
-from quant.artifacts.gguf_tokenizer_bpe import merge_pairs
-from quant.artifacts.gguf_vocabulary import BYTE, NORMAL, UNKNOWN, Vocabulary, number_list
+from quant.artifacts.gguf_keys import scalar
+from quant.artifacts.gguf_vocabulary import BYTE, NORMAL, UNKNOWN, Vocabulary, merge_pairs, number_list
 from quant.artifacts.tokenizer_parts import Step, TokenizerParts
-from quant.errors import InputError
+from quant.errors import InputError, shown
 
 MODEL = "llama"
-ADD_BOS = True  # llama.cpp's own choice where the file does not say
 SPACE = "\u2581"  # LOWER ONE EIGHTH BLOCK, SentencePiece's visible space
 
 PREPEND: Step = {"type": "Prepend", "prepend": SPACE}
 REPLACE: Step = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+# Gemma's, which finds no space behind REPLACE.
+_SPLIT = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+# prepend_scheme of a Metaspace step. It leaves a text alone that begins with a space, and as "first" also a text behind
+# a special token. llama.cpp adds a space to both and ignores the key.
+METASPACE = "qbench.tokenizer.metaspace"
+_SCHEMES = ("first", "always")
 
 
 def has_visible_spaces(document: Mapping[str, Any]) -> bool:
     """Whether the tokenizer writes spaces as SentencePiece does; not all of those fall back to bytes."""
     normalizer, pre = document.get("normalizer") or {}, document.get("pre_tokenizer") or {}
     return REPLACE in [normalizer, *normalizer.get("normalizers", ())] or pre.get("type") == "Metaspace"
+
+
+def adds_bos(metadata: Mapping[str, Value], where: str) -> bool:
+    """llama.cpp's own choice if the file does not say it."""
+    return True
 
 
 def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Written]:
@@ -42,7 +52,13 @@ def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, wher
             f"{where}: the tokenizer's merges are not all splits of its tokens in one order, which GGUF's 'llama' "
             "tokenizer takes for granted; write a Hugging Face directory"
         )
-    return {"pre": "default", "scores": scores, "add_space_prefix": _space_prefix(document, where)}
+    scheme = (document.get("pre_tokenizer") or {}).get("prepend_scheme")
+    return {
+        "pre": "default",
+        "scores": scores,
+        "add_space_prefix": _space_prefix(document, where),
+        **({METASPACE: scheme} if scheme in _SCHEMES else {}),
+    }
 
 
 def json_from_metadata(metadata: Mapping[str, Value], vocabulary: Vocabulary, where: str) -> TokenizerParts:
@@ -52,9 +68,14 @@ def json_from_metadata(metadata: Mapping[str, Value], vocabulary: Vocabulary, wh
         raise InputError(f"{where}: {len(scores)} scores for {len(vocabulary.tokens)} tokens")
     prefix = metadata.get("tokenizer.ggml.add_space_prefix", True)
     unknown = next(iter(vocabulary.ids(UNKNOWN)), None)
+    scheme = scalar(metadata, METASPACE, str, where)
+    if scheme is not None and scheme not in _SCHEMES:
+        raise InputError(f"{where}: {METASPACE} is {shown(scheme)}, expected {' or '.join(_SCHEMES)}")
     return {
-        "normalizer": {"type": "Sequence", "normalizers": [PREPEND, REPLACE] if prefix else [REPLACE]},
-        "pre_tokenizer": None,
+        "normalizer": None
+        if scheme
+        else {"type": "Sequence", "normalizers": [PREPEND, REPLACE] if prefix else [REPLACE]},
+        "pre_tokenizer": _metaspace(scheme) if scheme else None,
         "post_processor": None,
         "decoder": space_decoder(bool(prefix)),
         "model": {
@@ -70,6 +91,10 @@ def json_from_metadata(metadata: Mapping[str, Value], vocabulary: Vocabulary, wh
             "merges": [list(pair) for pair in _merges(vocabulary, scores)],
         },
     }
+
+
+def _metaspace(scheme: str) -> Step:
+    return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": False}
 
 
 def space_decoder(has_prefix: bool) -> Step:
@@ -102,7 +127,7 @@ def _space_prefix(document: Mapping[str, Any], where: str) -> bool:
     """Whether a space is put before the text. raises InputError for any other preparation of the text."""
     normalizer, pre = document.get("normalizer"), document.get("pre_tokenizer")
     steps = normalizer.get("normalizers") if normalizer and normalizer.get("type") == "Sequence" else [normalizer]
-    if pre is None and steps in ([PREPEND, REPLACE], [REPLACE]):
+    if steps in ([PREPEND, REPLACE], [REPLACE]) and pre in (None, _SPLIT):
         return len(steps) == 2
     if normalizer is None and pre and pre.get("type") == "Metaspace" and pre.get("split") is False:
         return pre.get("prepend_scheme") != "never"

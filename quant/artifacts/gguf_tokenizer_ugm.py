@@ -14,11 +14,15 @@ from quant.artifacts.tokenizer_parts import Step, TokenizerParts
 from quant.errors import InputError
 
 MODEL = "t5"
-ADD_BOS = False  # llama.cpp's own choice where the file does not say
 CHARSMAP = "tokenizer.ggml.precompiled_charsmap"
 # `remove_extra_whitespaces`: no spaces at the ends, and one between words.
 _ENDS: Step = {"type": "Replace", "pattern": {"Regex": "^ +| +$"}, "content": ""}
 _RUNS: Step = {"type": "Replace", "pattern": {"Regex": " +"}, "content": " "}
+
+
+def adds_bos(metadata: Mapping[str, Value], where: str) -> bool:
+    """llama.cpp's own choice if the file does not say it."""
+    return False
 
 
 def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Written]:

@@ -125,6 +125,15 @@ def special_tokens(vocabulary: Vocabulary) -> list[AddedToken]:
     ]
 
 
+def merge_pairs(model: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
+    """The merges of a `tokenizers` model in either spelling, "a b" or ["a", "b"]."""
+    merges = model.get("merges")
+    pairs = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges] if merges else []
+    if not isinstance(merges, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        raise InputError(f"{where}: the tokenizer's merges must be a list of pairs")
+    return [(first, second) for first, second in pairs]
+
+
 def string_list(metadata: Mapping[str, Value], key: str, where: str) -> list[str]:
     value = metadata.get(key)
     if not isinstance(value, list):

@@ -30,7 +30,7 @@ from quant.models.online import online_rotations
 from quant.present import present
 from quant.source import Source
 
-Seal = Callable[[Path, TensorHashes], None]
+Seal = Callable[[Sequence[Path], TensorHashes], None]
 
 _ADD = {
     bool: gguf.GGUFWriter.add_bool,
@@ -57,7 +57,7 @@ def write_gguf(
     name              general.name
     metadata          more keys, see `gguf_general`; they go before those that follow from the model
     max_shard_bytes   of tensors in a file: the files are then NAME-00001-of-0000N.gguf, as gguf-split makes them
-    seal              called with the first file, whole under its temporary name, and the hashes
+    seal              called with the files, whole under their temporary names, and the hashes
     raises            InputError where GGUF has no type for a format or no word for the tokenizer, or `path` cannot be
                       written
     """
@@ -73,7 +73,7 @@ def write_gguf(
             _write_file(temp, config, metadata, {}, entries, arrays)
             next(arrays, None)  # the last tensor's progress is reported when another is asked for
             if seal is not None:
-                seal(temp, hashes)
+                seal([temp], hashes)
     else:
         counts = shard_sizes([entry.padded_bytes for entry in entries], max_shard_bytes)
         with atomic_shards(path, len(counts), needed_bytes=needed_bytes) as temps:
@@ -82,7 +82,7 @@ def write_gguf(
                 _write_file(temp, config, {} if number else metadata, split, shard, arrays)
             next(arrays, None)
             if seal is not None:
-                seal(temps[0], hashes)
+                seal(temps, hashes)
     return hashes
 
 
@@ -185,7 +185,7 @@ def _metadata(source: Source, config: ModelConfig, name: str) -> dict[str, Writt
         "general.quantization_version": gguf.GGML_QUANT_VERSION,
         **metadata_from_config(config),
         **metadata_from_kv(source.config),
-        **metadata_from_tokenizer(source.tokenizer, config.vocab_size, source.spec),
+        **metadata_from_tokenizer(source.tokenizer, config.vocab_size, source.spec, config.eos_token_ids),
     }
 
 

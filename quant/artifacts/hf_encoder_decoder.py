@@ -2,12 +2,20 @@
 
 from pathlib import Path
 
-from quant.artifacts.hf_reader import CONFIG, folder_fingerprint, read_stored, stored_info
+from quant.artifacts.hf_reader import (
+    CONFIG,
+    TEXT_FILES,
+    files_of_added_tokens,
+    folder_fingerprint,
+    read_stored,
+    stored_info,
+)
 from quant.artifacts.hf_tokenizer import TOKENIZER, TOKENIZER_CONFIG, read_tokenizer
 from quant.errors import InputError
 from quant.json_file import read_json
 from quant.models.encoder_decoder import HEAD, LEFTOVERS, EncoderDecoderConfig, encoder_decoder_tensors
 from quant.qtensor import QTensor
+from quant.regular_file import check_links
 from quant.safetensors.folder import read_tensors
 from quant.source import LocalSource
 
@@ -20,6 +28,7 @@ class EncoderDecoderSource(LocalSource):
 
     def __init__(self, path: Path, spec: str | None = None) -> None:
         super().__init__(path, spec)
+        check_links(path, TEXT_FILES)
         self.config = read_json(path / CONFIG)
         expected = encoder_decoder_tensors(EncoderDecoderConfig.from_hf(self.config, str(path / CONFIG)))
         self._stored = read_tensors(path)
@@ -35,4 +44,6 @@ class EncoderDecoderSource(LocalSource):
         return read_stored(self._stored[name])
 
     def fingerprint(self) -> str:
-        return folder_fingerprint(self.path, [CONFIG, TOKENIZER, TOKENIZER_CONFIG])
+        return folder_fingerprint(
+            self.path, [CONFIG, TOKENIZER, TOKENIZER_CONFIG, *files_of_added_tokens(self.tokenizer)]
+        )

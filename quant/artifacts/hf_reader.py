@@ -1,27 +1,33 @@
 """A Hugging Face directory as a Source, quantized linears of every known layout included."""
 
+import logging
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
 from quant.artifacts.file_bytes import combine, read_span, sha256_file
+from quant.artifacts.hf_added_tokens import ADDED_TOKENS, SPECIAL_TOKENS_MAP
 from quant.artifacts.hf_kv_scales import is_kv_scale, read_kv_cache
 from quant.artifacts.hf_stored import from_file, info_from_file, transposed, without_prefix
-from quant.artifacts.hf_tokenizer import CHAT_TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, read_tokenizer
+from quant.artifacts.hf_tokenizer import CHAT_TEMPLATE, KEPT, TOKENIZER, TOKENIZER_CONFIG, read_tokenizer
 from quant.artifacts.kept_stacks import KeptStacks
 from quant.artifacts.layouts import FORMAT_OF_DTYPE, StoredModule, module_of, read_layout, with_plain_names
-from quant.artifacts.stop_tokens import GENERATION_CONFIG, hf_stop_tokens
+from quant.artifacts.stop_tokens import GENERATION_CONFIG, hf_stop_tokens, with_tokenizers_end
+from quant.artifacts.tied_head import has_own_head
 from quant.errors import InputError
 from quant.formats.base import rows_of
 from quant.json_file import read_json
-from quant.models import ExpectedTensor, ModelConfig, expected_tensors, is_leftover
+from quant.models import HEAD, ExpectedTensor, ModelConfig, expected_tensors, is_leftover
 from quant.present import present
 from quant.qtensor import QTensor
+from quant.regular_file import check_links
 from quant.safetensors.folder import read_tensors, weight_files
 from quant.safetensors.header import StoredTensor
-from quant.source import LocalSource, TensorInfo
+from quant.safetensors.writer import INDEX_NAME
+from quant.source import LocalSource, TensorInfo, TokenizerInfo
 
 CONFIG = "config.json"
+TEXT_FILES = (CONFIG, TOKENIZER, *KEPT, INDEX_NAME)
 
 
 class HFSource(LocalSource):
@@ -33,10 +39,20 @@ class HFSource(LocalSource):
     def __init__(self, path: Path, spec: str | None = None) -> None:
         super().__init__(path, spec)
         config_path = path / CONFIG
+        check_links(path, TEXT_FILES)
         self.config = with_plain_names(read_json(config_path))
         model = ModelConfig.from_hf(self.config, str(config_path))
         self._layout = read_layout(self.config, str(config_path))
         self._stored = read_tensors(path)
+        self.has_untied_head = model.tie_word_embeddings and has_own_head(self._stored, model)
+        if self.has_untied_head:
+            logging.getLogger(__name__).warning(
+                "%s: tie_word_embeddings is true, and %s differs from the embedding: it is used, as in transformers 5",
+                path,
+                HEAD,
+            )
+            self.config |= {"tie_word_embeddings": False}
+            model = ModelConfig.from_hf(self.config, str(config_path))
         self._modules = _modules(path, self._stored)
         self._expected = expected_tensors(model)
         self._prefix = model.architecture.prefix
@@ -49,6 +65,7 @@ class HFSource(LocalSource):
         self._stop_tokens = hf_stop_tokens(path, self.config)
         self.config |= self._stop_tokens
         self.tokenizer = read_tokenizer(path, self.config)
+        self.config |= with_tokenizers_end(self.config, self.tokenizer)
 
     def read(self, name: str) -> QTensor:
         at = self._expected[name].stored
@@ -71,6 +88,7 @@ class HFSource(LocalSource):
             TOKENIZER_CONFIG,
             CHAT_TEMPLATE,
             *([GENERATION_CONFIG] if self._stop_tokens else []),
+            *files_of_added_tokens(self.tokenizer),
         ]
         return folder_fingerprint(self.path, names)
 
@@ -100,6 +118,11 @@ class HFSource(LocalSource):
                 raise InputError(f"{stored.path}: tensor {name!r} is none of this architecture's; it would be lost")
 
 
+def files_of_added_tokens(tokenizer: TokenizerInfo | None) -> list[str]:
+    """The files that a fingerprint needs in addition, because tokens come from them."""
+    return [ADDED_TOKENS, SPECIAL_TOKENS_MAP] if tokenizer is not None and tokenizer.is_completed else []
+
+
 def folder_fingerprint(folder: Path, names: list[str]) -> str:
     """sha256 hex of the files of these names that exist, and of the weights."""
     files = [folder / name for name in names]
@@ -110,6 +133,11 @@ def folder_fingerprint(folder: Path, names: list[str]) -> str:
 def stored_info(stored: StoredTensor | None, name: str, shape: tuple[int, ...], folder: Path) -> TensorInfo:
     """A tensor of floats as the config wants it. raises InputError if it is missing or different"""
     if stored is None:
+        if (folder / "quantize_config.json").exists():
+            raise InputError(
+                f"{folder}: tensor {name!r} is missing, and quantize_config.json of old AutoGPTQ is not read: put its "
+                f"keys into {CONFIG} as quantization_config, with the quant_method gptq"
+            )
         raise InputError(f"{folder}: tensor {name!r} is missing; the files are not those of {CONFIG}")
     if stored.shape != shape:
         raise InputError(f"{stored.path}: tensor {name!r} has shape {stored.shape}, {CONFIG} says {shape}")

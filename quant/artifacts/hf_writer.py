@@ -96,6 +96,7 @@ def _is_linear(tensor: StoredTensor) -> bool:
 def _config_and_kv_scales(source: Source, layout: Layout) -> tuple[dict[str, Any], dict[Entry, np.ndarray]]:
     """config.json, and the tensors that keep the scales it leaves out."""
     config = {key: value for key, value in source.config.items() if key != "quantization_config"}
+    config.pop("dtype", None)  # the name of transformers 5, which reads the older one as well
     config["torch_dtype"] = TORCH_DTYPE[source.tensors[EMBEDDING].format]
     scheme = kv_cache_scheme(config) if isinstance(layout, CompressedTensorsLayout) else None
     scales = {} if scheme is None else kv_scale_tensors(config, ModelConfig.of(source))

@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from quant.artifacts.digests import BLANK, MANIFEST, changed_files, sealed
 from quant.artifacts.gguf_shards import first_shard
 from quant.artifacts.next_manifest import settle
 from quant.artifacts.tensor_hash import TensorHashes
@@ -24,8 +25,7 @@ from quant.sizes import SizeSummary, size_summary
 from quant.source import Source
 from quant.stage import Stage
 
-MANIFEST = "qbench.json"
-SCHEMA = 1
+SCHEMA = 2  # from which on a manifest has `files` and `digest`
 VERSIONS_OF = ("qbench-llm", "numpy", "torch", "gguf", "tokenizers")
 
 
@@ -82,6 +82,7 @@ class Manifest(JsonRow):
     recipe_document   the whole document of a recipe that the user wrote
     options           of the method
     seed              None without calibration, since nothing is drawn then
+    files, digest     sha256 of every file's bytes, and of the manifest's own: see `digests`
     """
 
     json_flat = ("size",)
@@ -98,7 +99,14 @@ class Manifest(JsonRow):
     source: ManifestSource
     versions: Mapping[str, str | None] = field(default_factory=dict)
     size: SizeSummary | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    digest: str = BLANK
     tensors: Mapping[str, ManifestTensor]
+
+    @property
+    def has_digests(self) -> bool:
+        """False for a manifest from before they were written; one that lost a part of them has them."""
+        return self.schema >= SCHEMA or not {"files", "digest"} <= self.lacks
 
 
 def build_manifest(
@@ -108,12 +116,15 @@ def build_manifest(
     recipe: Recipe | None,
     container: str,
     stage: Stage | None = None,
+    *,
+    files: Mapping[str, str],
 ) -> Manifest:
     """The manifest of an artifact.
 
     source   as written
     recipe   None for a plain copy
     stage    of a calibrated recipe
+    files    digests of its files
     """
     by = None if stage is None else stage.key.calibration
     calibration = None
@@ -131,6 +142,7 @@ def build_manifest(
         source=origin,
         versions=versions(),
         size=size_summary(source.tensors),
+        files=files,
         tensors={
             name: ManifestTensor(info.format, info.shape, info.size_bytes, sha256=hashes[name])
             for name, info in source.tensors.items()
@@ -139,7 +151,14 @@ def build_manifest(
 
 
 def manifest_text(manifest: Manifest) -> str:
-    return json.dumps(manifest.to_json(), indent=1, default=str) + "\n"  # YAML reads some words as dates
+    return sealed(json.dumps(manifest.to_json(), indent=1, default=str) + "\n")  # YAML reads some words as dates
+
+
+def changes(artifact: Path, manifest: Manifest) -> dict[str, str]:
+    """File -> difference, of those whose bytes are not the ones that were written; {} for a manifest without digests"""
+    if not manifest.has_digests:
+        return {}
+    return dict(changed_files(artifact, current_manifest(artifact), dict(manifest.files), manifest.digest))
 
 
 def read_manifest(artifact: Path) -> Manifest | None:

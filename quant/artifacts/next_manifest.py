@@ -17,7 +17,7 @@ def write_next(model: Path, manifest: Path, text: str) -> None:
         old.unlink(missing_ok=True)
     path = _next_path(model, manifest)
     try:
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         fsync(path)
         fsync(path.parent)
     except OSError:

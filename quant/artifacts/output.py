@@ -7,6 +7,8 @@ from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_general import file_name
 from quant.artifacts.gguf_shard_set import replaceable_shards
 from quant.artifacts.gguf_shards import SHARD_NAME, shards_named
+from quant.artifacts.hf_reader import HFSource
+from quant.artifacts.hf_tokenizer import missing_tokenizer
 from quant.artifacts.manifest import MANIFEST, current_manifest
 from quant.atomic import check_target
 from quant.errors import InputError
@@ -29,6 +31,8 @@ def make_artifact_job(
     view = SourceView(job.source)
     view.tensors = job.foreseen_tensors()
     if job.container == "gguf":
+        if isinstance(source, HFSource) and (hint := missing_tokenizer(source.path)):
+            raise InputError(hint)
         gguf_writer.check_gguf(F32Vectors(view), max_shard_bytes)
     else:
         hf_writer.layout_for(view, recipe.packing)

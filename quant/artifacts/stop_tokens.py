@@ -4,6 +4,7 @@ A base model's config often names the end of a document alone, and the model tha
 another token, which is in generation_config.json, or in keys of a GGUF file, or nowhere but in the vocabulary.
 """
 
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +17,7 @@ from quant.artifacts.gguf_vocabulary import CONTROL
 from quant.errors import InputError
 from quant.json_file import read_json
 from quant.models.values import Config, token_ids
+from quant.source import TokenizerInfo
 
 T = TypeVar("T")
 EOS = "eos_token_id"
@@ -40,13 +42,25 @@ def hf_stop_tokens(folder: Path, config: Config) -> dict[str, list[int]]:
     return {} if set(others) <= set(own) else {EOS: _joined((*own, *others))}
 
 
+def with_tokenizers_end(config: Config, tokenizer: TokenizerInfo | None) -> dict[str, list[int]]:
+    """eos_token_id with the tokenizer's own end behind those of the config; empty if it adds nothing.
+
+    transformers obeys the config alone. vLLM and llama.cpp end a text at the tokenizer's token, too.
+    """
+    end, own = None if tokenizer is None else tokenizer.eos_token_id, token_ids(config, EOS)
+    return {} if end is None or end in own else {EOS: [*own, end]}
+
+
 def gguf_stop_tokens(metadata: Mapping[str, Value], where: str) -> dict[str, Value | list[Value]]:
-    """eos_token_id as the keys and the vocabulary's control tokens name it.
+    """eos_token_id as the keys and the vocabulary's control tokens name it; a key of no token says nothing.
 
     raises   InputError for a key of another type
     """
     named: list[Value | None] = [scalar(metadata, f"tokenizer.ggml.{key}", int, where) for key in GGUF_KEYS]
-    ids = _joined([token for token in named if token is not None] + _turn_ends(metadata))
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    count = len(tokens) if isinstance(tokens, list) else sys.maxsize
+    known = [token for token in named if isinstance(token, int) and 0 <= token < count]
+    ids = _joined([*known, *_turn_ends(metadata)])
     return {} if not ids else {EOS: ids if len(ids) > 1 else ids[0]}
 
 

@@ -1,15 +1,44 @@
 """`tokenizers` JSON that is known to load."""
 
+import json
+
 from tokenizers import Tokenizer
 
+from quant.artifacts.text_growth import MOST_GROWTH, text_growth
+from quant.artifacts.tokenizer_parts import prepend
 from quant.errors import InputError
 from quant.panics import panics_as
+from quant.present import present
 
 
-def load_tokenizer(text: str, where: str):
-    """The `tokenizers.Tokenizer` of the text. raises InputError if it is not valid."""
+def parse_tokenizer(text: str) -> Tokenizer:
+    """The tokenizer of the text, for whole texts: it neither cuts nor pads them, whatever was saved with it.
+
+    transformers sets both again for each call, so a file has the settings of the last call before it was saved.
+    raises   Exception itself for a malformed text, as the library does; RuntimeError for a panic, and for rules that
+             make a text much longer
+    """
+    with panics_as(RuntimeError):
+        tokenizer = Tokenizer.from_str(text)
+        if (growth := text_growth(tokenizer)) > MOST_GROWTH:
+            raise RuntimeError(
+                f"its normalizer or decoder makes text up to {growth:.3g} times as long, expected at most {MOST_GROWTH}"
+            )
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+
+
+def load_tokenizer(text: str, where: str) -> Tokenizer:
+    """The tokenizer of a file. raises InputError if it is not valid."""
     try:
-        with panics_as(RuntimeError):
-            return Tokenizer.from_str(text)
+        return parse_tokenizer(text)
     except Exception as error:  # the library raises plain Exception for whatever it cannot parse
         raise InputError(f"{where}: not a tokenizer that the tokenizers library reads ({error})") from error
+
+
+def with_first_token(tokenizer: Tokenizer, token_id: int) -> Tokenizer:
+    """A copy that puts the token before each text."""
+    document = json.loads(tokenizer.to_str())
+    document["post_processor"] = prepend(present(tokenizer.id_to_token(token_id)), token_id)
+    return Tokenizer.from_str(json.dumps(document, ensure_ascii=False))

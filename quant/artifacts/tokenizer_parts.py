@@ -23,6 +23,9 @@ class Step(TypedDict):
     behavior: NotRequired[str]
     invert: NotRequired[bool]
     content: NotRequired[str]
+    replacement: NotRequired[str]
+    prepend_scheme: NotRequired[str]
+    split: NotRequired[bool]
     start: NotRequired[int]
     stop: NotRequired[int]
     normalizers: NotRequired[list["Step"]]
@@ -91,3 +94,15 @@ class TokenizerParts(TypedDict):
     post_processor: Template | None
     decoder: Step
     model: BpeModel | UnigramModel
+
+
+def prepend(token: str, token_id: int) -> Template:
+    """The post-processor that puts one special token before the text."""
+    special: TemplatePart = {"SpecialToken": {"id": token, "type_id": 0}}
+    single: list[TemplatePart] = [special, {"Sequence": {"id": "A", "type_id": 0}}]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, special, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {token: {"id": token, "ids": [token_id], "tokens": [token]}},
+    }

@@ -1,13 +1,16 @@
 """From a model to files: its container, and everything that goes into it."""
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from quant.artifacts import gguf_writer, hf_writer
+from quant.artifacts.digests import MANIFEST, digests_of_folder, digests_of_shards
 from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_general import general_metadata
 from quant.artifacts.gguf_shards import shards_named
-from quant.artifacts.manifest import MANIFEST, ManifestSource, build_manifest, manifest_path, manifest_text
+from quant.artifacts.manifest import ManifestSource, build_manifest, manifest_path, manifest_text
 from quant.artifacts.next_manifest import settle, write_next
 from quant.artifacts.output import choose_output, is_artifact_dir
 from quant.artifacts.progress import Progress
@@ -69,8 +72,9 @@ def _write_gguf(source: Source, output: Output, origin: _Origin, progress: Progr
     entry = origin.entry()  # before the output is written, which may be the source's own file
     calibration = None if origin.stage is None else origin.stage.key.calibration
 
-    def seal(temp: Path, hashes: TensorHashes) -> None:
-        manifest = build_manifest(source, entry, hashes, origin.recipe, "gguf", origin.stage)
+    def seal(temps: Sequence[Path], hashes: TensorHashes) -> None:
+        temp, files = temps[0], digests_of_shards(temps)
+        manifest = build_manifest(source, entry, hashes, origin.recipe, "gguf", origin.stage, files=files)
         write_next(temp, manifest_path(_written(output, temp)), manifest_text(manifest))
 
     gguf_writer.write_gguf(
@@ -98,12 +102,13 @@ def _write_hf(source: Source, output: Output, origin: _Origin, progress: Progres
     needed_bytes = sum(info.size_bytes for info in source.tensors.values())
     with atomic_dir(output.path, replaces=is_artifact_dir, needed_bytes=needed_bytes) as folder:
         hashes = hf_writer.write_hf(source, folder, packing=packing, progress=progress)
-        manifest = build_manifest(source, origin.entry(), hashes, origin.recipe, "hf", origin.stage)
-        (folder / MANIFEST).write_text(manifest_text(manifest))
+        files = digests_of_folder(folder)
+        manifest = build_manifest(source, origin.entry(), hashes, origin.recipe, "hf", origin.stage, files=files)
+        (folder / MANIFEST).write_text(manifest_text(manifest), encoding="utf-8")
     return output.path
 
 
 def _model_name(spec: str) -> str:
-    """general.name: the last word of the spec."""
-    name = Path(spec).name
-    return name.removesuffix(".gguf") or spec
+    """general.name: the last word of the spec, in UTF-8 also where the locale has another encoding."""
+    name = Path(spec).name.removesuffix(".gguf") or spec
+    return os.fsencode(name).decode("utf-8", "replace")

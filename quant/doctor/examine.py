@@ -5,7 +5,7 @@ from pathlib import Path
 
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.gguf_rope import rows_to_pairs
-from quant.artifacts.manifest import Manifest, read_manifest
+from quant.artifacts.manifest import Manifest, changes, read_manifest
 from quant.artifacts.tensor_hash import hash_tensor
 from quant.doctor.findings import Finding
 from quant.doctor.inventory import open_or_explain
@@ -46,6 +46,8 @@ def examine(
             progress(index, len(artifact.tensors), name)
         _examine_tensor(report, artifact, name, reference, manifest)
     _examine_model(report, artifact, manifest)
+    if manifest is not None and not report.findings:  # damage that was found shows in the digests, too
+        report.findings += [Finding("files", name, why) for name, why in changes(path, manifest).items()]
     return report
 
 
@@ -75,9 +77,11 @@ def _examine_model(report: Report, artifact: Source, manifest: Manifest | None) 
     else:
         report.findings += [*tied_weights(artifact), *kv_scales(artifact)]
     if manifest is None:
-        report.skipped |= dict.fromkeys(("hash", "manifest", "expert coverage"), "there is no manifest")
+        report.skipped |= dict.fromkeys(("hash", "files", "manifest", "expert coverage"), "there is no manifest")
         report.skipped["hash"] += f"; {FLIPS_FOUND}"
         return
+    if not manifest.has_digests:
+        report.skipped["files"] = "the manifest is of an older version, without digests of files"
     report.findings += [*manifest_tensors(artifact, manifest), *expert_coverage(manifest)]
     if manifest.calibration is None or not manifest.calibration.experts:
         report.skipped["expert coverage"] = "nothing of experts was calibrated"

@@ -15,6 +15,7 @@ from quant.doctor.findings import Finding
 from quant.errors import InputError
 from quant.json_file import read_json
 from quant.models import ModelConfig, expected_tensors
+from quant.regular_file import open_regular
 from quant.safetensors.folder import weight_files
 from quant.safetensors.header import LENGTH_BYTES, MAX_HEADER_BYTES
 from quant.source import Source
@@ -71,7 +72,7 @@ def _explain_hf(path: Path, error: InputError) -> list[Finding]:
 
 def _names(file: Path, error: InputError) -> list[str]:
     """Names in a safetensors header, one that is there twice twice."""
-    with file.open("rb") as opened:
+    with open_regular(file) as opened:
         length = int.from_bytes(opened.read(LENGTH_BYTES), "little")
         if length > min(MAX_HEADER_BYTES, file.stat().st_size - LENGTH_BYTES):
             raise error

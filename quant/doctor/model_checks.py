@@ -3,19 +3,12 @@
 from collections.abc import Iterator
 from statistics import median
 
-import numpy as np
-
-from quant.artifacts.file_bytes import read_span
 from quant.artifacts.hf_reader import HFSource
-from quant.artifacts.layouts import FORMAT_OF_DTYPE
 from quant.artifacts.manifest import Manifest
 from quant.doctor.findings import Finding
 from quant.errors import InputError
-from quant.formats import dequantize
 from quant.kv import KVScheme
-from quant.models import EMBEDDING, HEAD, ModelConfig
-from quant.qtensor import QTensor
-from quant.safetensors.folder import read_tensors
+from quant.models import HEAD, ModelConfig
 from quant.source import Source
 
 # Tokens that an expert was calibrated on, over its layer's mean: with fewer its statistics are noise compared with the
@@ -54,18 +47,7 @@ def expert_coverage(manifest: Manifest) -> Iterator[Finding]:
 
 def tied_weights(artifact: Source) -> Iterator[Finding]:
     """A head that a directory keeps in addition to the embedding, though its config says that they are one."""
-    if not isinstance(artifact, HFSource) or HEAD in artifact.tensors:
-        return
-    stored = read_tensors(artifact.path).get(HEAD)
-    if stored is None:
-        return
-    embedding = artifact.read(EMBEDDING)
-    if stored.shape != embedding.shape or stored.dtype not in FORMAT_OF_DTYPE:
-        yield Finding("tied weights", HEAD, f"it is {stored.dtype} {list(stored.shape)}, the embedding is not")
-        return
-    data = read_span(stored.path, stored.start, stored.size_bytes).reshape(stored.shape[0], -1)
-    head = QTensor(FORMAT_OF_DTYPE[stored.dtype], stored.shape, {"blocks": data})
-    if not np.array_equal(dequantize(head), dequantize(embedding)):
+    if isinstance(artifact, HFSource) and artifact.has_untied_head:
         yield Finding("tied weights", HEAD, "config.json says that it is the embedding, and its values differ")
 
 

@@ -1,5 +1,6 @@
 """Architecture: the facts that distinguish kinds of models, as data; and the rows that every decoder has."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,12 +33,15 @@ class Architecture:
     windows          a key of `windows.PATTERNS`: layers that attend to a window, if the config does not list them
     local_theta      the layers with a window have a RoPE of their own, of this base if the config does not name one
     scaled_embedding whether embeddings are multiplied by sqrt(hidden_size)
+    partly_rotated   whether configs may name a share of each head that is rotated
     ffn_ratio        width of the feed-forward net over that of the model, where the config does not say
     gguf_mark        of the GGUF files of this one among several that share `gguf_arch`: a key, after "ARCH.", and its
                      value there, or None for any but 0; of marks that a file has, the first in ARCHITECTURES counts
     prefix           of the checkpoint's names, which some files leave away
     leftovers        ends of the names of tensors that checkpoints hold in addition to the weights
-    keys             of a config.json, if this architecture has other names: the usual key -> its own
+    keys             of a config.json, if this architecture has other names: the usual key -> its own; the usual one
+                     means nothing there
+    aliases          other names that files have for a key, as transformers' attribute_map: name -> key
     defaults         values for keys that a config.json lacks, by the usual key
     only             keys with the one value that is supported, which is also the value for a config that lacks them
     """
@@ -55,11 +59,13 @@ class Architecture:
     windows: str | None = None
     local_theta: float | None = None
     scaled_embedding: bool = False
+    partly_rotated: bool = False
     ffn_ratio: int | None = None
     gguf_mark: tuple[str, int | None] | None = None
-    prefix: str = ""
+    prefix: str = "model."
     leftovers: tuple[str, ...] = ()
     keys: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     only: Mapping[str, Any] = field(default_factory=dict)
 
@@ -68,6 +74,7 @@ class Architecture:
 
         raises   InputError for a value that is not supported, and for attention that is not causal
         """
+        config = self._without_aliases(config)
         for key, causal in CAUSAL.items():
             if config.get(key) not in (None, causal):
                 raise InputError(
@@ -78,7 +85,25 @@ class Architecture:
             if config.get(key) not in (None, supported):
                 raise InputError(f"{key} {shown(config[key])} is not supported; known: {supported}")
         named = {key: config[own] for key, own in self.keys.items() if config.get(own) is not None}
-        return RenamedConfig({**self.defaults, **config, **named}, self.keys)
+        others = {key: value for key, value in config.items() if key not in self.keys}
+        return RenamedConfig({**self.defaults, **others, **named}, self.keys)
+
+    def own_key(self, key: str) -> str:
+        """The name of a usual key in this architecture's config.json."""
+        return self.keys.get(key, key)
+
+    def _without_aliases(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = {alias: key for alias, key in self.aliases.items() if config.get(alias) is not None}
+        for alias, key in found.items():
+            if config.get(key) not in (None, config[alias]):
+                logging.getLogger(__name__).warning(
+                    "%s is %s and %s, its other name, %s: the first counts",
+                    key,
+                    shown(config[key]),
+                    alias,
+                    shown(config[alias]),
+                )
+        return {**config, **{key: config[alias] for alias, key in found.items() if config.get(key) is None}}
 
 
 def decoder(*layer: TensorRow, final_norm: tuple[TensorRow, ...] = (), begin: tuple[TensorRow, ...] = ()):

@@ -53,11 +53,12 @@ MIXTRAL = replace(
     experts=_MIXTRAL_EXPERTS,
     windows="every",
     gguf_mark=("expert_count", None),
+    aliases={"num_experts": "num_local_experts"},
     defaults={"norm_topk_prob": True},
 )
 
 
-def _qwen(number: int, *layer: TensorRow) -> Architecture:
+def _qwen(number: int, *layer: TensorRow, **defaults: int) -> Architecture:
     """Its layers from a configured one on have a window.
 
     llama.cpp turns the halves of a head for every Qwen, as Hugging Face does: no row changes its place.
@@ -67,7 +68,7 @@ def _qwen(number: int, *layer: TensorRow) -> Architecture:
         model_type=f"qwen{number}",
         gguf_arch=f"qwen{number}",
         windows="from a layer",
-        defaults={"max_window_layers": 28},
+        defaults={"max_window_layers": 28, **defaults},
         tensors=decoder(*layer),
     )
 
@@ -94,7 +95,7 @@ _QWEN3_ATTENTION = (
     FEED_FORWARD_NORM,
 )
 
-QWEN3 = _qwen(3, *_QWEN3_ATTENTION, *swiglu("mlp", "ffn_size"))
+QWEN3 = _qwen(3, *_QWEN3_ATTENTION, *swiglu("mlp", "ffn_size"), head_dim=128)
 
 _QWEN3_EXPERTS = ExpertKeys("num_experts")
 
@@ -104,6 +105,7 @@ QWEN3_MOE = Architecture(
     gguf_arch="qwen3moe",
     tensors=decoder(*_QWEN3_ATTENTION, *experts(_QWEN3_EXPERTS)),
     experts=_QWEN3_EXPERTS,
+    aliases={"num_local_experts": "num_experts"},  # transformers writes it from version 5.8 on
 )
 
 
@@ -140,6 +142,7 @@ DEEPSEEK_V2 = Architecture(
     tensors=_deepseek(_DEEPSEEK_V2_EXPERTS),
     experts=_DEEPSEEK_V2_EXPERTS,
     has_mla=True,
+    aliases={"num_local_experts": "n_routed_experts"},
 )
 
 DEEPSEEK_V3 = replace(

@@ -1,7 +1,8 @@
 """ModelConfig: the shape and constants of a decoder. Every quirk of Hugging Face configs ends here."""
 
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quant.errors import InputError, shown
@@ -195,7 +196,7 @@ class ModelConfig:
             vocab_size=count(config, "vocab_size"),
             max_positions=count(config, "max_position_embeddings"),
             norm_eps=number(config, "rms_norm_eps"),
-            rope=RopeConfig.from_hf(config),
+            rope=_rope(config, architecture),
             local_rope=RopeConfig.local_from_hf(config, architecture.local_theta),
             tie_word_embeddings=flag(config, "tie_word_embeddings"),
             attention_bias=flag(config, "attention_bias"),
@@ -226,6 +227,18 @@ def _architecture(config: Mapping[str, Any]) -> Architecture:
     if model_type not in (None, architecture.model_type):
         raise InputError(f"model_type is {shown(model_type)}, expected {architecture.model_type!r} for {names[0]}")
     return architecture
+
+
+def _rope(config: Mapping[str, Any], architecture: Architecture) -> RopeConfig:
+    rope = RopeConfig.from_hf(config)
+    if rope.rotated_share == 1 or architecture.partly_rotated:
+        return rope
+    logging.getLogger(__name__).warning(
+        "partial_rotary_factor is %s, which %s does not have: heads are rotated whole, as in transformers",
+        rope.rotated_share,
+        architecture.name,
+    )
+    return replace(rope, rotated_share=1.0)
 
 
 def _softmax_scale(config: Mapping[str, Any]) -> float | None:

@@ -119,6 +119,12 @@ GPT2 = Architecture(
         "hidden_act": "activation_function",
         "rms_norm_eps": "layer_norm_epsilon",
     },
+    aliases={
+        "hidden_size": "n_embd",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "max_position_embeddings": "n_positions",
+    },
     defaults={
         "hidden_size": 768,
         "num_hidden_layers": 12,
@@ -155,6 +161,7 @@ BLOOM = Architecture(
         "max_position_embeddings": "seq_length",
         "rms_norm_eps": "layer_norm_epsilon",
     },
+    aliases={"hidden_size": "n_embed", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
     defaults={
         "max_position_embeddings": 2048,
         "hidden_act": "gelu_new",
@@ -172,7 +179,6 @@ OPT = Architecture(
     norm="layer",
     positions="learned",
     position_offset=2,
-    prefix="model.",
     keys={"intermediate_size": "ffn_dim", "hidden_act": "activation_function"},
     defaults={"hidden_act": "relu", "rms_norm_eps": 1e-5, "tie_word_embeddings": True},
     only={

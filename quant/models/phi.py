@@ -7,6 +7,7 @@ _gate, _up, _down = swiglu("mlp", "ffn_size")
 
 PHI3 = Architecture(
     name="Phi3ForCausalLM",
+    partly_rotated=True,
     model_type="phi3",
     gguf_arch="phi3",
     tensors=decoder(

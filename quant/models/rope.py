@@ -13,6 +13,7 @@ from quant.models.values import count, number
 
 DEFAULT_THETA = 10000.0  # of the RoPE paper, if a config does not name one
 ORIGINAL_CONTEXT = "original_max_position_embeddings"
+TRAINED_CONTEXT = "max_position_embeddings"
 LONGROPE = "longrope"
 LAYER_TYPES = ("full_attention", "sliding_attention")
 
@@ -109,7 +110,10 @@ class RopeConfig:
         known = ROPE_TYPES[rope_type]
         if config.get(ORIGINAL_CONTEXT) is not None:  # next to the other parameters, as Phi-3 has it
             given = {**given, ORIGINAL_CONTEXT: config[ORIGINAL_CONTEXT]}
-        names = [*known.parameters, *(name for name in known.optional if given.get(name) is not None)]
+        if given.get(ORIGINAL_CONTEXT) is None and config.get(TRAINED_CONTEXT) is not None:  # so transformers has it
+            given = {**given, ORIGINAL_CONTEXT: config[TRAINED_CONTEXT]}
+        # A magnitude of 0 is no magnitude.
+        names = [*known.parameters, *(name for name in known.optional if given.get(name) not in (None, 0))]
         values = {name: _READ.get(name, number)(given, name) for name in names}
         if known.canonical == LONGROPE:
             values.setdefault("factor", count(config, "max_position_embeddings") / values[ORIGINAL_CONTEXT])
@@ -140,7 +144,12 @@ class RopeConfig:
     @property
     def changes_at(self) -> int | None:
         """The number of tokens past which a text has other frequencies; None: the same for all."""
-        return self.original_max_position_embeddings if self.rope_type == LONGROPE else None
+        return None if self.short_factor == self.long_factor else self.original_max_position_embeddings
+
+    @property
+    def has_fixed_factors(self) -> bool:
+        """Whether it is no more than a divisor of each frequency, the same for all texts, that no formula gives."""
+        return self.rope_type == LONGROPE and self.changes_at is None and self.rotation_scale == 1.0
 
     def frequency_divisors(self, head_dim: int, *, is_long: bool = False) -> np.ndarray:
         """Divisor of each rotary pair's frequency, theta ** (-2 i / head_dim).
@@ -153,19 +162,56 @@ class RopeConfig:
         return ROPE_TYPES[self.rope_type].divisors(self, head_dim).astype(np.float32)
 
 
+def fixed_factors(divisors: np.ndarray, context: int) -> RopeScaling:
+    """The `rope_scaling` that divides the frequencies of the pairs by these numbers, in texts of any length.
+
+    divisors   [head_dim // 2]
+    """
+    given = [float(divisor) for divisor in divisors]
+    return {
+        "rope_type": LONGROPE,
+        "short_factor": given,
+        "long_factor": given,
+        ORIGINAL_CONTEXT: context,
+        "attention_factor": 1.0,
+    }
+
+
 def _given(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """The object with rope_type, that of layers of this kind if each kind has its own."""
-    given = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if _by_layer_type(config):
-        given = given.get(kind) or {}
+    """The object with rope_type, that of layers of this kind if each kind has its own.
+
+    A `rope_scaling` that somebody added to a config with `rope_parameters` counts in place of these, or of the part for
+    layers without a window.
+    raises   InputError if the two name different bases
+    source   transformers, modeling_rope_utils.py and configuration_gemma3.py, convert_rope_params_to_dict()
+    """
+    newer, older = (_object(config, key) for key in ("rope_parameters", "rope_scaling"))
+    if not _by_layer_type(config):
+        theta = older.get("rope_theta", config.get("rope_theta")) or DEFAULT_THETA
+        if older and newer.get("rope_theta", theta) != theta:
+            raise InputError(
+                f"rope_scaling counts, with rope_theta {theta}, and rope_parameters has rope_theta "
+                f"{shown(newer['rope_theta'])}; write the right one into rope_scaling and remove rope_parameters"
+            )
+        return older or newer
+    given = _object(older if _has_layer_types(older) else newer, kind)
+    return {**given, **older} if kind == "full_attention" and not _has_layer_types(older) else given
+
+
+def _object(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """raises InputError unless it is an object or null"""
+    given = config.get(key) or {}
     if not isinstance(given, Mapping):
-        raise InputError(f"rope_parameters or rope_scaling is {shown(given)}, expected an object with rope_type")
+        raise InputError(f"{key} is {shown(given)}, expected an object with rope_type")
     return given
 
 
-def _by_layer_type(config: Mapping[str, Any]) -> bool:
-    given = config.get("rope_parameters") or config.get("rope_scaling")
+def _has_layer_types(given: Any) -> bool:
     return isinstance(given, Mapping) and any(kind in given for kind in LAYER_TYPES)
+
+
+def _by_layer_type(config: Mapping[str, Any]) -> bool:
+    return any(_has_layer_types(config.get(key)) for key in ("rope_scaling", "rope_parameters"))
 
 
 def _factors(config: Mapping[str, Any], key: str) -> tuple[float, ...]:

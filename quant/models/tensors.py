@@ -13,7 +13,11 @@ from quant.models.stored import Stored, StoredAt
 from quant.present import present
 
 # Buffers that old checkpoints keep in addition to the weights; they follow from the config.
-DERIVED_SUFFIXES = (".rotary_emb.inv_freq",)
+DERIVED_SUFFIXES = (
+    *(f".rotary_emb.{name}" for name in ("inv_freq", "cos_cached", "sin_cached")),
+    ".position_ids",
+    ".masked_bias",
+)
 NUMBER_IN_NAME = re.compile(r"\.(layers|experts)\.(\d+)(?=\.)")
 
 

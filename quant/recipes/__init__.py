@@ -6,7 +6,7 @@ from pathlib import Path
 
 from quant.errors import InputError
 from quant.kv import KV_FORMATS
-from quant.recipes.group_sizes import SIZES, with_group_size
+from quant.recipes.group_sizes import SIZES, with_groups
 from quant.recipes.presets import RECIPES
 from quant.recipes.recipe import Recipe, TensorChoice
 from quant.recipes.yaml_recipe import read_recipe
@@ -26,12 +26,12 @@ def get_recipe(spec: str | Path) -> Recipe:
         return read_recipe(Path(spec))
     name, plus, kv = spec.partition("+")
     weights = name.removeprefix(ROTATED).removeprefix(LEARNED)
-    recipe = RECIPES.get(weights) or with_group_size(weights)
+    recipe = RECIPES.get(weights) or with_groups(weights)
     if recipe is None:
         raise InputError(
             f"unknown recipe {weights!r}{_nearest(weights)}; known are {', '.join(RECIPES)} or a .yaml file; "
-            f"groups (g128) may also be of {', '.join(SIZES)}; {ROTATED} before a name rotates "
-            f"the model first, {LEARNED} learns the rotation"
+            f"groups (g128) may also be of {', '.join(SIZES)}, and of 2, 3, 4 and 8 bits (w3g64); "
+            f"{ROTATED} before a name rotates the model first, {LEARNED} learns the rotation"
         )
     recipe = replace(recipe, name=name, rotated=weights != name, learned=name.startswith(LEARNED))
     if not plus:

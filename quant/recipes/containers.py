@@ -58,10 +58,9 @@ GROUP_SIZES = (256, 128, 64, 32, 16)  # those that other tools' kernels know
 
 
 def _alternatives(fmt: Format, row_size: int) -> str:
-    """Recipes and formats of the same bits that hold such rows, in words."""
+    """Formats of the same bits that hold such rows, in words."""
     if not isinstance(fmt, IntGroupFormat):
         return "in a YAML recipe give it another format"
     sizes = [size for size in GROUP_SIZES if row_size % size == 0]
     names = [IntGroupFormat(fmt.bits, size, fmt.symmetric).name for size in (*sizes, None)]
-    recipe = f"use a recipe with g{sizes[0]} instead of g{fmt.group_size}, or " if sizes else ""
-    return f"{recipe}in a YAML recipe give it {' or '.join(names)} (per channel)"
+    return f"in a YAML recipe give it {' or '.join(names)} (per channel)"

@@ -3,17 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from math import gcd
 from typing import Any, Protocol
 
 from quant.errors import InputError
-from quant.formats import ActivationFormat, W4A4Format, get_format
+from quant.formats import ActivationFormat, IntGroupFormat, W4A4Format, get_format
 from quant.formats.base import rows_of
 from quant.kv import get_kv_format
 from quant.methods import Method, make_method
 from quant.models import POSITIONS, ModelConfig, expected_tensors
 from quant.models.online import DOWN_PROJ, KEYS
 from quant.models.stored import SHIFTED
-from quant.recipes.containers import CONTAINERS, PACKINGS, fit_row
+from quant.recipes.containers import CONTAINERS, GROUP_SIZES, PACKINGS, fit_row
 from quant.source import Source
 
 
@@ -122,7 +123,7 @@ class Recipe:
         self._check_patterns(source)
         expected = expected_tensors(model)
         choices = {
-            name: self._choose_one(name, info.shape, model)
+            name: self._choose_one(name, source, model)
             if not expected[name].stored.offset
             else TensorChoice(SHIFTED, f"vector: a difference in the checkpoint, exact in {SHIFTED}")
             for name, info in source.tensors.items()
@@ -142,18 +143,32 @@ class Recipe:
                     f"names are like {matrices[-1]}"
                 )
 
-    def _choose_one(self, name: str, shape: tuple[int, ...], model: ModelConfig) -> TensorChoice:
+    def _choose_one(self, name: str, source: Source, model: ModelConfig) -> TensorChoice:
+        shape = source.tensors[name].shape
         if len(shape) == 1 or name == POSITIONS:  # which llama.cpp leaves alone, too
             vectors = CONTAINERS[self.container].vectors
             return TensorChoice(vectors, f"vector: {vectors} in {self.container}")
         row_size = rows_of(shape)[1]
         chosen = self.policy.choose(name, row_size, model)
-        format_name = fit_row(name, chosen.format, row_size, self.container)
+        try:
+            format_name = fit_row(name, chosen.format, row_size, self.container)
+        except InputError as error:
+            raise InputError(f"{error}{self._with_smaller_groups(chosen.format, source, model)}") from error
         if format_name == chosen.format:
             return chosen
         block_size = get_format(chosen.format).block_size
         reason = f"fallback: row {row_size} is not a multiple of {block_size} ({chosen.format})"
         return replace(chosen, format=format_name, reason=reason, in_place_of=chosen.format)
+
+    def _with_smaller_groups(self, format_name: str, source: Source, model: ModelConfig) -> str:
+        """The end of a message: the named recipe with the largest groups that divide all rows of this format."""
+        fmt = get_format(format_name)
+        if not isinstance(fmt, IntGroupFormat) or self.source is not None:
+            return ""
+        rows = {name: rows_of(info.shape)[1] for name, info in source.tensors.items() if len(info.shape) > 1}
+        shared = gcd(*(row for name, row in rows.items() if self.policy.choose(name, row, model).format == format_name))
+        fitting = [size for size in GROUP_SIZES if shared % size == 0]
+        return f", or use the recipe {self.name.replace(f'g{fmt.group_size}', f'g{fitting[0]}')}" if fitting else ""
 
 
 def _rounds_inputs(format_name: str) -> bool:

@@ -4,21 +4,38 @@ from pathlib import Path
 
 from quant.errors import InputError
 from quant.json_file import read_json
+from quant.lost_files import check_is_no_dead_link
 from quant.safetensors.header import StoredTensor, read_header
 from quant.safetensors.writer import INDEX_NAME
 
 
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a model directory. raises InputError if there is no file or one is missing."""
-    index = folder / INDEX_NAME
+    index, single = folder / INDEX_NAME, folder / "model.safetensors"
     if index.exists():
-        return [folder / name for name in sorted(set(_weight_map(index).values()))]
-    single = folder / "model.safetensors"
+        names = sorted(set(_weight_map(index).values()))
+        if single.exists() and single.name not in names:
+            raise InputError(
+                f"{folder}: {single.name} and {INDEX_NAME} name different weights; remove the one that is out of date"
+            )
+        return [folder / name for name in names]
+    for path in (single, index):
+        check_is_no_dead_link(path)
     if not single.exists():
-        raise InputError(
-            f"{folder}: neither model.safetensors nor {INDEX_NAME} is there; other weight files are not read"
-        )
+        raise InputError(f"{folder}: neither model.safetensors nor {INDEX_NAME} is there; {_instead(folder)}")
     return [single]
+
+
+def _instead(folder: Path) -> str:
+    """The weights that the directory has in place of the two files, and what to do."""
+    shards = sorted(folder.glob("model-*-of-*.safetensors"))
+    if shards:
+        return f"it has shards such as {shards[0].name}, so download {INDEX_NAME} as well"
+    if any(folder.glob("adapter_model.*")):
+        return "it has an adapter alone: merge it into its base model (merge_and_unload of peft), and name the result"
+    if any(folder.glob("*.bin")) or any(folder.glob("*.pt*")):
+        return "it has weights in pickles, which are not read: save the model with safe_serialization=True"
+    return "other weight files are not read"
 
 
 def read_tensors(folder: Path) -> dict[str, StoredTensor]:
@@ -46,6 +63,7 @@ def _weight_map(index: Path) -> dict[str, str]:
             raise InputError(
                 f"{index}: tensor {name!r} is said to be in {file!r}, expected a .safetensors file beside it"
             )
+        check_is_no_dead_link(index.parent / file)
         if not (index.parent / file).is_file():
             raise InputError(f"{index.parent}: shard {file} is missing; download it again")
     return weight_map

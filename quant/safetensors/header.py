@@ -10,6 +10,8 @@ from typing import Any
 
 from quant.errors import InputError
 from quant.json_file import parse_json
+from quant.lost_files import LFS, check_is_no_pointer
+from quant.regular_file import open_regular
 
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000  # limit of the safetensors library
@@ -33,8 +35,10 @@ class StoredTensor:
 def read_header(path: Path) -> dict[str, StoredTensor]:
     """raises InputError, naming the file, for anything that is not a whole safetensors file."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, 2)
+            file.seek(0)
+            check_is_no_pointer(file.read(len(LFS)), str(path))
             file.seek(0)
             length = int.from_bytes(file.read(LENGTH_BYTES), "little")
             if size < LENGTH_BYTES or length > min(size - LENGTH_BYTES, MAX_HEADER_BYTES):

@@ -78,7 +78,7 @@ def _write_index(folder: Path, names: list[str], shards: list[list[Entry]]) -> N
     total = sum(entry.size_bytes for entries in shards for entry in entries)
     weight_map = {entry.name: name for name, entries in zip(names, shards, strict=True) for entry in entries}
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-    (folder / INDEX_NAME).write_text(json.dumps(index, indent=2) + "\n")
+    (folder / INDEX_NAME).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
 def _write_header(file: IO[bytes], entries: list[Entry]) -> dict[str, int]:

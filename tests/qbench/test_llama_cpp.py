@@ -17,11 +17,12 @@ from quant.recipes import RECIPES, get_recipe
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
+pytestmark = pytest.mark.usefixtures("inputs_of_8_bits")
+
 # Every mix that needs no calibration, once for each format that it is named after.
 MIXES = [name for name, recipe in RECIPES.items() if recipe.container == "gguf" and recipe.method == "rtn"]
 GGUF_RECIPES = list({get_recipe(name).policy.default: name for name in MIXES}.values())
 NUM_WINDOWS = 1
-# llama.cpp rounds activations of K-quant products to 8 bits in blocks of 256, where ours are fp32.
 AGREEMENT = 0.005
 FOUR_DIGITS = 5e-4  # half a unit of the last of four digits, where the first is 1
 

@@ -21,7 +21,7 @@ from quant.recipes import get_recipe
 
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
-pytestmark = pytest.mark.exhaustive("a search for each")
+pytestmark = [pytest.mark.exhaustive("a search for each"), pytest.mark.usefixtures("inputs_of_8_bits")]
 NAME = "best"
 
 

@@ -97,7 +97,7 @@ def test_an_array_for_a_single_value(llama, key, value):
 
 
 def test_a_mark_of_an_architecture_may_be_of_any_type(deepseek):
-    assert "deepseek2.expert_group_count" in refusal(deepseek, **{"deepseek2.expert_group_count": [2, 2]})
+    assert "deepseek2.expert_group_count" in refusal(deepseek, **{"deepseek2.expert_group_count": [2, 3]})
 
 
 def test_a_kv_entry_nested_too_deep(llama):

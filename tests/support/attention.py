@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 import cpu_kernels
-from cpu_kernels.attention import Attended, attention_ref
+from cpu_kernels.attention import Attended, as_multiplied_ref, attention_ref, multiplies_in
 from cpu_kernels.attention_bound import attention_bound
 from qbench.kernels.attention import LOG2_E, ROUND_QUERIES
 
@@ -70,13 +70,20 @@ def scales_of(name: str) -> str:
 
 
 def filled(
-    name: str, k: np.ndarray, v: np.ndarray, page_size: int = 32, scales: str | None = None, isa: str | None = None
+    name: str,
+    k: np.ndarray,
+    v: np.ndarray,
+    page_size: int = 32,
+    scales: str | None = None,
+    isa: str | None = None,
+    exact: bool = False,
 ) -> Filled:
     """k, v [B, G, S, D] in a store whose pages are out of order, after NaN in every other place of it."""
     batch, num_heads, length, head_dim = k.shape
     pages = -(-length // page_size)
     num_pages = batch * pages + 3
-    store = cpu_kernels.KVStore(name, num_pages, page_size, num_heads, head_dim, scales or scales_of(name))
+    sizes = (num_pages, page_size, num_heads, head_dim)
+    store = cpu_kernels.KVStore(name, *sizes, scales or scales_of(name), exact=exact)
     whole = np.arange(num_pages, dtype=np.int32)[None]
     nothing = np.full((1, num_heads, num_pages * page_size, head_dim), np.nan, np.float32)
     store.append(nothing, nothing, whole, np.array([num_pages * page_size]))
@@ -93,22 +100,21 @@ def expected_attention(
     held: Filled, q: np.ndarray, window: int = 0, isa: str | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The oracle's result and how far the kernel's may be from it: both [B, H, T, D]. isa None: the chosen one."""
-    rounded = rounded_queries(held, q, isa)
-    given = (rounded, held.k, held.v, softmax_scale(q), window)
-    return attention_ref(*given).out, attention_bound(*given, arithmetic(held.store.format, isa))
+    given = (rounded_queries(held, q, isa), *multiplied(held, q, isa), softmax_scale(q), window)
+    return attention_ref(*given).out, attention_bound(*given, arithmetic(held, q, isa))
 
 
 def rounded_queries(held: Filled, q: np.ndarray, isa: str | None) -> np.ndarray:
     """As they are multiplied with the store's keys."""
-    return ROUND_QUERIES[arithmetic(held.store.format, isa)](q, np.float32(softmax_scale(q)) * LOG2_E)
+    return ROUND_QUERIES[arithmetic(held, q, isa)](q, np.float32(softmax_scale(q)) * LOG2_E)
 
 
-def arithmetic(name: str, isa: str | None) -> str:
-    """As `multiplies_in` names it, for a kernel that is forced."""
-    if name in INTEGERS:
-        return "int16"
-    return "bf16" if multiplies_bf16(name, isa) else "fp32"
+def multiplied(held: Filled, q: np.ndarray, isa: str | None) -> tuple[np.ndarray, np.ndarray]:
+    """Keys and values as they are multiplied with these queries."""
+    name, how = held.store.format, arithmetic(held, q, isa)
+    return as_multiplied_ref(held.k, name, how), as_multiplied_ref(held.v, name, how)
 
 
-def multiplies_bf16(name: str, isa: str | None) -> bool:
-    return name in FLOAT8 and (isa or cpu_kernels.chosen_isa("attention")) == "avx512_bf16"
+def arithmetic(held: Filled, q: np.ndarray, isa: str | None) -> str:
+    """As `multiplies_in` names it, for queries [B, H, T, D] and a kernel that is forced."""
+    return multiplies_in(held.store.format, q.shape[2], q.shape[1] // held.k.shape[1], isa)

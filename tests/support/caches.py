@@ -52,8 +52,10 @@ def torch_cache(config: ModelConfig, scheme: KVScheme | None = None, batch: int 
     return CacheMaker(config, scheme, "reference").new(DEFAULT_CACHE, batch, capacity, mode)
 
 
-def kernel_cache(config: ModelConfig, scheme: KVScheme | None = None, batch: int = 1, capacity: int = 256) -> Any:
-    return CacheMaker(config, scheme, "auto").new(DEFAULT_CACHE, batch, capacity)
+def kernel_cache(
+    config: ModelConfig, scheme: KVScheme | None = None, batch: int = 1, capacity: int = 256, impl: str = "auto"
+) -> Any:
+    return CacheMaker(config, scheme, impl).new(DEFAULT_CACHE, batch, capacity)
 
 
 def policy_cache(

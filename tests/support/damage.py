@@ -8,6 +8,7 @@ import numpy as np
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from quant.artifacts.digests import BLANK, sealed
 from quant.artifacts.gguf_header import read_header
 from quant.safetensors.folder import read_tensors
 
@@ -54,3 +55,9 @@ def edit_json(path: Path, change: Callable[[dict], None]) -> None:
     document = json.loads(path.read_text())
     change(document)
     path.write_text(json.dumps(document))
+
+
+def edit_manifest(path: Path, change: Callable[[dict], None]) -> None:
+    """As `edit_json`, and the manifest gets the digest of its new text, as if it had been written so."""
+    edit_json(path, lambda document: (change(document), document.update(digest=BLANK))[0])
+    path.write_text(sealed(path.read_text()))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
-KERNEL_SUITES = ("experts", "kernels", "kernels-avx2")  # of suites/, those of no models
+KERNEL_SUITES = ("experts", "kernels", "kernels-amx", "kernels-avx2")  # of suites/, those of no models
 SHARED = REPO.parent / "shared" / "data"
 STORIES260K = SHARED / "models" / "stories260K"
 TINYSTORIES_VALID = SHARED / "corpora" / "tinystories" / "valid.txt"

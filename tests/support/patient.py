@@ -5,5 +5,7 @@ from functools import partial
 import httpx
 from support.waits import WAIT_S
 
-get, post, delete = (partial(call, timeout=WAIT_S) for call in (httpx.get, httpx.post, httpx.delete))
+get, post, delete, request = (
+    partial(call, timeout=WAIT_S) for call in (httpx.get, httpx.post, httpx.delete, httpx.request)
+)
 Client = partial(httpx.Client, timeout=WAIT_S)

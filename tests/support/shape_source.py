@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from quant.formats import get_format
 from quant.source import TensorInfo, TokenizerInfo
 
 
@@ -19,9 +20,10 @@ class LlamaShape:
 
 @dataclass(frozen=True)
 class ShapeSource:
-    """The tensors of a Llama of this shape, all f32, all unreadable."""
+    """The tensors of a Llama of this shape, all unreadable; matrices in `matrices`, the rest in f32."""
 
     shape: LlamaShape
+    matrices: str = "f32"
     spec: str = "shapes"
     tokenizer: TokenizerInfo | None = None
     config: dict = field(init=False)
@@ -43,13 +45,17 @@ class ShapeSource:
             "tie_word_embeddings": s.tied,
         }
         object.__setattr__(self, "config", config)
-        shapes = {"model.embed_tokens.weight": (s.vocab, s.hidden)}
+        shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (s.vocab, s.hidden)}
         for i in range(s.num_layers):
             shapes |= {f"model.layers.{i}.{name}": shape for name, shape in self._layer().items()}
         shapes["model.norm.weight"] = (s.hidden,)
         if not s.tied:
             shapes["lm_head.weight"] = (s.vocab, s.hidden)
-        tensors = {name: TensorInfo(shape, "f32", 0) for name, shape in shapes.items()}
+        tensors = {
+            name: TensorInfo(shape, fmt.name, fmt.size_bytes(shape))
+            for name, shape in shapes.items()
+            for fmt in [get_format("f32" if len(shape) == 1 else self.matrices)]
+        }
         object.__setattr__(self, "tensors", tensors)
 
     def _layer(self) -> dict[str, tuple[int, ...]]:

@@ -36,7 +36,8 @@ def tiny_subject(
 
     changes  to its config
     """
-    config = small_config(vocab_size=BOS + 1, max_position_embeddings=context, eos_token_id=None, **changes)
+    fields = {"vocab_size": BOS + 1, "max_position_embeddings": context, "eos_token_id": None} | dict(changes)
+    config = small_config(**fields)
     info = replace(byte_tokenizer().info, chat_template=template)
     options = RunOptions(compute="exact", threads=torch.get_num_threads(), policy=policy)
     return Subject("tiny", ArraySource(config, random_weights(config), tokenizer=info), options)
@@ -71,11 +72,12 @@ def running(
     store: StoreOptions | None = None,
     limits: ServeLimits | None = None,
     allowed_hosts: tuple[str, ...] = (),
+    allowed_origins: tuple[str, ...] = (),
 ):
     served = open_served(subject, options, store)
     limits = limits or ServeLimits.of(served.max_seq_len)
     with listen("127.0.0.1", 0) as listening:
-        app = create_app(served, api_key, allowed_hosts, limits)
+        app = create_app(served, api_key, allowed_hosts, limits, allowed_origins)
         server = GracefulServer(server_config(app, limits, "error"), served.engine)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

@@ -64,8 +64,8 @@ class Watch:
     def _ticks(self) -> tuple[int, int, int] | None:
         """Up to now: of all cores, of those the busy, and of the timed process."""
         try:
-            line = (self.root / "proc/stat").read_text().partition("\n")[0]
-            own = (self.root / f"proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+            line = (self.root / "proc/stat").read_text(encoding="utf-8").partition("\n")[0]
+            own = (self.root / f"proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         except OSError:
             return None
         ticks = [int(word) for word in line.split()[1:9]]  # user nice system idle iowait irq softirq steal
@@ -85,7 +85,7 @@ def clock_mhz(threads: int, root: Path = ROOT) -> float | None:
     clocks = [kilohertz / 1e3 for kilohertz in cores if kilohertz is not None]
     if not clocks:
         try:
-            text = (root / "proc/cpuinfo").read_text()
+            text = (root / "proc/cpuinfo").read_text(encoding="utf-8")
         except OSError:
             return None
         clocks = [float(found) for found in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", text, re.MULTILINE)]
@@ -100,13 +100,13 @@ def temperature_c(root: Path = ROOT) -> float | None:
 
 def load(root: Path = ROOT) -> float | None:
     try:
-        return float((root / "proc/loadavg").read_text().split()[0])
+        return float((root / "proc/loadavg").read_text(encoding="utf-8").split()[0])
     except (OSError, ValueError, IndexError):
         return None
 
 
 def _number(path: Path) -> float | None:
     try:
-        return float(path.read_text())
+        return float(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None

@@ -59,10 +59,10 @@ def rapl_counters(folder: Path) -> tuple[list[Counter], str]:
     counters = []
     for zone in sorted(folder.glob("intel-rapl:*")):
         try:
-            name = (zone / "name").read_text().strip()
+            name = (zone / "name").read_text(encoding="utf-8").strip()
             if not name.startswith(DOMAINS):
                 continue
-            wraps_at = float((zone / "max_energy_range_uj").read_text()) / 1e6
+            wraps_at = float((zone / "max_energy_range_uj").read_text(encoding="utf-8")) / 1e6
             read = _microjoules(zone / "energy_uj")
             read()
         except OSError as error:
@@ -74,7 +74,7 @@ def rapl_counters(folder: Path) -> tuple[list[Counter], str]:
 
 
 def _microjoules(path: Path) -> Callable[[], float]:
-    return lambda: float(path.read_text()) / 1e6
+    return lambda: float(path.read_text(encoding="utf-8")) / 1e6
 
 
 def nvml_counters(library: str) -> tuple[list[Counter], str]:

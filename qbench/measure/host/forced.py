@@ -4,9 +4,11 @@ import os
 
 ISA = "QBENCH_ISA"
 CPU = "QBENCH_CPU"  # a processor that is pretended; it is a fact of the machine and not of a case
+LINEAR_PATH = "QBENCH_LINEAR_PATH"
+TILES_ONLY = "bf16"  # its value that only amx has
 # The other switches, and the values that they know.
 SWITCHES = {
-    "QBENCH_LINEAR_PATH": ("direct", "tile"),
+    LINEAR_PATH: ("direct", "tile", TILES_ONLY),
     "QBENCH_F16_COMPUTE": ("bfloat16", "float32"),
     "QBENCH_K_QUANT_COMPUTE": ("int8x256", "exact"),
 }

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import psutil
 
+from qbench.measure.host.cgroup import cpu_quota
 from qbench.measure.host.forced import CPU
 from qbench.measure.host.graphics_cards import GraphicsCard, graphics_cards
 from qbench.rank_layout import find_world
@@ -42,10 +43,11 @@ class Machine(JsonRow):
     """The facts, and `id`, a hash of those that change speed (so not of the host's name).
 
     processor       "family 26, model 2"; None in records that do not name it
+    cores, cpu_quota  that the process may use, and the processors of a quota of its control groups if that is less
     pretended_cpu   QBENCH_CPU if it is set; `features`, and so `id`, are those of the pretended processor
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("processor", "gpus", "graphics_cards", "pretended_cpu")
+    json_omits: ClassVar[tuple[str, ...]] = ("processor", "cpu_quota", "gpus", "graphics_cards", "pretended_cpu")
 
     id: str
     cpu: str | None = None
@@ -53,6 +55,7 @@ class Machine(JsonRow):
     flags: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     cores: int | None = None
+    cpu_quota: float | None = None
     memory_gib: int | None = None
     architecture: str | None = None
     gpus: tuple[str, ...] | None = None
@@ -68,6 +71,10 @@ class Machine(JsonRow):
         """
         processors = {self.processor, other.processor} - {None}
         return self.id == other.id and len(processors) <= 1
+
+    def rounds_like(self, other: "Machine") -> bool:
+        """Whether products of many tokens round their inputs the same way: AMX to bfloat16, others to 8 bits."""
+        return ("amx" in self.features) == ("amx" in other.features)
 
 
 @cache
@@ -86,6 +93,9 @@ def machine() -> Machine:
         "architecture": platform.machine(),
     }
     cards = graphics_cards()
+    quota = cpu_quota()
+    if quota is not None and quota < _scheduled_cores():  # left out without one, so that such machines keep their ids
+        hardware["cpu_quota"] = quota
     if cards:  # left out if there is no card, so that machines without cards keep their ids
         hardware["gpus"] = [f"{card.name}, {card.memory_gib} GiB" for card in cards]
     # On a processor with AVX-512 VNNI no kernel of AVX-VNNI is chosen, so such machines keep their ids.
@@ -135,7 +145,7 @@ def last_level_cache_bytes() -> int:
 
 def _line(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 
@@ -160,7 +170,15 @@ def versions() -> dict[str, str]:
 
 
 def available_cores() -> int:
-    """Cores that this process may use, which a container or taskset may have cut down."""
+    """Cores that this process may use, which a container or taskset may have cut down.
+
+    A quota of 2.5 processors means 2: a third thread would have all of them stopped for a part of each period.
+    """
+    cores, quota = _scheduled_cores(), cpu_quota()
+    return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def _scheduled_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -173,7 +191,7 @@ def own_cores() -> int:
 def _processor() -> dict[str, str]:
     found = {"model name": platform.processor() or "unknown", "flags": ""}
     try:
-        with open("/proc/cpuinfo") as file:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
             for line in file:
                 name, _, value = line.partition(":")
                 if not name.strip():

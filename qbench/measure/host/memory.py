@@ -1,23 +1,14 @@
 """Memory that this process holds, now and at most, and memory that it may use."""
 
-from pathlib import Path
-
 import psutil
 
-CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # version 2, version 1
+from qbench.measure.host.cgroup import memory_limit_bytes
 
 
 def usable_memory_bytes() -> int:
     """Installed memory, or the limit of the container if that is less."""
-    limits = [psutil.virtual_memory().total]
-    for path in CGROUP_LIMITS:
-        try:
-            text = Path(path).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():  # version 2 writes "max" if there is no limit
-            limits.append(int(text))
-    return min(limits)
+    total, limit = psutil.virtual_memory().total, memory_limit_bytes()
+    return total if limit is None else min(total, limit)
 
 
 def free_memory_bytes() -> int:
@@ -39,7 +30,7 @@ def reset_peak_rss() -> bool:
     the start).
     """
     try:
-        with open("/proc/self/clear_refs", "w") as file:
+        with open("/proc/self/clear_refs", "w", encoding="utf-8") as file:
             file.write("5")  # Linux, proc(5): reset the peak resident set size
     except OSError:
         return False
@@ -49,7 +40,7 @@ def reset_peak_rss() -> bool:
 def _status(field: str) -> int:
     """raises NotImplementedError if there is no /proc (the peak of a process is not known elsewhere)."""
     try:
-        with open("/proc/self/status") as file:
+        with open("/proc/self/status", encoding="utf-8") as file:
             for line in file:
                 if line.startswith(field + ":"):
                     return int(line.split()[1]) * 1024  # "VmHWM:   123456 kB"

@@ -45,7 +45,9 @@ def numa_nodes(cpus: set[int], nodes: Path) -> list[int] | None:
     found = {}
     for folder in nodes.glob("node[0-9]*"):
         try:
-            found[int(folder.name.removeprefix("node"))] = parse_cpu_list((folder / "cpulist").read_text())
+            found[int(folder.name.removeprefix("node"))] = parse_cpu_list(
+                (folder / "cpulist").read_text(encoding="utf-8")
+            )
         except OSError:
             return None
     return sorted(node for node, its in found.items() if its & cpus) or None

@@ -8,6 +8,9 @@ from qbench.measure.metrics import Facts
 from qbench.measure.speed_figures import SpeedFigures, Spread
 from quant.json_data import JsonRow
 
+# Features of llama.cpp's build that decide its speed; a build without them is named by AVX2.
+WIDE = ("AVX512", "AVX_VNNI", "AMX")
+
 
 @dataclass(frozen=True, slots=True)
 class ModelRow(JsonRow):
@@ -82,9 +85,14 @@ class Contender(JsonRow):
 
 @dataclass(frozen=True, slots=True)
 class KernelMetrics(JsonRow):
-    """The contenders' times, and the bound that they are compared with."""
+    """The contenders' times, and the bound that they are compared with.
 
-    json_omits: ClassVar[tuple[str, ...]] = ("impls", "protocol", "affinity", "numa_nodes")
+    arithmetic      the operands, as in `qbench.speed.units`
+    unit            the strongest that could do the job, of which peak_ops_per_s is; absent from older records, whose
+                    arithmetic and peak are those that ran
+    """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("impls", "protocol", "affinity", "numa_nodes", "unit")
 
     calls: int | None = None
     moved_bytes: int | None = None
@@ -101,6 +109,7 @@ class KernelMetrics(JsonRow):
     numa_nodes: list[int] | None = None
     bandwidth_bytes_per_s: list[float] | None = None
     peak_ops_per_s: float | list[float] | None = None
+    unit: str | None = None
     busy_before: float | None = None
     load_average: list[float] | None = None
 
@@ -125,6 +134,13 @@ class PeerFacts(JsonRow):
     system: str
     kv_format: str
 
+    @property
+    def build(self) -> str:
+        """ "llama-cpp-python 0.3.36, built with AVX512_VNNI, AMX_INT8" """
+        names = [feature.split(" = ")[0].rpartition(": ")[2].strip() for feature in self.system.split("|")]
+        wide = [name for name in names if name.startswith(WIDE)] or [name for name in names if name == "AVX2"]
+        return f"llama-cpp-python {self.version}" + (f", built with {', '.join(wide)}" if wide else "")
+
 
 @dataclass(frozen=True, slots=True)
 class VersusRatio(Spread):
@@ -135,12 +151,15 @@ class VersusRatio(Spread):
 
 @dataclass(frozen=True, slots=True)
 class VersusRoofline(JsonRow):
-    """Phase -> share of the roofline, of either program."""
+    """Phase -> share of the roofline, of either program. units: as in `Roofline`"""
+
+    json_omits: ClassVar[tuple[str, ...]] = ("units",)
 
     ours: dict[str, float | None] | None = None
     theirs: dict[str, float | None] | None = None
     bandwidth_bytes_per_s: list[float] | None = None
     peak_ops_per_s: dict[str, float] | None = None
+    units: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +303,7 @@ class PlanMetrics(JsonRow):
     fits: bool | None = None
     kv_tokens: int | None = None
     largest_batch: int | None = None
-    largest_contexts: list[list[int]] | None = None
+    largest_contexts: list[dict[str, int]] | None = None
     peak_rss_bytes: int | None = None
     runtime_bytes: int | None = None
     predicted_peak_bytes: int | None = None

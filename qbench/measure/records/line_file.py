@@ -9,6 +9,7 @@ from pathlib import Path
 
 from quant.atomic import fsync
 from quant.errors import InputError
+from quant.regular_file import open_regular
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -58,7 +59,7 @@ def content(descriptor: int) -> bytes:
 
 def read_lines(path: Path) -> list[bytes]:
     """The lines of the file, read while nobody writes, so that no line is incomplete. raises OSError"""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         with suppress(OSError):  # a file system without locks is read all the same
             fcntl.flock(file, fcntl.LOCK_SH)
         return file.read().split(b"\n")

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -162,11 +162,12 @@ def _later(record: Record, rows: bytes) -> Record:
     return replace(record, time=moment.isoformat(timespec="milliseconds"))
 
 
-def read_records(path: Path) -> Iterator[Record]:
+def read_records(path: Path, machines: Collection[str] | None = None) -> Iterator[Record]:
     """The records of a file in order and in today's schema; lines that are no records are skipped.
 
     The first MOST_NAMED of those are named on stderr, unless they are rows of gpu_kernels.
 
+    machines  ids of machines, without whose text a line is skipped unread; None: all machines
     raises   InputError for a file that cannot be read or a record of a newer schema
     """
     try:
@@ -174,8 +175,9 @@ def read_records(path: Path) -> Iterator[Record]:
     except OSError as error:
         raise cannot_read(path, error) from error
     num_skipped = 0
+    ids = None if machines is None else [f'"{each}"'.encode() for each in machines]
     for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.startswith(KERNEL_ROW):
+        if not line.strip() or line.startswith(KERNEL_ROW) or not (ids is None or any(each in line for each in ids)):
             continue
         record = parse_record(line)
         if record is None:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.quality.protocols.perplexity import ROWS
+from qbench.quality.protocols.perplexity import all_finite, few_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +30,33 @@ def divergence(logits: Tensor, reference: Tensor, targets: Tensor) -> Divergence
     targets             [N] int64
     source              the statistics that llama-perplexity --kl-divergence prints
     """
-    parts = []
-    for q_rows, p_rows, ids in zip(logits.split(ROWS), reference.split(ROWS), targets.split(ROWS), strict=True):
-        log_q = torch.log_softmax(q_rows.double(), dim=-1)  # [R, V]
-        log_p = torch.log_softmax(p_rows.double(), dim=-1)
-        finite = q_rows.isfinite().all(dim=-1)
-        # Rounding can leave the sum a hair below the zero that it cannot pass.
-        sums = torch.nn.functional.kl_div(log_q, log_p, reduction="none", log_target=True).sum(dim=-1).clamp_min(0)
-        log_q_target, log_p_target = (side.gather(1, ids[:, None])[:, 0] for side in (log_q, log_p))
-        columns = (
-            sums,
-            (q_rows.argmax(-1) == p_rows.argmax(-1)).double(),
-            log_q_target.exp() - log_p_target.exp(),
-            -log_p_target,
-            log_p.amax(dim=-1).exp(),
-            torch.zeros_like(sums),
-            torch.zeros_like(sums),
-        )
-        compared = torch.where(finite & p_rows.isfinite().all(dim=-1), torch.stack(columns), torch.nan)
-        nll = torch.where(finite, -log_q_target, torch.inf)
-        parts.append(torch.cat([nll[None], compared]))
+    parts = [
+        _divergence_of_few(logits[part], reference[part], targets[part])
+        for part in few_rows(len(logits), logits.shape[1])
+    ]
     return Divergence(*torch.cat(parts, dim=1).numpy())
+
+
+def _divergence_of_few(q_rows: Tensor, p_rows: Tensor, ids: Tensor) -> Tensor:
+    """[8, R]: the columns of a Divergence"""
+    log_q = torch.log_softmax(q_rows.double(), dim=-1)  # [R, V]
+    log_p = torch.log_softmax(p_rows.double(), dim=-1)
+    finite = all_finite(log_q)
+    # Rounding can leave the sum a hair below the zero that it cannot pass.
+    sums = torch.nn.functional.kl_div(log_q, log_p, reduction="none", log_target=True).sum(dim=-1).clamp_min(0)
+    log_q_target, log_p_target = (side.gather(1, ids[:, None])[:, 0] for side in (log_q, log_p))
+    columns = (
+        sums,
+        (q_rows.argmax(-1) == p_rows.argmax(-1)).double(),
+        log_q_target.exp() - log_p_target.exp(),
+        -log_p_target,
+        log_p.amax(dim=-1).exp(),
+        torch.zeros_like(sums),
+        torch.zeros_like(sums),
+    )
+    compared = torch.where(finite & all_finite(log_p), torch.stack(columns), torch.nan)
+    nll = torch.where(finite, -log_q_target, torch.inf)
+    return torch.cat([nll[None], compared])
 
 
 def concatenate(parts: list[Divergence]) -> Divergence:

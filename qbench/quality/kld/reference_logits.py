@@ -20,7 +20,7 @@ from qbench.measure.quality_figures import KLDReference
 from qbench.progress import Progress
 from qbench.quality.kld.kld import Divergence, divergence
 from qbench.quality.kld.top_k import entries, keep, row_type, top_k_divergence
-from qbench.quality.protocols.forward import Model, batches
+from qbench.quality.protocols.forward import Model, Outputs, batches, scored_pieces
 from qbench.quality.protocols.perplexity import token_nll
 from qbench.quality.protocols.protocol import Protocol
 from qbench.quality.protocols.scoring import Scoring
@@ -29,6 +29,7 @@ from qbench.statistics.protocols import require_same_protocol
 from quant.atomic import atomic_file
 from quant.errors import InputError
 from quant.present import present
+from quant.regular_file import open_regular
 
 CACHE_LIMIT_BYTES = 2 << 30  # beyond this the whole logits are not kept unless asked for
 MAGIC = b"qbLOGIT1"
@@ -116,18 +117,20 @@ def save_logits(
             file.truncate(len(head) + num_rows * dtype.itemsize)
         rows = np.memmap(temporary, dtype, "r+", len(head), num_rows)
         for batch in batches([scoring], vocab_size):
-            logits = model(batch.tokens)  # [B, T, V]
-            for row, uses in zip(logits, batch.uses, strict=True):
-                for _, index in uses:
-                    window, start = scoring.windows[index], scoring.starts[index]
-                    scored, targets = row[window.first :][: len(window.targets)], torch.from_numpy(window.targets)
-                    part = rows[start : start + len(targets)]
-                    nll[start : start + len(targets)] = token_nll(scored, targets)
+            outputs = Outputs.of(model, batch.tokens)
+            draws = {w: torch.Generator().manual_seed(int(scoring.starts[w])) for uses in batch.uses for _, w in uses}
+            for piece, parts in scored_pieces(batch, [scoring], vocab_size):
+                logits = outputs.logits(piece)
+                for part in parts:
+                    scored, start = logits[part.rows], int(scoring.starts[part.window])
+                    targets = torch.from_numpy(scoring.windows[part.window].targets[part.targets])
+                    into = slice(start + part.targets.start, start + part.targets.stop)
+                    nll[into] = token_nll(scored, targets)
                     if mode == "exact":
-                        part["logits"] = scored.numpy()
+                        rows["logits"][into] = scored.numpy()
                     else:
-                        part[:] = keep(scored, targets, present(k), seed=int(start))
-                    done += 1
+                        rows[into] = keep(scored, targets, present(k), draws[part.window])
+            done += sum(map(len, batch.uses))
             if progress:
                 progress(done, len(scoring.windows), "reference")
         rows.flush()
@@ -168,7 +171,7 @@ def _header_bytes(header: dict[str, Any]) -> bytes:
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:
     """The header, and where the rows begin."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             magic, length = file.read(len(MAGIC)), int.from_bytes(file.read(4), "little")
             text = file.read(length) if magic == MAGIC else b""
     except OSError as error:

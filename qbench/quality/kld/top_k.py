@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from qbench.quality.kld.kld import Divergence
-from qbench.quality.protocols.perplexity import ROWS
+from qbench.quality.protocols.perplexity import all_finite, few_rows
 
 SMALLER = 20  # times than fp16 logits, 2 bytes a token of the vocabulary
 SAMPLES = 8  # drawn of the tail: 48 bytes of a row
@@ -55,20 +55,20 @@ def entries(vocab_size: int) -> int:
     return min(vocab_size, max(LEAST, int(room / one) // STEP * STEP))
 
 
-def keep(logits: Tensor, targets: Tensor, k: int, seed: int = 0) -> np.ndarray:
+def keep(logits: Tensor, targets: Tensor, k: int, generator: torch.Generator | None = None) -> np.ndarray:
     """Rows of `row_type`; a row whose logits are not finite has NaN in every number.
 
     logits    [N, V] float32
     targets   [N] int64
-    seed      of the tokens drawn from the tails
+    generator  draws tokens from the tails; None: a new one of seed 0
     returns   [N]
     """
     kept = np.empty(len(logits), row_type(logits.shape[1], k))
-    generator = torch.Generator().manual_seed(seed)
-    for start in range(0, len(logits), ROWS):
-        rows, part = logits[start : start + ROWS], kept[start : start + ROWS]
+    generator = torch.Generator().manual_seed(0) if generator is None else generator
+    for some in few_rows(len(logits), logits.shape[1]):
+        rows, part = logits[some], kept[some]
         log_p = torch.log_softmax(rows.double(), dim=-1)  # [R, V]
-        log_p = torch.where(rows.isfinite().all(dim=-1, keepdim=True), log_p, torch.nan)
+        log_p = torch.where(all_finite(log_p)[:, None], log_p, torch.nan)
         top = rows.argmax(dim=-1, keepdim=True)  # of equals the one that argmax names comes first
         ids = log_p.scatter(1, top, torch.inf).topk(k, dim=-1).indices  # [R, k]
         p = log_p.exp().scatter(1, ids, 0.0)  # zero in K
@@ -78,7 +78,7 @@ def keep(logits: Tensor, targets: Tensor, k: int, seed: int = 0) -> np.ndarray:
         part["log_probs"] = log_p.gather(1, ids).numpy()
         part["tail"] = torch.where(bad, torch.nan, p.sum(dim=-1)).numpy()
         part["tail_plogp"] = torch.where(bad, torch.nan, (p * log_p).sum(dim=-1)).numpy()
-        part["target_log_prob"] = log_p.gather(1, targets[start : start + ROWS, None])[:, 0].numpy()
+        part["target_log_prob"] = log_p.gather(1, targets[some, None])[:, 0].numpy()
     return kept
 
 
@@ -90,22 +90,22 @@ def top_k_divergence(logits: Tensor, kept: np.ndarray, targets: Tensor) -> Diver
     targets   [N] int64
     """
     parts = []
-    for start in range(0, len(logits), ROWS):
-        rows, part = logits[start : start + ROWS], kept[start : start + ROWS]
+    for some in few_rows(len(logits), logits.shape[1]):
+        rows, part = logits[some], kept[some]
         ids = torch.from_numpy(part["ids"].astype(np.int64))  # [R, k + SAMPLES]
         log_p = torch.from_numpy(part["log_probs"].astype(np.float64))
         tail, plogp, target = (
             torch.from_numpy(part[name].copy()) for name in ("tail", "tail_plogp", "target_log_prob")
         )
         log_q = torch.log_softmax(rows.double(), dim=-1)  # [R, V]
-        finite = rows.isfinite().all(dim=-1)
+        finite = all_finite(log_q)
         ratios = log_p - log_q.gather(1, ids)
         ratio, drawn, log_p = ratios[:, :-SAMPLES], ratios[:, -SAMPLES:], log_p[:, :-SAMPLES]
         p = log_p.exp()
         rounding = 2 * 2.0**-24 * (p * log_p.abs() * (1 + ratio.abs())).sum(dim=-1)
         least, likely, most, variance = _tail(log_q, ids[:, :-SAMPLES], (tail, plogp), drawn)
         sums = ((p * ratio).sum(dim=-1) + likely).clamp_min(0)
-        log_q_target = log_q.gather(1, targets[start : start + ROWS, None])[:, 0]
+        log_q_target = log_q.gather(1, targets[some, None])[:, 0]
         columns = (
             sums,
             (rows.argmax(dim=-1) == ids[:, 0]).double(),

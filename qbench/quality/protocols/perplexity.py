@@ -1,6 +1,7 @@
 """Negative log-likelihood of each token, and the perplexity of many."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -10,8 +11,19 @@ from qbench.measure.quality_figures import Quality
 from qbench.quality.protocols.scoring import Scoring
 from qbench.statistics.studentized import block_mean
 
-ROWS = 1024  # rows of logits in float64 at a time: 1024 x 128k words are 1 GB, the most that a pass adds
+# Logits in float64 at a time: 24 rows of 262,144 words or 192 of 32,768. Equal parts of a piece are then more than the
+# 32 MiB from which on glibc maps each block by itself, and gives it back when it is freed.
+FLOAT64_BYTES = 48 << 20
+LEAST_ROWS = 8  # a single row would be summed by several threads, in another order
 LARGEST_LOG = 700.0  # exp of it is about 1e304; a "word" of thousands of letters can have more
+
+
+def few_rows(num_rows: int, vocab_size: int) -> list[slice]:
+    """Rows of logits in parts of equal length that take FLOAT64_BYTES each in float64."""
+    most = max(LEAST_ROWS, FLOAT64_BYTES // (8 * vocab_size))
+    num_parts = max(1, -(-num_rows // most))
+    ends = [num_rows * part // num_parts for part in range(num_parts + 1)]
+    return [slice(*each) for each in pairwise(ends)]
 
 
 def token_nll(logits: Tensor, targets: Tensor) -> np.ndarray:
@@ -21,12 +33,22 @@ def token_nll(logits: Tensor, targets: Tensor) -> np.ndarray:
     targets   [N] int64
     returns   [N] float64, nats
     """
-    parts = []
-    for rows, ids in zip(logits.split(ROWS), targets.split(ROWS), strict=True):
-        log_probs = torch.log_softmax(rows.double(), dim=-1)  # [R, V]
-        nll = -log_probs.gather(1, ids[:, None])[:, 0]
-        parts.append(torch.where(rows.isfinite().all(dim=-1), nll, torch.inf))
+    parts = [_nll_of_few(logits[part], targets[part]) for part in few_rows(len(logits), logits.shape[1])]
     return torch.cat(parts).numpy()
+
+
+def _nll_of_few(rows: Tensor, targets: Tensor) -> Tensor:
+    log_probs = torch.log_softmax(rows.double(), dim=-1)  # [R, V]
+    nll = -log_probs.gather(1, targets[:, None])[:, 0]
+    return torch.where(all_finite(log_probs), nll, torch.inf)
+
+
+def all_finite(log_probs: Tensor) -> Tensor:
+    """[R]: whether all logits of a row are finite; log_probs [R, V] float64, their log-softmax.
+
+    The smallest one is -inf for a logit of -inf, and NaN for one of inf or NaN.
+    """
+    return log_probs.amin(dim=-1).isfinite()
 
 
 def perplexity_statistics(nll: np.ndarray, scoring: Scoring) -> Quality:

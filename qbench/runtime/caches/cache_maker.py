@@ -13,7 +13,7 @@ from qbench.policies.infllm import InfLLM
 from qbench.policies.oracle import Oracle, Recorder
 from qbench.policies.positions import Sinks, Window
 from qbench.policies.retrieval import RetrievalPolicy
-from qbench.runtime.attention.in_torch import REFERENCE, attend_by, check_attention_suits, impl_of, is_in_torch
+from qbench.runtime.attention.in_torch import REFERENCE, attend_by, check_attention_suits, impl_of
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.chosen_places import ChosenSizes, chosen_places, page_size_of
 from qbench.runtime.caches.distant_cache import CHUNK_TOKENS, DistantCache
@@ -34,7 +34,7 @@ from qbench.runtime.caches.pooled_cache import pooled_cache
 from qbench.runtime.caches.retrieval_cache import RetrievalCache
 from qbench.runtime.caches.retrieval_suits import check_retrieval_suits
 from qbench.runtime.caches.sink_view import SinkView, check_sinks, turns_with_text
-from qbench.runtime.caches.storages import check_format_suits, make_memories, make_storage, of_head
+from qbench.runtime.caches.storages import attention_by, check_format_suits, make_memories, make_storage, of_head
 from qbench.runtime.caches.tiered_places import DISK_BYTES, TIER_TOKENS, num_tier_pages, tiered_places
 from qbench.runtime.caches.window_pages import WindowPages
 from qbench.runtime.prefill_tally import PrefillTally
@@ -182,8 +182,7 @@ class CacheMaker:
 
     def _one_storage(self, num_pages: int, page_size: int) -> KVStorage:
         """For the pages of all layers"""
-        how = {"in_kernels": not is_in_torch(self._impl), "attention": attend_by(self._impl)}
-        return make_storage(self.config, self.scheme, 0, num_pages, page_size, **how)
+        return make_storage(self.config, self.scheme, 0, num_pages, page_size, **attention_by(self._impl))
 
     def foreseeing(self, read: Callable[[Cache], object], batch: int) -> Cache:
         """A cache of a policy that needs the future; `read` passes the text through a cache that holds all of it."""
@@ -252,12 +251,14 @@ class CacheMaker:
 
     def _storage(self, layer: int, batch: int, policy: CachePolicy) -> KVStorage:
         config, scheme = self.config, scheme_under(policy, self.scheme)
-        how = {"in_kernels": not is_in_torch(self._impl), "attention": attend_by(self._impl), "evicts": True}
+        how = attention_by(self._impl)
         if policy.per_head_lengths and not config.attention_rule(layer).window:
             heads = [of_head(config, scheme, g) for g in range(config.num_kv_heads)]
             sizes = (layer, 1, BLOCK_TOKENS)
-            return HeadStorage([[make_storage(*head, *sizes, **how) for head in heads] for _ in range(batch)])
-        return make_storage(config, scheme, layer, batch, BLOCK_TOKENS, **how)
+            return HeadStorage(
+                [[make_storage(*head, *sizes, evicts=True, **how) for head in heads] for _ in range(batch)]
+            )
+        return make_storage(config, scheme, layer, batch, BLOCK_TOKENS, evicts=True, **how)
 
     def _window(self, batch: int, capacity: int, window: int | None, mode: str | None) -> Cache:
         rules = window_rules(self.config, window)
@@ -297,9 +298,11 @@ class CacheMaker:
         config = self.config
         check_sinks(config, policy)
         impl = REFERENCE if turns_with_text(config) else self._impl
-        how = {"in_kernels": not is_in_torch(impl), "attention": attend_by(impl), "evicts": True}
+        how = attention_by(impl)
         sizes = (batch, BLOCK_TOKENS)
-        storages = [make_storage(config, self.scheme, layer, *sizes, **how) for layer in range(config.num_layers)]
+        storages = [
+            make_storage(config, self.scheme, layer, *sizes, evicts=True, **how) for layer in range(config.num_layers)
+        ]
         if uncached:
             places = OwnPages(storages, sys.maxsize)
         else:

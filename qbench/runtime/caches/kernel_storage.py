@@ -55,6 +55,7 @@ class KernelStorage(KVStorage):
     layer         whose scales the store takes
     num_kv_heads  None: as many as the model has
     num_rings     of sequences whose recent tokens are apart from the pages; 0: pages have all tokens
+    exact         whether the bits of a query do not depend on the queries next to it
     """
 
     one_width = True
@@ -69,6 +70,7 @@ class KernelStorage(KVStorage):
         page_size: int,
         num_kv_heads: int | None = None,
         num_rings: int = 0,
+        exact: bool = False,
     ) -> None:
         name, scales = STORES[None if scheme is None else scheme.format.name]
         k_scale, v_scale = (None, None) if scheme is None else (scheme.k_scale, scheme.v_scale)
@@ -76,8 +78,7 @@ class KernelStorage(KVStorage):
         self.num_kv_heads, self.head_dim = num_kv_heads or config.num_kv_heads, config.head_dim
         sizes = (num_pages, held_tokens(page_size), self.num_kv_heads, self.head_dim)
         make_store = importlib.import_module("cpu_kernels").KVStore
-        self.store: Any = make_store(name, *sizes, scales, *given, num_rings=num_rings)
-        self.arithmetic = importlib.import_module("cpu_kernels.attention").multiplies_in(name)
+        self.store: Any = make_store(name, *sizes, scales, *given, num_rings=num_rings, exact=exact)
         self.num_pages, self.num_rings = num_pages, num_rings
         self.bytes_per_token = self.store.nbytes / (num_pages * self.page_size)
 

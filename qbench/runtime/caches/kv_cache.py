@@ -55,7 +55,6 @@ class KVCache(Cache):
         self._rows = [storage for storage in self.memories if isinstance(storage, LatentStorage)]
         latents = self.memories[0].latents
         self.latents = None if latents is None else replace(latents, mode=mode)
-        self.arithmetic = self.memories[0].arithmetic
         self._room = 0  # tokens that every layer has room for, at least
         # Lengths after the forward pass that runs, the same for every layer.
         self._equal_ends = np.zeros(self.batch, dtype=np.int64)

@@ -35,14 +35,12 @@ class PageMemory(ABC):
     latents                rows that all heads share; None: every KV head has its own keys and values
     layout                 name and version of the order of a page's bytes, the same for all instruction sets; "": pages
                            stay in this memory
-    arithmetic             of attention over these keys and values: fp32, int16 or bf16
     by_sequence            whether a sequence's first page has all its tokens; its other pages are as many as its bytes
                            fill
     num_rings              sequences whose recent tokens are apart from the pages, in rings; the first column of a block
                            table is the ring of each sequence. 0: pages hold all tokens
     """
 
-    arithmetic: str = "fp32"
     by_sequence: bool = False
     num_rings: int = 0
     num_pages: int

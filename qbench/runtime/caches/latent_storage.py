@@ -25,15 +25,24 @@ class LatentStorage(KVStorage):
 
     held        [pages, page_size, width] in the format
     in_kernels  whether cpu_kernels may attend, if they take rows of these sizes
+    exact       whether they multiply rows without tiles, which round more
     """
 
     layout = "latent-rows-1"
 
     def __init__(
-        self, fmt: LatentFormat, mla: MlaConfig, num_pages: int, page_size: int, *, in_kernels: bool = False
+        self,
+        fmt: LatentFormat,
+        mla: MlaConfig,
+        num_pages: int,
+        page_size: int,
+        *,
+        in_kernels: bool = False,
+        exact: bool = False,
     ) -> None:
         self.format, self.rank, self.num_pages = fmt, mla.kv_lora_rank, num_pages
         self.in_kernels = in_kernels and has_latent_kernels(mla)
+        self.exact = exact
         self.latents = Latents(fmt, self.rank, self.in_kernels)
         self.bytes_per_token = fmt.row_bytes(mla)
         self.held = torch.empty(num_pages, page_size, fmt.width(mla), dtype=fmt.dtype)
@@ -123,7 +132,9 @@ class LatentStorage(KVStorage):
         rows = (self.format.name, self.rows_of_kernels())
         mass = None if observe is None or num_tokens > 1 else torch.empty(batch, past.num_slots)
         observed = {} if mass is None else {"mass": mass.numpy()}
-        attend_latents(queries.numpy(), *rows, table, ends, out.numpy(), rule.scale, rule.window, **observed)
+        attend_latents(
+            queries.numpy(), *rows, table, ends, out.numpy(), rule.scale, rule.window, exact=self.exact, **observed
+        )
         attended = out.unflatten(0, (batch, num_tokens)).transpose(1, 2)  # [B, H, T, R]
         if observe is None:
             return attended, None

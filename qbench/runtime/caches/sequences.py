@@ -48,10 +48,7 @@ class Sequences(ABC):
     max_held          most tokens of a sequence in a cache of fixed size; None: max_seq_len
     max_chunk_tokens  most tokens that a sequence may get at once; None: any number
     cu_seqlens        of the forward pass that runs, as `Step.cu_seqlens`; None: [B, T] tokens of uniform sequences
-    arithmetic        in which attention multiplies keys and values, codes too: fp32, int16 or bf16
     """
-
-    arithmetic: str = "fp32"
 
     seq_len: int = 0
     max_held: int | None = None

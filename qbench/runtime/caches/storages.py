@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from qbench.cache_spec import NONE
+from qbench.compute import EXACT
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.in_torch import CausalAttention, attend_by, is_in_torch
 from qbench.runtime.caches.grouped_storage import GroupedStorage, Groups
@@ -51,12 +53,17 @@ def make_memories(
     layers = range(config.num_layers) if layers is None else layers
     chosen, rows = chosen_latents(config, scheme, mode, impl=impl)
     if rows is not None:
-        mla, in_kernels = present(config.mla), not is_in_torch(impl)
-        return chosen, [LatentStorage(rows, mla, num_pages, page_size, in_kernels=in_kernels) for _ in layers]
-    in_kernels, attention = not is_in_torch(impl) and chosen is None, attend_by(impl)
-    how = {"in_kernels": in_kernels, "shared": shared, "evicts": evicts, "num_sequences": num_sequences}
-    sizes = (num_pages, page_size)
-    return chosen, [make_storage(config, scheme, layer, *sizes, **how, attention=attention) for layer in layers]
+        given = (rows, present(config.mla), num_pages, page_size)
+        in_kernels, exact = not is_in_torch(impl), impl == EXACT
+        return chosen, [LatentStorage(*given, in_kernels=in_kernels, exact=exact) for _ in layers]
+    how = {"shared": shared, "evicts": evicts, "num_sequences": num_sequences} | attention_by(impl)
+    how["in_kernels"] = how["in_kernels"] and chosen is None
+    return chosen, [make_storage(config, scheme, layer, num_pages, page_size, **how) for layer in layers]
+
+
+def attention_by(impl: str) -> dict[str, Any]:
+    """The arguments of `make_storage` that say how a cache of this `impl` attends."""
+    return {"in_kernels": not is_in_torch(impl), "attention": attend_by(impl), "exact": impl == EXACT}
 
 
 def make_storage(
@@ -71,6 +78,7 @@ def make_storage(
     evicts: bool = False,
     num_sequences: int | None = None,
     attention: CausalAttention = causal_attention,
+    exact: bool = False,
 ) -> KVStorage:
     """Every head's keys and values.
 
@@ -78,6 +86,7 @@ def make_storage(
     shared       as for `make_memories`
     evicts       whether a policy takes tokens out of the pages of a sequence
     num_sequences  most sequences that have pages of a pool at once, if no two share one; None: any number
+    exact        as for `KernelStorage`
     raises       InputError for a format that encodes several tokens together, if pages are shared
     """
     in_kernels = in_kernels and has_store(config, scheme)
@@ -99,7 +108,7 @@ def make_storage(
             return ResidualStorage(config, scheme, layer, num_pages, page_size)
         return GroupedStorage(groups, attention)
     if in_kernels:
-        return KernelStorage(config, scheme, layer, num_pages, page_size)
+        return KernelStorage(config, scheme, layer, num_pages, page_size, exact=exact)
     return TorchStorage(num_pages, page_size, config.num_kv_heads, widths, codecs, scales, attention)
 
 

@@ -28,7 +28,6 @@ class DeviceCache(Sequences):
     steps  decode steps since they were made
     """
 
-    arithmetic = "bf16"
     in_graph = True
 
     def __init__(self, config: ModelConfig, place: Place, batch: int, capacity: int, scheme: KVScheme | None) -> None:

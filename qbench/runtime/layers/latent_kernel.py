@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qbench.compute import EXACT
 from qbench.runtime.attention.mla_modes import MODES, MlaMode, choose_mode
 from qbench.runtime.caches.latent_format import Latents
 from qbench.runtime.caches.latent_view import LatentView, Span, StoredLatents, TokenWeights
@@ -131,4 +132,4 @@ class KernelLatentAttention(LatentAttention):
         if name in ("f16", "int8") and not max(heads.keys.abs().max(), heads.values.abs().max()) <= F16_MAX:
             name = "f32"  # NaN among them, too
         kernels = importlib.import_module("cpu_kernels")
-        return kernels.MlaHeads(heads.keys.numpy(), heads.values.numpy(), name)
+        return kernels.MlaHeads(heads.keys.numpy(), heads.values.numpy(), name, exact=self.impl == EXACT)

@@ -99,6 +99,7 @@ def _on_stderr(line: str) -> None:
 class OffloadedModel(Model):
     """A Model that makes room before each forward pass."""
 
+    has_separate_head = False  # it would be read from the disk once per piece
     weights: StreamedWeights
 
     @classmethod

@@ -27,6 +27,7 @@ from quant.calibration.memory import release_free_memory
 from quant.errors import InputError
 from quant.formats import get_format
 from quant.models import EMBEDDING
+from quant.regular_file import open_regular
 from quant.source import Source
 
 MAGIC = b"QBSTREAM"
@@ -97,7 +98,7 @@ def stream_path(source: Source) -> Path:
 
 
 def _is_stream_file(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return file.read(len(MAGIC)) in (b"", MAGIC)
 
 
@@ -193,7 +194,7 @@ def _from_text(dtype: str, shape: list[int], text: str) -> np.ndarray:
 def _read_table(path: Path, identity: dict[str, str]) -> StreamFile | None:
     """None unless the file is there, whole, and of this identity."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             magic, version, crc, start, size = HEAD.unpack(file.read(HEAD.size))
             if magic != MAGIC or version != VERSION or start + size != path.stat().st_size:
                 return None

@@ -27,7 +27,7 @@ def join_ranks(layout: RankLayout, timeout_s: float, link: str = AUTO) -> Ranks:
         _joined.append(Ranks(layout, meeting, open_link(meeting, link)))
         farewells.append(meeting.leave)
         if world.rank != 0 and not os.environ.get("QBENCH_DEBUG"):
-            sys.stdout = sys.stderr = open(os.devnull, "w")
+            sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")
         signal.signal(signal.SIGTERM, _ended_by_torchrun)
     ranks = joined_ranks()
     ranks.divide(layout)

@@ -11,7 +11,9 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
+from qbench.rank_layout import find_world
 from qbench.rendezvous import obstacle_of
+from qbench.runtime.parallel.private_store import open_private_store
 from qbench.runtime.parallel.shared_memory import host_identity
 from quant.errors import InputError
 
@@ -40,7 +42,7 @@ class Host(NamedTuple):
         if self.name != socket.gethostname():
             return True
         try:
-            return "\nState:\tZ" not in Path(f"/proc/{self.pid}/status").read_text()
+            return "\nState:\tZ" not in Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
         except OSError:
             return False
 
@@ -48,18 +50,24 @@ class Host(NamedTuple):
 class Meeting:
     """Names of the ranks, their facts and their last words; nothing here is counted as traffic.
 
-    store      of torch.distributed, on the host of rank 0
+    store      of torch.distributed: a file of this user if all ranks are on one host, else on the host of rank 0
     hosts      of all ranks
     timeout_s  longest wait for another rank
     place      the part of the run that is under way, for messages
     raises     InputError if the ranks do not meet, or expect different numbers of ranks
     """
 
+    _is_private = False  # a store that only processes of this user and host reach
+
     def __init__(self, rank: int, num_ranks: int, timeout_s: float) -> None:
         self.rank, self.num_ranks, self.timeout_s = rank, num_ranks, timeout_s
         self.place = "at the start"
         self._num_told = self._num_signs = 0
-        self.store = self._open_store()
+        self._public = self._open_store()  # stays open: rank 0 may be its host
+        world = find_world()
+        self._is_private = world is not None and world.local_size == world.size
+        about = (rank, num_ranks, timeout_s)
+        self.store = open_private_store(self._public, *about) if self._is_private else self._public
         self.store.set(f"signs/{rank}", "0")
         here = Host(socket.gethostname(), os.getpid(), host_identity(), num_ranks)
         self.store.set(f"host/{rank}", json.dumps(here))
@@ -141,8 +149,10 @@ class Meeting:
                     look, newer = now + LOOK_S, self._signs(rank)
                     deadline = deadline if signs in (None, newer) else now + self.timeout_s
                     signs = newer
-                    if self.last_words(rank) is not None:
-                        break
+                    if self.last_words(rank) is not None or self._is_gone(rank):
+                        if self.store.check([key]):  # its last word here, just before it ended
+                            return self.store.get(key).decode()
+                        raise self.error(rank, is_late=False)
             except RuntimeError as error:
                 raise self.error(rank, is_late=False) from error
             time.sleep(POLL_S)
@@ -175,6 +185,10 @@ class Meeting:
             return self.store.get(key).decode() if self.store.check([key]) else None
         except RuntimeError:  # the store's host is gone
             return None
+
+    def _is_gone(self, rank: int) -> bool:
+        """Whether the rank ended without a word. A file stays when its users end, and reports nothing about them."""
+        return self._is_private and not self.hosts[rank].lives
 
     def has_ended(self, rank: int) -> bool:
         return not self.hosts[rank].lives or self.last_words(rank) is not None

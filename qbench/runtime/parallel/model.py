@@ -32,6 +32,7 @@ class RankModel(Model):
     leading    on rank 0: the other ranks follow its forward passes; None: every rank makes each call
     """
 
+    has_separate_head = False  # ranks that follow run whole forward passes
     ranks: Ranks
     shard: Shard
     exchanges: Exchanges

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from qbench.cache_spec import DENSE, CacheSpec, check_ranked_cache
+from qbench.compute import EXACT
 from qbench.policies import TokenKinds
 from qbench.prefill.star import Star
 from qbench.runtime.attention.in_torch import is_in_torch
@@ -79,7 +80,8 @@ class ShareMaker(CacheMaker):
             sizes = (config.num_kv_heads, config.head_dim, config.value_dim)
             groups = Groups(scheme.format, layer_scales(scheme, layer), batch, num_slots, sizes)
             return ShareGroups(groups, self.share)
-        return make_storage(config, scheme, layer, batch, num_slots, in_kernels=not is_in_torch(self._impl))
+        in_kernels, exact = not is_in_torch(self._impl), self._impl == EXACT
+        return make_storage(config, scheme, layer, batch, num_slots, in_kernels=in_kernels, exact=exact)
 
 
 def sharing(maker: CacheMaker, ranks: Ranks) -> ShareMaker:

@@ -20,7 +20,7 @@ RING_BYTES = 1 << 18  # a quarter of a second-level cache, so that a receiver re
 def host_identity() -> str | None:
     """Equal for two processes only if one can open the other's memory; None if this system does not say."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')} {os.getuid()}"
     except OSError:
         return None

@@ -12,6 +12,8 @@ from qbench.runtime.text.log_probabilities import LogProbabilities, log_probabil
 from qbench.runtime.text.sampling import Sampler, Sampling
 from quant.errors import InputError
 
+DEFAULT_NEW_TOKENS = 128
+
 
 class Limits(Protocol):
     """The part of a model's config that `generate` reads."""
@@ -46,7 +48,7 @@ def generate(
     model: Continuing,
     tokens: Sequence[int],
     sampling: Sampling,
-    max_new_tokens: int,
+    max_new_tokens: int | None,
     on_token: Callable[[int], bool | None] | None = None,
     *,
     stop_ids: Collection[int] | None = None,
@@ -54,11 +56,13 @@ def generate(
 ) -> Generation:
     """Continue `tokens` until a stop token, a word from `on_token` or max_new_tokens.
 
+    max_new_tokens  None: DEFAULT_NEW_TOKENS, or as many as the context has room for
     on_token  called with each token as soon as it is known; a true answer ends the text with it
     stop_ids  tokens that end the text, themselves left out; None: the model's own; (): no token ends it
     logprobs  log-probabilities of each token, and of so many of the likeliest
     raises    InputError for an empty prompt, or one that with max_new_tokens exceeds the context
     """
+    max_new_tokens = num_new_tokens(max_new_tokens, len(tokens), model.config.max_positions)
     check_lengths(len(tokens), max_new_tokens, model.config.max_positions)
     stop_ids = model.config.eos_token_ids if stop_ids is None else stop_ids
     sampler = Sampler(sampling)
@@ -78,6 +82,11 @@ def generate(
             return _generation(generated, "stop", times, scores)
         fed = [token]
     return _generation(generated, "length", times, scores)
+
+
+def num_new_tokens(asked: int | None, num_prompt: int, max_positions: int) -> int:
+    """The tokens asked for; for None DEFAULT_NEW_TOKENS, or as many as the context has room for, at least 1."""
+    return max(1, min(DEFAULT_NEW_TOKENS, max_positions - num_prompt)) if asked is None else asked
 
 
 def check_lengths(num_prompt: int, max_new_tokens: int, max_positions: int, fewest_new: int = 1) -> None:

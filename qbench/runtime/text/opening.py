@@ -8,8 +8,10 @@ from qbench.runtime.encoder_decoder import Conditioned, load_encoder_decoder
 from qbench.runtime.load import load_model
 from qbench.runtime.model import Model
 from qbench.runtime.offload import Use, check_limit
+from qbench.runtime.text.generate import num_new_tokens
 from qbench.runtime.text.tokenizer import Tokenizer
 from quant.errors import InputError
+from quant.models import ModelConfig
 from quant.models.encoder_decoder import EncoderDecoderConfig, is_encoder_decoder
 from quant.source import Source
 
@@ -24,17 +26,18 @@ class Opening:
 
 
 def open_text(
-    source: Source, tokenizer: Tokenizer, prompt: str, options: RunOptions = DEFAULTS, num_new: int = 0
+    source: Source, tokenizer: Tokenizer, prompt: str, options: RunOptions = DEFAULTS, num_new: int | None = 0
 ) -> Opening:
     """The model, loaded, and the prompt in the form that it reads.
 
-    num_new  tokens that will follow
+    num_new  tokens that will follow; None: as many as `generate` adds by default
     options  of the decoder; an encoder-decoder has a cache of its own kind, of policy full
     raises   InputError for an empty prompt if there is no BOS token to begin with
     """
     if not is_encoder_decoder(source.config):
         tokens = tokenizer.encode(prompt, add_bos=None if prompt else True)
-        check_limit(source, options, Use(len(tokens), capacity=len(tokens) + num_new))
+        capacity = len(tokens) + num_new_tokens(num_new, len(tokens), ModelConfig.of(source).max_positions)
+        check_limit(source, options, Use(len(tokens), capacity=capacity))
         decoder = load_model(source, options)
         assert isinstance(decoder, Model)  # on the CPU
         return Opening(decoder, tokens, tokens)

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -27,18 +28,20 @@ def read_whole(path: Path, out: np.ndarray, mode: str) -> np.ndarray:
 
     out      an aligned buffer
     mode     one of READ_MODES; a file system without direct I/O is read through the page cache
-    returns  as many bytes of `out` as the file has, at most all
+    returns  as many bytes of `out` as the file has, at most all; 0 if it is not regular
     """
-    if mode == MAPPED:
-        with open(path, "rb") as file:
-            size = min(os.fstat(file.fileno()).st_size, len(out))
-            if size:
-                with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as pages:
-                    out[:size] = np.frombuffer(pages, dtype=np.uint8)
-        return out[:size]
     descriptor = open_for_reading(path, mode)
     try:
-        size = os.fstat(descriptor).st_size
+        status = os.fstat(descriptor)
+        size = status.st_size
+        if not stat.S_ISREG(status.st_mode):  # a read could wait for ever
+            return out[:0]
+        if mode == MAPPED:
+            size = min(size, len(out))
+            if size:
+                with mmap.mmap(descriptor, size, prot=mmap.PROT_READ) as pages:
+                    out[:size] = np.frombuffer(pages, dtype=np.uint8)
+            return out[:size]
         if size > len(out):
             return out[:0]
         return out[: read_at(descriptor, out[: padded(size)].data, 0)]
@@ -47,13 +50,15 @@ def read_whole(path: Path, out: np.ndarray, mode: str) -> np.ndarray:
 
 
 def open_for_reading(path: Path, mode: str) -> int:
+    """A descriptor. raises OSError"""
+    flags = os.O_RDONLY | os.O_NONBLOCK  # or the open of a FIFO waits; it has no effect on regular files
     if mode == DIRECT:
         try:
-            return os.open(path, os.O_RDONLY | os.O_DIRECT)
+            return os.open(path, flags | os.O_DIRECT)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-    return os.open(path, os.O_RDONLY)
+    return os.open(path, flags)
 
 
 def is_direct(descriptor: int) -> bool:

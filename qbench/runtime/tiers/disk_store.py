@@ -3,6 +3,8 @@
     FOLDER/qbench-kv<FORMAT>-<identity>/identity.json      the facts that its blocks share
     FOLDER/qbench-kv<FORMAT>-<identity>/<root>/<depth>-<digest>     one block each
 
+Only the owner may list the folders: names of blocks are digests of tokens, which would confirm a guessed prompt.
+
 Names are hexadecimal. The blocks of other identities are never read, and are evicted like ours.
 """
 
@@ -23,9 +25,11 @@ from qbench.runtime.tiers.block_file import FORMAT, file_bytes, pack_header, unp
 from qbench.runtime.tiers.block_store import BlockKey, BlockNote, BlockStore, BlockStoreCounts, CorruptBlock
 from qbench.runtime.tiers.store_identity import StoreIdentity
 from quant.errors import InputError
+from quant.regular_file import read_regular_text
 
 SPACE_PREFIX = "qbench-kv"
 IDENTITY = "identity.json"
+MOST_IDENTITY_BYTES = 1 << 16
 HIDDEN = "."  # names of files that are being written, and of folders that are being deleted, begin with it
 STALE_S = 600  # a file takes milliseconds to write; one that is older was left by a process that ended
 
@@ -37,6 +41,7 @@ CLOCK_STEP_NS = 60 * 10**9
 # share of the limit, since others write, too: with two processes, 0.9 + 2 * 0.05 = 1.
 FULL_SHARE, SCAN_SHARE = 0.9, 0.05
 _WARNED: set[str] = set()  # a process may open the same folder several times
+PRIVATE = 0o700
 RETRY_S = 60.0  # until a disk that has refused a write is asked again
 
 
@@ -139,10 +144,13 @@ class DiskStore(BlockStore):
     def _open(self) -> None:
         own = self.folder / self._name
         try:
-            own.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(PRIVATE, parents=True, exist_ok=True)
+            own.mkdir(PRIVATE, exist_ok=True)
+            if own.stat().st_uid == os.geteuid():
+                own.chmod(PRIVATE)  # an older version left it open to others
             if not (own / IDENTITY).exists():
                 temporary = own / f"{HIDDEN}{self._token}"
-                temporary.write_text(self.identity.to_text())
+                temporary.write_text(self.identity.to_text(), encoding="utf-8")
                 os.rename(temporary, own / IDENTITY)
         except OSError as error:
             self._retry_at = time.monotonic() + RETRY_S
@@ -162,7 +170,7 @@ class DiskStore(BlockStore):
         for space in self._spaces():
             if space.name != self._name:
                 try:
-                    differ = self.identity.differences((space / IDENTITY).read_text())
+                    differ = self.identity.differences(read_regular_text(space / IDENTITY, MOST_IDENTITY_BYTES))
                 except (OSError, UnicodeDecodeError):
                     differ = ["version"]
                 if (text := ", ".join(differ)) not in seen:
@@ -236,7 +244,8 @@ class DiskStore(BlockStore):
         temporary = chain / f"{HIDDEN}{self._token}-{self._num_files}"
         try:
             for attempt in range(2):
-                chain.mkdir(parents=True, exist_ok=True)
+                chain.parent.mkdir(PRIVATE, parents=True, exist_ok=True)
+                chain.mkdir(PRIVATE, exist_ok=True)
                 try:
                     return write_file(temporary, Path(path), header, data)
                 except FileNotFoundError:  # another process has deleted the chain's folder in between

@@ -18,7 +18,7 @@ from qbench.measure.records.record_files import record_files
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld.reference_logits import default_mode, kept_bytes
 from qbench.quality.protocols.conventions import DEFAULT
-from qbench.quality.protocols.forward import batch_size
+from qbench.quality.protocols.forward import batch_size, scoring_bytes
 from qbench.quality.protocols.scoring import GPTQ_WINDOW, Scoring
 from qbench.runtime.memory import MemoryPredictor
 from qbench.sources import open_source
@@ -41,7 +41,6 @@ from quant.recipes import get_recipe
 from quant.source import Source
 
 PROBE_BUDGET_S = 15.0  # for the recipes of one model: somebody waits for the forecast
-FLOAT_BYTES = 4
 OnProbe = Callable[[int, int, str], None]
 
 
@@ -126,7 +125,7 @@ def read_past(machines: set[str], records: Path, kept: Path) -> Past:
     past = Past(machines)
     places = [place for place in (records, kept) if place.is_file() or any(place.rglob("*.jsonl"))]
     for file in record_files(places):
-        past.read(read_records(file))
+        past.read(read_records(file, machines))
     return past
 
 
@@ -271,7 +270,6 @@ class _Forecaster:
             window = min(GPTQ_WINDOW, config.max_positions)
             batch = batch_size(window, config.vocab_size)
             both = (one.at(window, batch).total_bytes for one in (predictor, self.predictor(case.model, None)))
-            logits = FLOAT_BYTES * config.vocab_size * window * batch
-            # The model's logits, the reference's, and log-softmax of a part of each in float64.
-            parts.append(max(both) + 3 * logits + self.baseline)
+            scoring = scoring_bytes(window * batch, config.vocab_size, num_models=2)
+            parts.append(max(both) + scoring + self.baseline)
         return max(parts)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from quant.artifacts.layouts.base import FORMAT_OF_DTYPE, Layout, Part, StoredModule, module_of
+from quant.artifacts.layouts.base import FORMAT_OF_DTYPE, NEXT_STEP, Layout, Part, StoredModule, module_of
 from quant.artifacts.layouts.bitsandbytes import BitsandbytesLayout
 from quant.artifacts.layouts.compressed_tensors import CompressedTensorsLayout
 from quant.artifacts.layouts.gptq import GptqLayout
@@ -65,5 +65,7 @@ def read_layout(config: Mapping[str, Any], where: str) -> Layout | None:
         return None
     method = JsonFields(quantization, f"{where}: quantization_config").text("quant_method")
     if method not in LAYOUTS:
-        raise InputError(f"{where}: quantization_config of {shown(method)}; read here: {', '.join(LAYOUTS)}")
+        raise InputError(
+            f"{where}: quantization_config of {shown(method)}; read here: {', '.join(LAYOUTS)}; {NEXT_STEP}"
+        )
     return LAYOUTS[method].of_config(quantization, where)

@@ -6,7 +6,7 @@ from typing import Any, NotRequired, Protocol, TypedDict
 
 import numpy as np
 
-from quant.artifacts.layouts.base import Layout, Part, StoredModule, check_holds, module_of
+from quant.artifacts.layouts.base import NEXT_STEP, Layout, Part, StoredModule, check_holds, module_of
 from quant.artifacts.layouts.fp4s import MXFP4S, NVFP4S
 from quant.artifacts.layouts.fp8s import Fp8s
 from quant.artifacts.layouts.int8s import Int8s
@@ -22,6 +22,8 @@ from quant.models import EMBEDDING, HEAD, POSITIONS
 from quant.present import present
 from quant.qtensor import QTensor
 from quant.source import TensorInfo
+
+DECIDING = ("type", "num_bits", "strategy", "group_size", "block_structure", "symmetric", "dynamic", "actorder")
 
 
 class Packer(Protocol):
@@ -212,10 +214,21 @@ def _read_group(group: Any, format_of_all: str | None, where: str) -> GroupForma
             if fmt is not None and isinstance(fmt, packer.formats) and _same_scheme(packer.scheme(fmt), group):
                 return GroupFormat(targets, fmt)
     raise InputError(
-        f"{where}: quantization_config asks for {shown(name)} of {shown(group.get('weights'))}; read here: "
+        f"{where}: quantization_config asks for {shown(name)} of {_scheme(group)}; read here: "
         f"{PackedInts.name} integers of 2, 3, 4 or 8 bits, by channel or group, {Int8s.name} W8A8, and "
-        f"{Fp8s.name} E4M3 by channel or blocks of 128, {NVFP4S.name} and {MXFP4S.name} without rounded inputs"
+        f"{Fp8s.name} E4M3 by channel or blocks of 128, {NVFP4S.name} and {MXFP4S.name} without rounded inputs; "
+        f"{NEXT_STEP}"
     )
+
+
+def _scheme(group: Mapping[str, Any]) -> str:
+    """The keys that decide, and no key that is null or the same in all schemes."""
+    words = []
+    for noun, key in (("weights", "weights"), ("inputs", "input_activations")):
+        given = group.get(key) or {}
+        decide = [f"{name} {shown(given[name])}" for name in DECIDING if given.get(name) is not None]
+        words += [f"{noun} with {', '.join(decide)}"] if decide else []
+    return " and ".join(words) or "no scheme"
 
 
 def _known_format(name: str | None) -> Format | None:

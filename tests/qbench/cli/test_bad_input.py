@@ -4,6 +4,9 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from support.refused_rows import refused_rows
@@ -20,12 +23,128 @@ def test_one_line(qbench, tmp_path, monkeypatch, line, parts):
     assert list(tmp_path.iterdir()) == []
 
 
+SPECIAL = [
+    "eval ref:llama --text FIFO",
+    "eval ref:llama:q8_0 --logits FIFO",
+    "quantize ref:llama --recipe FIFO.yaml -o x.gguf",
+    "quantize ref:llama --recipe awq-w4g128 --calibration FIFO -o x",
+    "quantize ref:llama --recipe awq-w4g128 --calibration FIFO.npy -o x",
+    "quantize ref:llama --recipe imatrix-q4_k_m --imatrix FIFO -o x.gguf",
+    "inspect FIFO.gguf",
+    "serve ref:llama --port 0 --chat-template FIFO",
+    "sweep FIFO.yaml",
+    "report FIFO",
+    "report folder",
+    "query 'select 1 from records' --records FIFO",
+]
+
+
+@pytest.mark.parametrize("line", SPECIAL)
+def test_a_fifo_in_place_of_a_file(qbench, tmp_path, monkeypatch, line):
+    """Nobody writes to it, so an open that waits would never end."""
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("folder")
+    names = ["FIFO", "FIFO.yaml", "FIFO.npy", "FIFO.gguf", "folder/FIFO.jsonl"]
+    for name in names:
+        os.mkfifo(name)
+    qbench(*shlex.split(line)).fails_with("FIFO")
+    assert sorted(os.listdir()) == sorted([*names[:4], "folder"])
+
+
+DIGITS, MORE_DIGITS = "9" * 400, "9" * 5000  # more than a float holds, and than Python reads as a whole number
+TOO_LARGE = [
+    "generate ref:llama -n 2 --policy window:{}",
+    "generate ref:llama -n 2 --policy sinks:4+{}",
+    "generate ref:llama -n 2 --policy h2o:{}",
+    "generate ref:llama -n 2 --policy h2o:{}GiB",
+    "generate ref:llama -n 2 --policy h2o:64,recent={}",
+    "generate ref:llama -n 2 --prefill star:{}",
+    "generate ref:llama -n {}",
+    "generate ref:llama -n 2 --kv-ram {}GiB",
+    "serve ref:llama --port 0 --kv-memory {}TiB",
+    "serve ref:llama --port 0 --max-batch {}",
+    "serve ref:llama --port 0 --request-timeout {}",
+    "plan ref:llama --memory {}GiB",
+    "plan ref:llama --memory {}%",
+    "plan ref:llama --batch {}",
+    "plan ref:llama --context {}",
+    "quantize ref:llama --target {}bpw -o x.gguf",
+    "quantize ref:llama --target {}GiB -o x.gguf",
+    "quantize ref:llama --target {}tok/s -o x.gguf",
+    "quantize ref:llama --recipe q8_0 --split-max-size {}G -o x.gguf",
+    "quantize ref:llama --recipe rtn-w4g{} -o x",
+    "sweep s.yaml --limit {}",
+    "sweep s.yaml --limit {}min",
+    "bench ref:llama -d {}",
+    "bench ref:llama --precision {}%",
+]
+
+
+@pytest.mark.parametrize("number", ["99999999999999999999", DIGITS, MORE_DIGITS], ids=["20", "400", "5000"])
+@pytest.mark.parametrize("line", TOO_LARGE)
+def test_numbers_beyond_every_machine(qbench, tmp_path, monkeypatch, line, number):
+    monkeypatch.chdir(tmp_path)
+    outcome = qbench(*shlex.split(line.format(number)))
+    assert outcome.status == 2 and "internal error" not in outcome.err, outcome
+    assert "out of memory" not in outcome.err and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["0x" + "f" * 5000, "1:" * 5000 + "1", "9" * 400, "9223372036854775808"], ids=["hex", "60", "400", "2**63"]
+)
+def test_numbers_of_any_length_in_yaml(qbench, tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.yaml").write_text(f"base: {text}\n")
+    for line in (("quantize", "ref:llama", "--recipe", "r.yaml", "-o", "o.gguf"), ("sweep", "r.yaml")):
+        qbench(*line).fails_with("r.yaml: not YAML", "more than 64 bits in line 1")
+    assert os.listdir() == ["r.yaml"]
+
+
+def test_numbers_of_any_length_in_json(qbench, tmp_path):
+    model = copy_of_reference(tmp_path)
+    config = json.loads((model / "config.json").read_text())
+    text = json.dumps(config | {"rope_theta": 0}).replace('"rope_theta": 0', f'"rope_theta": {DIGITS}')
+    (model / "config.json").write_text(text)
+    qbench("inspect", model).fails_with("config.json: not valid JSON", "a number of 400 digits, expected at most 300")
+
+
+def test_a_query_of_no_utf8(qbench, tmp_path):
+    qbench("query", "select '\udcff'", "--records", tmp_path).fails_with("SQL: not UTF-8 at character 8")
+
+
 def copy_of_reference(tmp_path):
     return shutil.copytree(weights_dir("llama"), tmp_path / "model")
 
 
 def truncate(path, keep: float) -> None:
     os.truncate(path, int(path.stat().st_size * keep))
+
+
+def test_a_tokenizer_that_multiplies_text(qbench, tmp_path):
+    model = copy_of_reference(tmp_path)
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    grow = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}
+    tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [grow] * 6}
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    line = qbench("generate", model, "--prompt", "aaaa", "-n", "2").fails_with("tokenizer.json", "expected at most 128")
+    assert "1e+18 times as long" in line
+
+
+def test_a_panic_of_the_tokenizers_library_prints_no_backtrace(tmp_path, monkeypatch):
+    monkeypatch.setenv("RUST_BACKTRACE", "1")
+    model = copy_of_reference(tmp_path)
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    tokenizer["pre_tokenizer"] = {
+        "type": "Split",
+        "pattern": {"Regex": "(a+)+$"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    command = [sys.executable, "-m", "qbench", "generate", str(model), "--prompt", "a" * 44 + "!", "-n", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3])
+    assert done.returncode == 2 and "stack backtrace" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("qbench: the model's tokenizer cannot cut or join this text: ")
 
 
 def test_a_model_without_tokenizer_has_no_text(qbench, tmp_path):
@@ -152,7 +271,7 @@ def test_an_instruction_set_that_is_none(qbench, monkeypatch):
 @pytest.mark.parametrize(
     "name, expected",
     [
-        ("QBENCH_LINEAR_PATH", "direct or tile"),
+        ("QBENCH_LINEAR_PATH", "direct, tile or bf16"),
         ("QBENCH_F16_COMPUTE", "bfloat16 or float32"),
         ("QBENCH_K_QUANT_COMPUTE", "int8x256 or exact"),
     ],
@@ -160,6 +279,12 @@ def test_an_instruction_set_that_is_none(qbench, monkeypatch):
 def test_a_switch_of_the_kernels_that_is_none(qbench, monkeypatch, name, expected):
     monkeypatch.setenv(name, "fast")
     qbench("models").fails_with(f"{name}=fast: expected {expected}")
+
+
+def test_a_path_of_tiles_without_tiles(qbench, monkeypatch):
+    monkeypatch.setenv("QBENCH_ISA", "scalar")
+    monkeypatch.setenv("QBENCH_LINEAR_PATH", "bf16")
+    qbench("models").fails_with("QBENCH_LINEAR_PATH=bf16 needs amx; this run has scalar")
 
 
 @pytest.mark.parametrize("old, new", VARIABLES.items())

@@ -5,9 +5,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
+from qbench import progress_bar as progress
+from qbench.cli.info import unit_table
+from qbench.cli.progress import progress_bar as progress_of_command
 from qbench.progress_bar import progress_bar
 from qbench.sources import open_source
 from quant.artifacts.output import default_output
@@ -78,11 +82,58 @@ def test_a_bar_counts_only_when_it_knows_how_much_there_is(monkeypatch):
     assert "read" in seen.getvalue() and " 3/12" in seen.getvalue()
 
 
+def test_long_work_prints_lines_into_a_pipe(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "FIRST_LINE_S", 0.2)
+    with progress_bar("read") as update:
+        pass
+    assert capsys.readouterr().err == ""
+    with progress_bar("read") as update:
+        time.sleep(0.3)
+        update(3, 12, "the second file")
+        time.sleep(0.4)
+        update(4, 12, "read")
+        time.sleep(0.8)
+    with progress_bar("read"):
+        pass
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert [first, second, third] == ["read, 0 s", "read: the second file 3/12, 1 s", "read 4/12, 1 s"]
+
+
+def test_other_ranks_print_no_progress(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "FIRST_LINE_S", 0.0)
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with progress_of_command("read") as update:
+        update(1, 2, "read")
+        time.sleep(0.05)
+    assert capsys.readouterr().err == ""
+
+
 def test_info_is_a_screen_and_all_is_a_list(qbench):
     short, long = qbench("info", "--no-measure").out, qbench("info", "--no-measure", "--all").out
-    kernels = json.loads(qbench("info", "--no-measure", "--json").out)["kernels"]
-    assert len(short.splitlines()) < 40 and "linear_q8_0" in short
-    assert sum(line.startswith("kernel  ") for line in long.splitlines()) == len(kernels)
+    info = json.loads(qbench("info", "--no-measure", "--json").out)
+    assert len(short.splitlines()) < 40 and "encode_q8_0" in short
+    for name in ("kernel", "unit"):
+        assert sum(line.startswith(f"{name}  ") for line in long.splitlines()) == len(info[f"{name}s"])
+
+
+def test_info_groups_formats_by_their_units():
+    rows = [
+        {"op": op, "format": name, "tokens": tokens, "isa": isa, "path": path}
+        for op, name, units in (
+            ("linear", "q4_0", (("avx2", "direct"), ("amx", "tile"))),
+            ("linear", "f32", (("avx2", "direct"), ("avx2", "direct"))),
+            ("linear", "q8_0", (("avx2", "direct"), ("amx", "tile"))),
+            ("experts", "q4_0", (("avx2", None), ("amx", None))),
+        )
+        for tokens, (isa, path) in zip((1, 512), units, strict=True)
+    ]
+    assert unit_table(rows) == [
+        "units:   1 token(s)   512 token(s)  formats",
+        "linear   avx2 direct  amx tile      q4_0, q8_0",
+        "linear   avx2 direct  avx2 direct   f32",
+        "experts  avx2         amx           q4_0",
+    ]
 
 
 def test_version_has_the_instruction_set(qbench):

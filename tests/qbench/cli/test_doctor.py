@@ -56,7 +56,7 @@ def test_files_that_llama_cpp_made_are_healthy(qbench, tmp_path, ftype):
     params.nthread, params.ftype = 1, getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{ftype}")
     assert llama_cpp.llama_model_quantize(bytes(full), bytes(made), ctypes.byref(params)) == 0
     examined = json.loads(qbench("doctor", made, "--source", "ref:llama", "--json").out)
-    assert examined["findings"] == [] and {"hash", "manifest", "expert coverage"} == examined["skipped"].keys()
+    assert examined["findings"] == [] and {"hash", "files", "manifest", "expert coverage"} == examined["skipped"].keys()
 
 
 def test_experts_of_a_calibration(qbench, tmp_path):

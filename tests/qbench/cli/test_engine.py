@@ -76,4 +76,4 @@ def test_a_batch_beyond_memory_is_refused_with_the_largest_that_fits(qbench, mod
 
 
 def test_requests_beyond_memory_are_refused(qbench):
-    qbench("engine", "ref:llama", *QUICK, "--requests", "9999999999").fails_with("9999999999 requests", "at most")
+    qbench("engine", "ref:llama", *QUICK, "--requests", "2147483647").fails_with("2147483647 requests", "at most")

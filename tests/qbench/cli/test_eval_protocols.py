@@ -9,7 +9,7 @@ def test_all_conventions_in_one_run(qbench):
     names = ["windows-1024", "llama.cpp-512", "lm-eval-word", "lm-eval-byte", "stride-512"]
     assert list(result["protocols"]) == names
     outcome = qbench(*argv)
-    assert outcome.status == 0 and outcome.err == ""
+    assert outcome.status == 0 and outcome.err.startswith("peak memory about ") and outcome.err.count("\n") == 1
     for name, told in result["protocols"].items():
         (line,) = (line for line in outcome.out.splitlines() if line.startswith(name))
         assert f"perplexity {told['perplexity']:.4f}" in line and told["protocol"]["hash"][:12] in line
@@ -25,6 +25,8 @@ def test_a_text_of_few_tokens_is_warned_of(qbench, tmp_path):
 def test_logits_are_saved_and_used(qbench, tmp_path):
     logits = tmp_path / "ref.logits"
     text = ("--windows", "2", "--protocol", "llama.cpp-256")
+    saved = qbench("eval", "ref:llama", *text, "--save-logits", logits, "--kld-reference", "top-k", "--json")
+    assert json.loads(saved.out)["compute"] == "float32", "the reference path has no integer products"
     saved = qbench("eval", "ref:llama", *text, "--save-logits", logits, "--kld-reference", "top-k")
     assert saved.status == 0 and "x smaller than fp16 logits" in saved.out
     result = json.loads(qbench("eval", "ref:llama", "--recipe", "q4_0", "--logits", logits, "--json").out)

@@ -73,3 +73,16 @@ def test_eval_says_so_when_it_rounds_what_was_rounded(qbench, tmp_path):
 def test_another_suffix_is_replaced_in_the_advice(qbench, tmp_path):
     out = tmp_path / "x.safetensors"
     qbench("quantize", "ref:llama", "--recipe", "q4_0", "-o", out).fails_with("write to", "x.gguf")
+
+
+def test_a_warning_about_a_model_is_one_line(qbench, tmp_path, monkeypatch):
+    """Files of 2023 do not name their pre-tokenizer."""
+    out_of(qbench("quantize", "ref:llama", "--recipe", "q8_0", "-o", tmp_path / "m.gguf"))
+    data = (tmp_path / "m.gguf").read_bytes()
+    assert b"tokenizer.ggml.pre" in data
+    (tmp_path / "old.gguf").write_bytes(data.replace(b"tokenizer.ggml.pre", b"tokenizer.ggml.old"))
+    outcome = qbench("inspect", tmp_path / "old.gguf")
+    assert outcome.status == 0 and outcome.err.count("warning:") == 1
+    assert "does not name its pre-tokenizer" in outcome.err
+    (tmp_path / "old.gguf").rename(tmp_path / "a\x1b[31m.gguf")
+    assert "\x1b" not in qbench("inspect", tmp_path / "a\x1b[31m.gguf").err, "a name of a file moves no cursor"

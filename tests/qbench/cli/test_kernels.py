@@ -2,10 +2,12 @@ import json
 
 import pytest
 
+import cpu_kernels
 from qbench.kernels import linear_benchmarks, measure
 from qbench.kernels.benchmark import OURS
 from qbench.kernels.deviation import Deviation
 from qbench.kernels.linear import packed_formats
+from qbench.speed.units import CAN_DO
 
 
 @pytest.fixture
@@ -39,7 +41,11 @@ def test_rows(qbench, small, tmp_path, monkeypatch):
             == measure.timing_protocol("wall").to_json()
             != measure.timing_protocol("cpu").to_json()
         )
-    assert f"linear_{name}" in qbench(*argv).out
+        isa, arithmetic = record["metrics"]["unit"].split()
+        assert isa in cpu_kernels.features() and arithmetic in CAN_DO["int8"]
+        assert record["metrics"]["arithmetic"] == "int8" and record["metrics"]["peak_ops_per_s"] > 0
+    printed = qbench(*argv).out
+    assert f"linear_{name}" in printed and f" of the roofline ({rows[0]['unit']}) [" in printed
     readme = tmp_path / "README.md"
     readme.write_text("<!-- qbench:kernels begin -->\n<!-- qbench:kernels end -->\n")
     assert qbench("report", tmp_path / "kept.jsonl", "--into", readme, "--marker", "kernels").status == 0
@@ -53,8 +59,9 @@ def test_a_forced_row_stands_beside_the_honest_one(qbench, small, tmp_path, monk
     qbench(*argv)
     monkeypatch.setenv("QBENCH_ISA", "scalar")
     qbench(*argv)
-    kept = [json.loads(line)["case"].get("forced") for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
-    assert kept == [None, "QBENCH_ISA=scalar"]
+    kept = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
+    assert [record["case"].get("forced") for record in kept] == [None, "QBENCH_ISA=scalar"]
+    assert kept[1]["metrics"]["unit"].startswith("scalar "), "a forced instruction set limits the units, too"
     text = qbench("report", tmp_path / "kept.jsonl").out
     assert text.count(f"| linear_{name}") == 2 and text.count("forced by QBENCH_ISA=scalar") == 1
 

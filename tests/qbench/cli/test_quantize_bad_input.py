@@ -46,7 +46,7 @@ def test_a_text_that_the_recipe_does_not_read(qbench, tmp_path, small_model, tok
     assert outcome.status == 0
     assert outcome.err.splitlines() == [
         "warning: recipe q4_0 does not calibrate; --calibration is not read",
-        "warning: rows that are not a multiple of a block of q6_k: 1 x q8_0 instead",
+        "warning: rows that are not a multiple of a block of q6_k: 1 x q8_0 instead, 8.5 bits per weight, not 6.562",
     ]
 
 

@@ -30,6 +30,7 @@ def test_serves_a_reference_model_until_it_is_interrupted(tmp_path):
         pytest.param(["ref:lama"], "did you mean 'ref:llama'?", id="no such model"),
         pytest.param(["ref:llama", "--kv-memory", "1B"], "memory_bytes is 1", id="memory"),
         pytest.param(["ref:llama", "--chat-template", "no/file"], "no/file: cannot read", id="template"),
+        pytest.param(["ref:llama", "--allowed-origin", "http://a/"], "expected a scheme, a host and a", id="origin"),
         pytest.param(["ref:llama", "--recipe", "q4"], "unknown recipe", id="recipe"),
         pytest.param(
             ["ref:llama", "--kv", "kv-int4-kc", "--swap-disk", "1MiB"], "leave out --swap-disk", id="pages that stay"

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import cpu_kernels
 from qbench.measure import tuning
 from qbench.measure.tuning import LinearSwitch
 from qbench.tune import tune as tuning_run
@@ -20,6 +21,7 @@ def quick(monkeypatch, tmp_path):
     monkeypatch.setattr("qbench.tune.turns.ROUNDS", 1)
     monkeypatch.setattr("qbench.tune.turns.TURN_S", 0.0)
     monkeypatch.setattr("qbench.tune.linears.TOKENS", (2, 8))
+    monkeypatch.setattr("qbench.tune.linears.BF16_TOKENS", (40, 64))
     monkeypatch.setattr("qbench.tune.linears.ROWS", 32)
     monkeypatch.setattr(tuning_run, "linears", lambda: [kernel for kernel in LINEARS if kernel.op == "linear_q4_k"])
     monkeypatch.setattr(tuning_run, "busy_share", lambda: 0.0)
@@ -43,6 +45,7 @@ def test_a_table_is_measured_shown_and_removed(qbench):
     assert "shipped" in qbench("tune", "--show").out
     lines = qbench("tune").out.splitlines()
     assert lines[0].startswith("table") and lines[-1].startswith("linear_q4_k")
+    assert ("bf16 from" in lines[-2]) == (cpu_kernels.chosen_isa("linear_q4_k") == "amx")
 
 
 def test_time_that_does_not_suffice_leaves_the_rest_as_shipped(qbench, monkeypatch):

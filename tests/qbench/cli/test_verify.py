@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.damage import edit_hf, edit_json
+from support.damage import edit_hf, edit_json, edit_manifest
 
 CALIBRATION = ("--samples", "4", "--seq-len", "32")
 MIXED = """
@@ -36,6 +36,7 @@ def make(qbench, small_model, token_ids, tmp_path):
     [
         ("q4_0", "made.gguf"),
         ("rtn-w4g128", "made"),
+        *((name, "made") for name in ("rtn-w2g64", "gptq-w8g32-act", "awq-w3g32", "awq-w8g64", "awq-w2g32")),
         ("rtn-w8a8-tensor+kv-fp8", "made"),
         ("llm-int8", "made"),
         ("gptq-w4g128-act", "made"),
@@ -59,7 +60,7 @@ def test_a_recipe_of_rules_is_in_the_manifest(qbench, make, tmp_path):
     made = make(recipe, out="made.gguf")
     recipe.unlink()
     verified = json.loads(qbench("verify", made, "--json").out)
-    assert verified == {"identical": True, "num_tensors": 21, "differing": {}, "versions": {}}
+    assert verified == {"identical": True, "num_tensors": 21, "differing": {}, "files": {}, "versions": {}}
 
 
 def test_a_flipped_bit_is_named(qbench, make):
@@ -84,9 +85,52 @@ def test_a_recipe_that_did_not_make_it(qbench, make):
 
 def test_other_versions_are_told(qbench, make):
     made = make("q4_0", out="made.gguf")
-    edit_json(Path(made + ".qbench.json"), lambda manifest: manifest["versions"].update(numpy="0.1"))
+    edit_manifest(Path(made + ".qbench.json"), lambda manifest: manifest["versions"].update(numpy="0.1"))
     outcome = qbench("verify", made)
     assert outcome.status == 0 and outcome.out.startswith("numpy: 0.1 then, ")
+
+
+@pytest.mark.parametrize(
+    "name, part",
+    [
+        ("made.gguf", b"llama.rope.freq_base"),
+        ("made.gguf", b"llama.context_length"),
+        ("made.gguf", b"llama.attention.layer_norm_rms_epsilon"),
+        ("made/config.json", b'"rope_theta"'),
+        ("made/config.json", b'"rms_norm_eps"'),
+        ("made/qbench.json", b'"versions"'),
+    ],
+)
+def test_flipped_metadata_is_named(qbench, make, name, part):
+    """One bit of a value: the second or a later byte after its key."""
+    made = make("q4_0", out="made.gguf") if name == "made.gguf" else make("rtn-w8")
+    file = Path(made) if name == "made.gguf" else Path(made) / Path(name).name
+    data = bytearray(file.read_bytes())
+    at = data.index(part) + len(part)
+    # The type takes four bytes in a GGUF file; in JSON the first digit or letter is changed.
+    at = at + 6 if name == "made.gguf" else next(i for i in range(at, len(data)) if chr(data[i]).isalnum())
+    data[at] ^= 2  # of "1" it makes "3", which is a number too
+    file.write_bytes(data)
+    outcome = qbench("verify", made)
+    assert outcome.status == 1 and f"{file.name}: its bytes are not those that were written" in outcome.out
+    assert "1 of the artifact's files differ, in metadata" in outcome.out
+    verified = json.loads(qbench("verify", made, "--json").out)
+    assert not verified["identical"] and list(verified["files"]) == [file.name] and verified["differing"] == {}
+    outcome = qbench("doctor", made)
+    assert outcome.status == 1 and f"files: {file.name}: its bytes are not" in outcome.out
+
+
+def test_a_manifest_without_digests_is_told(qbench, make):
+    made = make("q4_0", out="made.gguf")
+
+    def forget(manifest):
+        del manifest["files"], manifest["digest"]
+        manifest["schema"] = 1
+
+    edit_json(Path(made + ".qbench.json"), forget)
+    outcome = qbench("verify", made)
+    assert outcome.status == 0 and "metadata is not compared" in outcome.out
+    assert "older version" in qbench("doctor", made).out
 
 
 def test_a_source_that_moved(qbench, make, small_model, token_ids, tmp_path):

@@ -88,3 +88,14 @@ def test_records_of_a_newer_schema_are_refused(tmp_path):
     file.write_text(json.dumps(document() | {"schema_version": 99}) + "\n")
     with pytest.raises(InputError, match="schema 99"):
         read_baseline(file)
+
+
+def test_of_other_machines_one_that_rounds_the_same_way_is_taken():
+    """AMX rounds inputs to bfloat16, and a later row of a machine that rounds them to 8 bits is another measurement."""
+    with_tiles, another = (MACHINE | {"id": name * 12, "features": ["scalar", "amx"]} for name in "cd")
+    same = row(machine=with_tiles)
+    later = row(machine=OTHER, changes={"time": "2026-01-03T00:00:00+00:00"})
+    (pair,) = pair_cases([row(machine=another)], [same, later], "base.jsonl", any_machine=True)
+    assert pair.baseline is same and pair.is_elsewhere
+    (pair,) = pair_cases([row(machine=another)], [later], "base.jsonl", any_machine=True)
+    assert pair.baseline is later, "rather than none"

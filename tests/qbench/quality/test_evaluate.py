@@ -188,6 +188,12 @@ def test_a_random_model_is_benched_but_not_evaluated(tmp_path):
         evaluated("rand:tiny", text=text)
 
 
+def test_a_text_is_scored_byte_for_byte(tmp_path):
+    """llama-perplexity and lm-eval score carriage returns, too."""
+    (tmp_path / "crlf.txt").write_bytes(b"one\r\ntwo\rthree\n")
+    assert read_text(tmp_path / "crlf.txt") == "one\r\ntwo\rthree\n"
+
+
 def test_a_text_is_needed_and_must_be_text(tmp_path):
     (tmp_path / "latin1.txt").write_bytes("café".encode("latin-1"))
     with pytest.raises(InputError, match="give a UTF-8 text file"):

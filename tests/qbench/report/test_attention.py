@@ -1,5 +1,7 @@
 """Tables of attention by context: quality, speed and memory of one implementation and length are one row."""
 
+import json
+
 import pytest
 from support.sample_records import make_record, write_records
 
@@ -18,7 +20,7 @@ def cell(attention: str | None, depth: int, peak: int, deltas: dict[int, dict] |
             name: {"protocol": told, "attention_delta": delta}
             for (name, told), delta in zip(protocols.items(), deltas.values(), strict=True)
         }
-        about |= {"protocols": found, **next(iter(found.values()))}
+        about |= {"protocols": found, "attention_delta": next(iter(deltas.values()))}
     record = make_record("bf16", **about)
     record["case"] |= {"kv_format": "kv-f16", "bench": {"pp": 64, "tg": 32, "depth": depth}, **changes}
     if attention is not None:
@@ -58,3 +60,33 @@ def test_formats_are_tables_of_their_own_and_others_have_none(render):
     assert text.count("**Attention of ref:llama as bf16") == 2
     with pytest.raises(InputError, match="no measured case has chosen its attention"):
         render([cell(None, 0, 1)])
+
+
+@pytest.mark.parametrize(
+    "place, value",
+    [
+        (("machine", "features"), True),
+        (("machine", "cores"), None),
+        (("machine", "cores"), 10**400),
+        (("case", "threads"), "many"),
+        (("metrics", "protocols", "windows-1024", "protocol", "name"), {}),
+        (("metrics", "protocols", "windows-1024", "protocol", "name"), "windows-" + "9" * 5000),
+        (("metrics", "protocols", "windows-1024", "protocol", "name"), "windows-many"),
+        (("metrics", "protocols", "windows-1024", "protocol", "num_windows"), "x"),
+        (("metrics", "protocols", "windows-1024", "attention_delta", "mean_kld"), None),
+        (("key",), {}),
+    ],
+    ids=str,
+)
+def test_a_hostile_record_ends_in_a_line_or_is_left_out(tmp_path, place, value):
+    good = cell("kernel", 1024, 400_000_000, {1024: DELTA})
+    record = json.loads(json.dumps(good))
+    within = record
+    for name in place[:-1]:
+        within = within[name]
+    within[place[-1]] = value
+    path = write_records(tmp_path / "records.jsonl", [record, good | {"key": "good"}])
+    try:
+        assert "kernel" in render_named("--attention-table", path)
+    except InputError as error:
+        assert "lacks a value that this table shows" in str(error)

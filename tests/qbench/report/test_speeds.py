@@ -92,6 +92,18 @@ def test_a_share_by_another_definition_is_marked(markdown):
     assert "| 25 % * |" in squeezed(text) and "* of older records: at the larger of two bandwidths" in text
 
 
+def test_the_note_names_the_units_that_bound_the_operations(markdown):
+    """Rows that bytes bound have no part in it."""
+    older, newer = kernel(512, qbench=figures(1.0)), kernel(64, qbench=figures(1.0))
+    for row in (older, newer):
+        row["metrics"]["bound_by"] = "operations"
+    assert "strongest unit" not in markdown([older, kernel(1, qbench=figures(1.0))])
+    newer["metrics"]["unit"] = "amx bf16"
+    note = "operations at the strongest unit that could do them: amx bf16"
+    assert f"{note}; machine" in markdown([newer, kernel(1, qbench=figures(1.0))])
+    assert f"{note}, in 1 older row at the arithmetic that ran; " in markdown([newer, older])
+
+
 def test_a_figure_that_does_not_apply_is_left_out(markdown):
     search = kernel(None, qbench=figures(1.0) | {"share": None})
     search["case"]["op"], search["metrics"]["bound_by"] = "encode_q4_0", None
@@ -158,6 +170,18 @@ def test_models_beside_llama_cpp(markdown):
     figures = [*["2.0 [1.5, 2.5]"] * 2, "2.00 [1.80, 2.20]", "50 % and 50 %"]
     assert rows[0][2:] == ["16 bits, f16", *figures, "q4_k int8x256, q6_k tile"]
     assert rows[1][-1] == "q4_k direct"
+
+
+def test_a_machine_with_amx_has_tables_of_its_own_that_name_the_builds(markdown):
+    other = versus(4096)
+    with_amx = versus(0)
+    with_amx["machine"] = with_amx["machine"] | {"id": "0123456789ab", "cpu": "Xeon"}
+    with_amx["metrics"] |= {"isa": "amx"}
+    with_amx["metrics"]["llama.cpp"] |= {"system": "CPU : AVX2 = 1 | AVX512_VNNI = 1 | AMX_INT8 = 1 | OPENMP = 1"}
+    text = markdown([other, with_amx])
+    first, second = text.split("**The same files through llama.cpp on ")[1:]
+    assert first.startswith("Xeon, AMX**") and "0.3.36, built with AVX512_VNNI, AMX_INT8." in first
+    assert "AMX" not in second and "llama.cpp: llama-cpp-python 0.3.36, built with AVX2." in second
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,16 @@ def test_the_note_names_the_processors_if_a_row_does(tmp_path):
     assert "machine a1b2c3: Some Processor (unknown), Some Processor (family 26, model 2); " in text
 
 
+def test_the_note_names_the_units_of_the_roofline(tmp_path):
+    units = {"int8": "amx int8", "bf16": "amx bf16"}
+    newer = make_record("bf16", roofline={"pp": 0.5, "tg": 0.4, "bandwidth_of": "round", "units": units})
+    for row, rest in ((newer, ""), (make_record("q8_0"), ", in 1 older row at the arithmetic that ran")):
+        path = write_records(tmp_path / f"{len(rest)}.jsonl", [newer] if row is newer else [newer, row])
+        note = "operations at the strongest unit that could do them: amx bf16, amx int8"
+        assert f"{note}{rest}; commit" in render_report(path, "md")
+    assert "strongest" not in render_report(write_records(tmp_path / "old.jsonl", [make_record("q8_0")]), "md")
+
+
 def test_a_batch_is_told_in_the_note(tmp_path):
     one, four = make_record("q8_0"), make_record("q8_0")
     four["case"]["batch"] = 4

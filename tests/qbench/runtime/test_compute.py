@@ -1,5 +1,7 @@
 """`compute`: the precision of the matmuls that a user asks for, and the inputs of a token's logits."""
 
+import importlib
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
+from quant.kv.source import KVSource
 from quant.models import ModelConfig
 
 TOKENS = torch.from_numpy(np.random.default_rng(0).integers(0, 160, (1, 131)))
@@ -43,6 +46,45 @@ def test_exact_tokens_do_not_see_how_many_they_are(kind, format_name):
     assert_close(model(TOKENS, model.new_cache(capacity=131)), expected)
     whole = model(TOKENS.repeat(3, 1), model.new_cache(batch=3, capacity=131))
     assert_close(whole, expected.expand(3, -1, -1))
+
+
+@needs_kernels
+@pytest.mark.parametrize("kv", ["kv-f16", "kv-bf16", "kv-fp8", "kv-fp8-e5m2", "kv-int8"])
+@pytest.mark.parametrize(
+    "options", [{}, {"cache": "paged"}, {"policy": "window:64"}], ids=["dynamic", "paged", "window"]
+)
+def test_exact_holds_for_every_format_of_keys_and_values(kv, options):
+    """Tiles of AMX round f16 and bf16, and the weights of values, in a prompt only."""
+    config = small_config("llama", head_dim=64)
+    source = KVSource(ArraySource(config, random_weights(config)), kv)
+    model = load_model(source, RunOptions(compute="exact", **options))
+    assert_close(model(TOKENS, model.new_cache(capacity=131)), in_parts(model))
+
+
+@pytest.mark.skipif("not has_cpu_kernels() or 'amx' not in __import__('cpu_kernels').features()", reason="no AMX")
+@pytest.mark.parametrize("kv", ["kv-f16", "kv-bf16", "kv-fp8"])
+def test_by_default_tiles_multiply_many_queries(kv):
+    config = small_config("llama", head_dim=64)
+    model = load_model(KVSource(ArraySource(config, random_weights(config)), kv))
+    assert not torch.equal(model(TOKENS, model.new_cache(capacity=131)), in_parts(model))
+
+
+@needs_kernels
+@pytest.mark.parametrize("mode", ["elided", "compressed"])
+def test_exact_latents_take_no_tiles(mode, monkeypatch):
+    """Without tiles, the variable that keeps f16 out of them changes nothing."""
+    config = small_config("deepseek2", kv_lora_rank=64, qk_rope_head_dim=16)
+    source = KVSource(ArraySource(config, random_weights(config)), "kv-f16")
+    for compute in ("exact", "fast"):
+        model = load_model(source, RunOptions(compute=compute))
+        monkeypatch.delenv("QBENCH_F16_COMPUTE", raising=False)
+        chosen = model(TOKENS, model.new_cache(capacity=131, mode=mode))
+        monkeypatch.setenv("QBENCH_F16_COMPUTE", "float32")
+        without = model(TOKENS, model.new_cache(capacity=131, mode=mode))
+        takes_tiles = (mode, compute) == ("elided", "fast") and "amx" in importlib.import_module(
+            "cpu_kernels"
+        ).features()
+        assert torch.equal(chosen, without) != takes_tiles, compute
 
 
 # Two in every run: soft caps of scores, and heads that the kernels do not read, both in torch.

@@ -217,7 +217,8 @@ WRONG = [
     pytest.param({"logit_bias": {"a": 2}}, 400, "logit_bias.a", id="bias of no id"),
     pytest.param({"prompt": ["a"] * 200, "n": 10}, 400, "ask for 2000 answers, expected", id="too many at once"),
     pytest.param({"extra_body": {"cache_salt": ""}}, 400, "cache_salt", id="an empty salt"),
-    pytest.param({"extra_body": {"tools": []}}, 400, "tools: not supported by this server; ", id="unknown field"),
+    pytest.param({"extra_body": {"tool": []}}, 400, "tool: not supported by this server; ", id="unknown field"),
+    pytest.param({"seed": -2}, 400, "seed: ", id="seed"),
     pytest.param({"model": "other"}, 404, "no model 'other' is served here", id="unknown model"),
 ]  # fmt: skip
 
@@ -233,6 +234,116 @@ def test_what_cannot_be_asked_is_named(server, change, status, message):
 def test_messages_that_the_template_refuses(server):
     with pytest.raises(openai.BadRequestError, match="no tools"):
         server.client().chat.completions.create(messages=[{"role": "tool", "content": "x"}], **GREEDY)
+
+
+NEUTRAL = [
+    {"response_format": {"type": "text"}, "modalities": ["text"]},
+    {"tools": [], "tool_choice": "none", "parallel_tool_calls": True, "functions": [], "function_call": "none"},
+    {"store": False, "metadata": {}, "service_tier": "auto"},
+    {"service_tier": "default", "parallel_tool_calls": False},
+    {"tools": None, "seed": None, "reasoning_effort": None, "prediction": None},
+    {"seed": -1, "ignore_eos": False, "chat_template_kwargs": {}},
+]
+
+
+@pytest.mark.parametrize("fields", NEUTRAL, ids=lambda fields: next(iter(fields)))
+def test_fields_that_change_nothing_are_accepted(server, fields):
+    asked = GREEDY | {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+    plain = patient.post(f"{server.url}/v1/chat/completions", json=asked).json()["choices"]
+    got = patient.post(f"{server.url}/v1/chat/completions", json=asked | fields)
+    assert got.status_code == 200 and got.json()["choices"] == plain
+
+
+REFUSED = [
+    ({"response_format": {"type": "json_object"}}, 'response_format: expected {"type": "text"}; not supported'),
+    ({"tools": [{"type": "function"}]}, "tools: expected []; not supported otherwise"),
+    ({"tool_choice": "auto"}, 'tool_choice: expected "none"; not supported otherwise'),
+    ({"store": True}, "store: expected false; not supported otherwise"),
+    ({"store": 0}, "store: expected false"),
+    ({"service_tier": "flex"}, 'service_tier: expected "auto" or "default"; not supported otherwise'),
+    ({"chat_template_kwargs": {"bos_token": "x"}}, "chat_template_kwargs: the server itself sets bos_token"),
+    ({"chat_template_kwargs": {str(i): i for i in range(65)}}, "chat_template_kwargs: has 65 entries"),
+    ({"chat_template_kwargs": {"a": json.loads("[" * 300 + "]" * 300)}}, "chat_template_kwargs.a.list.0.list.0: "),
+    ({"reasoning_effort": "low"}, "reasoning_effort: not supported by this server; supported are model, "),
+]
+
+
+@pytest.mark.parametrize("fields, message", REFUSED, ids=lambda value: next(iter(value)) if type(value) is dict else "")
+def test_other_values_of_those_fields_are_refused(server, fields, message):
+    asked = GREEDY | {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+    got = patient.post(f"{server.url}/v1/chat/completions", json=asked | fields)
+    assert got.status_code == 400 and got.json()["error"]["message"].startswith(message)
+    assert "tools, " not in got.json()["error"]["message"]
+
+
+def test_an_answer_of_another_server_in_the_history(server):
+    empty = {"refusal": None, "tool_calls": [], "annotations": [], "audio": None, "function_call": None}
+    said = {"role": "assistant", "content": "A"}
+    asked = GREEDY | {"max_tokens": 4}
+    plain = [{"role": "user", "content": "Hi"}, said, {"role": "user", "content": "B"}]
+    long = [plain[0], said | empty, plain[2]]
+    one, other = (
+        patient.post(f"{server.url}/v1/chat/completions", json=asked | {"messages": messages})
+        for messages in (plain, long)
+    )
+    assert other.status_code == 200 and one.json()["choices"] == other.json()["choices"]
+
+
+@pytest.mark.parametrize(
+    "message, reason",
+    [
+        ({"content": None, "tool_calls": [{"id": "1"}]}, "messages.0.content: is null, expected a text; messages with"),
+        ({"content": "x", "tool_calls": [{"id": "1"}]}, "messages.0.tool_calls: expected []; not supported otherwise"),
+        ({"content": "x", "tool_call_id": "1"}, "messages.0.tool_call_id: not supported by this server"),
+    ],
+    ids=["null", "calls", "answer"],
+)
+def test_messages_with_tool_calls_are_refused(server, message, reason):
+    asked = GREEDY | {"messages": [{"role": "assistant"} | message]}
+    got = patient.post(f"{server.url}/v1/chat/completions", json=asked)
+    assert got.status_code == 400 and got.json()["error"]["message"].startswith(reason)
+    assert "supported are" not in got.json()["error"]["message"]
+
+
+def test_variables_of_a_request_reach_the_chat_template():
+    text = "{% for m in messages %}{{ m.content }}{% endfor %}{% if enable_thinking is false %}<quick>{% endif %}"
+    served = open_served(tiny_subject(template=text), EngineOptions(num_pages=32))
+    try:
+        said = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
+        for fields, expected in (({}, "Hi"), ({"chat_template_kwargs": {"enable_thinking": False}}, "Hi<quick>")):
+            (request,) = served.chat_requests(ChatBody(**said, **fields))
+            assert list(request.tokens) == served.tokenizer.encode(expected)
+    finally:
+        served.template.close()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_ignore_eos_goes_on_to_the_limit_of_tokens(subject, stream):
+    tokens, text = alone(subject, PROMPT, Sampling(), 24)
+    end = next(place for place in range(3, 24) if tokens[place] not in tokens[:place])
+    with running(tiny_subject(changes={"eos_token_id": tokens[end]}), EngineOptions(num_pages=64)) as server:
+        asked = GREEDY | {"prompt": PROMPT, "max_tokens": 24}
+        stopped = server.client().completions.create(**asked)
+        assert (stopped.usage.completion_tokens, stopped.choices[0].finish_reason) == (end, "stop")
+        if stream:
+            asked |= {"stream": True, "stream_options": {"include_usage": True}}
+        got = server.client().completions.create(**asked, extra_body={"ignore_eos": True})
+        chunks = list(got) if stream else [got]
+        assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == text
+        assert chunks[-1].usage.completion_tokens == 24
+        assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "length"
+
+
+@pytest.mark.parametrize("path", ["completions", "chat/completions"])
+def test_the_usage_so_far_in_every_chunk(server, path):
+    said = {"prompt": PROMPT} if path == "completions" else {"messages": [{"role": "user", "content": "Hello"}]}
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    asked = GREEDY | said | {"max_tokens": 6, "n": 2, "stream": True, "stream_options": options}
+    lines = patient.post(f"{server.url}/v1/{path}", json=asked).text.strip().splitlines()
+    usages = [json.loads(line.removeprefix("data: "))["usage"] for line in lines if line and "[DONE]" not in line]
+    counts = [usage["completion_tokens"] for usage in usages]
+    assert counts == sorted(counts) and counts[-1] == counts[-2] == 12 and len(set(counts)) > 2
+    assert len({usage["prompt_tokens"] for usage in usages}) == 1
 
 
 def test_top_logprobs_without_logprobs(server):

@@ -58,6 +58,15 @@ def test_the_process_renders_as_the_sandbox(name):
         template.close()
 
 
+def test_variables_reach_the_template_and_replace_none_of_the_servers():
+    template = ChatTemplate(tokenizer_with("{{ messages[0].role }}{{ x }}{{ deep.a[1] }}"))
+    try:
+        assert template.render(MESSAGES, {"x": False, "deep": {"a": [1, None]}}) == "userFalseNone"
+        assert template.render(MESSAGES, {"messages": [{"role": "system"}], "deep": {"a": "xy"}}) == "usery"
+    finally:
+        template.close()
+
+
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 HUGE = "{{ messages[0].content.center(9000000000) }}"
 

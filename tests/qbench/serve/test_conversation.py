@@ -93,6 +93,15 @@ def test_a_private_character_stays_beside_a_control_token():
     assert f"user\n{private}<|end|>\nassistant" in tokenizer.decode(ids)
 
 
+@pytest.mark.parametrize("value", ["<|end|>", ["<|end|>"], {"<|end|>": 1}, {"a": [{"b": "<|end|>"}]}], ids=str)
+def test_variables_of_the_template_close_no_turn(value):
+    tokenizer = tokenizer_of()
+    template = TemplateSandbox(TEMPLATE + "{{ extra | tojson }}", special_texts(tokenizer), most_chars=10_000)
+    ids = conversation_tokens(template, tokenizer, ORDINARY[0], variables={"extra": value})
+    assert counts(tokenizer, ids) == {"<s>": 1, "<|start|>": 2, "<|end|>": 1}
+    assert "<|end|>" in tokenizer.decode(ids).partition("assistant")[2]
+
+
 def test_text_that_is_not_utf8():
     tokenizer = tokenizer_of()
     with pytest.raises(InputError, match="not UTF-8"):

@@ -89,6 +89,33 @@ def test_broken_framing_is_refused_in_openais_form(strict, raw):
     assert set(error) == {"message", "type", "param", "code"}
 
 
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+SMUGGLED = b"0\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "head, message",
+    [
+        (HEAD + CHUNKED + b"Content-Length: 4\r\n\r\n", "Content-Length next to Transfer-Encoding"),
+        (HEAD + b"Content-Length: 4\r\n" + CHUNKED + b"\r\n", "Content-Length next to Transfer-Encoding"),
+        (HEAD.replace(b"1.1", b"1.0") + CHUNKED + b"\r\n", "Transfer-Encoding in HTTP/1.0"),
+    ],
+    ids=["chunked first", "length first", "HTTP 1.0"],
+)
+def test_a_body_of_two_lengths_gets_one_answer(strict, head, message):
+    """The whole rest of the connection parses as one error, so no second answer follows it."""
+    status, error = said(strict, head + SMUGGLED)
+    assert status == 400 and message in error["message"]
+
+
+def test_a_chunked_body_is_read(strict):
+    body = json.dumps(ASKED).encode()
+    address = strict.url.removeprefix("http://").split(":")
+    with socket.create_connection((address[0], int(address[1])), timeout=WAIT_S) as client:
+        client.sendall(HEAD + CHUNKED + b"Connection: close\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+        assert b"".join(iter(lambda: client.recv(65536), b"")).startswith(b"HTTP/1.1 200")
+
+
 def test_one_connection_more_than_the_limit_is_refused(strict):
     address = strict.url.removeprefix("http://").split(":")
     with_body = HEAD + b"Content-Length: 10\r\n\r\n"
@@ -108,18 +135,21 @@ def test_one_connection_more_than_the_limit_is_refused(strict):
     [
         ("localhost", 200), ("LOCALHOST:80", 200), ("model.example:8000", 200), ("model.example.", 200),
         ("[::1]:1", 200), ("10.0.0.7", 200), ("evil.example", 421), ("", 421), ("localhost.evil.example", 421),
-        ("[evil.example]", 421),
+        ("[evil.example]", 421), ("localhost:80@evil.example", 400), ("localhost@evil.example", 400),
+        ("localhost/evil.example", 400), ("[::1]evil.example", 400), ("localhost:x", 400), ("local host", 400),
     ],
 )  # fmt: skip
 def test_other_names_of_the_host_are_refused(strict, host, status):
     got = patient.get(f"{strict.url}/v1/models", headers={"Host": host})
     assert got.status_code == status
-    assert status == 200 or "--allowed-host" in got.json()["error"]["message"]
+    reasons = {421: "start the server with --allowed-host", 400: "is no host; expected a name"}
+    assert status == 200 or reasons[status] in got.json()["error"]["message"]
 
 
 def test_any_name_where_all_are_allowed():
     with running(tiny_subject(), OPTIONS, allowed_hosts=("*",)) as server:
-        assert patient.get(f"{server.url}/v1/models", headers={"Host": "evil.example"}).status_code == 200
+        for host, status in (("evil.example", 200), ("localhost:80@evil.example", 400)):
+            assert patient.get(f"{server.url}/v1/models", headers={"Host": host}).status_code == status
 
 
 @pytest.mark.parametrize(
@@ -207,3 +237,10 @@ def test_other_machines_need_a_key(host, capsys, monkeypatch):
     monkeypatch.delenv("QBENCH_API_KEY", raising=False)
     assert main(["serve", "ref:llama", "--port", "0", "--host", host]) == 2
     assert f"--host {host} lets other machines in, so clients need a key" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize("key", ["", " ", "\t", "two words", "key\n", "k\u00e9y"], ids=ascii)
+def test_keys_that_no_client_can_send_are_refused(key, host, capsys):
+    assert main(["serve", "ref:llama", "--port", "0", "--host", host, "--api-key", key]) == 2
+    assert "the API key is empty or has characters other than visible ASCII" in capsys.readouterr().err

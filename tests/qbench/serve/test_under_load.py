@@ -59,11 +59,12 @@ def test_every_choice_ends_with_its_client(narrow):
     assert narrow.stats.free_pages == PAGES
 
 
-def test_more_than_all_pages_is_unavailable():
+def test_a_request_that_never_fits_is_the_clients_mistake():
+    """Clients repeat a request after 503, which would not help here."""
     with running(tiny_subject(), EngineOptions(num_pages=8)) as server:
-        with pytest.raises(openai.InternalServerError, match="but there are 8; ask for less") as caught:
+        with pytest.raises(openai.BadRequestError, match="but there are 8; ask for less") as caught:
             server.client().completions.create(**LONG)
-        assert caught.value.status_code == 503
+        assert (caught.value.status_code, caught.value.type) == (400, "invalid_request_error")
         assert server.client().completions.create(**ASKED, max_tokens=4).usage.completion_tokens == 4
 
 

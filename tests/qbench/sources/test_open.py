@@ -66,6 +66,9 @@ def test_hub_downloads_what_is_needed(model_dir, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     source = open_source("hf:org/name")
     assert asked["name"] == "org/name" and "*.safetensors" in asked["allow_patterns"]
+    assert asked["revision"] is None
+    open_source("hf:org/name@v1.2")
+    assert (asked["name"], asked["revision"]) == ("org/name", "v1.2")
     assert source.spec == "hf:org/name" and source.tensors == open_source(str(model_dir)).tensors
 
 

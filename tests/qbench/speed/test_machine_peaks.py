@@ -2,6 +2,7 @@
 
 import mmap
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -15,12 +16,14 @@ from qbench.speed import machine_peaks as peaks_module
 from qbench.speed.bench import bench_cases
 from qbench.speed.machine_peaks import MOST_AGE_S, CurrentPeaks, busy_during
 from qbench.speed.speed_case import SpeedCase
+from qbench.speed.units import Unit
 
 CASE = {"pp": 8, "tg": 4, "repetitions": 2, "threads": 1}
+RATES = {"fp32": 1e11, "int8": 4e11, "bf16": 2e11}
 
 
 def machine_peaks(threads: int = 1, busy: float | None = 0.0, age: float = 5.0) -> CurrentPeaks:
-    return CurrentPeaks(threads, {"fp32": 1e11, "int8": 4e11, "bf16": 2e11}, busy, time.time() - age)
+    return CurrentPeaks(threads, RATES, busy, time.time() - age, units={name: f"avx9 {name}" for name in RATES})
 
 
 @pytest.fixture
@@ -37,7 +40,7 @@ def measured(monkeypatch):
         return value
 
     monkeypatch.setattr(bench_module, "measure_bandwidth", lambda threads, device: count("bandwidth", 1e10))
-    ops = {"fp32": 1e11, "int8": 4e11, "bf16": 2e11}
+    ops = {name: Unit(f"avx9 {name}", rate) for name, rate in RATES.items()}
     monkeypatch.setattr(peaks_module, "measure_op_peaks", lambda threads, device: count("ops", ops))
     for module in (bench_module, peaks_module):
         monkeypatch.setattr(module, "busy_during", lambda speed: found["busy"])
@@ -113,6 +116,12 @@ def test_what_no_longer_holds_is_measured_again(measured, stale):
     began = time.time()
     row = benched("rand:tiny", **CASE, machine_peaks=machine_peaks(**stale).kept())
     assert measured["ops"] == 1 and row["machine_peaks"]["measured_s_ago"] <= time.time() - began
+
+
+def test_peaks_without_units_are_measured_again(measured):
+    """Those of older rows are by the arithmetic that ran."""
+    row = benched("rand:tiny", **CASE, machine_peaks=replace(machine_peaks().kept(), units=None))
+    assert measured["ops"] == 1 and row["roofline"]["units"] == {"bf16": "avx9 bf16", "fp32": "avx9 fp32"}
 
 
 def test_a_system_that_tells_no_load_changes_nothing(measured):

@@ -1,6 +1,7 @@
 """The byte and operation counts against sums written out for one small model."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,20 +10,21 @@ from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.measure.speed_figures import Roofline
+from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.speed.machine_peaks import CurrentPeaks
 from qbench.speed.roofline import (
     Shape,
-    arithmetic_of,
     decode_bytes,
     decode_ops,
     least_work,
+    linear_operands,
+    operands_on_device,
     prefill_ops,
 )
 from qbench.speed.rounds import Rounds, Samples
 from qbench.speed.shares import ROUND, roofline
 from qbench.speed.speed_case import SpeedCase
-from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.scheme import CONFIG_KEY
 from quant.source import TensorInfo
@@ -38,16 +40,17 @@ TENSORS = {
 HEAD = {"lm_head.weight": TensorInfo((10, 8), "f32", 320)}
 SHAPE = Shape(num_layers=2, num_heads=2, head_dim=4, value_dim=4, kv_bytes_per_token=2 * 2 * 1 * 4 * 4)
 CASE = SpeedCase(pp=3, tg=5, depth=7)
-IMPLS = {"model.layers.0.q": "cpu-q8_0[avx2]", "model.layers.1.q": "reference", "lm_head": "torch-bf16"}
+OPERANDS = {"model.layers.0.q": "int8", "model.layers.1.q": "fp32", "lm_head": "bf16"}
 OPS = {"fp32": 1e6, "int8": 4e6, "bf16": 2e6}
+UNITS = {"fp32": "avx2 fp32", "int8": "amx int8", "bf16": "amx bf16", "int16": "amx bf16"}
 
 
-def bounds(case: SpeedCase = CASE, bandwidth=1e6, ops=OPS, cache=0, impls=IMPLS, ttft=10e-3, tpot=2e-3) -> Roofline:
+def bounds(case: SpeedCase = CASE, bandwidth=1e6, ops=OPS, cache=0, ttft=10e-3, tpot=2e-3) -> Roofline:
     """One round after one of warm-up, both at this bandwidth. ttft, tpot: seconds; None: not measured"""
     phases = {"pp": ttft, "tg": tpot and case.tg * tpot}
     rounds = Rounds({phase: [Samples([9.0, took])] for phase, took in phases.items() if took}, probed=[bandwidth] * 2)
-    machine = CurrentPeaks(1, ops, None, 0.0, cache)
-    return roofline(least_work(TENSORS, SHAPE, impls, case), case, rounds, 0, machine)
+    machine = CurrentPeaks(1, ops, None, 0.0, cache, UNITS)
+    return roofline(least_work(TENSORS, SHAPE, OPERANDS, case), case, rounds, 0, machine)
 
 
 def test_decode_moves_each_weight_once_and_the_cache_so_far():
@@ -131,11 +134,12 @@ def test_shares_are_least_time_over_measured_time():
     pp_s = 768 / 4e6 + (768 + 2 * 864) / 1e6 + 160 / 2e6
     assert_close(result.pp, pp_s / 10e-3, rtol=2.0**-50)
     assert result.peak_ops_per_s == OPS and result.bandwidth_of == ROUND
+    assert result.units == {name: UNITS[name] for name in OPS}
 
 
 def test_a_share_is_of_what_the_memory_gave_in_the_same_round():
     """A machine that flips between two bandwidths: the largest of the run would halve the share of the slow rounds."""
-    work = least_work(TENSORS, SHAPE, IMPLS, CASE)
+    work = least_work(TENSORS, SHAPE, OPERANDS, CASE)
     moved = sum(work["tg_bytes"].values())
     bandwidths = [2e4, 1e4, 2e4, 1e4]
     seconds = [CASE.tg * 2 * moved / bandwidth for bandwidth in bandwidths]
@@ -155,8 +159,8 @@ def test_a_policy_reads_as_many_tokens_as_its_budget_at_least(policy):
     assert short.kv_read(np.array([40, 1000])).tolist() == [count * short.kv_bytes_per_token for count in (40, 64)]
 
 
-def test_attention_is_held_against_the_arithmetic_of_its_keys_and_values():
-    work = least_work(TENSORS, replace(SHAPE, attention="int16"), IMPLS, CASE)
+def test_attention_counts_under_the_operands_of_its_keys_and_values():
+    work = least_work(TENSORS, replace(SHAPE, attention="int16"), OPERANDS, CASE)
     assert work["pp_ops"] == {"int16": 2 * 864, "int8": 768, "fp32": 768, "bf16": 160}
 
 
@@ -178,30 +182,39 @@ def test_a_phase_that_was_not_measured_has_no_share():
 @pytest.mark.parametrize(
     "impl, kind",
     [
-        ("cpu-q8_0[scalar direct, tile from 5 tokens]", "int8"),
-        ("cpu-w8a8[avx512_vnni direct]", "int8"),
-        ("cpu-llm-int8[avx2]", "int8"),
-        ("cpu-bf16[avx512_bf16 direct]", "bf16"),
-        ("cpu-f16[avx512 direct, avx512_bf16 bf16 products from 8 tokens]", "bf16"),
-        ("cpu-f16[avx2 direct]", "fp32"),
-        ("cpu-f32[avx512 direct]", "fp32"),
-        ("torch-bf16-rounded", "bf16"),
-        ("reference", "fp32"),
+        ("cuda-w4_gemm[triton]", "bf16"),
+        ("cuda-w8a8_gemm[triton]", "int8"),
+        ("cuda-llm_int8_gemm[triton]", "int8"),
         ("cuda-fp8_gemm[triton]", "fp8"),
         ("interpreter-fp8_gemm[triton]", "fp32"),
     ],
 )
-def test_arithmetic(impl, kind):
-    assert arithmetic_of(impl, 512) == kind
+def test_operands_on_a_device_are_those_of_its_function(impl, kind):
+    assert operands_on_device(impl) == kind
 
 
-def test_f16_is_multiplied_in_float32_where_it_says_so():
-    impl = "cpu-f16[avx512 direct, avx512_bf16 bf16 products from 8 tokens]"
-    assert [arithmetic_of(impl, count) for count in (1, 7, 8)] == ["fp32", "fp32", "bf16"]
+@pytest.mark.parametrize(
+    "kv, compute, operands",
+    [
+        (None, "fast", "fp32"),
+        ("kv-f16", "fast", "bf16"),
+        ("kv-fp8", "fast", "bf16"),
+        ("kv-int8", "fast", "int16"),
+        ("kv-int8", "float32", "fp32"),
+    ],
+)
+def test_operands_of_attention_are_those_of_its_cache_whatever_kernel_runs(kv, compute, operands):
+    config = small_config("llama", head_dim=32)
+    config |= {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
+    model = load_model(ArraySource(config, random_weights(config)), RunOptions(compute=compute))
+    assert Shape.of(model).attention == operands
 
 
-@pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
-@pytest.mark.parametrize("kv, expected", [("kv-int8", {"int16"}), ("kv-f16", {"fp32"}), ("kv-fp8", {"fp32", "bf16"})])
-def test_attention_counts_in_the_arithmetic_of_its_kernel(kv: str, expected: set[str]) -> None:
-    config = small_config("llama", head_dim=32) | {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
-    assert Shape.of(load_model(ArraySource(config, random_weights(config)))).attention in expected
+def test_operands_of_linears_are_those_of_their_formats_whatever_kernel_runs():
+    model = SimpleNamespace(impl="auto", impls=dict.fromkeys(("model.layers.0.q", "model.layers.1.q"), "reference"))
+    operands = linear_operands(TENSORS, model)
+    assert operands | {"lm_head": "bf16"} == OPERANDS | {"model.embed_tokens": "int8"}
+    assert operands["lm_head"] == "int8", "a tied head has the format of the embedding"
+    assert linear_operands(TENSORS | HEAD, model)["lm_head"] == "fp32"
+    model.impl = "reference"
+    assert set(linear_operands(TENSORS, model).values()) == {"fp32"}

@@ -92,3 +92,13 @@ def test_an_empty_block_among_others_says_nothing():
 def test_blocks_without_any_difference():
     found = block_mean(np.zeros(20), np.full(20, 7))
     assert (found.value, found.low, found.high, found.p_value) == (0.0, 0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("num_blocks", [6, 25, 60])
+def test_equal_blocks_but_one_have_a_finite_interval(num_blocks):
+    """A third of the resamples draws the equal blocks alone: they have no spread, and no studentized mean."""
+    sums = np.full(num_blocks, 1000.0)
+    sums[3] = 1100.0
+    found = block_mean(sums, np.full(num_blocks, 500))
+    assert found.low is not None and found.high is not None and np.isfinite([found.low, found.high]).all()
+    assert found.low < found.value < found.high

@@ -86,6 +86,10 @@ def test_kernels_and_files_beside_llama_cpp_have_tables_of_their_own():
         ("delete from results", "expected one SELECT"),
         ("create table t as from results", "expected one SELECT"),
         ("copy results to 'out.csv'", "expected one SELECT"),
+        ("explain analyze copy (select 1) to 'out.csv'", "expected one SELECT"),
+        ("/**/ explain /* \u00e9 */ analyse -- x\n copy results to 'out.csv'", "expected one SELECT"),
+        ("explain (analyze true, format json) delete from results", "expected one SELECT"),
+        ("explain create table t as from results", "expected one SELECT"),
         ("copy (select 1) to 'out.csv'", "expected one SELECT"),
         ("set threads = 1", "expected one SELECT"),
         ("attach 'out.db'", "expected one SELECT"),
@@ -100,6 +104,31 @@ def test_what_is_no_question_is_refused_in_one_line(records, monkeypatch, sql, w
     with pytest.raises(InputError, match=why) as refusal:
         query(sql, records)
     assert "\n" not in str(refusal.value) and os.listdir(records.parent) == ["r.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "explain select kld_mean from results",
+        "explain analyze from results",
+        "explain (format json) select '\u00e9' from results -- \u00fc",
+        "explain (select 1) union (from (select count(*) from results))",
+    ],
+)
+def test_a_select_is_explained(records, sql):
+    (row,) = query(sql, records).rows
+    assert row[0] in ("physical_plan", "analyzed_plan") and "kernels" not in row[1]
+
+
+@pytest.mark.parametrize("sql", ["from read_text('.tmp/secret')", "from read_text('.tmp/*')", "from glob('.tmp/*')"])
+def test_temporary_files_of_the_working_folder_stay_closed(records, monkeypatch, sql):
+    """DuckDB opens its folder of temporary files to every query, even if other files are closed."""
+    monkeypatch.chdir(records.parent)
+    os.mkdir(".tmp")
+    Path(".tmp/secret").write_text("secret")
+    with pytest.raises(InputError, match="disabled by configuration"):
+        query(sql, records)
+    assert os.listdir(".tmp") == ["secret"]
 
 
 def test_where_there_is_nothing_to_ask_it_says_so(records, tmp_path):

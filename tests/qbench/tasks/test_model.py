@@ -63,6 +63,7 @@ def test_greedy_text_equals_hf(both):
         (STORY, {"until": [], **limit}),
         (STORY * 30, {"until": ["."], **limit}),
         ("Tom", {"until": ["e s"], "max_gen_toks": 24, "temperature": 0.0}),
+        ("Tom", {**limit, "num_beams": 1, "repetition_penalty": 1.0}),
     ]
     ours, theirs = (lm.generate_until(instances("generate_until", asked)) for lm in both)
     assert ours == theirs

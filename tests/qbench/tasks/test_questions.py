@@ -15,7 +15,7 @@ from qbench.tasks.evaluate import evaluate_tasks
 from qbench.tasks.generation import Prompt, generate_batch, plan_batches
 from qbench.tasks.questions import CutPrompt, cut_prompt, token_cuts
 from qbench.tasks.reference_items import questions
-from qbench.tasks.scoring import Request, group_requests, run_forward, score
+from qbench.tasks.scoring import Answer, Request, group_requests, run_forward, score
 from qbench.tasks.settings import HIDDEN, QUESTIONS, SECOND, VISIBLE, TaskSettings
 from quant.errors import InputError
 
@@ -75,7 +75,8 @@ def test_a_policy_compresses_where_a_loop_by_hand_does(policy, cuts):
         if policy != FULL:
             assert cache.num_held.max() <= 16 and cache.seq_len == end
     rest = model(torch.tensor([ANSWER[:-1]]), cache)
-    assert got == score(torch.cat([first, rest], dim=1), torch.tensor([ANSWER]))[0]
+    nll, likeliest = score(torch.cat([first, rest], dim=1)[0], torch.tensor(ANSWER))
+    assert got == Answer(-float(nll.sum()), bool(likeliest.all()))
     assert request.cuts == cuts
     rounding = 2.0**-24 * len(TOKENS) * abs(got.loglikelihood)  # of sums over so many keys
     plain = next(run_forward(model, group_requests([Request(TOKENS, ANSWER)], 320)[0]))[1]

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from support.artifact import write_artifact
+from support.llama_package import skip_without_llama_cpp
 from support.memory_source import MemorySource
 
 from qbench.run_options import RunOptions
@@ -45,7 +46,7 @@ def test_static_batches_do_and_compute_until_the_longest_ends(model):
 
 
 def test_llama_cpp_gives_the_same_side_by_side_and_one_by_one(tmp_path):
-    pytest.importorskip("llama_cpp")
+    skip_without_llama_cpp()
     file = write_artifact(MemorySource(), tmp_path / "m.gguf", recipe=get_recipe("bf16"))
     settings = {"model": str(file), "threads": 1, "slots": 4, "context": 64, "kv": "f32", "clock": "cpu"}
     command = (sys.executable, "-m", "qbench.throughput.llama_cpp_worker")

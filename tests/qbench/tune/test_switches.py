@@ -14,12 +14,13 @@ from qbench.mla.measure import ModePoint
 from qbench.runtime.attention.mla_costs import COSTS, plan_costs
 from qbench.sources import open_source
 from qbench.tune.latent import judged
-from qbench.tune.linears import best_point, path_by
+from qbench.tune.linears import best_point, best_switch, path_by
 from qbench.tune.tune import best_threads
 from quant.formats import get_format
 from quant.models import ModelConfig
 
-Q4_K = LinearSwitch("linear_q4_k", cpu_kernels.chosen_isa("linear_q4_k"), 5, 40)
+ISA = cpu_kernels.chosen_isa("linear_q4_k")
+Q4_K = LinearSwitch("linear_q4_k", ISA, 5, 40, 50 if ISA == "amx" else None)
 TABLE = Tuning(VERSION, machine().id, "2026-01-01", [Q4_K])
 
 
@@ -61,6 +62,20 @@ def test_a_kept_table_decides_the_path_of_products():
     assert paths("q4_k", counts) == before[0]
 
 
+@pytest.mark.skipif(ISA != "amx", reason="this machine has no amx")
+def test_a_kept_table_decides_when_tiles_multiply(monkeypatch):
+    before = paths("q4_k", (27, 28)), paths("w4g32", (27, 28))
+    assert before == (["tile", "bf16"], ["tile", "bf16"])
+    kept(replace(TABLE, linears=[Q4_K, LinearSwitch("linear_w4", "amx", 8, NEVER, 20)]))
+    tuned()
+    assert paths("q4_k", (39, 49, 50)) == ["tile", "int8x256", "bf16"]
+    assert paths("w4g32", (8, 19, 20)) == ["direct", "tile", "bf16"]
+    cpu_kernels.set_switch_points("linear_q4_k", "amx", 5, 20)
+    assert paths("q4_k", (27, 28)) == ["int8x256", "bf16"], "without a number the shipped one holds"
+    monkeypatch.setenv("QBENCH_ISA", "avx512_vnni")
+    assert paths("q4_k", (19, 20, 512)) == ["tile", "int8x256", "int8x256"], "few tokens share their points"
+
+
 def test_another_instruction_set_keeps_the_shipped_points(monkeypatch):
     monkeypatch.setenv("QBENCH_ISA", "scalar")
     before = paths("q4_k", (5, 6))
@@ -79,11 +94,12 @@ def test_another_instruction_set_keeps_the_shipped_points(monkeypatch):
             {"linears": [{"op": "linear_q4_k", "isa": "scalar", "most_direct": -1, "least_rerounded": 1}]},
             "it is damaged",
         ),
+        ({"linears": [asdict(replace(Q4_K, isa="scalar", least_bf16=48))]}, "it is damaged"),
         ({"linears": [{"op": "nothing", "isa": "scalar", "most_direct": 1, "least_rerounded": 1}]}, "it is damaged"),
         ({"threads": 4000}, "it is damaged"),
         ({"latent": {"absorbed": 1.0}}, "it is damaged"),
     ],
-    ids=["machine", "version", "entry", "number", "op", "threads", "costs"],
+    ids=["machine", "version", "entry", "number", "tiles", "op", "threads", "costs"],
 )
 def test_a_table_that_is_not_for_this_machine_is_ignored_in_one_line(changed, reason, capsys):
     file = kept(TABLE, **changed)
@@ -122,6 +138,29 @@ def test_paths_by_points():
     switch = LinearSwitch("linear_q4_k", "avx2", 8, 64)
     assert [path_by(switch, count) for count in (8, 9, 63, 64)] == ["direct", "tile", "tile", "int8x256"]
     assert path_by(replace(switch, least_rerounded=NEVER), 512) == "tile"
+    on_amx = replace(switch, isa="amx", least_bf16=80)
+    assert [path_by(on_amx, count) for count in (8, 63, 79, 80)] == ["direct", "tile", "int8x256", "bf16"]
+
+
+class Timed:
+    """A product whose times are given: a token costs 1, or in tiles of bfloat16 a tenth and 30 per call."""
+
+    def times(self, tokens, paths):
+        return {
+            count: {path: 30 + count / 10 if path == "bf16" else float(count) for path in paths} for count in tokens
+        }
+
+
+def test_the_point_of_tiles_is_where_they_become_faster():
+    shipped = LinearSwitch("linear_q4_k", "amx", 8, 64, 48)
+    assert best_switch(Timed(), shipped) == replace(shipped, least_bf16=40)
+    assert best_switch(Timed(), replace(shipped, least_bf16=40)).least_bf16 == 40
+    assert best_switch(Timed(), replace(shipped, isa="avx512", least_bf16=None)).least_bf16 is None
+
+
+def test_only_tables_of_amx_have_a_point_of_tiles():
+    assert "least_bf16" not in LinearSwitch("linear_q4_k", "avx2", 8, 64).to_json()
+    assert LinearSwitch("linear_q4_k", "amx", 8, 64, 48).to_json()["least_bf16"] == 48
 
 
 def test_fewer_threads_have_to_gain_everywhere():

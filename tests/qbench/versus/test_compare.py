@@ -8,6 +8,7 @@ import pytest
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.artifact import write_artifact
+from support.llama_package import skip_without_llama_cpp
 from support.memory_source import MemorySource
 from support.waits import WAIT_S
 
@@ -19,6 +20,7 @@ from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
 from qbench.versus.compare import compare, kv_bits, kv_type_of, measure_both, ratio
 from qbench.versus.llama_cpp import LlamaCppProcess
+from qbench.versus.llama_cpp_package import VARIABLE
 from qbench.versus.llama_cpp_worker import leave_spinning_as_it_comes
 from quant.errors import InputError
 from quant.recipes import get_recipe
@@ -96,6 +98,7 @@ def gguf_file(tmp_path):
 
 
 def test_without_the_package_it_says_so(gguf_file, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match="llama-cpp-python is not installed"):
         compare(str(gguf_file), [SpeedCase(pp=4, tg=2)])
@@ -118,7 +121,7 @@ def test_a_process_that_dies_between_commands_is_told_too():
 
 
 def test_against_llama_cpp(gguf_file):
-    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    skip_without_llama_cpp()
     cases = [SpeedCase(pp=8, tg=2, depth=depth, repetitions=2) for depth in (0, 5)]
     rows = compare(str(gguf_file), cases, RunOptions(threads=1))
     assert [row.depth for row in rows] == [0, 5]
@@ -131,7 +134,7 @@ def test_against_llama_cpp(gguf_file):
 
 
 def test_llama_cpp_refuses_what_is_no_model(tmp_path):
-    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    skip_without_llama_cpp()
     path = tmp_path / "bad.gguf"
     path.write_bytes(b"GGUF")
     with pytest.raises(InputError, match=r"llama\.cpp cannot load"):

@@ -3,17 +3,19 @@
 import gguf
 import numpy as np
 import pytest
-from support.architectures import llama3_scaling
+from support.architectures import llama3_scaling, random_weights, small_config
+from support.array_source import ArraySource
 from support.artifact import write_artifact
 from support.memory_source import MemorySource
 
-from quant.artifacts import read_manifest
+from quant.artifacts import gguf_writer, read_manifest
 from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.gguf_writer import write_gguf
 from quant.errors import InputError
 from quant.formats import FORMATS, dequantize
 from quant.job import make_job
+from quant.models import ModelConfig
 from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
 from quant.recipes.policies import Uniform
@@ -38,6 +40,44 @@ def test_config_and_weights_come_back(tmp_path, scaling, changes):
     for name, weight in source.weights.items():
         assert again.tensors[name] == source.tensors[name]
         assert np.array_equal(dequantize(again.read(name)), weight), name
+
+
+def divisors(source):
+    rope = ModelConfig.of(source).rope
+    return rope.frequency_divisors(ModelConfig.of(source).rope_dim)
+
+
+@pytest.mark.parametrize("high", [8.0, 4.0])
+def test_factors_of_any_llama3_scaling_come_back(tmp_path, high):
+    source = MemorySource(rope_scaling=llama3_scaling() | {"high_freq_factor": high})
+    write_gguf(source, tmp_path / "x.gguf", name="x")
+    again = GGUFSource(tmp_path / "x.gguf")
+    assert np.array_equal(divisors(again), divisors(source)) and not np.array_equal(divisors(source), [1.0])
+    write_gguf(again, tmp_path / "y.gguf", name="x")
+    assert np.array_equal(divisors(GGUFSource(tmp_path / "y.gguf")), divisors(source))
+
+
+@pytest.mark.parametrize(
+    "keys, scaling",
+    [
+        ({"rope.scale_linear": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+        ({"rope.scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+        ({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, None),
+        ({"rope.scaling.type": "linear"}, None),
+        ({"rope.scaling.factor": 0.0}, None),
+    ],
+    ids=str,
+)
+def test_linear_scaling_in_the_words_of_2023(tmp_path, monkeypatch, keys, scaling):
+    """As llama.cpp reads them: a factor without a type is linear."""
+    written = gguf_writer.metadata_from_config
+
+    def with_keys(config):
+        return written(config) | {f"llama.{key}": value for key, value in keys.items()}
+
+    monkeypatch.setattr(gguf_writer, "metadata_from_config", with_keys)
+    write_gguf(MemorySource(), tmp_path / "x.gguf", name="x")
+    assert GGUFSource(tmp_path / "x.gguf").config["rope_scaling"] == scaling
 
 
 @pytest.mark.parametrize("fmt", GGUF_FORMATS)
@@ -173,3 +213,28 @@ def test_unknown_architecture(tmp_path):
     writer.close()
     with pytest.raises(InputError, match="is 'mamba'; known: llama"):
         GGUFSource(tmp_path / "x.gguf")
+
+
+def test_numbers_in_lists_that_all_layers_have(tmp_path, monkeypatch):
+    """Some converters write a number of heads for each layer."""
+    written = gguf_writer.metadata_from_config
+    heads = "llama.attention.head_count_kv"
+    monkeypatch.setattr(gguf_writer, "metadata_from_config", lambda config: written(config) | {heads: [2, 2]})
+    write_gguf(MemorySource(), tmp_path / "x.gguf", name="x")
+    assert GGUFSource(tmp_path / "x.gguf").config["num_key_value_heads"] == 2
+    monkeypatch.setattr(gguf_writer, "metadata_from_config", lambda config: written(config) | {heads: [2, 1]})
+    write_gguf(MemorySource(), tmp_path / "y.gguf", name="x")
+    with pytest.raises(InputError, match=rf"key '{heads}' differs between layers \(\[2, 1\]\)"):
+        GGUFSource(tmp_path / "y.gguf")
+
+
+@pytest.mark.parametrize("kind", ["qwen3moe", "mixtral"])
+def test_a_mixture_of_one_expert_comes_back(tmp_path, kind):
+    counts = {"num_experts": 1, "num_local_experts": 1, "num_experts_per_tok": 1}
+    known = small_config(kind)
+    config = small_config(kind, **{key: value for key, value in counts.items() if key in known})
+    source = ArraySource(config, random_weights(config))
+    write_gguf(F32Vectors(source), tmp_path / "x.gguf", name="x")
+    again = GGUFSource(tmp_path / "x.gguf")
+    for name in source.tensors:
+        assert np.array_equal(dequantize(again.read(name)), dequantize(source.read(name))), name

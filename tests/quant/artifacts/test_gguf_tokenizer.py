@@ -8,9 +8,9 @@ from support.data import SHARED, STORIES260K, needs_stories
 from support.memory_source import MemorySource
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from quant.artifacts.gguf_pre_tokenizers import PRE_TOKENIZERS
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.gguf_tokenizer import metadata_from_tokenizer, tokenizer_from_metadata
-from quant.artifacts.gguf_tokenizer_bpe import PRE_TOKENIZERS
 from quant.artifacts.gguf_tokenizer_spm import SPACE
 from quant.artifacts.gguf_writer import write_gguf
 from quant.artifacts.hf_reader import HFSource
@@ -51,19 +51,6 @@ def test_byte_level_bpe_comes_back(tmp_path, byte_level_tokenizer, texts):
     assert_same_ids(byte_level_tokenizer, after, [*texts, "a<|end|>b"])
 
 
-@pytest.mark.parametrize("pre", PRE_TOKENIZERS)
-def test_every_named_pre_tokenizer_comes_back(tmp_path, byte_level_tokenizer, texts, pre):
-    document = json.loads(byte_level_tokenizer.json)
-    steps = [dict(step) for step in PRE_TOKENIZERS[pre].steps]
-    document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [{"trim_offsets": True, **s} for s in steps]}
-    document["model"]["ignore_merges"] = PRE_TOKENIZERS[pre].ignore_merges
-    before = TokenizerInfo(json.dumps(document), None, 0, False)
-    metadata = metadata_from_tokenizer(before, 512, "x")
-    assert metadata["tokenizer.ggml.pre"] == pre
-    after, _ = through_file(tmp_path, before)
-    assert_same_ids(before, after, texts)
-
-
 def test_a_chat_template_comes_back(tmp_path, byte_level_tokenizer):
     after, _ = through_file(tmp_path, replace(byte_level_tokenizer, chat_template="{{ messages }}"))
     assert after.chat_template == "{{ messages }}"
@@ -90,6 +77,31 @@ def test_llama_cpp_cuts_byte_level_the_same(tmp_path, byte_level_tokenizer, text
     assert llama_ids(path, texts[index], False) == expected
 
 
+@pytest.mark.parametrize("pre, expected", [("gpt-2", False), ("llama-bpe", True), ("smollm", False)])
+def test_bos_where_the_file_does_not_say_it_as_in_llama_cpp(tmp_path, byte_level_tokenizer, monkeypatch, pre, expected):
+    """Files of Llama 3 of 2024 have no add_bos_token."""
+    document = json.loads(byte_level_tokenizer.json)
+    row = PRE_TOKENIZERS[pre]
+    document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": list(row.steps)}
+    document["model"]["ignore_merges"] = row.ignore_merges
+
+    def without_key(*given):
+        metadata = metadata_from_tokenizer(*given)
+        del metadata["tokenizer.ggml.add_bos_token"]
+        return metadata
+
+    monkeypatch.setattr("quant.artifacts.gguf_writer.metadata_from_tokenizer", without_key)
+    after, path = through_file(tmp_path, TokenizerInfo(json.dumps(document), 1, 0, False))
+    assert after.add_bos == expected
+    llama_cpp = pytest.importorskip("llama_cpp")
+    theirs = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
+    assert theirs._model.add_bos_token() == expected
+    text = "Hello, world"
+    assert (
+        theirs.tokenize(text.encode(), add_bos=True, special=False) == Tokenizer.from_str(after.json).encode(text).ids
+    )
+
+
 GPT2 = SHARED / "models" / "tokenizers"
 WIKITEXT = SHARED / "corpora" / "wikitext-2-raw" / "wiki.valid.raw"
 
@@ -110,6 +122,15 @@ def test_gpt2_cuts_real_text_the_same(tmp_path):
     assert llama_ids(path, text, False) == ids
 
 
+WORD_PIECE = {
+    "type": "WordPiece",
+    "unk_token": "[UNK]",
+    "continuing_subword_prefix": "##",
+    "max_input_chars_per_word": 100,
+    "vocab": {"[UNK]": 0},
+}
+
+
 def change_json(info, change):
     document = json.loads(info.json)
     change(document)
@@ -119,16 +140,12 @@ def change_json(info, change):
 @pytest.mark.parametrize(
     "change, words",
     [
-        pytest.param(lambda d: d.update(normalizer={"type": "NFC"}), "none of the ways known", id="normalizer"),
-        pytest.param(lambda d: d.update(pre_tokenizer=None), "none of the ways known", id="no pre-tokenizer"),
-        pytest.param(
-            lambda d: d["model"].update(type="WordPiece"), "model is 'WordPiece', and GGUF holds", id="WordPiece"
-        ),
-        pytest.param(
-            lambda d: d["model"].update(type="Unigram"), "must be a list of texts with scores", id="no Unigram"
-        ),
+        pytest.param(lambda d: d.update(normalizer={"type": "NFD"}), "none but NFC", id="normalizer"),
+        pytest.param(lambda d: d.update(pre_tokenizer=None), "none of the 91 ways known", id="no pre-tokenizer"),
+        pytest.param(lambda d: d.update(model=WORD_PIECE), "model is 'WordPiece', and GGUF holds", id="WordPiece"),
+        pytest.param(lambda d: d["model"].update(type="Unigram"), "the tokenizers library reads", id="no Unigram"),
         pytest.param(lambda d: d["model"]["vocab"].update(x=512), "the embedding has 512 rows", id="id past the end"),
-        pytest.param(lambda d: d["model"].update(merges=["a b c", 3]), "merges must be", id="merges"),
+        pytest.param(lambda d: d["model"].update(merges=["a b c", 3]), "the tokenizers library reads", id="merges"),
     ],
 )
 def test_tokenizers_that_gguf_cannot_say(byte_level_tokenizer, change, words):
@@ -196,7 +213,7 @@ def test_unigram_comes_back_and_llama_cpp_cuts_it_the_same(tmp_path, texts, step
         pytest.param(lambda d: d["model"].update(byte_fallback=True), "no fallback to bytes", id="bytes"),
         pytest.param(lambda d: d["model"]["vocab"].append(["a\u2581b", -9.0]), "more than", id="a piece of two words"),
         pytest.param(lambda d: d["model"]["vocab"].append(["<s>", -9.0]), "a text twice", id="twice"),
-        pytest.param(lambda d: d["model"]["vocab"].append(["q"]), "a list of texts with scores", id="no score"),
+        pytest.param(lambda d: d["model"]["vocab"].append(["q"]), "the tokenizers library reads", id="no score"),
     ],
 )
 def test_unigram_that_gguf_cannot_say(texts, change, words):
@@ -237,6 +254,53 @@ def test_sentencepiece_that_gguf_cannot_say(change, words):
         metadata_from_tokenizer(info, 512, "x")
 
 
+LEADING = [" leading", "plain", "a</s>b", "a</s> b", "  two"]
+SPLIT_AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+
+
+def metaspace(scheme):
+    return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": False}
+
+
+@needs_stories
+@pytest.mark.parametrize(
+    "normalizer, steps",
+    [(None, metaspace("first")), (None, metaspace("always")), (None, metaspace("never")), (REPLACE, SPLIT_AT_SPACES)],
+    ids=["Mistral's", "always", "never", "Gemma's"],
+)
+def test_spaces_of_other_families_come_back(tmp_path, texts, normalizer, steps):
+    normalizer = None if normalizer is None else json.loads(normalizer.__getstate__())
+    adds_space = steps.get("prepend_scheme") in ("first", "always")
+
+    def change(document):
+        document.update(normalizer=normalizer, pre_tokenizer=steps)
+        if not adds_space:
+            document["decoder"]["decoders"].pop()  # which takes a space away again
+
+    info = change_json(HFSource(STORIES260K).tokenizer, change)
+    after, path = through_file(tmp_path, info)
+    assert_same_ids(info, after, [*texts, *LEADING])
+    if not adds_space:  # which llama.cpp does at other places
+        for text in [*texts, *(text for text in LEADING if "</s>" not in text)]:
+            assert llama_ids(path, text, True) == Tokenizer.from_str(info.json).encode(text).ids
+
+
+def test_an_end_that_llama_cpp_appends_is_told(byte_level_tokenizer, caplog):
+    metadata = as_read(metadata_from_tokenizer(byte_level_tokenizer, 512, "x"))
+    tokenizer_from_metadata(metadata, 512, "x.gguf")
+    assert not caplog.text
+    tokenizer_from_metadata(metadata | {"tokenizer.ggml.add_eos_token": True}, 512, "x.gguf")
+    assert "llama.cpp ends every text in EOS" in caplog.text
+
+
+def test_special_tokens_that_are_none_are_absent(byte_level_tokenizer, caplog):
+    """As llama.cpp has it, whose warning is about 2**32 - 1 in files of some converters."""
+    metadata = as_read(metadata_from_tokenizer(byte_level_tokenizer, 512, "x"))
+    info = tokenizer_from_metadata(metadata | {"tokenizer.ggml.eos_token_id": 2**32 - 1}, 512, "x.gguf")
+    assert info.eos_token_id is None
+    assert "x.gguf: tokenizer.ggml.eos_token_id is 4294967295, expected 0 to 511; taken as absent" in caplog.text
+
+
 @needs_stories
 def test_scores_follow_the_merges_and_not_the_ids():
     info = change_json(
@@ -259,13 +323,13 @@ def as_read(metadata):
 @pytest.mark.parametrize(
     "change, words",
     [
-        pytest.param({"tokenizer.ggml.model": "bert"}, "'bert'; known: llama, gpt2, t5, no_vocab", id="kind"),
-        pytest.param({"tokenizer.ggml.pre": "falcon"}, "'falcon'; known: gpt-2", id="pre"),
+        pytest.param({"tokenizer.ggml.model": "bert"}, "'bert'; known: llama, gpt2, gemma4, t5, no_vocab", id="kind"),
+        pytest.param({"tokenizer.ggml.pre": "falcon2"}, "'falcon2', none of the 91 that are known", id="pre"),
+        pytest.param({"qbench.tokenizer.normalizer": "NFD"}, "'NFD', expected NFC", id="normalizer"),
         pytest.param({"tokenizer.ggml.tokens": ["a"]}, "1 tokens for an embedding of 512 rows", id="few tokens"),
         pytest.param({"tokenizer.ggml.tokens": ["a"] * 512}, "has a text twice", id="text twice"),
         pytest.param({"tokenizer.ggml.tokens": 3}, "must be a list of strings, got int", id="no list"),
         pytest.param({"tokenizer.ggml.token_type": "x"}, "must be a list of numbers", id="types"),
-        pytest.param({"tokenizer.ggml.bos_token_id": 512}, "bos_token_id is 512, expected 0 to 511", id="bos"),
         pytest.param({"tokenizer.ggml.merges": ["zq qz"]}, "joins or makes what is no token", id="merge"),
         pytest.param({"tokenizer.ggml.merges": ["zq"]}, "joins or makes what is no token", id="half a merge"),
     ],

@@ -1,6 +1,7 @@
 """Hugging Face directories: written ones load elsewhere, errors in broken ones are named."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -13,11 +14,12 @@ from support.artifact import write_artifact
 from support.data import STORIES260K, needs_stories
 from support.memory_source import MemorySource
 
-from quant.artifacts import HFSource
+from quant.artifacts import HFSource, make_artifact_job, tied_head
 from quant.artifacts.hf_writer import write_hf
 from quant.errors import InputError
 from quant.formats import dequantize
 from quant.job import make_job
+from quant.models import EMBEDDING, HEAD
 from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
 
@@ -248,6 +250,11 @@ def test_broken_packed_parts(tmp_path, change, words):
     "change, words",
     [
         pytest.param({"num_bits": 5}, "read here: pack-quantized integers of 2, 3, 4 or 8 bits", id="5 bits"),
+        pytest.param(
+            {"type": "float", "num_bits": 8, "strategy": "tensor", "group_size": None, "actorder": None},
+            "of weights with type 'float', num_bits 8, strategy 'tensor'.*; for others take the original model",
+            id="one scale per tensor",
+        ),
         pytest.param({"type": "float"}, "read here: pack-quantized integers of 2, 3, 4 or 8 bits", id="float"),
     ],
 )
@@ -286,3 +293,88 @@ def test_quantizing_a_packed_model_again_forgets_its_scheme(tmp_path):
     write_artifact(HFSource(tmp_path / "w8"), tmp_path / "again", recipe=get_recipe("bf16"))
     assert "quantization_config" not in json.loads((tmp_path / "again" / "config.json").read_text())
     assert HFSource(tmp_path / "again").tensors[LINEAR].format == "bf16"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_tied_head_with_numbers_of_its_own_is_used(tmp_path, dtype, caplog, monkeypatch):
+    """As in transformers 5, with its warning; a copy of the embedding is no other head, in whatever dtype."""
+    monkeypatch.setattr(tied_head, "CHUNK_BYTES", 1000)
+    write_hf(MemorySource(tie_word_embeddings=True), tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    embedding = tensors[EMBEDDING].to(torch.bfloat16)
+    tensors |= {EMBEDDING: embedding, HEAD: embedding.to(dtype, copy=True)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert HEAD not in HFSource(tmp_path).tensors and not caplog.text
+    tensors[HEAD][-1, 3] += 1
+    save_file(tensors, tmp_path / "model.safetensors")
+    source = HFSource(tmp_path)
+    assert np.array_equal(dequantize(source.read(HEAD)), tensors[HEAD].float().numpy())
+    assert source.config["tie_word_embeddings"] is False and "lm_head.weight differs from the embedding" in caplog.text
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    assert torch.equal(theirs.lm_head.weight, tensors[HEAD].float())
+
+
+def test_a_tied_head_of_another_shape_or_type_is_named(tmp_path):
+    """It can be no copy of the embedding."""
+    write_hf(MemorySource(tie_word_embeddings=True), tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    rows, width = tensors[EMBEDDING].shape
+    save_file(tensors | {HEAD: torch.zeros(rows + 1, width)}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=rf"'lm_head.weight' has shape \({rows + 1}, {width}\), config\.json says"):
+        HFSource(tmp_path)
+    save_file(tensors | {HEAD: torch.zeros(rows, width, dtype=torch.int32)}, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=r"'lm_head.weight' has dtype I32"):
+        HFSource(tmp_path)
+
+
+def test_weights_next_to_an_index_of_others_are_refused(tmp_path):
+    """transformers reads the single file, and the index may be newer."""
+    for folder in ("shards", "whole"):
+        (tmp_path / folder).mkdir()
+    write_hf(MemorySource(), tmp_path / "shards", shard_bytes=100_000)
+    write_hf(MemorySource(seed=1), tmp_path / "whole")
+    assert HFSource(tmp_path / "shards")
+    shutil.copy(tmp_path / "whole" / "model.safetensors", tmp_path / "shards")
+    with pytest.raises(
+        InputError, match=r"model\.safetensors and model\.safetensors\.index\.json name different weights"
+    ):
+        HFSource(tmp_path / "shards")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "vocab.json"])
+def test_a_tokenizer_in_another_file_alone_is_named_before_any_work(tmp_path, name, caplog):
+    """GGUF without one is of no use to llama.cpp."""
+    write_hf(MemorySource(), tmp_path)
+    assert HFSource(tmp_path).tokenizer is None and not caplog.text
+    (tmp_path / name).write_text("{}")
+    source = HFSource(tmp_path)
+    words = rf"tokenizer\.json is missing, and {name} is not read; make it with transformers: AutoTokenizer"
+    assert re.search(words, caplog.text)
+    with pytest.raises(InputError, match=words):
+        make_artifact_job(source, get_recipe("q8_0"), tmp_path / "m.gguf")
+    make_artifact_job(source, get_recipe("bf16"), tmp_path / "out")
+
+
+def test_a_llama_without_its_head_or_prefix_and_with_old_buffers(tmp_path):
+    """As a model saved without the class for language modelling names its tensors, and old ones their buffers."""
+    write_hf(MemorySource(tie_word_embeddings=True), tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    before = {name: dequantize(HFSource(tmp_path).read(name)) for name in HFSource(tmp_path).tensors}
+    bare = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+    buffers = ("rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", "masked_bias")
+    bare |= {f"layers.0.self_attn.{name}": torch.zeros(2) for name in buffers}
+    save_file(bare | {"embed_tokens.position_ids": torch.zeros(2)}, tmp_path / "model.safetensors")
+    source = HFSource(tmp_path)
+    assert before.keys() == source.tensors.keys()
+    assert all(np.array_equal(dequantize(source.read(name)), before[name]) for name in before)
+
+
+def test_files_that_add_tokens_are_a_part_of_the_fingerprint(model_dir):
+    before = HFSource(model_dir).fingerprint()
+    (model_dir / "added_tokens.json").write_text("{}")
+    assert HFSource(model_dir).fingerprint() == before
+    (model_dir / "added_tokens.json").write_text('{"<new>": 310}')
+    one = HFSource(model_dir).fingerprint()
+    (model_dir / "added_tokens.json").write_text('{"<other>": 310}')
+    assert len({before, one, HFSource(model_dir).fingerprint()}) == 3

@@ -267,7 +267,11 @@ def edit_quantization(folder, **changes):
     "format_name, packing, changes, words",
     [
         pytest.param(
-            "w4g32", "gptq", {"quant_method": "hqq"}, "of 'hqq'; read here: compressed-tensors, gptq, bits", id="hqq"
+            "w4g32",
+            "gptq",
+            {"quant_method": "hqq"},
+            r"of 'hqq'; read here: compressed-tensors, gptq, bits.*; for others take the original model",
+            id="hqq",
         ),
         pytest.param(
             "w4g32", "gptq", {"checkpoint_format": "marlin"}, "'marlin' in 'int32'; read here: gptq", id="marlin"

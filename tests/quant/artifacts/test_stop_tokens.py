@@ -64,3 +64,32 @@ def test_a_turn_end_survives_gguf(tmp_path):
     tokenizer = replace(info, json=json.dumps(document))
     source = ArraySource(config, random_weights(config), tokenizer=tokenizer)
     assert stop_tokens(write_artifact(source, tmp_path / "m.gguf")) == (info.eos_token_id, 399)
+
+
+def with_tokenizer(eos, own):
+    """A model of 400 words; the tokenizer's own end is `own`."""
+    info = trained_byte_level(["some words and some more words"])
+    config = small_config(vocab_size=400, eos_token_id=eos)
+    return ArraySource(config, random_weights(config), tokenizer=replace(info, eos_token_id=own))
+
+
+@pytest.mark.parametrize(
+    "eos, own, expected",
+    [([257, 258], 257, {257, 258}), (257, 258, {257, 258}), (None, 258, {258}), ([2, 3, 4], 2, {2, 3, 4})],
+)
+def test_a_directory_and_its_gguf_end_texts_at_the_same_tokens(tmp_path, eos, own, expected):
+    """At any token that config.json or the tokenizer names; in GGUF also at 0, which is <|end|>."""
+    path = write_artifact(with_tokenizer(eos, own), tmp_path / "model")
+    assert set(stop_tokens(path)) == expected
+    assert set(stop_tokens(write_artifact(open_source(str(path)), tmp_path / "m.gguf"))) == expected | {0}
+
+
+def test_more_ends_than_gguf_has_keys_for_are_named(tmp_path, caplog):
+    path = write_artifact(with_tokenizer([2, 3, 4, 5], 2), tmp_path / "m.gguf")
+    assert stop_tokens(path) == (2, 3, 4, 0) and "texts end in one of the tokens 2, 3, 4, 5" in caplog.text
+
+
+def test_a_key_of_no_token_is_absent():
+    """llama.cpp warns about 2**32 - 1 and goes on."""
+    metadata = {"tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.eos_token_id": 2**32 - 1}
+    assert gguf_stop_tokens(metadata, "x.gguf") == {}

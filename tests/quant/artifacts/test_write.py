@@ -197,7 +197,7 @@ def test_llama_cpp_computes_transformers_logits(tmp_path, llama_cpp, byte_level_
 def test_manifest_is_plain_json(tmp_path):
     out = write_artifact(MemorySource(), tmp_path / "x.gguf", recipe=get_recipe("q8_0"))
     manifest = json.loads(manifest_path(out).read_text())
-    assert manifest["schema"] == 1 and manifest["versions"]["numpy"] == np.__version__
+    assert manifest["schema"] == 2 and manifest["versions"]["numpy"] == np.__version__
     assert manifest["size_bytes"] == sum(
         get_format(entry["format"]).size_bytes(tuple(entry["shape"])) for entry in manifest["tensors"].values()
     )

@@ -7,7 +7,7 @@ import pytest
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.artifact import write_artifact
-from support.damage import edit_hf, edit_json, rename_in_header, rewrite_tensors
+from support.damage import edit_hf, edit_json, edit_manifest, rename_in_header, rewrite_tensors
 
 from quant.errors import InputError
 
@@ -159,9 +159,9 @@ def test_folded_scales_are_no_finding(copy_of, report):
 def test_a_source_that_is_gone_or_changed_is_told(copy_of, report):
     path = copy_of("q4_0")
     manifest = path.with_name("artifact.gguf.qbench.json")
-    edit_json(manifest, lambda document: document["source"].update(fingerprint="1" * 64))
+    edit_manifest(manifest, lambda document: document["source"].update(fingerprint="1" * 64))
     assert "changed" in report(path).skipped["sqnr"]
-    edit_json(manifest, lambda document: document["source"].update(spec="no/such/model"))
+    edit_manifest(manifest, lambda document: document["source"].update(spec="no/such/model"))
     assert "no/such/model" in report(path).skipped["sqnr"]
     assert report(path).findings == []
 

@@ -108,9 +108,9 @@ def test_a_missing_key_is_named(key):
             id="llama3 band upside down",
         ),
         pytest.param(
-            {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}},
-            "original_max_position_embeddings",
-            id="yarn of what",
+            {"rope_scaling": {"rope_type": "yarn"}},
+            "'factor' is missing",
+            id="yarn by how much",
         ),
         pytest.param(
             {
@@ -161,3 +161,52 @@ def test_attention_that_is_not_causal(changes, message):
             ModelConfig.from_hf(small_config(kind, **changes))
     causal = {key: {"is_causal": True}.get(key, False) for key in changes}
     assert ModelConfig.from_hf(small_config(**causal)) == ModelConfig.from_hf(small_config())
+
+
+@pytest.mark.parametrize("key", ["partial_rotary_factor", "rope_parameters"])
+def test_a_share_that_the_architecture_does_not_rotate_is_told_and_ignored(key, caplog):
+    """As in transformers: Phi-3 alone, of the known ones, rotates a part of each head."""
+    share = {"partial_rotary_factor": 0.5}
+    changes = share if key in share else {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, **share}}
+    assert ModelConfig.from_hf(small_config("llama", **changes)).rope.rotated_share == 1
+    assert "partial_rotary_factor is 0.5, which LlamaForCausalLM does not have" in caplog.text
+    assert ModelConfig.from_hf(small_config("phi3", **share)).rope.rotated_share == 0.5
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "gemma3"])
+def test_gemma_does_not_obey_the_usual_name_of_the_activation(kind):
+    """transformers reads hidden_activation, whose default is the tanh form."""
+    config = {key: value for key, value in small_config(kind).items() if key != "hidden_activation"}
+    assert ModelConfig.from_hf({**config, "hidden_act": "gelu"}).activation == "gelu_tanh"
+    assert ModelConfig.from_hf({**config, "hidden_activation": "gelu"}).activation == "gelu"
+
+
+@pytest.mark.parametrize(
+    "kind, key, alias", [("gpt2", "n_embd", "hidden_size"), ("gpt2", "n_layer", "num_hidden_layers")]
+)
+def test_sizes_by_the_other_name_of_transformers(kind, key, alias):
+    config = small_config(kind)
+    value = config.pop(key)
+    assert ModelConfig.from_hf({**config, alias: value}) == ModelConfig.from_hf({**config, key: value})
+
+
+@pytest.mark.parametrize("rope_type", ["yarn", "llama3"])
+def test_a_scaling_without_its_context_is_of_the_config(rope_type):
+    """As in transformers: of max_position_embeddings."""
+    bands = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaling = {"rope_type": rope_type, "factor": 2.0, **(bands if rope_type == "llama3" else {})}
+    config = small_config("llama", max_position_embeddings=640, rope_scaling=scaling)
+    assert ModelConfig.from_hf(config).rope.original_max_position_embeddings == 640
+
+
+def test_a_magnitude_of_0_is_none():
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    plain, zero = (small_config("llama", rope_scaling={**scaling, **more}) for more in ({}, {"mscale_all_dim": 0}))
+    assert ModelConfig.from_hf(zero) == ModelConfig.from_hf(plain)
+
+
+@pytest.mark.parametrize("kind, width", [("qwen3", 128), ("gemma2", 256), ("gemma3", 256), ("llama", 16)])
+def test_width_of_a_head_that_a_config_does_not_name(kind, width):
+    config = small_config(kind, hidden_size=64, num_attention_heads=4)
+    config.pop("head_dim", None)
+    assert ModelConfig.from_hf(config).head_dim == width

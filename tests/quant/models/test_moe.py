@@ -1,5 +1,7 @@
 """Experts and latent attention out of Hugging Face's keys, and refusals by name."""
 
+import json
+
 import numpy as np
 import pytest
 from support.architectures import small_config
@@ -25,6 +27,37 @@ def test_deepseek_experts():
 def test_mixtral_experts():
     config = ModelConfig.from_hf(small_config("mixtral"))
     assert config.moe == MoeConfig(6, 2, 96, norm_topk_prob=True)
+
+
+@pytest.mark.parametrize(
+    "kind, key, alias",
+    [
+        ("qwen3moe", "num_experts", "num_local_experts"),
+        ("mixtral", "num_local_experts", "num_experts"),
+        ("deepseek2", "n_routed_experts", "num_local_experts"),
+        ("deepseek3", "n_routed_experts", "num_local_experts"),
+    ],
+)
+def test_number_of_experts_by_the_other_name_of_transformers(kind, key, alias, caplog):
+    """Version 5 writes Qwen3-MoE's as num_local_experts."""
+    config = small_config(kind)
+    count = config.pop(key)
+    assert ModelConfig.from_hf({**config, alias: count}).moe.num_experts == count
+    assert ModelConfig.from_hf({**config, alias: count, key: count}).moe.num_experts == count
+    assert not caplog.text
+    assert ModelConfig.from_hf({**config, key: count, alias: count + 1}).moe.num_experts == count
+    assert f"{key} is {count} and {alias}, its other name, {count + 1}: the first counts" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_qwen3_experts_as_transformers_saves_them(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    saved = {**small_config("qwen3moe")}
+    transformers.Qwen3MoeConfig(**{key: saved[key] for key in saved if key != "architectures"}).save_pretrained(
+        tmp_path
+    )
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert ModelConfig.from_hf({**written, "architectures": saved["architectures"]}).moe.num_experts == 8
 
 
 def test_deepseek_v3_chooses_by_biased_sigmoids_in_groups():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support.close import assert_close
 
+from quant.errors import InputError
 from quant.models import RopeConfig
 
 LLAMA3 = {"factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -85,3 +86,58 @@ def test_only_yarn_scales_the_rotation():
 )
 def test_scaling_comes_back(scaling):
     assert RopeConfig.from_hf({"rope_scaling": scaling}).hf_scaling() == scaling
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+BOTH = {
+    "yarn": {"rope_scaling": YARN, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+    "theta next to them": {
+        "rope_scaling": YARN,
+        "rope_theta": 5e5,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5e5},
+    },
+    "rope_parameters null": {"rope_scaling": YARN, "rope_parameters": None, "rope_theta": 5e5},
+    "rope_scaling null": {"rope_scaling": None, "rope_parameters": {**YARN, "rope_theta": 5e5}},
+    "two types": {
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+        "rope_parameters": {**YARN, "rope_theta": 10000.0},
+    },
+    "llama3": {"rope_scaling": {"rope_type": "llama3", **LLAMA3}, "rope_parameters": {"rope_type": "default"}},
+}
+
+
+@pytest.mark.parametrize("config", BOTH.values(), ids=BOTH.keys())
+def test_of_two_objects_rope_scaling_counts_as_in_transformers(config):
+    """Configs of transformers 5 have rope_parameters, and model cards say that one adds rope_scaling for long texts."""
+    pytest.importorskip("transformers")
+    from transformers import LlamaConfig
+
+    theirs = LlamaConfig(**{key: dict(value) if isinstance(value, dict) else value for key, value in config.items()})
+    ours = RopeConfig.from_hf(config)
+    assert ours.theta == theirs.rope_parameters["rope_theta"]
+    assert ours == RopeConfig.from_hf({"rope_parameters": theirs.rope_parameters})
+
+
+def test_rope_scaling_is_for_the_layers_without_a_window():
+    pytest.importorskip("transformers")
+    from transformers import Gemma3TextConfig
+
+    by_layer = {
+        "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    linear = {"rope_type": "linear", "factor": 8.0}
+    theirs = Gemma3TextConfig(rope_parameters={k: dict(v) for k, v in by_layer.items()}, rope_scaling=dict(linear))
+    config = {"rope_parameters": by_layer, "rope_scaling": linear}
+    expected = {"rope_parameters": theirs.rope_parameters}
+    assert RopeConfig.from_hf(config) == RopeConfig.from_hf(expected) == RopeConfig("linear", 1e6, factor=8.0)
+    local = RopeConfig.local_from_hf(config, 1e4)
+    assert local == RopeConfig.local_from_hf(expected, 1e4) == RopeConfig("default", 1e4)
+
+
+def test_two_objects_with_two_bases_are_refused():
+    """transformers would take 10000, which nobody wrote."""
+    with pytest.raises(
+        InputError, match=r"rope_scaling counts, with rope_theta 10000.0, and rope_parameters has .* 1000000"
+    ):
+        RopeConfig.from_hf({"rope_scaling": YARN, "rope_parameters": {"rope_type": "default", "rope_theta": 1000000}})

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import pytest
@@ -5,6 +6,7 @@ from support.shape_source import LlamaShape, ShapeSource
 
 from quant.errors import InputError
 from quant.formats import get_format
+from quant.job import make_job
 from quant.recipes import RECIPES, get_recipe
 from quant.recipes.containers import fit_row
 from quant.recipes.llama_mix import use_more_bits
@@ -66,13 +68,60 @@ def test_row_without_fallback_names_tensor_row_and_format():
 
 @pytest.mark.parametrize(
     "name, fmt",
-    [("rtn-w4g32", "w4g32"), ("gptq-w4g16-act", "w4g16"), ("gptq-w2g32", "w2g32"), ("awq-w4g32", "w4g32-asym")],
+    [
+        pytest.param(f"{method}-w{bits}g{size}{order}", f"w{bits}g{size}{suffix}", id=f"{method}-w{bits}g{size}{order}")
+        for method, order, suffix in (("rtn", "", ""), ("gptq", "", ""), ("gptq", "-act", ""), ("awq", "", "-asym"))
+        for bits in (2, 3, 4, 8)
+        for size in (32, 16)
+    ],
 )
-def test_other_group_sizes_are_recipes_too(name, fmt):
+def test_other_groups_and_bits_are_recipes_too(name, fmt):
     source = ShapeSource(LlamaShape(ffn=352))
     recipe = get_recipe(name)
     assert formats(recipe, source)["model.layers.0.mlp.down_proj.weight"] == get_format(fmt).name
-    assert recipe.name == name
+    assert recipe.name == name and recipe.options == ({"act_order": True} if name.endswith("-act") else {})
+
+
+@pytest.mark.parametrize("size", [64, 32])
+def test_hqq_has_groups_of_any_size_and_4_bits(size):
+    assert get_recipe(f"hqq-w4g{size}").options == {"group_size": size}
+    with pytest.raises(InputError, match="unknown recipe 'hqq-w3g"):
+        get_recipe(f"hqq-w3g{size}")
+
+
+@pytest.mark.parametrize(
+    "name", ["rtn-w4g128", "gptq-w3g128", "gptq-w4g128-act", "awq-w8g256", "rot-gptq-w2g128+kv-int8"]
+)
+@pytest.mark.parametrize("shape", [LlamaShape(hidden=576, ffn=1536), LlamaShape(ffn=352)], ids=["576", "352"])
+def test_refused_rows_name_a_recipe_that_holds_all_of_them(name, shape):
+    source = ShapeSource(shape)
+    with pytest.raises(InputError, match="or use the recipe ") as caught:
+        get_recipe(name).choose(source)
+    get_recipe(str(caught.value).split("or use the recipe ")[1]).choose(source)
+
+
+@pytest.mark.parametrize(
+    "name, smaller", [("q4_k_m", "q4_0"), ("imatrix-q6_k", "imatrix-q5_1"), ("gptq-q5_k_s", "gptq-q5_0")]
+)
+def test_growth_by_fallbacks_is_named_with_a_recipe_that_fits(name, smaller):
+    source = ShapeSource(LlamaShape(num_layers=2, hidden=576, ffn=1536, heads=9, kv_heads=3))
+    job = make_job(source, get_recipe(name))
+    *replaced, growth = job.warnings()
+    assert all(re.search(r": \d+ x q\d_\d instead, [\d.]+ bits per weight, not [\d.]+$", line) for line in replaced)
+    (found,) = re.findall(r"then takes ([\d.]+) MB, not ([\d.]+) MB", growth)
+    size, whole = map(float, found)
+    other = make_job(source, get_recipe(smaller))
+    assert f"; {smaller} fits these rows and takes {other.size_bytes / 1e6:.1f} MB" in growth
+    assert round(other.size_bytes / 1e6, 1) <= whole < size == round(job.size_bytes / 1e6, 1)
+
+
+def test_growth_beyond_the_source_is_named():
+    shape = LlamaShape(num_layers=2, hidden=576, ffn=1536, heads=9, kv_heads=3)
+    source = ShapeSource(shape, "q4_1")
+    job = make_job(source, get_recipe("q4_k_m"))
+    held = sum(info.size_bytes for info in source.tensors.values())
+    growth = f"q4_k_m then takes {job.size_bytes / 1e6:.1f} MB, not [\\d.]+ MB, and its source {held / 1e6:.1f} MB; "
+    assert job.size_bytes > held and any(re.match(growth, line) for line in job.warnings())
 
 
 @pytest.mark.parametrize("name", ["rot-rtn-w8a8", "rot-gptq-w4g32+kv-int8", "rot-q4_k_m"])
@@ -89,7 +138,7 @@ def test_a_rotation_before_any_recipe(name):
         pytest.param(
             "rtn-w4g48", r"unknown recipe 'rtn-w4g48', .* groups \(g128\) may also be of 256, 128, ", id="g48"
         ),
-        pytest.param("awq-w3g32", "unknown recipe 'awq-w3g32'", id="bits that the method has no recipe of"),
+        pytest.param("awq-w5g32", "unknown recipe 'awq-w5g32'.* and of 2, 3, 4 and 8 bits", id="bits"),
         pytest.param("Q8_0", "did you mean 'q8_0'[?]", id="case"),
         pytest.param("q2_k_s", "did you mean 'imatrix-q2_k_s'[?]", id="needs a calibration"),
         pytest.param("xyzzy", "unknown recipe 'xyzzy'; known are bf16, rtn-w8,", id="far"),
@@ -113,8 +162,8 @@ def test_kv_suffix():
     "row_size, names",
     [
         (172, "in a YAML recipe give it w4 "),
-        (96, "use a recipe with g32 instead of g128, or in a YAML recipe give it w4g32 or w4g16 or w4 "),
-        (64, "use a recipe with g64 instead of g128, or in a YAML recipe give it w4g64 or w4g32 or w4g16 or"),
+        (96, "in a YAML recipe give it w4g32 or w4g16 or w4 "),
+        (64, "in a YAML recipe give it w4g64 or w4g32 or w4g16 or"),
     ],
 )
 def test_group_sizes_that_fit_are_named(row_size, names):

@@ -3,6 +3,7 @@ import json
 import pytest
 from support.documents import append_record, case_key, latest_records, make_record, read_records
 
+from qbench.measure.records import record as records
 from qbench.measure.records.migrate import SCHEMA_VERSION
 from quant.errors import InputError
 
@@ -69,6 +70,22 @@ def test_a_row_of_an_impossible_time_hinders_no_other(tmp_path, time):
     for number in (1, 1, 2):
         append_record(tmp_path / "r.jsonl", record(number) | {"time": time})
     assert numbers(tmp_path / "r.jsonl") == [1, 1, 2]
+
+
+def test_records_of_other_machines_are_skipped_unread(tmp_path, monkeypatch):
+    path = tmp_path / "r.jsonl"
+    for number in range(3):
+        append_record(path, record(number))
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    here = rows[0]["machine"]["id"]
+    rows[1]["machine"]["id"] = "elsewhere"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read = []
+    monkeypatch.setattr(
+        records, "parse_record", lambda line, parse=records.parse_record: read.append(line) or parse(line)
+    )
+    assert [row.machine.id for row in records.read_records(path, {here})] == [here, here] and len(read) == 2
+    assert len(list(records.read_records(path))) == 3 and not list(records.read_records(path, set()))
 
 
 @pytest.mark.parametrize("cut", [1, 20, 400])

@@ -254,6 +254,7 @@ def test_writing_after_a_fork_never_changes_the_sibling(kv, impl):
 
 
 @needs_kernels
+@pytest.mark.usefixtures("inputs_of_8_bits")  # of many tokens as of few
 def test_sequences_come_and_go_between_passes():
     """Unlike prompts and single tokens in one pass, each bit for bit as alone, in pages that others used before."""
     model, pool = model_of("kv-f16"), None

@@ -94,6 +94,7 @@ def feed_alone(model: Model, last_only: bool) -> list[torch.Tensor]:
     [(path, kv) for path in ("layers", "steps", "net-steps", "python") for kv in (None, "kv-f16", "kv-int4")]
     + [(path, "kv-int4-kc") for path in ("auto", "net-steps", "python")],  # which no store of the kernels holds
 )
+@pytest.mark.usefixtures("inputs_of_8_bits")  # of many tokens as of few
 def test_on_the_kernels_bit_for_bit(path, kv, on, last_only):
     model = model_of(kv=kv, path=path)
     got = feed(model, model.new_cache(len(LENGTHS), capacity=3), on, last_only)

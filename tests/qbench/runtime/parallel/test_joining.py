@@ -51,6 +51,7 @@ def met(as_rank_0, monkeypatch):
 
     def meet(said: list | None) -> Meeting:
         as_rank_0(free_port())
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")  # on two hosts, which share the store of torchrun
         store = dist.HashStore()
         store.set_timeout(timedelta(seconds=0.2))
         if said is not None:

@@ -9,6 +9,7 @@ from support.byte_tokenizer import byte_level_json
 from support.data import STORIES260K, needs_stories
 
 from qbench.runtime import Tokenizer
+from quant.artifacts.hf_tokenizer import read_tokenizer
 from quant.errors import InputError
 from quant.source import TokenizerInfo
 
@@ -45,6 +46,28 @@ def test_no_bos_token_to_add():
     tokenizer = Tokenizer(TokenizerInfo(byte_level_json(), None, None, add_bos=True))
     with pytest.raises(InputError, match="no BOS token"):
         tokenizer.encode("ab")
+
+
+TRUNCATION = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+PADDING = {
+    "strategy": {"Fixed": 64},
+    "direction": "Left",
+    "pad_to_multiple_of": None,
+    "pad_id": 0,
+    "pad_type_id": 0,
+    "pad_token": "!",
+}
+
+
+def test_settings_of_an_earlier_call_neither_cut_nor_pad_a_text(tokenizer, tmp_path):
+    """transformers sets both again for each call."""
+    saved = json.loads(byte_level_json()) | {"truncation": TRUNCATION, "padding": PADDING}
+    info = TokenizerInfo(json.dumps(saved), bos_token_id=256, eos_token_id=None, add_bos=True)
+    text = "Once upon a time there was a little girl"
+    assert Tokenizer(info).encode(text) == tokenizer.encode(text)
+    (tmp_path / "tokenizer.json").write_text(info.json)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>"}))
+    assert read_tokenizer(tmp_path, {}) == info, "it still adds BOS, which padding would hide"
 
 
 def test_text_without_utf8_is_refused(tokenizer):

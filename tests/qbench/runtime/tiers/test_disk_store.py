@@ -46,6 +46,23 @@ def test_the_bytes_of_a_file(tmp_path):
     assert (path.name, path.parent.name) == (f"000003-{key(3).digest.hex()}", ROOT.hex())
 
 
+def test_only_the_owner_lists_the_folders(tmp_path):
+    """A name is a digest of tokens, so a listing would confirm a guessed prompt."""
+    fill(open_store(tmp_path / "store"), 1)
+    folders = [tmp_path / "store", *(path for path in (tmp_path / "store").rglob("*") if path.is_dir())]
+    assert len(folders) == 3 and {path.stat().st_mode & 0o777 for path in folders} == {0o700}
+
+
+def test_folders_of_older_versions_are_closed_to_others(tmp_path):
+    fill(open_store(tmp_path), 1)
+    (space,) = tmp_path.glob("qbench-kv*")
+    tmp_path.chmod(0o755)
+    space.chmod(0o755)
+    assert got(open_store(tmp_path), 1)
+    assert space.stat().st_mode & 0o777 == 0o700
+    assert tmp_path.stat().st_mode & 0o777 == 0o755, "the folder itself is the user's"
+
+
 @pytest.mark.parametrize("damage", ["flip", "cut", "grown", "empty", "zeros", "header", "renamed"])
 def test_a_damaged_block_is_an_error_once_and_then_gone(tmp_path, damage):
     store = open_store(tmp_path)
@@ -71,6 +88,31 @@ def test_a_damaged_block_is_an_error_once_and_then_gone(tmp_path, damage):
     assert not store.has(key(1)) and not got(store, 1) and got(store, 2)
     fill(store, 1)
     assert got(store, 1)
+
+
+@pytest.mark.parametrize("mode", READ_MODES)
+def test_a_fifo_in_place_of_a_block_is_damage(tmp_path, mode):
+    """Its open would wait for a writer for ever, and with it the request, and the end of the server."""
+    store = open_store(tmp_path)
+    store.read_mode = mode
+    fill(store, 1)
+    path = Path(store.path_of(key(1)))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(CorruptBlock):
+        got(store, 1)
+    assert not store.has(key(1))
+    fill(store, 1)
+    assert got(store, 1)
+
+
+def test_a_fifo_in_place_of_an_identity(tmp_path, caplog):
+    fill(open_store(tmp_path, model="other"), 1)
+    (path,) = tmp_path.glob("qbench-kv*/identity.json")
+    path.unlink()
+    os.mkfifo(path)
+    fill(open_store(tmp_path), 1)
+    assert "differ in version" in caplog.text
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -7,6 +7,7 @@ from qbench.cli.prefill_lines import prefill_lines
 from qbench.compute import FAST
 from qbench.measure.metrics import Facts, Metrics
 from qbench.measure.quality_figures import AttentionDelta, KLDBin, NonFinite, Quality
+from qbench.statistics.estimate import ENOUGH_BLOCKS
 from quant.present import present
 
 if TYPE_CHECKING:
@@ -71,11 +72,18 @@ def _perplexity(quality: Quality) -> str | None:
     if quality.perplexity is None:
         return None
     interval, protocol = quality.perplexity_interval, present(quality.protocol)
-    spread = f"95 % {interval[0]:.4f} to {interval[1]:.4f}, " if interval else ""
+    spread = f"95 % {interval[0]:.4f} to {interval[1]:.4f}, " if interval else _why_none(quality)
     unit = f"a {protocol.unit}, " if protocol.unit else ""
     extra = "" if quality.bits_per_byte is None else f", {quality.bits_per_byte:.4f} bits a byte"
     counted = f"{unit}{spread}{quality.num_tokens:,} tokens{extra}"
     return f"perplexity {quality.perplexity:.4f}  ({counted}; {present(protocol.hash)[:12]})"
+
+
+def _why_none(quality: Quality) -> str:
+    """Why a perplexity has no interval, or "" if no block is counted."""
+    blocks = quality.blocks
+    few = blocks is not None and blocks.tokens is not None and len(blocks.tokens) < ENOUGH_BLOCKS
+    return f"no interval from fewer than {ENOUGH_BLOCKS} {blocks.unit}s, " if few and blocks is not None else ""
 
 
 def _attention_delta(delta: AttentionDelta) -> str:

@@ -10,7 +10,7 @@ from qbench.measure.metrics import Metrics
 from qbench.measure.quality_figures import Blocks, ProtocolFacts, Quality
 from qbench.measure.records.record import Record
 from qbench.statistics.cell import Cell, Floors, judge, why_untold, with_floors
-from qbench.statistics.estimate import Estimate
+from qbench.statistics.estimate import ENOUGH_BLOCKS, Estimate
 from qbench.statistics.launches import LEAST, launch_ratio, launched_ratio
 from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
 from qbench.statistics.protocols import require_same_protocol
@@ -18,10 +18,9 @@ from qbench.statistics.speed import speed_ratio
 
 BYTES = ("size_bytes", "kv_bytes_per_token")
 NO_BLOCKS = "no interval, for want of the sums by block that {} lacks (an older qbench measured it): measure it again"
-# Simulated on divergences of real windows, intervals of 5 miss the truth too often (test_few_blocks.py).
-ENOUGH_BLOCKS = 6
 FEW_BLOCKS = (
-    "only {} {}s: a 95 % interval from fewer than 6 misses the truth more often than it says; take more for a decision"
+    "only {} {}s: a 95 % interval from fewer than "
+    f"{ENOUGH_BLOCKS} misses the truth more often than it says; take more for a decision"
 )
 IN_TURN = "`qbench bench A B` measures them in turn"
 # The interval of samples of one process leaves out the spread between processes: of two runs of the same code that

@@ -1,12 +1,24 @@
 """The result of every statistic."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from quant.json_data import JsonData
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
+# Simulated on divergences of real windows, intervals of fewer miss the truth too often (docs/statistics.md).
+ENOUGH_BLOCKS = 8
+
+
+def says_enough(interval: Sequence[float], num_blocks: int, bound: float | None = None) -> bool:
+    """Whether the interval of a mean over blocks may be printed: 95 % of such intervals hold the truth.
+
+    bound   the least possible mean. An interval that reaches from there says nothing: its blocks are too uneven.
+    """
+    low, high = interval
+    return num_blocks >= ENOUGH_BLOCKS and not (bound is not None and low <= bound < high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +37,11 @@ class Estimate(JsonData):
     @property
     def interval(self) -> list[float] | None:
         return None if self.low is None or self.high is None else [self.low, self.high]
+
+    def printed_interval(self, num_blocks: int, bound: float | None = None) -> list[float] | None:
+        """The interval if it `says_enough`."""
+        interval = self.interval
+        return interval if interval is not None and says_enough(interval, num_blocks, bound) else None
 
     def at_least(self, bound: float) -> "Estimate":
         """The interval without the part below `bound`, for figures that cannot be below it, such as a mean of

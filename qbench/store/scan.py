@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TypeTree: TypeAlias = dict[str, "TypeTree | str"]  # key of a record -> its SQL type, or those of its own keys
 
 # The oldest schema with columns in the same places as today's: rows of an older one are migrated before they are read.
-READ_AS_IS = 3
+READ_AS_IS = 4
 # Keys of every record, read whatever columns are asked for.
 IDENTITY = {"schema_version": "BIGINT", "machine.id": "VARCHAR"} | dict.fromkeys(("key", "status", "time"), "VARCHAR")
 CHECKED = {f"metrics.{name}": "JSON" for name in FIGURES}  # as they are written: a text is no number

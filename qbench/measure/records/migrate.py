@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qbench.cache_spec import DYNAMIC, FULL, check_layout, check_policy
+from qbench.statistics.estimate import says_enough
 
 Document = dict[str, Any]
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 AUTO_AND_FAST = {"auto": "fast"}
 DENSE = {"dense-f32": "f32"}
 
@@ -55,6 +56,35 @@ def use_common_words(record: Document) -> Document:
     kind = case.get("kind")
     new = record | {"case": _renamed(case, CASE_WORDS.get(kind, ()), CACHE_KINDS.get(kind))}
     return new | {"metrics": metrics and _metrics_of(metrics)}
+
+
+def keep_intervals_that_say_enough(record: Document) -> Document:
+    """Schema 4 has no interval of a few uneven blocks."""
+    metrics = record["metrics"]
+    if not isinstance(metrics, dict):
+        return record
+    new = _with_intervals(metrics)
+    if isinstance(new.get("protocols"), dict):
+        new["protocols"] = {name: _with_intervals(entry) for name, entry in new["protocols"].items()}
+    return record | {"metrics": new}
+
+
+def _with_intervals(entry: Any) -> Any:
+    """Figures of a model's quality without those of their intervals that do not say enough."""
+    if not isinstance(entry, dict):
+        return entry
+    new = dict(entry)
+    blocks = entry.get("blocks")
+    tokens = blocks.get("tokens") if isinstance(blocks, dict) else None
+    # Rows of the first schema have no sums by block.
+    num_blocks = len(tokens) if isinstance(tokens, list) else entry.get("num_windows")
+    for name, bound in (("perplexity_interval", None), ("kld_interval", 0.0)):
+        ends = entry.get(name)
+        if not (isinstance(ends, list) and len(ends) == 2 and all(isinstance(end, int | float) for end in ends)):
+            continue
+        if isinstance(num_blocks, int) and not says_enough(ends, num_blocks, bound):
+            new[name] = None
+    return new
 
 
 def _metrics_of(metrics: Document) -> Document:
@@ -133,7 +163,11 @@ def protocol_identity(protocol: Mapping[str, Any]) -> Document:
 
 
 # schema -> function that turns its records into those of the next
-MIGRATIONS: dict[int, Callable[[Document], Document]] = {1: add_blocks_and_tasks, 2: use_common_words}
+MIGRATIONS: dict[int, Callable[[Document], Document]] = {
+    1: add_blocks_and_tasks,
+    2: use_common_words,
+    3: keep_intervals_that_say_enough,
+}
 
 
 def migrate(record: Document) -> Document:

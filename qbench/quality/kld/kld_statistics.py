@@ -35,7 +35,7 @@ def with_divergence(quality: Quality, compared: Divergence, scoring: Scoring) ->
         quality,
         kld={"mean": mean.value, **_quantiles(compared.kld, QUANTILES)},
         kld_error=mean.error,
-        kld_interval=mean.interval,
+        kld_interval=mean.printed_interval(len(scoring.block_sizes), bound=0.0),
         kld_by_position=_by_bin(compared.kld, scoring.positions, _position_edges(int(scoring.positions.max()))),
         kld_by_confidence=_by_bin(compared.kld, compared.confidence, CONFIDENCE_EDGES),
         same_top=float(compared.same_top.mean()),

@@ -71,7 +71,7 @@ def perplexity_statistics(nll: np.ndarray, scoring: Scoring) -> Quality:
         quality,
         perplexity=found and found.value,
         perplexity_error=found and found.error,
-        perplexity_interval=found and found.interval,
+        perplexity_interval=found and found.printed_interval(len(scoring.block_sizes)),
         nll=float(nll.mean()),
         bits_per_byte=None if scoring.units is None else float(nll.sum() / np.log(2) / scoring.num_bytes),
     )

@@ -87,20 +87,20 @@ def test_small_divergences_survive_the_arithmetic():
 
 
 def test_perplexity_scores_every_token_but_a_windows_first():
-    windows = windows_of(7, 11)
+    windows = windows_of(8, 11)
     model = table_model(8)
     (result,) = documents(measure_quality(model, [plan_of(windows)], VOCAB))
     total = 0.0
     for window in windows:
         for previous, token in pairwise(window):
             total -= loop_log_softmax(model(torch.tensor(previous)).tolist())[token]
-    assert result["num_tokens"] == 70 and result["num_windows"] == 7
-    assert_close(result["perplexity"], math.exp(total / 70), rtol=100 * VOCAB * DOUBLE)
+    assert result["num_tokens"] == 80 and result["num_windows"] == 8
+    assert_close(result["perplexity"], math.exp(total / 80), rtol=100 * VOCAB * DOUBLE)
     low, high = result["perplexity_interval"]
     assert low < result["perplexity"] < high
     blocks = result["blocks"]
-    assert blocks["unit"] == "window" and blocks["tokens"] == [10] * 7 and "kld" not in blocks
-    assert_close(math.exp(sum(blocks["nll"]) / 70), result["perplexity"], rtol=100 * VOCAB * DOUBLE)
+    assert blocks["unit"] == "window" and blocks["tokens"] == [10] * 8 and "kld" not in blocks
+    assert_close(math.exp(sum(blocks["nll"]) / 80), result["perplexity"], rtol=100 * VOCAB * DOUBLE)
 
 
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf], ids=["nan", "inf", "-inf"])

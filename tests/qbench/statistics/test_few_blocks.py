@@ -9,7 +9,7 @@ from support.coverage import BLOCKS, bounds, of_blocks, share_held
 from support.paired_records import measured_record
 from support.row_comparison import compare_rows
 
-from qbench.compare.comparison import ENOUGH_BLOCKS
+from qbench.statistics.estimate import ENOUGH_BLOCKS
 
 RUNS = 1000
 STATED = (Path(__file__).parents[3] / "docs" / "statistics.md").read_text()

@@ -39,7 +39,7 @@ def shares_held(num_windows: int) -> list[float]:
 def test_the_page_says_how_often_few_windows_are_right(monkeypatch):
     monkeypatch.setattr("qbench.statistics.studentized.RESAMPLES", 999)
     promises = PROMISE.findall((ROOT / "docs/statistics.md").read_text())
-    assert [int(number) for number, _, _ in promises] == [6, 16]
+    assert [int(number) for number, _, _ in promises] == [8, 16]
     for number, low, high in promises:
         shares = shares_held(int(number))
         assert (round(100 * min(shares)), round(100 * max(shares))) == (int(low), int(high))

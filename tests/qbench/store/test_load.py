@@ -150,8 +150,8 @@ def test_numbers_are_what_they_were_whichever_way_they_were_written(tmp_path):
 
 
 def test_a_newer_schema_is_refused(tmp_path):
-    path = write_records(tmp_path / "r.jsonl", [make_record("q8_0"), make_record("bf16") | {"schema_version": 4}])
-    with pytest.raises(InputError, match=r"r.jsonl:2: record of schema 4, this qbench knows 3; use a newer qbench"):
+    path = write_records(tmp_path / "r.jsonl", [make_record("q8_0"), make_record("bf16") | {"schema_version": 5}])
+    with pytest.raises(InputError, match=r"r.jsonl:2: record of schema 5, this qbench knows 4; use a newer qbench"):
         load_records(path)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.documents import latest_records, read_records
@@ -115,3 +116,29 @@ def test_a_row_whose_cache_nobody_knows_is_no_record(tmp_path, capsys):
     file = tmp_path / "r.jsonl"
     file.write_text(json.dumps(old | {"case": old["case"] | {"cache_kind": "most"}}) + "\n")
     assert list(read_records(file)) == [] and "skipped a line" in capsys.readouterr().err
+
+
+def of_blocks(number: int, **intervals: Any) -> dict:
+    return {"num_windows": number, "blocks": {"tokens": number * [10]}, **intervals}
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        (of_blocks(7, kld_interval=[1.0, 2.0]), of_blocks(7, kld_interval=None)),
+        (of_blocks(8, kld_interval=[1.0, 2.0]), of_blocks(8, kld_interval=[1.0, 2.0])),
+        (of_blocks(12, kld_interval=[0.0, 4.8]), of_blocks(12, kld_interval=None)),
+        (of_blocks(12, kld_interval=[0.0, 0.0]), of_blocks(12, kld_interval=[0.0, 0.0])),
+        (of_blocks(7, perplexity_interval=[1.0, 2.0]), of_blocks(7, perplexity_interval=None)),
+        ({"num_windows": 4, "kld_interval": [1.0, 2.0]}, {"num_windows": 4, "kld_interval": None}),
+        ({"kld_interval": [1.0, 2.0]}, {"kld_interval": [1.0, 2.0]}),
+        (of_blocks(4, kld_interval="text"), of_blocks(4, kld_interval="text")),
+        (
+            {"protocols": {"p": of_blocks(4, kld_interval=[1, 2])}},
+            {"protocols": {"p": of_blocks(4, kld_interval=None)}},
+        ),
+    ],
+    ids=str,
+)
+def test_intervals_that_say_too_little_are_left_out(old, new):
+    assert migrate({"schema_version": 3, "case": {}, "metrics": old})["metrics"] == new

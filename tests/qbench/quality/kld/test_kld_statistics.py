@@ -55,14 +55,29 @@ def test_quantiles_are_those_that_they_are_named_after():
     assert low < told["kld"]["mean"] < high
 
 
-def test_no_interval_reaches_below_zero():
-    """Two windows of unlike divergence: a t of one degree of freedom, 12.7, times half their difference."""
-    scoring = plan_of(np.zeros((2, 41), dtype=np.int64))  # 2 windows of 40 scored tokens
-    one = Divergence(*(np.repeat([0.01, 0.03], 40) for _ in range(8)))
-    told = with_divergence(Quality(), one, scoring).to_json()
-    low, high = told["kld_interval"]
-    assert low == 0 and told["kld_error"] * 12.7 > told["kld"]["mean"]
-    assert_close(high, 0.02 + stats.t.ppf(0.975, 1) * 0.01, rtol=2.0**-40)
+def interval_of(windows: list[float]) -> list[float] | None:
+    """Of windows of 40 scored tokens with these mean divergences."""
+    scoring = plan_of(np.zeros((len(windows), 41), dtype=np.int64))
+    one = Divergence(*(np.repeat(windows, 40) for _ in range(8)))
+    return with_divergence(Quality(), one, scoring).to_json()["kld_interval"]
+
+
+def test_an_interval_needs_eight_windows():
+    uneven = [0.01, 0.011, 0.012, 0.013]
+    assert interval_of([*uneven, *uneven[:3]]) is None
+    low, high = interval_of(2 * uneven)
+    half = stats.t.ppf(0.975, 7) * np.std(2 * uneven, ddof=1) / np.sqrt(8)  # the bootstrap's end may be farther
+    assert 0 < low <= 0.0115 - half * (1 - 2.0**-40) and high >= 0.0115 + half * (1 - 2.0**-40)
+
+
+def test_windows_that_are_too_uneven_have_no_interval():
+    """One window of eight has nearly all of the divergence: Student's interval of the mean reaches below 0."""
+    assert 0.1 / 8 < stats.t.ppf(0.975, 7) * 0.1 / 8
+    assert interval_of([0.1] + 7 * [1e-6]) is None
+
+
+def test_a_model_without_a_divergence_has_an_interval_of_zero():
+    assert interval_of(8 * [0.0]) == [0.0, 0.0] and interval_of(7 * [0.0]) is None
 
 
 def test_bins_hold_every_token_once():

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from statistics import median
 
 from qbench.measure.case import Case, SpeedWork
 from qbench.measure.metrics import Metrics
@@ -75,14 +76,27 @@ def launches_of(records: Iterable[Record]) -> KeptLaunches:
     for (row, _), record in newest.items():
         times.setdefault(row, []).append(datetime.fromisoformat(record.time).timestamp())
     rates: dict[tuple[Work, str], dict[Row, list[float]]] = {}
+    shares: dict[tuple[Row, str], list[float]] = {}
     for (row, _), record in newest.items():
         for phase in SPEEDS:
             rate = record.metrics.figure(phase) if isinstance(record.metrics, Metrics) else None
             if rate:
                 rates.setdefault((works[row], phase), {}).setdefault(row, []).append(rate)
+            share = _share(record, phase)
+            if share is not None:
+                shares.setdefault((row, phase), []).append(share)
     found: dict[Row, dict[str, LaunchedSpeed]] = {}
     for (_, phase), of_rows in rates.items():
         speeds = launched_speeds(list(of_rows.values())) or []
         for row, speed in zip(of_rows, speeds, strict=False):
-            found.setdefault(row, {})[phase] = replace(speed, seconds=max(times[row]) - min(times[row]))
+            of_row = shares.get((row, phase))
+            about = {"seconds": max(times[row]) - min(times[row]), "share": median(of_row) if of_row else None}
+            found.setdefault(row, {})[phase] = replace(speed, **about)
     return found
+
+
+def _share(record: Record, phase: str) -> float | None:
+    """The share of the roofline that the launch of this record reached."""
+    speed = record.metrics.speed if isinstance(record.metrics, Metrics) else None
+    roofline = speed and speed.roofline
+    return getattr(roofline, phase.removesuffix("_tok_s")) if roofline else None

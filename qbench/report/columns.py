@@ -169,7 +169,7 @@ COLUMNS = (
         scale=100,
         on_page=False,
         meaning=f"Of the bound by bytes or by operations; {ROOFLINE_LEGEND}. "
-        "None if the bytes fit into the processor's cache.",
+        "None if the bytes fit into the processor's cache, or if the time was less than the bound.",
     ),
     Column(
         "peak_rss_bytes",
@@ -279,7 +279,7 @@ LAUNCHED = tuple(
             scale=100,
             **HIDDEN,
             meaning="Standard deviation between processes that measured the same speed, pooled over the rows of one "
-            "work (`--launches`).",
+            "work (`--launches`). A row of 5 processes or more that differ more has its own.",
         ),
         Column(FREEDOM.format(phase), f"{phase} freedom", digits=0, **HIDDEN),
     )

@@ -36,16 +36,22 @@ def joined(record: Record, launches: KeptLaunches) -> Record:
     return replace(record, metrics=replace(metrics, speed=replace(metrics.speed, figures=figures)))
 
 
-def launches_text(counts: Iterable[float], seconds: Iterable[float], spreads: Mapping[str, float]) -> str:
+def launches_text(counts: Iterable[float], seconds: Iterable[float], spreads: Mapping[str, Iterable[float]]) -> str:
     """How many launches some speeds have, in which time they ran, and by how much they differ.
 
     counts, seconds   of each speed
-    spreads           phase -> standard deviation of the logarithms
+    spreads           phase -> standard deviations of the logarithms, of every row
     """
     numbers = " or ".join(str(number) for number in sorted({int(each) for each in counts}))
     minutes = count(max(1, math.ceil(max(seconds) / 60)), "minute")
-    told = " and ".join(f"{100 * spread:.1f} % ({phase})" for phase, spread in spreads.items())
+    told = " and ".join(f"{_from_to(of_rows)} % ({phase})" for phase, of_rows in spreads.items())
     return f"speeds: mean of {numbers} processes within {minutes}, which differ by {told} (standard deviation)"
+
+
+def _from_to(spreads: Iterable[float]) -> str:
+    """ "3.6 to 8.6", in percent, or "3.6" """
+    found = sorted(spreads)
+    return " to ".join(dict.fromkeys(f"{100 * end:.1f}" for end in (found[0], found[-1])))
 
 
 def speed_text(metrics: Metrics, name: str) -> str | None:
@@ -59,6 +65,8 @@ def speed_text(metrics: Metrics, name: str) -> str | None:
 
 def with_launches(frame: "pd.DataFrame", paths: Paths) -> "pd.DataFrame":
     """`frame` of `load_records(paths)` with the mean of the launches as speed, and six more columns per phase.
+
+    The share of the roofline is the median over the launches.
 
     Without launches it stays as it is. Rows of work that no row measured in several launches keep
     their speed, and have no value in those columns.
@@ -81,4 +89,9 @@ def with_launches(frame: "pd.DataFrame", paths: Paths) -> "pd.DataFrame":
         columns[SECONDS.format(phase)] = [one and one.seconds for one in found]
         columns[LOW.format(phase)] = [one and one.low for one in speeds]
         columns[HIGH.format(phase)] = [one and one.high for one in speeds]
+        share = f"roofline_{phase}"
+        columns[share] = [
+            old if one is None or one.share is None or math.isnan(old) else one.share
+            for one, old in zip(found, frame[share].tolist(), strict=True)
+        ]
     return frame.assign(**columns).astype(dict.fromkeys(columns, float))

@@ -147,7 +147,8 @@ def _over_best(rows: Sequence[Mix], i: int) -> str:
     if ours is None or theirs is None or ours.kld is None or theirs.kld is None:
         return f"{mix.mean_kld / rows[best].mean_kld:.3g} of row {best + 1}"
     ratio = kld_ratio(theirs, ours)
-    ends = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.3g}, {ratio.high:.3g}]"
+    interval = ratio.printed_interval(len(recorded(ours.tokens)), bound=0.0)
+    ends = "" if interval is None else " [{:.3g}, {:.3g}]".format(*interval)
     return f"{ratio.value:.3g}{ends} of row {best + 1}"
 
 
@@ -164,7 +165,7 @@ def _footer(rows: Sequence[Mix], launches: KeptLaunches) -> str:
     parts += [f"{count(case.threads or 1, 'thread')} of {count(machine.cores or 1, 'core')}"]
     speeds = [speed for mix in rows if (speed := launches.get(row_of(mix.row.timed), {}).get("tg_tok_s"))]
     if speeds:
-        spreads = {"tg": max(speed.error * math.sqrt(speed.num_launches) for speed in speeds)}
+        spreads = {"tg": [speed.error * math.sqrt(speed.num_launches) for speed in speeds]}
         parts += [launches_text([one.num_launches for one in speeds], [one.seconds or 0 for one in speeds], spreads)]
     told = (
         "Pareto bytes: no other row of its context has a lower mean KLD with fewer bytes of weights and cache. Pareto "

@@ -1,5 +1,7 @@
 """Tables of records of `qbench kernels` and `bench --vs`: kernels next to their peers, models next to llama.cpp."""
 
+from statistics import median
+
 from qbench.measure.records.kept_kinds import (
     Contender,
     KernelCase,
@@ -108,11 +110,14 @@ KERNEL_NOTE = (
 
 def versus_cells(records: list[Record]) -> Cells:
     """One row per file and test: tokens per second of both, the ratio, and our code that ran."""
-    heading = ["model", "test", "KV cache", "qbench tok/s", "llama.cpp tok/s", "ratio", "of the roofline", "ran"]
+    speeds = ("qbench tok/s", "llama.cpp tok/s", "ratio", "of the roofline", "read GB/s")
+    heading = ["model", "test", "KV cache", *speeds, "ran"]
     cells = []
     for case, metrics in rows_of(records, VersusCase, VersusMetrics):
         name, roofline = case.model.rpartition("/")[2], recorded(metrics.roofline)
         kv = f"{metrics.kv_bits:.3g} bits, {recorded(metrics.peer).kv_format}"
+        bandwidths = roofline.bandwidth_bytes_per_s
+        bandwidth = f"{median(bandwidths) / 1e9:.1f}" if bandwidths else ABSENT
         for phase in ("pp", "tg"):
             if not getattr(case, phase):
                 continue
@@ -122,8 +127,8 @@ def versus_cells(records: list[Record]) -> Cells:
             shares = [percent(recorded(side)[phase]) for side in (roofline.ours, roofline.theirs)]
             ran = ABSENT if metrics.ran is None else ", ".join(map(short_name, metrics.ran[phase]))
             ratio = with_interval(recorded(recorded(metrics.ratio)[phase]))
-            cells.append([name, test, kv, *sides, ratio, " and ".join(shares), ran])
-    return heading, cells, [False, False, False, True, True, True, True, False]
+            cells.append([name, test, kv, *sides, ratio, " and ".join(shares), bandwidth, ran])
+    return heading, cells, [*3 * [False], *len(speeds) * [True], False]
 
 
 def builds(records: list[Record]) -> list[str]:
@@ -134,7 +139,8 @@ def builds(records: list[Record]) -> list[str]:
 
 VERSUS_NOTE = (
     "tokens per second: median [least, greatest] of the repetitions; ratio: median of the pairs; "
-    f"{RULE}; of the roofline: qbench's share and llama.cpp's; {ROOFLINE_LEGEND}; "
+    f"{RULE}; of the roofline: qbench's share and llama.cpp's; {ROOFLINE_LEGEND}; read GB/s: the median bandwidth of "
+    "the rounds, and compare speeds of two rows only if theirs are close; "
     "ran: int8x256 rounds K-quants to int8 with one scale for 256 weights"
 )
 

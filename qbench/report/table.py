@@ -92,9 +92,7 @@ def launch_notes(columns: Mapping[str, list[Any]]) -> list[str]:
     counts, seconds = (
         [value for value in columns[name.format(known[0])] if not is_missing(value)] for name in (LAUNCHES, SECONDS)
     )
-    spreads = {
-        phase: next(value for value in columns[SPREAD.format(phase)] if not is_missing(value)) for phase in known
-    }
+    spreads = {phase: [value for value in columns[SPREAD.format(phase)] if not is_missing(value)] for phase in known}
     return [launches_text(counts, seconds, spreads)]
 
 

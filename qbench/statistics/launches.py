@@ -17,6 +17,7 @@ from qbench.statistics.student import student_estimate, variance
 from qbench.statistics.trimmed import trimmed_shift
 
 LEAST = 2  # launches that have a spread
+OWN = 5  # launches that show a spread of their own, if it is larger than that of all rows
 
 Launches = Sequence[Sequence[float]]  # per launch the seconds, or the speeds, of its rounds
 
@@ -31,6 +32,7 @@ class LaunchedSpeed:
     num_launches   of this row
     seconds        from the first launch of this row to the last: a machine that is faster an hour later shows in no
                    interval of launches that took a minute; None if unknown
+    share          of the roofline: the median over the launches; None if it is unknown
     """
 
     log: float
@@ -38,6 +40,7 @@ class LaunchedSpeed:
     freedom: int
     num_launches: int
     seconds: float | None = None
+    share: float | None = None
 
     @property
     def estimate(self) -> Estimate:
@@ -50,14 +53,21 @@ def launched_speeds(rows: Sequence[Sequence[float]]) -> list[LaunchedSpeed] | No
 
     rows     of the same work on one machine: the speed of each launch
     returns  all rows share one spread, the pooled one, so that two launches per row suffice: two launches alone have
-             one degree of freedom, and an interval of 12.7 errors to either side
+             one degree of freedom, and an interval of 12.7 errors to either side. A row of OWN launches that differ
+             more than the pooled spread says keeps its own.
     """
     logs = [np.log(np.asarray(row, dtype=np.float64)) for row in rows]
     freedom = sum(len(row) - 1 for row in logs)
     if not freedom:
         return None
     spread = math.sqrt(sum(variance(row) * (len(row) - 1) for row in logs if len(row) >= LEAST) / freedom)
-    return [LaunchedSpeed(float(row.mean()), spread / math.sqrt(len(row)), freedom, len(row)) for row in logs]
+    found = []
+    for row in logs:
+        own = math.sqrt(variance(row)) if len(row) >= OWN else 0.0
+        spread_of_row, freedom_of_row = (own, len(row) - 1) if own > spread else (spread, freedom)
+        error = spread_of_row / math.sqrt(len(row))
+        found.append(LaunchedSpeed(float(row.mean()), error, freedom_of_row, len(row)))
+    return found
 
 
 def launched_ratio(a: LaunchedSpeed, b: LaunchedSpeed) -> Estimate:

@@ -39,9 +39,19 @@ OF_RECIPE = json.dumps(
 # Rows under a policy that were measured before its bound counted the tokens that the policy keeps: it counts all tokens
 # of the text, so that a step reads more than the cache holds, or is faster than the bound. Such a share is no share.
 ALL_TOKENS = "all tokens"
-KV_READ = {"bound_kv_read": Column("metrics.roofline.tg_bytes.kv_read")}
+OF_BOUND = {
+    "bound_bytes": Column("metrics.roofline.tg_bytes", "MAP(VARCHAR, DOUBLE)"),
+    "bound_cache": Column("metrics.machine_peaks.cache_bytes"),
+}
 COUNTS_ALL_TOKENS = """policy <> 'full' and coalesce(
-    (kv_ram is null and bound_kv_read > kv_bytes_held) or greatest(roofline_pp, roofline_tg) > 1, false)"""
+    (kv_ram is null and bound_bytes['kv_read'] > kv_bytes_held) or greatest(roofline_pp, roofline_tg) > 1, false)"""
+# The processor's cache holds all that a step reads, so that the memory's bandwidth is no bound. Rows of older code keep
+# no size of a cache, and no processor has one of this size.
+LARGEST_CACHE = 1 << 30
+IS_IN_CACHE = f"""memory is null and device = 'cpu'
+    and coalesce(list_sum(map_values(bound_bytes)) <= coalesce(bound_cache, {LARGEST_CACHE}), false)"""
+# A share above all: the peaks were read in a slow spell of the machine.
+MOST = 1.005
 
 
 def load_records(paths: Paths) -> "pd.DataFrame":
@@ -76,15 +86,15 @@ def load_with_others(paths: Paths) -> tuple["pd.DataFrame", list[Path]]:
 
 def create_results(con: "DuckDBPyConnection", table: str, files: Sequence[Path]) -> None:
     """Make `table` of the latest row of each case of a sweep: unquantized ones first, then by bits per weight."""
-    create_latest(con, "latest", files, COLUMNS | KV_READ, None)
+    create_latest(con, "latest", files, COLUMNS | OF_BOUND, None)
     rows = con.execute("select settings, machine, protocol_hash from latest order by place").fetchall()
     con.execute(
         f"""
         create or replace temp table {table} as
         select "group", suite, recipe in {UNQUANTIZED} as is_baseline,
-            latest.* exclude (suite, place, settings, bound_kv_read) replace (
-                if({COUNTS_ALL_TOKENS}, null, roofline_pp) as roofline_pp,
-                if({COUNTS_ALL_TOKENS}, null, roofline_tg) as roofline_tg,
+            latest.* exclude (suite, place, settings, bound_bytes, bound_cache) replace (
+                if({COUNTS_ALL_TOKENS} or roofline_pp > {MOST}, null, roofline_pp) as roofline_pp,
+                if({COUNTS_ALL_TOKENS} or roofline_tg > {MOST} or {IS_IN_CACHE}, null, roofline_tg) as roofline_tg,
                 if({COUNTS_ALL_TOKENS}, '{ALL_TOKENS}', roofline_of) as roofline_of
             )
         from latest join (select unnest(?::varchar[]) as "group", unnest(range(1, ? + 1)) as place) using (place)

@@ -35,7 +35,7 @@ def flatten(record: dict[str, Any]) -> dict[str, Any]:
     for phase in ("pp", "tg"):
         spread = (metrics.get("spread") or {}).get(f"{phase}_tok_s") or {}
         row |= {f"{phase}_min": spread.get("min"), f"{phase}_max": spread.get("max")}
-        row[f"roofline_{phase}"] = None if counts_all_tokens(record) else (metrics.get("roofline") or {}).get(phase)
+        row[f"roofline_{phase}"] = None if counts_all_tokens(record) else share_of(record, phase)
     row |= {name: case.get(name, default) for name, default in DEFAULTS.items()}
     return row | {
         "predicted_bytes": (metrics.get("predicted_bytes") or {}).get("total"),
@@ -48,6 +48,18 @@ def flatten(record: dict[str, Any]) -> dict[str, Any]:
         "cores": machine["cores"],
         "shared": shared(record),
     }
+
+
+def share_of(record: dict[str, Any], phase: str) -> float | None:
+    """None above all, and of a decode step whose bytes the processor's cache holds."""
+    case, metrics = record["case"], record["metrics"] or {}
+    bound = metrics.get("roofline") or {}
+    share, read = bound.get(phase), bound.get("tg_bytes")
+    if share is None or share > 1.005:
+        return None
+    may_fit = phase == "tg" and read is not None and case.get("memory") is None and case.get("device") == "cpu"
+    cache = (metrics.get("machine_peaks") or {}).get("cache_bytes")
+    return None if may_fit and sum(read.values()) <= (2**30 if cache is None else cache) else share
 
 
 def counts_all_tokens(record: dict[str, Any]) -> bool:

@@ -104,3 +104,25 @@ def test_work_is_told_apart():
     assert work(a) != work(b)
     del b["case"]["threads"], b["case"]["bench"]
     assert work(b) == Work(b["machine"]["id"], None, None, 1, None, None, None)
+
+
+def launches_of_row(speeds: list[float], others: list[list[float]]) -> tuple[LaunchedSpeed, LaunchedSpeed]:
+    """The row of these launches, and the first of the others."""
+    found = launched_speeds([speeds, *others])
+    assert found is not None
+    return found[0], found[1]
+
+
+def test_a_row_of_five_launches_that_differ_more_keeps_its_own_spread():
+    calm, wild = [100.0, 101.0, 99.0, 100.5, 99.5], [100.0, 130.0, 80.0, 115.0, 90.0]
+    one, other = launches_of_row(wild, [calm] * 3)
+    t = stats.t.ppf(0.975, 4) * np.std(np.log(wild), ddof=1) / np.sqrt(5)
+    assert_close(one.estimate.interval, np.exp(np.mean(np.log(wild)) + t * np.array([-1, 1])), rtol=1e-12)
+    assert (one.freedom, other.freedom) == (4, 16)
+    assert other.error > np.std(np.log(calm), ddof=1) / np.sqrt(5)  # the pooled spread counts the wild row, too
+
+
+def test_four_launches_share_the_pooled_spread():
+    calm, wild = [100.0, 101.0, 99.0, 100.5], [100.0, 130.0, 80.0, 115.0]
+    one, other = launches_of_row(wild, [calm] * 3)
+    assert (one.freedom, one.error) == (other.freedom, other.error) == (12, one.error)

@@ -42,6 +42,16 @@ def test_the_note_has_the_time_between_the_first_launch_and_the_last(tmp_path):
     assert "speeds: mean of 2 processes within 150 minutes, which differ by" in text
 
 
+def test_a_share_of_the_roofline_is_the_median_of_the_launches(tmp_path):
+    first = measured(RECIPES[0])
+    first["metrics"]["roofline"] = {"pp": 0.3, "tg": None}
+    launches = [second(first, 1.01, key=f"again {n}", metrics=first["metrics"] | {"roofline": {"pp": share, "tg": 0.9}})
+                for n, share in enumerate((0.5, 0.6))]  # fmt: skip
+    text = render_report(write_records(tmp_path / "records.jsonl", [first, *launches]), "json")
+    (found,) = json.loads(text)
+    assert (found["roofline_pp"], found["roofline_tg"]) == (0.5, None)
+
+
 def test_rows_of_other_work_have_no_interval(tmp_path):
     other = make_record("bf16", machine="another")
     text = render_report(write_records(tmp_path / "records.jsonl", [*twice(FACTORS), other]), "json")

@@ -213,7 +213,7 @@ def rows_with_bounds() -> list[dict]:
     found = []
     for policy, (pp, tg, read) in shares.items():
         bound = {"pp": pp, "tg": tg, "tg_bytes": {"kv_read": read}, "bandwidth_of": "round"}
-        record = make_record("q8_0", roofline=bound, kv_bytes_held=2_000_000)
+        record = make_record("q8_0", roofline=bound, kv_bytes_held=2_000_000, machine_peaks={"cache_bytes": 1_000_000})
         record["case"]["policy"] = policy
         found.append(record | {"key": policy})
     return found
@@ -225,6 +225,30 @@ def test_a_bound_that_counts_evicted_tokens_gives_no_share(tmp_path):
     shown = {policy: [none_of(value) for value in row] for policy, row in zip(shares.index, shares.values, strict=True)}
     nothing = [None, None]
     assert shown == {"h2o:64": [0.4, 0.3], "tova:64": nothing, "recent:64": nothing, "infllm": nothing} | {
-        "full": [0.4, 1.2]
+        "full": [0.4, None]
     }
     assert "no share of the roofline in 2 older rows: the bound counts tokens" in render_report(path, "md")
+
+
+@pytest.mark.parametrize(
+    "read, cache, changes, shown",
+    [
+        (9e6, 8_000_000, {}, 0.9),
+        (7e6, 8_000_000, {}, None),
+        (9e6, None, {}, None),  # an older row: the processor's cache may hold them
+        (2e9, None, {}, 0.9),
+        (7e6, 8_000_000, {"memory": "640MiB"}, 0.9),  # the bound is the disk's
+    ],
+)
+def test_bytes_that_a_cache_holds_have_no_share_of_the_memorys_bandwidth(tmp_path, read, cache, changes, shown):
+    bound = {"pp": 0.4, "tg": 0.9, "tg_bytes": {"linears": read / 2, "kv_read": read / 2}, "bandwidth_of": "round"}
+    record = make_record("q8_0", roofline=bound, machine_peaks={} if cache is None else {"cache_bytes": cache})
+    record["case"] |= changes
+    frame = load_records(write_records(tmp_path / "r.jsonl", [record]))
+    assert frame["roofline_pp"].tolist() == [0.4] and none_of(frame["roofline_tg"][0]) == shown
+
+
+def test_a_share_above_all_is_no_share(tmp_path):
+    record = make_record("q8_0", roofline={"pp": 1.01, "tg": 1.004, "tg_bytes": {"linears": 2e9}})
+    frame = load_records(write_records(tmp_path / "r.jsonl", [record]))
+    assert none_of(frame["roofline_pp"][0]) is None and frame["roofline_tg"].tolist() == [1.004]

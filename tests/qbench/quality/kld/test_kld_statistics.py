@@ -56,7 +56,7 @@ def test_quantiles_are_those_that_they_are_named_after():
 
 
 def interval_of(windows: list[float]) -> list[float] | None:
-    """Of windows of 40 scored tokens with these mean divergences."""
+    """The interval that windows of 40 scored tokens with these mean divergences have."""
     scoring = plan_of(np.zeros((len(windows), 41), dtype=np.int64))
     one = Divergence(*(np.repeat(windows, 40) for _ in range(8)))
     return with_divergence(Quality(), one, scoring).to_json()["kld_interval"]

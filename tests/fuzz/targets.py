@@ -1,26 +1,22 @@
 """The fuzzed code: each target makes its seeds, mutates one, and runs the result as the command line would."""
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
 
 import numpy as np
-import torch
 import yaml
+from fuzz.artifact_targets import ChangedArtifactTarget, NormalizerTarget, SpecialFileTarget
 from fuzz.mutations import mutate_bytes, mutate_gguf, mutate_json, mutate_tree
-from support.architectures import random_weights, small_config
-from support.array_source import ArraySource
+from fuzz.target import ACCEPTED, FORWARD, Target, forward, tiny_source
 from support.artifact import write_artifact
-from support.byte_tokenizer import BOS, byte_tokenizer
 from support.gguf_parts import GgufParts
 from support.sample_records import make_record
 
 from qbench.measure.records.record import parse_record
-from qbench.run_options import RunOptions
-from qbench.runtime import Tokenizer, load_model
+from qbench.runtime import Tokenizer
 from qbench.runtime.tiers.aligned import BUFFERED, padded
 from qbench.runtime.tiers.block_file import pack_header
 from qbench.runtime.tiers.block_store import BlockKey, BlockNote, CorruptBlock
@@ -36,49 +32,7 @@ from quant.recipes.yaml_recipe import read_recipe
 from quant.safetensors.header import read_header
 from quant.source import TokenizerInfo
 
-OPTIONS = RunOptions(threads=1)
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # 20 times as fast, if PyYAML was built with it
-ACCEPTED, FORWARD = "accepted", "forward"
-REFUSALS = (InputError, OSError, NotImplementedError)  # errors for which the command line exits with status 2
-
-
-class Target(ABC):
-    """folder: to write in. Seeds are made once; a mutation is a function of its random numbers and a seed."""
-
-    name: str
-    at_once: int = 1  # inputs that may run together, joined by newlines
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @abstractmethod
-    def seeds(self) -> list[bytes]: ...
-
-    def mutate(self, rng: Random, seed: bytes) -> bytes:
-        return mutate_json(rng, seed)
-
-    def groups(self, inputs: list[bytes]) -> list[list[bytes]]:
-        """Inputs that run together; a group that is not accepted runs again in halves."""
-        return [[raw] for raw in inputs]
-
-    @abstractmethod
-    def run(self, raw: bytes) -> str:
-        """ACCEPTED, or FORWARD if a model ran. raises one of REFUSALS for refused input; others are faults"""
-
-
-def tiny_source(kind: str = "llama") -> ArraySource:
-    """Two layers of 64 inputs: the smallest model that quantizes and runs."""
-    config = small_config(kind, vocab_size=BOS + 1, max_position_embeddings=64, eos_token_id=None)
-    return ArraySource(config, random_weights(config), tokenizer=byte_tokenizer().info)
-
-
-def forward(source) -> str:
-    """Load the model and run a few tokens of a text through it."""
-    if source.tokenizer is not None:
-        Tokenizer(source.tokenizer).encode("a text")
-    model = load_model(source, OPTIONS)
-    model(torch.tensor([[0, 1, 2]]), model.new_cache(capacity=8))
-    return FORWARD
 
 
 class GgufTarget(Target):
@@ -359,7 +313,8 @@ TARGETS: dict[str, type[Target]] = {
     target.name: target
     for target in (
         GgufTarget, SafetensorsTarget, ConfigTarget, QuantizedConfigTarget, GptqConfigTarget, TokenizerTarget,
-        IndexTarget, RecipeTarget, SuiteTarget, RecordsTarget, KVStoreTarget, HttpTarget,
+        IndexTarget, RecipeTarget, SuiteTarget, RecordsTarget, KVStoreTarget, HttpTarget, ChangedArtifactTarget,
+        NormalizerTarget, SpecialFileTarget,
     )
 }  # fmt: skip
 

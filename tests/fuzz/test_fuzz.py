@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from fuzz import run
-from fuzz.targets import TARGETS, HttpTarget, Target, corpus_of
+from fuzz.target import Target
+from fuzz.targets import TARGETS, HttpTarget, corpus_of
 from fuzz.worker import case_input, outcome, outcomes, raise_hang
 from support.waits import WAIT_S
 

@@ -16,7 +16,8 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-from fuzz.targets import ACCEPTED, FORWARD, REFUSALS, TARGETS, Target, corpus_of
+from fuzz.target import ACCEPTED, FORWARD, REFUSALS, Target
+from fuzz.targets import TARGETS, corpus_of
 
 SECONDS_PER_CASE = 5  # of this process's CPU time, so that a busy machine makes no hang
 MORE_BYTES = 1 << 30  # that a case may take beyond the process before it

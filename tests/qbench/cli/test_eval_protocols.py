@@ -9,7 +9,8 @@ def test_all_conventions_in_one_run(qbench):
     names = ["windows-1024", "llama.cpp-512", "lm-eval-word", "lm-eval-byte", "stride-512"]
     assert list(result["protocols"]) == names
     outcome = qbench(*argv)
-    assert outcome.status == 0 and outcome.err.startswith("peak memory about ") and outcome.err.count("\n") == 1
+    lines = [line for line in outcome.err.splitlines() if not line.startswith("evaluate ")]  # progress, if it is slow
+    assert outcome.status == 0 and len(lines) == 1 and lines[0].startswith("peak memory about ")
     for name, told in result["protocols"].items():
         (line,) = (line for line in outcome.out.splitlines() if line.startswith(name))
         assert f"perplexity {told['perplexity']:.4f}" in line and told["protocol"]["hash"][:12] in line

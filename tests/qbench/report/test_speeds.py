@@ -167,7 +167,7 @@ def test_models_beside_llama_cpp(markdown):
         [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| m.gguf")
     ]
     assert [row[1] for row in rows] == ["pp512", "tg64", "tg64@4096"]
-    figures = [*["2.0 [1.5, 2.5]"] * 2, "2.00 [1.80, 2.20]", "50 % and 50 %"]
+    figures = [*["2.0 [1.5, 2.5]"] * 2, "2.00 [1.80, 2.20]", "50 % and 50 %", "31.5"]
     assert rows[0][2:] == ["16 bits, f16", *figures, "q4_k int8x256, q6_k tile"]
     assert rows[1][-1] == "q4_k direct"
 

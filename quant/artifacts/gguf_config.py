@@ -1,5 +1,6 @@
 """A model's config between its two homes: Hugging Face's config.json and GGUF's metadata keys."""
 
+import re
 from collections.abc import Mapping
 from operator import attrgetter
 
@@ -73,8 +74,10 @@ OPTIONAL = {
     "n_group",
     "topk_group",
 }
-# flag -> one of the tensors that exist if it is set
-BIASES = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_gate.bias"}
+BIASES = ("attention_bias", "mlp_bias")  # flags that are set if a layer has one of their tensors
+# llama.cpp refuses a file of these with attn_output.bias, which a true attention_bias has in transformers.
+NO_OUTPUT_BIAS = ("qwen3", "qwen3moe")
+LAYER_NUMBER = re.compile(r"^blk\.\d+\.")
 GATING = "expert_gating_func"
 GATINGS = {"softmax": 1, "sigmoid": 2}  # llama.cpp's numbers; a file without the key means softmax
 LLAMA_BEST_OF_GROUP = 2  # scores that llama.cpp sums to a group's own
@@ -91,6 +94,11 @@ def metadata_from_config(config: ModelConfig) -> dict[str, int | float | str]:
     arch = config.architecture.gguf_arch
     if arch is None:
         raise InputError(f"GGUF has no place for {config.architecture.name}; write a Hugging Face directory")
+    if config.attention_bias and arch in NO_OUTPUT_BIAS:
+        raise InputError(
+            f"attention_bias is true, and GGUF's {arch} has no bias of the attention's output; write a Hugging Face "
+            "directory"
+        )
     if config.moe:
         _check_experts(config)
     metadata: dict[str, int | float | str] = {
@@ -172,8 +180,10 @@ def config_from_metadata(
     config |= family_config(architecture, reader)
     config |= {"vocab_size": tensors["token_embd.weight"][0], "tie_word_embeddings": "output.weight" not in tensors}
     config["hidden_act"] = architecture.canonical({}).get("hidden_act", "silu")
-    flags = {row.only_if for row in architecture.tensors}
-    config |= {flag: name in tensors for flag, name in BIASES.items() if flag in flags}
+    kinds = {LAYER_NUMBER.sub("blk.{}.", name) for name in tensors}
+    for flag in BIASES:
+        names = {row.gguf_name for row in architecture.tensors if row.only_if == flag}
+        config |= {flag: not names.isdisjoint(kinds)} if names else {}
     token = scalar(metadata, "tokenizer.ggml.bos_token_id", int, where)
     if token is not None and 0 <= token < tensors["token_embd.weight"][0]:
         config["bos_token_id"] = token

@@ -1,7 +1,9 @@
 """A GGUF model as a Source: Hugging Face names, row order and config, bytes as in the file."""
 
+from collections.abc import Collection
 from pathlib import Path
 
+from quant.artifacts.f32_vectors import absent_biases, zero_vector
 from quant.artifacts.file_bytes import combine, read_span, sha256_file
 from quant.artifacts.gguf_config import config_from_metadata
 from quant.artifacts.gguf_header import GGUFTensor
@@ -35,13 +37,18 @@ class GGUFSource(LocalSource):
         tensors = join_split(header.tensors, str(path))
         self.config = _config(header.metadata, tensors, str(path))
         self._expected = expected_tensors(ModelConfig.from_hf(self.config, str(path)))
-        self._stored = _match(self._expected, tensors, str(path))
-        self.tensors = {
-            name: TensorInfo(tensor.shape, tensor.format, tensor.size_bytes) for name, tensor in self._stored.items()
-        }
+        self._absent = absent_biases(self._expected, lambda name: self._expected[name].gguf_name in tensors, str(path))
+        self._stored = _match(self._expected, self._absent, tensors, str(path))
+        self.tensors = {name: self._info(name) for name in self._expected}
         self.tokenizer = tokenizer_from_metadata(header.metadata, self.config["vocab_size"], str(path))
 
+    def _info(self, name: str) -> TensorInfo:
+        stored = self._stored.get(name)
+        return TensorInfo(stored.shape, stored.format, stored.size_bytes) if stored else self._absent[name]
+
     def read(self, name: str) -> QTensor:
+        if name in self._absent:
+            return zero_vector(self._absent[name])
         stored = self._stored[name]
         qtensor = stored.read(read_tensor) if isinstance(stored, SplitUp) else read_tensor(stored)
         heads = self._expected[name].heads
@@ -77,12 +84,17 @@ def _config(metadata: dict, tensors: dict[str, GGUFTensor | SplitUp], where: str
 
 
 def _match(
-    expected: dict[str, ExpectedTensor], tensors: dict[str, GGUFTensor | SplitUp], where: str
+    expected: dict[str, ExpectedTensor],
+    absent: Collection[str],
+    tensors: dict[str, GGUFTensor | SplitUp],
+    where: str,
 ) -> dict[str, GGUFTensor | SplitUp]:
     """Canonical name -> stored tensor. raises InputError if one is missing, unknown or of another shape."""
     stored, found = {}, {ROPE_FREQS}
     sizes = stack_sizes(expected)
     for name, want in expected.items():
+        if name in absent:
+            continue
         gguf_name, stored[name] = find(tensors, want, sizes[want.gguf_name], where)
         found.add(gguf_name)
     unknown = set(tensors) - found

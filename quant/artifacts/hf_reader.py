@@ -5,16 +5,18 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
+from quant.artifacts.f32_vectors import absent_biases, zero_vector
 from quant.artifacts.file_bytes import combine, read_span, sha256_file
 from quant.artifacts.hf_added_tokens import ADDED_TOKENS, SPECIAL_TOKENS_MAP
 from quant.artifacts.hf_kv_scales import is_kv_scale, read_kv_cache
 from quant.artifacts.hf_stored import from_file, info_from_file, transposed, without_prefix
 from quant.artifacts.hf_tokenizer import CHAT_TEMPLATE, KEPT, TOKENIZER, TOKENIZER_CONFIG, read_tokenizer
 from quant.artifacts.kept_stacks import KeptStacks
-from quant.artifacts.layouts import FORMAT_OF_DTYPE, StoredModule, module_of, read_layout, with_plain_names
+from quant.artifacts.layouts import FORMAT_OF_DTYPE, READ_FORMAT, StoredModule, module_of, read_layout, with_plain_names
 from quant.artifacts.stop_tokens import GENERATION_CONFIG, hf_stop_tokens, with_tokenizers_end
 from quant.artifacts.tied_head import has_own_head
 from quant.errors import InputError
+from quant.formats import dequantize, get_format
 from quant.formats.base import rows_of
 from quant.json_file import read_json
 from quant.models import HEAD, ExpectedTensor, ModelConfig, expected_tensors, is_leftover
@@ -59,7 +61,8 @@ class HFSource(LocalSource):
         self._stacks = KeptStacks()
         self._has_no_prefix = without_prefix(self._stored, self._prefix)
         self._whole: dict[str, TensorInfo] = {}  # canonical name -> info of the file's whole tensor, if quantized
-        self.tensors = {name: self._info(name, want) for name, want in self._expected.items()}
+        self._absent = absent_biases(self._expected, lambda name: self._file_name(name) in self._stored, str(path))
+        self.tensors = {name: self._absent.get(name) or self._info(name, want) for name, want in self._expected.items()}
         self._check_nothing_else(model)
         self.config |= read_kv_cache(self.config, model, self._modules, str(config_path))
         self._stop_tokens = hf_stop_tokens(path, self.config)
@@ -69,6 +72,8 @@ class HFSource(LocalSource):
 
     def read(self, name: str) -> QTensor:
         at = self._expected[name].stored
+        if name in self._absent:
+            return zero_vector(self._absent[name])
         if at.place is None:
             return from_file(at, self._read_whole(name))
         return from_file(at, self._stacks.get(self._file_name(name), at, lambda: self._read_whole(name)))
@@ -141,17 +146,19 @@ def stored_info(stored: StoredTensor | None, name: str, shape: tuple[int, ...], 
         raise InputError(f"{folder}: tensor {name!r} is missing; the files are not those of {CONFIG}")
     if stored.shape != shape:
         raise InputError(f"{stored.path}: tensor {name!r} has shape {stored.shape}, {CONFIG} says {shape}")
-    if stored.dtype not in FORMAT_OF_DTYPE:
-        known = ", ".join(FORMAT_OF_DTYPE)
+    if stored.dtype not in READ_FORMAT:
+        known = ", ".join(READ_FORMAT)
         raise InputError(f"{stored.path}: tensor {name!r} has dtype {stored.dtype}, expected one of {known}")
-    return TensorInfo(shape, FORMAT_OF_DTYPE[stored.dtype], stored.size_bytes)
+    read_as = FORMAT_OF_DTYPE.get(stored.dtype, "f32")
+    return TensorInfo(shape, read_as, get_format(read_as).size_bytes(shape))
 
 
 def read_stored(stored: StoredTensor) -> QTensor:
-    """The floats of a tensor, as in its file."""
+    """The floats of a tensor: float64 rounded to float32, as transformers does for a dtype of float32."""
     rows, _ = rows_of(stored.shape)
     data = read_span(stored.path, stored.start, stored.size_bytes)
-    return QTensor(FORMAT_OF_DTYPE[stored.dtype], stored.shape, {"blocks": data.reshape(*rows, -1)})
+    qtensor = QTensor(READ_FORMAT[stored.dtype], stored.shape, {"blocks": data.reshape(*rows, -1)})
+    return get_format("f32").quantize_ref(dequantize(qtensor)) if qtensor.format == "f64" else qtensor
 
 
 def _modules(path: Path, stored: dict[str, StoredTensor]) -> dict[str, StoredModule]:

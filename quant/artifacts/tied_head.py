@@ -6,7 +6,7 @@ import numpy as np
 
 from quant.artifacts.file_bytes import read_span
 from quant.artifacts.hf_stored import without_prefix
-from quant.artifacts.layouts import FORMAT_OF_DTYPE
+from quant.artifacts.layouts import READ_FORMAT
 from quant.formats import dequantize
 from quant.models import EMBEDDING, HEAD, ModelConfig, expected_tensors
 from quant.qtensor import QTensor
@@ -22,7 +22,7 @@ def has_own_head(stored: Mapping[str, StoredTensor], model: ModelConfig) -> bool
     embedding = stored.get(name.removeprefix(prefix) if without_prefix(stored, prefix) else name)
     if head is None or embedding is None:
         return False
-    if head.shape != embedding.shape or any(tensor.dtype not in FORMAT_OF_DTYPE for tensor in (head, embedding)):
+    if head.shape != embedding.shape or any(tensor.dtype not in READ_FORMAT for tensor in (head, embedding)):
         return True
     rows = max(1, CHUNK_BYTES * head.shape[0] // max(head.size_bytes, embedding.size_bytes, 1))
     starts = range(0, head.shape[0], rows)
@@ -43,4 +43,4 @@ def _rows(tensor: StoredTensor, start: int, count: int) -> np.ndarray:
 
 
 def _qtensor(tensor: StoredTensor, data: np.ndarray) -> QTensor:
-    return QTensor(FORMAT_OF_DTYPE[tensor.dtype], (len(data), *tensor.shape[1:]), {"blocks": data})
+    return QTensor(READ_FORMAT[tensor.dtype], (len(data), *tensor.shape[1:]), {"blocks": data})

@@ -76,9 +76,9 @@ def _qwen(number: int, *layer: TensorRow, **defaults: int) -> Architecture:
 QWEN2 = _qwen(
     2,
     ATTENTION_NORM,
-    *biased("self_attn.q_proj", "attn_q", ("q_size", "hidden_size")),
-    *biased("self_attn.k_proj", "attn_k", ("kv_size", "hidden_size")),
-    *biased("self_attn.v_proj", "attn_v", ("kv_size", "hidden_size")),
+    *biased("self_attn.q_proj", "attn_q", ("q_size", "hidden_size"), optional=True),
+    *biased("self_attn.k_proj", "attn_k", ("kv_size", "hidden_size"), optional=True),
+    *biased("self_attn.v_proj", "attn_v", ("kv_size", "hidden_size"), optional=True),
     linear("self_attn.o_proj", "attn_output", ("hidden_size", "q_size")),
     FEED_FORWARD_NORM,
     *swiglu("mlp", "ffn_size"),

@@ -21,6 +21,7 @@ class TensorRow:
              in order, as one tensor `gguf_name` of shape [experts, *shape]. None for a tensor of the whole layer
     layers   "dense" or "moe": the layers that have it, of a model that has both; None for all
     stored   where a Hugging Face checkpoint keeps it, if not by itself under `name`
+    optional  whether a file may lack it, which means zeros to llama.cpp and transformers
     gguf_stack  the GGUF tensor that holds it and others, or None; `gguf_name` is its name if it were by itself
     """
 
@@ -32,6 +33,7 @@ class TensorRow:
     experts: str | None = None
     layers: str | None = None
     stored: Stored | None = None
+    optional: bool = False
     gguf_stack: Stored | None = None
 
 
@@ -41,12 +43,24 @@ def linear(name: str, gguf_name: str, shape: tuple[str, str], *, heads: str | No
 
 
 def biased(
-    name: str, gguf_name: str, shape: tuple[str, str], *, bias: str | None = None, heads: str | None = None
+    name: str,
+    gguf_name: str,
+    shape: tuple[str, str],
+    *,
+    bias: str | None = None,
+    heads: str | None = None,
+    optional: bool = False,
 ) -> tuple[TensorRow, TensorRow]:
-    """Weight and bias of a decoder layer's linear. bias: the field that says whether it has one, or None for always"""
+    """Weight and bias of a decoder layer's linear.
+
+    bias      the field that says whether it has one, or None for always; one field speaks for several linears, and a
+              file may lack the biases of some of them
+    optional  of the bias, if `bias` is None
+    """
+    name_of_bias, in_gguf = f"{LAYER}.{name}.bias", f"{BLOCK}.{gguf_name}.bias"
     return (
         linear(name, gguf_name, shape, heads=heads),
-        TensorRow(f"{LAYER}.{name}.bias", f"{BLOCK}.{gguf_name}.bias", shape[:1], heads, only_if=bias),
+        TensorRow(name_of_bias, in_gguf, shape[:1], heads, only_if=bias, optional=optional or bias is not None),
     )
 
 

@@ -27,6 +27,7 @@ class ExpectedTensor:
 
     gguf_name   the tensor of a GGUF file that holds it, alone or with others
     expert      its place in the GGUF tensor `gguf_name`, which stacks all experts, or None if it has one of its own
+    optional    whether a file may lack it, which means zeros
     gguf_rows   its rows in the GGUF tensor `gguf_name`, if that holds those of others too
     stored      where a Hugging Face checkpoint keeps it
     """
@@ -37,6 +38,7 @@ class ExpectedTensor:
     stored: StoredAt
     expert: int | None = None
     gguf_rows: slice | None = None
+    optional: bool = False
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, ExpectedTensor]:
@@ -50,7 +52,7 @@ def expected_tensors(config: ModelConfig) -> dict[str, ExpectedTensor]:
         for expert in range(_field(config, row.experts)) if row.experts else (None,):
             name = row.name.format(layer, expert)
             stored = _stored_at(config, row.stored, layer) if row.stored else StoredAt(name)
-            expected[name] = ExpectedTensor(gguf_name, shape, heads, stored, expert, gguf_rows)
+            expected[name] = ExpectedTensor(gguf_name, shape, heads, stored, expert, gguf_rows, row.optional)
     return expected
 
 

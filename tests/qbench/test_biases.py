@@ -1,16 +1,23 @@
 """A model whose linears have biases, from Hugging Face's files to logits, and through GGUF to llama.cpp's."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.artifact import write_artifact
 from support.close import assert_close
+from support.gguf_parts import GgufParts
+from support.llama_logits import TOKENS as LLAMA_TOKENS
+from support.llama_logits import llama_cpp_logits
 from support.transformers_llama import transformers_logits
 
 from qbench.runtime import load_model
 from qbench.sources import open_source
+from quant.errors import InputError
 from quant.formats import dequantize
 from quant.recipes import get_recipe
 
@@ -51,3 +58,61 @@ def test_llama_cpp_gives_the_same_logits(tmp_path):
     theirs.close()
     # llama.cpp keeps keys and values in float16: half an ulp of 2**-11 in each, on logits of order 1.
     assert_close(logits, load_model(open_source(str(path)))(TOKENS)[0], atol=2**-8)
+
+
+LOST = {
+    "llama without an output bias": ("llama", ("o_proj", "attn_output")),
+    "llama with an output bias alone": ("llama", ("q_proj", "k_proj", "v_proj", "attn_q", "attn_k", "attn_v")),
+    "llama without biases of the values and of down": ("llama", ("v_proj", "down_proj", "attn_v", "ffn_down")),
+    "mixtral without an output bias": ("mixtral", ("o_proj", "attn_output")),
+    "qwen2 without a bias of the keys": ("qwen2", ("k_proj", "attn_k")),
+    "qwen2 without any": ("qwen2", ("q_proj", "k_proj", "v_proj", "attn_q", "attn_k", "attn_v")),
+}
+
+
+def without_biases(kind: str, lost: tuple[str, ...], out: Path) -> Path:
+    """A directory or a GGUF file of random weights that lacks these biases in every layer."""
+    flags = {"llama": {"attention_bias": True, "mlp_bias": True}, "mixtral": {"attention_bias": True}}
+    config = small_config(kind, **flags.get(kind, {}))
+    path = write_artifact(ArraySource(config, random_weights(config)), out)
+    ends = tuple(f".{name}.bias" for name in lost)
+    if out.suffix == ".gguf":
+        parts = GgufParts.read(path)
+        parts.drop(ends)
+        path.write_bytes(parts.bytes())
+    else:
+        stored = load_file(path / "model.safetensors")
+        save_file(
+            {name: tensor for name, tensor in stored.items() if not name.endswith(ends)},
+            path / "model.safetensors",
+            metadata={"format": "pt"},
+        )
+    return path
+
+
+@pytest.mark.parametrize("kind, lost", LOST.values(), ids=LOST)
+def test_gguf_biases_that_are_absent_are_zeros_as_in_llama_cpp(tmp_path, kind, lost, caplog):
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    path = without_biases(kind, lost, tmp_path / "model.gguf")
+    source = open_source(str(path))
+    assert "missing: taken as zeros" in caplog.text and len(caplog.records) == 1
+    again = write_artifact(source, tmp_path / "again.gguf")
+    got = load_model(source)(torch.tensor([LLAMA_TOKENS]))[0]
+    for file in (path, again):
+        expected = torch.from_numpy(llama_cpp_logits(file))
+        assert_close(got, expected, atol=float(2**-16 * source.config["hidden_size"] ** 0.5 * expected.std()))
+
+
+@pytest.mark.parametrize("kind, lost", [row for name, row in LOST.items() if "mixtral" not in name])
+def test_biases_that_a_directory_lacks_are_zeros_as_in_transformers(tmp_path, kind, lost):
+    transformers = pytest.importorskip("transformers")
+    path = without_biases(kind, lost, tmp_path / "model")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        assert_close(load_model(open_source(str(path)))(TOKENS), theirs(TOKENS).logits, atol=LOGITS_ATOL)
+
+
+def test_an_output_bias_that_llama_cpp_has_no_place_for_is_refused(tmp_path):
+    config = small_config("qwen3", attention_bias=True)
+    with pytest.raises(InputError, match="qwen3 has no bias of the attention's output"):
+        write_artifact(ArraySource(config, random_weights(config)), tmp_path / "model.gguf")

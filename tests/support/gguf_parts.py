@@ -38,6 +38,17 @@ class GgufParts:
         """A key with a value of a type that fits it: bool, int, float, text, list of texts or of ints, or raw."""
         self.keys[name] = value if isinstance(value, tuple) else packed(value)
 
+    def drop(self, ends: tuple[str, ...]) -> None:
+        """Removes the tensors whose names end so, with their data: llama.cpp allows no holes."""
+        stops = [*(offset for *_, offset in self.tensors[1:]), len(self.data)]
+        kept, data, end = [], [], 0
+        for (name, dims, kind, offset), stop in zip(self.tensors, stops, strict=True):
+            if not name.endswith(ends):
+                kept.append((name, dims, kind, end))
+                data.append(self.data[offset:stop])
+                end += stop - offset
+        self.tensors, self.data = kept, b"".join(data)
+
     def bytes(self) -> bytes:
         head = b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors), len(self.keys))
         for name, (kind, raw) in self.keys.items():

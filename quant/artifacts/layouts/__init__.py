@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from quant.artifacts.layouts.base import FORMAT_OF_DTYPE, NEXT_STEP, Layout, Part, StoredModule, module_of
+from quant.artifacts.layouts.base import (
+    FORMAT_OF_DTYPE,
+    NEXT_STEP,
+    READ_FORMAT,
+    Layout,
+    Part,
+    StoredModule,
+    module_of,
+)
 from quant.artifacts.layouts.bitsandbytes import BitsandbytesLayout
 from quant.artifacts.layouts.compressed_tensors import CompressedTensorsLayout
 from quant.artifacts.layouts.gptq import GptqLayout
@@ -17,6 +25,7 @@ from quant.source import Source
 __all__ = [
     "FORMAT_OF_DTYPE",
     "LAYOUTS",
+    "READ_FORMAT",
     "CompressedTensorsLayout",
     "Layout",
     "Part",

@@ -17,6 +17,7 @@ from quant.safetensors.header import StoredTensor
 from quant.source import SharedInfo, TensorInfo
 
 FORMAT_OF_DTYPE = {"F32": "f32", "F16": "f16", "BF16": "bf16"}  # of tensors that are no linear of a layout
+READ_FORMAT = FORMAT_OF_DTYPE | {"F64": "f64"}  # of those that are read
 NEXT_STEP = "for others take the original model, in floats, and quantize it here, or a GGUF file of it"
 NUMPY_DTYPE = {"F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I8": "i1", "U8": "u1", "F8_E4M3": "u1"}
 

@@ -295,7 +295,28 @@ def test_quantizing_a_packed_model_again_forgets_its_scheme(tmp_path):
     assert HFSource(tmp_path / "again").tensors[LINEAR].format == "bf16"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma3"])
+def test_float64_tensors_are_read_as_transformers_rounds_them(tmp_path, kind):
+    """A model that was saved after `.double()`; a stack, a transposed matrix and shifted norms are among these."""
+    transformers = pytest.importorskip("transformers")
+    config = small_config(kind)
+    write_hf(ArraySource(config, random_weights(config)), tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    noise = torch.Generator().manual_seed(0)
+    wide = {name: t.double() * (1 + 1e-7 * torch.randn(t.shape, generator=noise)) for name, t in tensors.items()}
+    save_file(wide, tmp_path / "model.safetensors", {"format": "pt"})
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    source = HFSource(tmp_path)
+    assert {info.format for info in source.tensors.values()} == {"f32"}
+    (tmp_path / "again").mkdir()
+    write_hf(source, tmp_path / "again")
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "again", dtype=torch.float32)
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name]) or "norm" in name, name
+        assert torch.allclose(tensor, again.state_dict()[name], rtol=0, atol=2**-22), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_a_tied_head_with_numbers_of_its_own_is_used(tmp_path, dtype, caplog, monkeypatch):
     """As in transformers 5, with its warning; a copy of the embedding is no other head, in whatever dtype."""
     monkeypatch.setattr(tied_head, "CHUNK_BYTES", 1000)

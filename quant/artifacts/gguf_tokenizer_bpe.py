@@ -91,7 +91,7 @@ def json_from_metadata(metadata: Mapping[str, Value], vocabulary: Vocabulary, wh
             "the model was trained with",
             where,
         )
-    # A vocabulary of bytes alone has no merges, and the gguf package writes no empty array.
+    # A vocabulary of bytes alone has no merges, and the gguf package writes no empty list.
     texts = string_list(metadata, MERGES, where) if MERGES in metadata else []
     merges = [_pair(merge) for merge in texts]
     known = vocabulary.stored()

@@ -1,11 +1,12 @@
 """Writes a Source as one GGUF file, or as shards, that llama.cpp loads, a tensor at a time."""
 
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import gguf
 import numpy as np
@@ -32,12 +33,27 @@ from quant.source import Source
 
 Seal = Callable[[Sequence[Path], TensorHashes], None]
 
+
+class Writer(gguf.GGUFWriter):
+    """The package's writer, with empty lists of texts: llama.cpp refuses a vocabulary of bytes without `merges`."""
+
+    def add_array(self, key: str, val: Sequence[Any]) -> None:
+        self.add_key_value(key, val, gguf.GGUFValueType.ARRAY)
+
+    def _pack_val(
+        self, val: Any, vtype: gguf.GGUFValueType, add_vtype: bool, sub_type: gguf.GGUFValueType | None = None
+    ) -> bytes:
+        if vtype == gguf.GGUFValueType.ARRAY and len(val) == 0:
+            return struct.pack("<IIQ", vtype, gguf.GGUFValueType.STRING, 0)
+        return super()._pack_val(val, vtype, add_vtype, sub_type)
+
+
 _ADD = {
-    bool: gguf.GGUFWriter.add_bool,
-    int: gguf.GGUFWriter.add_uint32,
-    float: gguf.GGUFWriter.add_float32,
-    str: gguf.GGUFWriter.add_string,
-    list: gguf.GGUFWriter.add_array,
+    bool: Writer.add_bool,
+    int: Writer.add_uint32,
+    float: Writer.add_float32,
+    str: Writer.add_string,
+    list: Writer.add_array,
 }
 
 
@@ -134,11 +150,9 @@ def _write_file(
         writer.close()
 
 
-def _new_writer(
-    path: Path, config: ModelConfig, metadata: Mapping[str, Written], split: Mapping[str, int]
-) -> gguf.GGUFWriter:
+def _new_writer(path: Path, config: ModelConfig, metadata: Mapping[str, Written], split: Mapping[str, int]) -> Writer:
     """A writer that has the keys of one file."""
-    writer = gguf.GGUFWriter(path, present(config.architecture.gguf_arch))
+    writer = Writer(path, present(config.architecture.gguf_arch))
     for key, value in metadata.items():
         _ADD[type(value)](writer, key, value)
     for key, value in split.items():  # of the types that gguf-split gives them

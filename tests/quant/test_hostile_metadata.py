@@ -1,7 +1,10 @@
 """Counts, types and patterns that no real file has: an InputError before anything is made of them."""
 
+import asyncio
 import json
+import os
 import re
+import threading
 import tracemalloc
 from itertools import pairwise
 
@@ -22,6 +25,7 @@ from quant.artifacts.layouts import read_layout
 from quant.artifacts.layouts.patterns import MOST_DEPTH, Pattern
 from quant.errors import MOST_CHARACTERS, InputError, bounded, shown
 from quant.models import ModelConfig
+from quant.panics import panics_as, without_reports
 from quant.recipes.yaml_recipe import read_recipe
 from quant.source import TokenizerInfo
 
@@ -194,6 +198,64 @@ def test_a_tokenizer_that_panics():
     ours = OurTokenizer(TokenizerInfo(tokenizer.to_str(), None, None, False, None))
     with pytest.raises(InputError, match="tokenizer cannot cut"):
         ours.encode("a" * 64 + "b")
+
+
+class PanicException(BaseException):
+    """As PyO3 names its own."""
+
+
+REPORT = b"before\n\nthread 'x' panicked at x.rs:6:2:\nOnig\nbehind\n"
+
+
+def panic():
+    with pytest.raises(ValueError, match="Onig"), panics_as(ValueError):
+        os.write(2, REPORT)
+        raise PanicException("Onig")
+
+
+def test_the_report_of_a_panic_is_left_out_and_nothing_else(capfd, monkeypatch):
+    monkeypatch.delenv("RUST_BACKTRACE", raising=False)
+    panic()
+    assert capfd.readouterr().err == "before\nbehind\n"
+    with panics_as(ValueError):
+        os.write(2, REPORT)
+    assert capfd.readouterr().err == REPORT.decode()
+
+
+async def panic_in_a_loop():
+    panic()
+
+
+def panic_in_a_thread():
+    thread = threading.Thread(target=panic)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("call", [panic_in_a_thread, lambda: asyncio.run(panic_in_a_loop())], ids=["thread", "loop"])
+def test_a_server_holds_no_stderr(capfd, monkeypatch, call):
+    monkeypatch.delenv("RUST_BACKTRACE", raising=False)
+    call()
+    assert capfd.readouterr().err == REPORT.decode()
+
+
+def test_a_backtrace_that_was_asked_for_is_printed(capfd, monkeypatch):
+    monkeypatch.setenv("RUST_BACKTRACE", "1")
+    panic()
+    assert capfd.readouterr().err == REPORT.decode()
+
+
+@pytest.mark.parametrize(
+    "written, left",
+    [
+        (b"a\n\nthread '<unnamed>' (15) panicked at src/lib.rs:6:2:\nOnig: over\nb\n", b"a\nb\n"),
+        (b"thread 'x' panicked at x.rs:6:2:\nOnig: over\nnote: run with `RUST_BACKTRACE=1` for it\n", b""),
+        (b"\nthread 'x' panicked at x.rs:6:2:\nanother\n", b"\nthread 'x' panicked at x.rs:6:2:\nanother\n"),
+    ],
+    ids=["between lines", "note", "of another panic"],
+)
+def test_reports_of_panics(written, left):
+    assert without_reports(written, ["Onig: over"]) == left
 
 
 def test_a_tokenizer_without_its_unknown_token():

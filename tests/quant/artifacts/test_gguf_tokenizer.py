@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import gguf
 import pytest
 from support.data import SHARED, STORIES260K, needs_stories
 from support.memory_source import MemorySource
@@ -100,6 +101,20 @@ def test_bos_where_the_file_does_not_say_it_as_in_llama_cpp(tmp_path, byte_level
     assert (
         theirs.tokenize(text.encode(), add_bos=True, special=False) == Tokenizer.from_str(after.json).encode(text).ids
     )
+
+
+def test_a_vocabulary_of_bytes_without_merges_opens_in_llama_cpp(tmp_path, texts):
+    """llama.cpp wants the list of merges although it is empty, which the gguf package does not write."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: i for i, letter in enumerate(letters)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    before = TokenizerInfo(tokenizer.to_str(), None, None, False)
+    after, path = through_file(tmp_path, before)
+    both = [*texts, "", " a  b\n", "\u6f22 \U0001f642"]
+    assert_same_ids(before, after, both)
+    assert [llama_ids(path, text, False) for text in both] == [tokenizer.encode(text).ids for text in both]
+    assert gguf.GGUFReader(path).fields["tokenizer.ggml.merges"].contents() == []
 
 
 GPT2 = SHARED / "models" / "tokenizers"

@@ -1,10 +1,12 @@
-"""Added tokens that take the spaces next to them, or count as whole words alone: GGUF has no words for it.
+"""Added tokens that take the spaces next to them, count as whole words, or are looked for behind the normalizer.
 
-llama.cpp knows it of the control tokens of Phi-3, by the file's name. Our own files say it in keys of our own.
+GGUF has no words for it. llama.cpp knows the first of the control tokens of Phi-3, by the file's name. Our own files
+say all of it in keys of our own. Old tokenizers of Llama 2 look for tokens behind the normalizer: `</s>` after a letter
+is plain text there, because the normalizer has put a visible space before the token's name, too.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,25 +15,33 @@ from quant.artifacts.gguf_cursor import Value
 from quant.artifacts.gguf_vocabulary import AddedToken
 from quant.errors import InputError
 
-FLAGS = ("lstrip", "rstrip", "single_word")
+FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 KEY = "qbench.tokenizer.{}"  # the ids of the tokens that have the flag
 # source: llama.cpp, llama_vocab::impl::load()
 PHI3 = ("phi-3", "phi3")
 PHI3_PLAIN = ("<unk>", "<s>", "<|endoftext|>")
 
 
-def flags_to_metadata(added: Sequence[Mapping[str, Any]], where: str) -> dict[str, list[int]]:
-    """added: `added_tokens` of a `tokenizers` JSON document"""
+def flags_to_metadata(
+    added: Sequence[Mapping[str, Any]], normalize: Callable[[str], str], where: str
+) -> dict[str, list[int]]:
+    """Keys of the flags that make a difference.
+
+    added      `added_tokens` of a `tokenizers` JSON document
+    normalize  its normalizer, which leaves the names of most tokens as they are: then it may run before or after
+    """
     ids = {flag: [token["id"] for token in added if token.get(flag)] for flag in FLAGS}
+    ids["normalized"] = [
+        token["id"] for token in added if token.get("normalized") and normalize(token["content"]) != token["content"]
+    ]
     named = {KEY.format(flag): found for flag, found in ids.items() if found}
     if named:
         flags = [flag for flag, found in ids.items() if found]
         logging.getLogger(__name__).warning(
-            "%s: added tokens have %s, which GGUF cannot say: other programs cut texts around them otherwise, but for "
-            "llama.cpp if the file's name has %s",
+            "%s: added tokens have %s, which GGUF cannot say: other programs cut texts around them otherwise%s",
             where,
             " and ".join(flags),
-            PHI3[0],
+            f", except llama.cpp if the file's name has {PHI3[0]}" if "rstrip" in flags else "",
         )
     return named
 
@@ -52,6 +62,7 @@ def with_flags(added: list[AddedToken], metadata: Mapping[str, Value], where: st
             "lstrip": token["id"] in ids["lstrip"],
             "rstrip": token["id"] in ids["rstrip"],
             "single_word": token["id"] in ids["single_word"],
+            "normalized": token["id"] in ids["normalized"],
         }
         for token in added
     ]

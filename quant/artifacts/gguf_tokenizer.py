@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from quant.artifacts import gguf_tokenizer_bpe as byte_level
 from quant.artifacts import gguf_tokenizer_spm as sentencepiece
 from quant.artifacts import gguf_tokenizer_ugm as unigram
@@ -25,7 +27,7 @@ from quant.artifacts.gguf_vocabulary import (
     vocabulary_from_metadata,
 )
 from quant.artifacts.stop_tokens import GGUF_KEYS
-from quant.artifacts.tokenizer_json import load_tokenizer
+from quant.artifacts.tokenizer_json import load_tokenizer, normalizer_of
 from quant.artifacts.tokenizer_parts import prepend
 from quant.errors import InputError, shown
 from quant.json_file import parse_json
@@ -37,6 +39,7 @@ KINDS = {
     byte_level.GEMMA4: byte_level,
     unigram.MODEL: unigram,
 }
+OTHERS = {"bert": "WordPiece", "rwkv": "a trie of bytes", "plamo2": "a table of suffixes"}  # of llama.cpp
 CHAT_TEMPLATE = "tokenizer.chat_template"
 NONE = ("no_vocab", "none")  # llama.cpp's names for a model without a tokenizer
 
@@ -58,7 +61,8 @@ def metadata_from_tokenizer(
 def _metadata_of(
     tokenizer: TokenizerInfo, vocab_size: int, where: str, stops: tuple[int, ...]
 ) -> Mapping[str, Written]:
-    document = _whole_document(tokenizer.json, where)
+    loaded = load_tokenizer(tokenizer.json, where)
+    document = _whole_document(loaded, tokenizer.json, where)
     model = document.get("model")
     if not isinstance(model, Mapping) or model.get("type") not in ("BPE", "Unigram"):
         named = shown(model.get("type")) if isinstance(model, Mapping) else "missing"
@@ -77,7 +81,7 @@ def _metadata_of(
         "tokens": vocabulary.tokens,
         "token_type": vocabulary.types,
         **kind.metadata_from_json(document, vocabulary, where),
-        **flags_to_metadata(document["added_tokens"] or [], where),
+        **flags_to_metadata(document["added_tokens"] or [], normalizer_of(loaded, where), where),
         "bos_token_id": tokenizer.bos_token_id,
         **_end_tokens(tokenizer, stops, where),
         "unknown_token_id": vocabulary.find(unknown_of(model)),
@@ -99,7 +103,11 @@ def tokenizer_from_metadata(metadata: Mapping[str, Value], vocab_size: int, wher
     if model is None or model in NONE:
         return None
     if model not in KINDS:
-        raise InputError(f"{where}: tokenizer.ggml.model is {shown(model)}; known: {', '.join(KINDS)}, {NONE[0]}")
+        kind = f" ({OTHERS[model]})" if model in OTHERS else ""
+        raise InputError(
+            f"{where}: tokenizer.ggml.model is {shown(model)}{kind}, known: {', '.join(KINDS)}, {NONE[0]}; read the "
+            "model from its Hugging Face directory"
+        )
     vocabulary = vocabulary_from_metadata(metadata, vocab_size, where)
     ids = {key: _token_id(metadata, key, vocabulary, where) for key in ("bos_token_id", "eos_token_id")}
     wants_bos = metadata.get("tokenizer.ggml.add_bos_token", KINDS[model].adds_bos(metadata, where)) is True
@@ -137,12 +145,12 @@ def _end_tokens(tokenizer: TokenizerInfo, stops: Sequence[int], where: str) -> d
     return dict(zip(GGUF_KEYS, ids, strict=False))
 
 
-def _whole_document(text: str, where: str) -> dict[str, Any]:
+def _whole_document(loaded: Tokenizer, text: str, where: str) -> dict[str, Any]:
     """The `tokenizers` JSON with all its keys: old documents leave some out, as GPT-2's own does with model.type.
 
     The library numbers added tokens itself if the vocabulary lacks them, so theirs are the ids of the text.
     """
-    document = parse_json(load_tokenizer(text, where).to_str().encode(), f"{where}: tokenizer")
+    document = parse_json(loaded.to_str().encode(), f"{where}: tokenizer")
     return document | {"added_tokens": parse_json(text.encode(), f"{where}: tokenizer").get("added_tokens")}
 
 

@@ -51,7 +51,10 @@ def json_from_metadata(metadata: Mapping[str, Value], vocabulary: Vocabulary, wh
     if len(scores) != len(vocabulary.tokens):
         raise InputError(f"{where}: {len(scores)} scores for {len(vocabulary.tokens)} tokens")
     if CHARSMAP in metadata:
-        raise InputError(f"{where}: {CHARSMAP} is not supported; read the model from its Hugging Face directory")
+        raise InputError(
+            f"{where}: the 't5' tokenizer (Unigram) has a {CHARSMAP}, which is not read: `tokenizers` and llama.cpp "
+            "replace characters in different ways; read the model from its Hugging Face directory"
+        )
     unknown = vocabulary.ids(UNKNOWN)
     if not unknown:
         raise InputError(f"{where}: tokenizer.ggml.token_type names no unknown token, which Unigram needs")

@@ -1,6 +1,7 @@
 """`tokenizers` JSON that is known to load."""
 
 import json
+from collections.abc import Callable
 
 from tokenizers import Tokenizer
 
@@ -35,6 +36,16 @@ def load_tokenizer(text: str, where: str) -> Tokenizer:
         return parse_tokenizer(text)
     except Exception as error:  # the library raises plain Exception for whatever it cannot parse
         raise InputError(f"{where}: not a tokenizer that the tokenizers library reads ({error})") from error
+
+
+def normalizer_of(tokenizer: Tokenizer, where: str) -> Callable[[str], str]:
+    """text -> normalized text; the function raises InputError if the library panics"""
+
+    def normalize(text: str) -> str:
+        with panics_as(lambda panic: InputError(f"{where}: the tokenizer cannot normalize a text: {panic}")):
+            return text if tokenizer.normalizer is None else tokenizer.normalizer.normalize_str(text)
+
+    return normalize
 
 
 def with_first_token(tokenizer: Tokenizer, token_id: int) -> Tokenizer:

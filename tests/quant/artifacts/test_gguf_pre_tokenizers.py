@@ -200,3 +200,23 @@ def test_published_vocabularies_give_the_tokens_that_llama_cpp_expects(name):
     assert len(texts) in (len(expected), len(expected) - 1)
     for text, ids in zip(texts, expected, strict=False):
         assert tokenizer.encode(text, add_special_tokens=False).ids == [int(token) for token in ids.split()], repr(text)
+
+
+SPECIAL = (2, 3, 4)  # unknown, control, user-defined
+AROUND = ("{0}", "a{0}b", "a {0} b", "{0} b", "a\n{0}\nb", "{0}{0}")
+
+
+@pytest.mark.parametrize("name", PUBLISHED or [pytest.param("", marks=pytest.mark.skip("LLAMA_VOCABULARIES"))])
+def test_control_tokens_in_a_text_are_read_as_llama_cpp_parses_them(name):
+    """As its server and its `completion` do; its perplexity takes them as plain text."""
+    llama_cpp = pytest.importorskip("llama_cpp")
+    metadata = read_shards(VOCABULARIES / name).metadata
+    tokens = metadata["tokenizer.ggml.tokens"]
+    tokenizer = Tokenizer.from_str(tokenizer_from_metadata(metadata, len(tokens), name).json)
+    theirs = llama_cpp.Llama(str(VOCABULARIES / name), vocab_only=True, verbose=False)
+    special = [
+        token for token, kind in zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True) if kind in SPECIAL
+    ]
+    for text in (around.format(token) for token in special[:100] for around in AROUND):
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        assert ids == theirs.tokenize(text.encode(), add_bos=False, special=True), text

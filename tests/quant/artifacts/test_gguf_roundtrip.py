@@ -178,7 +178,9 @@ def drop_tensor(name):
         ),
         pytest.param(lambda k, t: k.update({"llama.rope.freq_base": -1.0}), "rope_theta is -1.0", id="negative theta"),
         pytest.param(
-            lambda k, t: k.update({"tokenizer.ggml.model": "bert"}), "'bert'; known: llama, gpt2", id="tokenizer kind"
+            lambda k, t: k.update({"tokenizer.ggml.model": "bert"}),
+            r"'bert' \(WordPiece\), known: llama, gpt2",
+            id="tokenizer kind",
         ),
     ],
 )

@@ -239,7 +239,7 @@ def test_unigram_that_gguf_cannot_say(texts, change, words):
 @pytest.mark.parametrize(
     "change, words",
     [
-        pytest.param({"precompiled_charsmap": [1]}, "precompiled_charsmap is not supported", id="charsmap"),
+        pytest.param({"precompiled_charsmap": [1]}, r"'t5' tokenizer \(Unigram\) has a .*directory", id="charsmap"),
         pytest.param({"token_type": [1] * 512}, "names no unknown token", id="no unknown token"),
         pytest.param({"scores": [0.0]}, "1 scores for 512 tokens", id="few scores"),
     ],
@@ -338,7 +338,12 @@ def as_read(metadata):
 @pytest.mark.parametrize(
     "change, words",
     [
-        pytest.param({"tokenizer.ggml.model": "bert"}, "'bert'; known: llama, gpt2, gemma4, t5, no_vocab", id="kind"),
+        pytest.param(
+            {"tokenizer.ggml.model": "bert"},
+            r"'bert' \(WordPiece\), known: llama, gpt2, gemma4, t5, no_vocab; read the model from its Hugging Face dir",
+            id="WordPiece",
+        ),
+        pytest.param({"tokenizer.ggml.model": "new"}, "is 'new', known: llama", id="kind of a newer llama.cpp"),
         pytest.param({"tokenizer.ggml.pre": "falcon2"}, "'falcon2', none of the 91 that are known", id="pre"),
         pytest.param({"qbench.tokenizer.normalizer": "NFD"}, "'NFD', expected NFC", id="normalizer"),
         pytest.param({"tokenizer.ggml.tokens": ["a"]}, "1 tokens for an embedding of 512 rows", id="few tokens"),

@@ -129,7 +129,8 @@ class QuantizationJob:
 
     def rounded_again(self) -> list[str]:
         """Tensors that are quantized already and get another quantized format: the losses of both roundings add up."""
-        stored = {name: info.format for name, info in self.original.tensors.items() if info.format not in FLOATS}
+        exact = (*FLOATS, "f64")
+        stored = {name: info.format for name, info in self.original.tensors.items() if info.format not in exact}
         turned = self.original is not self.source
         return [
             name

@@ -19,7 +19,7 @@ from quant.errors import InputError
 from quant.formats import dequantize, get_format
 from quant.formats.base import rows_of
 from quant.json_file import read_json
-from quant.models import HEAD, ExpectedTensor, ModelConfig, expected_tensors, is_leftover
+from quant.models import HEAD, ExpectedTensor, ModelConfig, expected_tensors, is_leftover, split_name
 from quant.present import present
 from quant.qtensor import QTensor
 from quant.regular_file import check_links
@@ -120,7 +120,14 @@ class HFSource(LocalSource):
             known |= {f"{module.name}.{part}" for part in present(self._layout).claims(module, info)}
         for name, stored in self._stored.items():
             if name not in known and not is_leftover(name, model) and not is_kv_scale(name):
-                raise InputError(f"{stored.path}: tensor {name!r} is none of this architecture's; it would be lost")
+                where = f"{stored.path}: tensor {name!r}"
+                raise InputError(f"{where} is none of this architecture's; it would be lost{_flag(name, model)}")
+
+
+def _flag(name: str, model: ModelConfig) -> str:
+    """The key of the config that gives the architecture this tensor, as the end of an error, or nothing."""
+    rows = [row for row in model.architecture.tensors if row.optional and row.name == split_name(name)[0]]
+    return f". With {rows[0].only_if}: true in {CONFIG} it is read" if rows else ""
 
 
 def files_of_added_tokens(tokenizer: TokenizerInfo | None) -> list[str]:

@@ -1,5 +1,6 @@
 """A model whose linears have biases, from Hugging Face's files to logits, and through GGUF to llama.cpp's."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,15 @@ def test_biases_that_a_directory_lacks_are_zeros_as_in_transformers(tmp_path, ki
     theirs = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
     with torch.inference_mode():
         assert_close(load_model(open_source(str(path)))(TOKENS), theirs(TOKENS).logits, atol=LOGITS_ATOL)
+
+
+def test_biases_that_a_config_denies_are_refused_with_its_key(tmp_path):
+    """transformers drops them with a warning, so that the model computes something else."""
+    path = write_artifact(ArraySource(CONFIG, WEIGHTS), tmp_path / "model")
+    config = json.loads((path / "config.json").read_text()) | {"attention_bias": False}
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"_proj.bias' is none of .* With attention_bias: true in config.json"):
+        open_source(str(path))
 
 
 def test_an_output_bias_that_llama_cpp_has_no_place_for_is_refused(tmp_path):

@@ -115,6 +115,12 @@ def test_growth_by_fallbacks_is_named_with_a_recipe_that_fits(name, smaller):
     assert round(other.size_bytes / 1e6, 1) <= whole < size == round(job.size_bytes / 1e6, 1)
 
 
+@pytest.mark.parametrize("stored, is_rounded", [("f64", False), ("bf16", False), ("q8_0", True)])
+def test_a_source_of_floats_is_not_quantized_already(stored, is_rounded):
+    job = make_job(ShapeSource(LlamaShape(num_layers=2), stored), get_recipe("q4_0"))
+    assert any("is quantized already" in line for line in job.warnings()) is is_rounded
+
+
 def test_growth_beyond_the_source_is_named():
     shape = LlamaShape(num_layers=2, hidden=576, ffn=1536, heads=9, kv_heads=3)
     source = ShapeSource(shape, "q4_1")

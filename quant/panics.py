@@ -58,10 +58,9 @@ def _held_stderr() -> Iterator[list[str]]:
 
 
 def _has_event_loop() -> bool:
-    if "asyncio" not in sys.modules:
+    asyncio = sys.modules.get("asyncio")  # slow to import, and without it there is no loop
+    if asyncio is None:
         return False
-    import asyncio
-
     try:
         asyncio.get_running_loop()
     except RuntimeError:

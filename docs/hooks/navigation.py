@@ -51,7 +51,7 @@ SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "contribute/architecture.md",
             "contribute/add-a-format.md",
             "contribute/add-a-method.md",
-            "add-a-policy.md",
+            "contribute/add-a-policy.md",
             "contribute/add-a-family.md",
             "contribute/add-a-command.md",
             "contribute/add-a-kernel.md",

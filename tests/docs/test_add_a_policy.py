@@ -1,4 +1,4 @@
-"""The policy of docs/add-a-policy.md is the code that the page shows, and its test passes."""
+"""The policy of docs/contribute/add-a-policy.md is the code that the page shows, and its test passes."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.served_process import served_process
 
-PAGE = Path(__file__).parents[2] / "docs" / "add-a-policy.md"
+PAGE = Path(__file__).parents[2] / "docs" / "contribute" / "add-a-policy.md"
 MOST_LINES = 30
 
 

@@ -194,7 +194,7 @@ def command(
     elif of_caches:
         print_caches(models[0], entries_of(layouts or (), policies or (), cases), options, counts, as_json)
     elif alone and launches == 1:
-        print_bench(models[0], entries_of((), (), cases), options, counts, as_json)
+        bench_and_report(models[0], entries_of((), (), cases), options, counts, as_json)
     else:
         spread = Launches(launches, pause)
         print_side_by_side(contenders(models, recipes), cases, options, counts, clock, spread, as_json)
@@ -234,7 +234,7 @@ def check_breakdown(
         )
 
 
-def print_bench(
+def bench_and_report(
     model: str, entries: Sequence["Entry"], options: RunOptions, threads: Sequence[int | None], as_json: bool
 ) -> None:
     """One object, or one block of lines, for each case."""

@@ -61,9 +61,9 @@ def command(
     how = WriteOptions(calibration, threads, resume)
     if dry_run:
         print_formats(job, as_json)
-        print_forecast(job, how, as_json)
+        report_forecast(job, how, as_json)
     else:
-        print_written(job, how, as_json)
+        quantize_and_report(job, how, as_json)
     warn_of_unread_text(job, calibration)
     for warning in job.warnings():
         click.echo(f"warning: {warning}", err=True)
@@ -90,7 +90,7 @@ def print_formats(job: "QuantizationJob", as_json: bool) -> None:
             echo(f"{name:<48} {size:>13}  {choice.format:<7} {method or '':<11} {choice.reason}")
 
 
-def print_forecast(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> None:
+def report_forecast(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> None:
     """Costs from a probe of one layer; without calibration, time and size; without weights, the size."""
     from qbench.calibration.forecast import forecast, plain_seconds, tensor_sizes
     from qbench.runtime import set_threads
@@ -124,7 +124,7 @@ def print_forecast(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> 
         )
 
 
-def print_written(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> None:
+def quantize_and_report(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> None:
     """Writes the artifact, then prints its path and size."""
     from qbench.calibration.run import Run
     from qbench.calibration.write import write_quantized

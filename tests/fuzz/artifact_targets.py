@@ -1,4 +1,4 @@
-"""Fuzzed artifacts as they may lie on a disk: changed bytes, files that are no files, tokenizers that multiply text."""
+"""Fuzzed artifacts on a disk: changed bytes, files that are no files, tokenizers that multiply text."""
 
 import json
 import os

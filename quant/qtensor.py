@@ -35,6 +35,11 @@ class QTensor:
     def num_weights(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64))
 
+    def rows(self, first: int, end: int) -> "QTensor":
+        """Rows from `first` to `end` or to the last one, as views of this one's bytes."""
+        parts = {part: array[first:end] for part, array in self.parts.items()}
+        return QTensor(self.format, (min(end, self.shape[0]) - first, *self.shape[1:]), parts, self.shared)
+
     def take_rows(self, index: np.ndarray) -> "QTensor":
         """The rows of `index` in that order, bytes untouched: RoPE permutations, fused QKV splits."""
         parts = {part: np.ascontiguousarray(array[index]) for part, array in self.parts.items()}

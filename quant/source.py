@@ -1,9 +1,9 @@
 """The interface of every model source, wherever its weights are."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from quant.qtensor import QTensor
 
@@ -86,6 +86,42 @@ class Source(Protocol):
         ...
 
 
+@runtime_checkable
+class RowSource(Protocol):
+    """A source that can give a large tensor a block of rows at a time."""
+
+    def has_row_blocks(self, name: str) -> bool:
+        """Whether the tensor's rows can be made without all of the tensor in memory."""
+        ...
+
+    def row_blocks(self, name: str, num_rows: int) -> Iterator[QTensor]:
+        """The tensor as blocks of num_rows rows in order, the last one shorter; for tensors with `has_row_blocks`."""
+        ...
+
+
+def has_row_blocks(source: Source, name: str) -> bool:
+    """Whether `row_blocks` holds one block at a time."""
+    return isinstance(source, RowSource) and source.has_row_blocks(name)
+
+
+def row_blocks(source: Source, name: str, num_rows: int) -> Iterator[QTensor]:
+    """The tensor as blocks of num_rows rows in order, the last one shorter.
+
+    Without `has_row_blocks` the whole tensor is read first, and the blocks are views of it.
+    """
+    if isinstance(source, RowSource) and source.has_row_blocks(name):
+        yield from source.row_blocks(name, num_rows)
+        return
+    whole = source.read(name)
+    for first in range(0, whole.shape[0], num_rows):
+        yield whole.rows(first, first + num_rows)
+
+
+def row_ranges(shape: tuple[int, ...], num_rows: int) -> Iterator[range]:
+    """Rows of each block."""
+    return (range(first, min(first + num_rows, shape[0])) for first in range(0, shape[0], num_rows))
+
+
 class LocalSource:
     """The place of a model in the file system: its path, and `spec` or the path as the name."""
 
@@ -109,3 +145,13 @@ class SourceView:
 
     def fingerprint(self) -> str:
         return self.source.fingerprint()
+
+
+class SameWeights(SourceView):
+    """A view whose tensors are those of `source`, byte for byte."""
+
+    def has_row_blocks(self, name: str) -> bool:
+        return has_row_blocks(self.source, name)
+
+    def row_blocks(self, name: str, num_rows: int) -> Iterator[QTensor]:
+        return row_blocks(self.source, name, num_rows)

@@ -1,6 +1,7 @@
 """A GGUF model as a Source: Hugging Face names, row order and config, bytes as in the file."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from quant.artifacts.f32_vectors import absent_biases, zero_vector
@@ -18,7 +19,7 @@ from quant.formats import dequantize
 from quant.formats.base import rows_of
 from quant.models import ExpectedTensor, ModelConfig, expected_tensors
 from quant.qtensor import QTensor
-from quant.source import LocalSource, TensorInfo
+from quant.source import LocalSource, TensorInfo, row_ranges
 
 ROPE_FREQS = "rope_freqs.weight"
 
@@ -53,6 +54,18 @@ class GGUFSource(LocalSource):
         qtensor = stored.read(read_tensor) if isinstance(stored, SplitUp) else read_tensor(stored)
         heads = self._expected[name].heads
         return qtensor.take_rows(rows_to_halves(qtensor.shape[0], heads)) if heads else qtensor
+
+    def has_row_blocks(self, name: str) -> bool:
+        """Not for rows in another order than the file's, nor for a tensor that is stored in two parts."""
+        return isinstance(self._stored.get(name), GGUFTensor) and not self._expected[name].heads
+
+    def row_blocks(self, name: str, num_rows: int) -> Iterator[QTensor]:
+        stored = self._stored[name]
+        assert isinstance(stored, GGUFTensor)
+        row_bytes = stored.size_bytes // stored.shape[0]
+        for rows in row_ranges(stored.shape, num_rows):
+            shape, start = (len(rows), *stored.shape[1:]), stored.start + rows.start * row_bytes
+            yield read_tensor(replace(stored, shape=shape, start=start, size_bytes=len(rows) * row_bytes))
 
     def fingerprint(self) -> str:
         return combine([sha256_file(path) for path in self.paths])

@@ -2,6 +2,7 @@
 
 import logging
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from quant.regular_file import check_links
 from quant.safetensors.folder import read_tensors, weight_files
 from quant.safetensors.header import StoredTensor
 from quant.safetensors.writer import INDEX_NAME
-from quant.source import LocalSource, TensorInfo, TokenizerInfo
+from quant.source import LocalSource, TensorInfo, TokenizerInfo, row_ranges
 
 CONFIG = "config.json"
 TEXT_FILES = (CONFIG, TOKENIZER, *KEPT, INDEX_NAME)
@@ -85,6 +86,19 @@ class HFSource(LocalSource):
             return present(self._layout).unpack(self._modules[module_of(file_name)], self._whole[name])
         qtensor = read_stored(self._stored[file_name])
         return transposed(qtensor) if at.transposed else qtensor
+
+    def has_row_blocks(self, name: str) -> bool:
+        """For floats that the file holds as they are."""
+        at = self._expected[name].stored
+        is_plain = at.place is None and not at.transposed and not at.offset
+        return is_plain and name not in self._whole and name not in self._absent
+
+    def row_blocks(self, name: str, num_rows: int) -> Iterator[QTensor]:
+        stored = self._stored[self._file_name(name)]
+        row_bytes = stored.size_bytes // stored.shape[0]
+        for rows in row_ranges(stored.shape, num_rows):
+            shape, start = (len(rows), *stored.shape[1:]), stored.start + rows.start * row_bytes
+            yield read_stored(replace(stored, shape=shape, start=start, size_bytes=len(rows) * row_bytes))
 
     def fingerprint(self) -> str:
         names = [

@@ -4,10 +4,10 @@ from quant.kv import get_kv_format
 from quant.kv.scheme import CONFIG_KEY, calibrate_kv
 from quant.kv_names import FLOAT32
 from quant.models import ModelConfig
-from quant.source import Source, SourceView
+from quant.source import SameWeights, Source
 
 
-class KVSource(SourceView):
+class KVSource(SameWeights):
     """`source` with keys and values in the named format; all else is as it was.
 
     kv_format   one of KV_FORMATS, or FLOAT32: keys and values as they are computed

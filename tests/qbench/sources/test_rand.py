@@ -49,7 +49,8 @@ def test_weights_are_the_same_everywhere_and_in_any_order():
 
 def test_weights_look_normal():
     num_weights = 1 << 20
-    weights = (random_bf16(num_weights, 1).astype(np.uint32) << 16).view(np.float32).astype(np.float64) / STD
+    bits = random_bf16(num_weights, np.random.SFC64(1)).astype(np.uint32) << 16
+    weights = bits.view(np.float32).astype(np.float64) / STD
     error = num_weights**-0.5
     assert_close(weights.mean(), 0, atol=4 * error)
     assert_close((weights**2).mean(), 1, atol=4 * 2**0.5 * error + 2**-8)  # bf16 rounds within 2**-9
@@ -58,9 +59,9 @@ def test_weights_look_normal():
 
 @pytest.mark.parametrize("num_weights", [1, 3, 4, 63, 131, 1001])
 def test_chunks_change_nothing(monkeypatch, num_weights):
-    whole = random_bf16(num_weights, 5)
+    whole = random_bf16(num_weights, np.random.SFC64(5))
     monkeypatch.setattr(rand, "CHUNK_WORDS", 8)
-    assert np.array_equal(random_bf16(num_weights, 5), whole) and len(whole) == num_weights
+    assert np.array_equal(random_bf16(num_weights, np.random.SFC64(5)), whole) and len(whole) == num_weights
 
 
 def test_norms_are_ones():

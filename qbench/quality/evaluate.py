@@ -13,7 +13,7 @@ from qbench.progress import Progress
 from qbench.quality.attention_delta import has_textbook
 from qbench.quality.non_finite import find_non_finite
 from qbench.quality.open_reference import kept_logits, open_reference
-from qbench.quality.peak_memory import PeakMemory, predicted_peak
+from qbench.quality.peak_memory import PeakMemory, bytes_next_to_passes, predicted_peak
 from qbench.quality.protocols.conventions import DEFAULT, make_scorings
 from qbench.quality.protocols.documents import read_passage
 from qbench.quality.protocols.forward import batch_size
@@ -23,7 +23,7 @@ from qbench.quality.quality_settings import QualitySettings
 from qbench.reference.corpus import heldout_text
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.offload import Use, check_limit
+from qbench.runtime.offload import OffloadedModel, Use, check_limit
 from qbench.sources import open_source
 from qbench.text_file import read_text_file
 from quant.atomic import atomic_file
@@ -67,12 +67,18 @@ def evaluate(
         kept.require(scorings)
     load_start = time.perf_counter()
     use = _largest_pass(scorings, subject.source)
+    if options.memory_bytes is not None:
+        num_models = 2 if reference is not None or has_textbook(options) else 1
+        source = None if kept or logits_cache or reference is None else open_source(reference)
+        use = replace(use, scored_bytes=bytes_next_to_passes(subject, source, use, num_models))
     check_limit(subject.source, subject.options, use)
     in_one_process = options.layout.num_ranks == 1 and options.device == CPU and options.memory_bytes is None
     reads_once = not options.cache_spec.make_policy().needs_future
     if notice is not None and in_one_process and reads_once:
         notice(predicted_peak(subject, None if kept or reference is None else open_source(reference), use))
     model = load_model(subject.source, subject.options)
+    if isinstance(model, OffloadedModel):
+        model.weights.budget.keep_for_scores(use.scored_bytes, model.weights.streamer.resident_bytes)
     if model.prefill_tally is not None:
         model.prefill_tally.restart(measures_mass=True)
     load_seconds = open_seconds + time.perf_counter() - load_start

@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass
 
+from qbench.attention_choice import KERNEL, TEXTBOOK
+from qbench.cache_spec import DEFAULT_CACHE
 from qbench.measure.host.memory import current_rss_bytes
 from qbench.measure.subject import Subject
+from qbench.quality.attention_delta import has_textbook
 from qbench.quality.protocols.forward import scoring_bytes
 from qbench.runtime.memory import MemoryPredictor
 from qbench.runtime.offload import Use
+from qbench.runtime.workspace import torch_attention_bytes
+from quant.models import ModelConfig
 from quant.source import Source
 
 
@@ -45,3 +50,25 @@ def predicted_peak(subject: Subject, reference: Source | None, use: Use) -> Peak
         pass_bytes=max(each.kv_bytes + each.workspace_bytes for each in passes) + outputs,
         piece_bytes=scoring_bytes(use.batch * use.num_tokens, config.vocab_size, len(passes)),
     )
+
+
+def bytes_next_to_passes(subject: Subject, reference: Source | None, use: Use, num_models: int) -> int:
+    """Memory of an evaluation under a limit in addition to weights and activations.
+
+    It holds outputs of a pass and a piece of logits, keys and values if the pass keeps them, scores of textbook
+    attention if that is compared, and a reference that runs in this process.
+
+    num_models  whose logits are compared
+    """
+    options, config = subject.options, ModelConfig.of(subject.source)
+    rows = use.batch * use.num_tokens
+    outputs = 4 * rows * config.hidden_size * num_models
+    found = outputs + scoring_bytes(rows, config.vocab_size, num_models)
+    if options.cache_spec != DEFAULT_CACHE or options.attention == KERNEL:
+        cache = MemoryPredictor(subject.source, spec=options.cache_spec, attention=options.attention).cache
+        found += cache.size_bytes(use.num_tokens, use.batch)
+    if has_textbook(options):  # one sequence after the other
+        found += torch_attention_bytes(config, use.num_tokens, use.num_tokens, TEXTBOOK)
+    if reference is not None:
+        found += MemoryPredictor(reference, impl="reference").at(use.num_tokens, use.batch).total_bytes
+    return found

@@ -10,10 +10,13 @@ from qbench.runtime.offload import OffloadedModel
 from qbench.speed.peaks import measure_bandwidth
 
 PROBED_BYTES = 1 << 30  # at most, between two rounds
+BANDWIDTH_BYTES = 512 << 20  # that cpu_kernels read to measure the memory: roofline.cpp
 
 
 class DiskProbe:
-    """Measures direct reads between rounds, of the units that each forward pass reads; of memory if all units stay.
+    """Measures direct reads between rounds, of the units that each forward pass reads.
+
+    If all units stay, it measures reads of memory, and nothing if the limit has no room for that.
 
     peak_bytes   of this process until the last call
     seconds      that all calls took
@@ -22,13 +25,18 @@ class DiskProbe:
     def __init__(self, model: OffloadedModel, threads: int) -> None:
         self.model, self.threads = model, threads
         self.peak_bytes, self.seconds = 0, 0.0
+        self._has_room: bool | None = None  # as in the first round, so that all rounds have a bandwidth or no one has
 
-    def __call__(self) -> float:
-        """Bytes per second now."""
+    def __call__(self) -> float | None:
+        """Bytes per second now; None without room to measure the memory."""
         start = time.perf_counter()
         self.peak_bytes = max(self.peak_bytes, peak_rss_bytes())
         weights = self.model.weights
         is_read = weights.shares.streamed_bytes > 0 or weights.reads_experts
+        if self._has_room is None:
+            self._has_room = is_read or weights.budget.free_bytes() >= BANDWIDTH_BYTES
+        if not self._has_room:
+            return None
         found = weights.disk_bandwidth(PROBED_BYTES) if is_read else measure_bandwidth(self.threads)
         reset_peak_rss()
         self.seconds += time.perf_counter() - start

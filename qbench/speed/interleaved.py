@@ -31,7 +31,7 @@ def interleave(
     *,
     threads: int = 1,
     meter: Meter = NO_METER,
-    probe: Callable[[], float] | None = None,
+    probe: Callable[[], float | None] | None = None,
     progress: Progress | None = None,
 ) -> Rounds:
     """`interleave_cases` of one case."""
@@ -45,7 +45,7 @@ def interleave_cases(
     *,
     threads: int = 1,
     meter: Meter = NO_METER,
-    probe: Callable[[], float] | None = None,
+    probe: Callable[[], float | None] | None = None,
     progress: Progress | None = None,
 ) -> Rounds:
     """Rounds of every phase and side in turn, only one at work at any time, in an order that changes at random.
@@ -56,7 +56,7 @@ def interleave_cases(
     cases    one per side; phases are those of the first, whose repetitions, precision and budget hold for all
     threads  that a side works with
     meter    of the energy; the machine's idle power is measured first, if possible
-    probe    called at the end of each round, when no side works: the machine's peaks at that time
+    probe    called at the end of each round, when no side works: the machine's peaks at that time; None: not measured
     """
     case, orders = cases[0], random_orders(len(sides))
     calls = [_calls(side, its) for side, its in zip(sides, cases, strict=True)]
@@ -73,8 +73,8 @@ def interleave_cases(
                 watches[side].start()
                 rounds.of[phase][side].seconds.append(sides[side].seconds(*calls[side][phase]))
                 rounds.of[phase][side].conditions.append(watches[side].stop())
-        if probe:
-            rounds.probed.append(probe())
+        if probe and (probed := probe()) is not None:
+            rounds.probed.append(probed)
         rounds.stopped = why_stop(rounds, case, time.perf_counter() - start)
         if progress:
             more = 0 if rounds.stopped else 1

@@ -43,7 +43,7 @@ def time_model(
     *,
     threads: int = 1,
     meter: Meter = NO_METER,
-    probe: Callable[[], float] | None = None,
+    probe: Callable[[], float | None] | None = None,
     progress: Progress | None = None,
 ) -> tuple[SpeedFigures, Rounds]:
     """As `measure_speed`, and the rounds. probe: as of `interleave`"""

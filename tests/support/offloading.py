@@ -15,6 +15,7 @@ def own_streams(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QBENCH_CACHE", str(folder))
     for module in ("budget", "weights"):
         monkeypatch.setattr(f"qbench.runtime.offload.{module}.MARGIN_BYTES", 0)
+    monkeypatch.setattr("qbench.runtime.offload.budget.VARIES_BYTES", 0)
 
 
 def offloaded_model(source: Source, weight_bytes: int, **options) -> OffloadedModel:

@@ -85,15 +85,12 @@ class FileTable:
 
 
 class StreamedHead(FusedLinears):
-    """The head's linears, brought before each product and given up after it."""
+    """The head's linears, brought before each product."""
 
-    def __init__(self, linears: FusedLinears, before: Callable[[], None], after: Callable[[], None]) -> None:
+    def __init__(self, linears: FusedLinears, before: Callable[[], None]) -> None:
         self._hold(linears.linears, linears.formats, linears.biases)
-        self.before, self.after = before, after
+        self.before = before
 
     def __call__(self, x: Tensor, norm: Norm | None = None, residual: Tensor | None = None) -> tuple[Tensor, ...]:
         self.before()
-        try:
-            return super().__call__(x, norm, residual)
-        finally:
-            self.after()
+        return super().__call__(x, norm, residual)

@@ -20,9 +20,9 @@ from qbench.runtime.offload.budget import Budget, Use
 from qbench.runtime.offload.builder import FileTable, StreamedBuilder
 from qbench.runtime.offload.direct_file import DirectFile
 from qbench.runtime.offload.experts import ExpertStore
-from qbench.runtime.offload.placement import least_bytes, split_experts
+from qbench.runtime.offload.placement import split_experts
 from qbench.runtime.offload.region import Region
-from qbench.runtime.offload.stream_file import stream_file
+from qbench.runtime.offload.stream_file import stream_file, unwritten_bytes
 from qbench.runtime.offload.streamer import Streamer
 from qbench.runtime.offload.units import Unit, streamable_units
 from qbench.runtime.offload.weights import StreamedWeights
@@ -44,7 +44,7 @@ def load_offloaded(
     config = ModelConfig.of(source)
     check_tensors(config, source.tensors)
     units, budget = streamable_units(source, config, impl), Budget(source, options, impl)
-    budget.check(least_bytes(units), Use())
+    budget.check(units, Use(), unwritten_bytes(source, units))
     file = stream_file(source, units, notice or _on_stderr)
     region = Region(units)
     streamer = Streamer(DirectFile(file.path), region, units, file.starts, file.crcs)
@@ -71,7 +71,7 @@ def check_limit(source: Source, options: RunOptions, use: Use) -> None:
     if options.memory_bytes is not None:
         impl = "auto"  # units and activations are the same for each compute that packs
         units = streamable_units(source, ModelConfig.of(source), impl)
-        Budget(source, options, impl).check(least_bytes(units), use)
+        Budget(source, options, impl).check(units, use, unwritten_bytes(source, units))
 
 
 def expert_store(
@@ -99,7 +99,6 @@ def _on_stderr(line: str) -> None:
 class OffloadedModel(Model):
     """A Model that makes room before each forward pass."""
 
-    has_separate_head = False  # it would be read from the disk once per piece
     weights: StreamedWeights
 
     @classmethod
@@ -121,4 +120,7 @@ class OffloadedModel(Model):
 
     def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
         self.weights.begin(cache, step)
-        return super()._logits(step, cache, last_only)
+        outputs = super()._logits(step, cache, last_only)
+        if self.runs_head:  # else the head stays for the pieces of logits, until the next pass begins
+            self.weights.leave()
+        return outputs

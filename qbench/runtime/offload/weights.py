@@ -52,7 +52,7 @@ class StreamedWeights:
         self._entered: str | None = None
 
     def head(self, linears: FusedLinears) -> StreamedHead:
-        return StreamedHead(linears, partial(self.enter, HEAD_UNIT), self.leave)
+        return StreamedHead(linears, partial(self.enter, HEAD_UNIT))
 
     def begin(self, cache: Cache, step: Step) -> None:
         """Place the units again if there is less memory for weights than before, or much more."""
@@ -120,6 +120,8 @@ class StreamedWeights:
         return experts.decode_bytes / experts.decode_passes if experts and experts.decode_passes else 0.0
 
     def enter(self, unit: str) -> None:
+        if unit == self._entered:  # the head, once per piece of logits
+            return
         self.leave()
         if unit in self._names:
             self.streamer.need(unit)

@@ -8,7 +8,7 @@ import torch
 from support.offloading import offloaded_model, own_streams
 
 from qbench.sources import open_source
-from qbench.speed.disk import DiskProbe, disk_work, offload_of
+from qbench.speed.disk import BANDWIDTH_BYTES, DiskProbe, disk_work, offload_of
 
 WORK = {"tg_bytes": {"linears": 5.0, "norms_and_biases": 1.0, "kv": 2.0}, "tg_ops": {"int8": 9.0}}
 
@@ -68,6 +68,16 @@ def test_weights_that_all_stay_are_bound_by_memory(monkeypatch):
     assert DiskProbe(model, 2)() == 14.0
     found = offload_of(model)
     assert found is not None and found.streamed_bytes == 0
+
+
+def test_memory_is_not_measured_without_room_for_it(monkeypatch):
+    model = one_step(1 << 30)
+    monkeypatch.setattr("qbench.speed.disk.measure_bandwidth", lambda _: pytest.fail("there is no room"))
+    monkeypatch.setattr(model.weights.budget, "free_bytes", lambda: BANDWIDTH_BYTES - 1)
+    probe = DiskProbe(model, 1)
+    assert probe() is None
+    monkeypatch.setattr(model.weights.budget, "free_bytes", lambda: BANDWIDTH_BYTES)
+    assert probe() is None  # as in the first round
 
 
 def test_no_limit_no_shares():

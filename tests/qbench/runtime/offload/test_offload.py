@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from support.artifact import write_artifact
+from support.close import assert_close
 from support.waits import WAIT_S
 
 from qbench.run_options import RunOptions
@@ -58,6 +59,21 @@ def test_logits_are_those_of_the_model_in_memory(spec, share, offloaded):
         assert reads > stored
     else:  # an expert that no token chose is not read
         assert reads <= stored and (reads == stored) == (model.config.moe is None)
+
+
+def test_the_head_is_read_once_for_all_pieces_of_logits(offloaded, monkeypatch):
+    source, tokens = open_source("ref:llama"), torch.tensor([[1, 2, 3, 4]])
+    model = offloaded(source, sizes(offloaded(source, 0))[0])
+    expected = model(tokens)
+    outputs = model.without_head()(tokens)
+    given_up = []
+    done = model.weights.streamer.done
+    monkeypatch.setattr(model.weights.streamer, "done", lambda unit: [given_up.append(unit), done(unit)])
+    pieces = [model.logits(outputs[:, part]) for part in (slice(0, 2), slice(2, 4))]
+    assert given_up == ["layer 3"]
+    assert_close(torch.cat(pieces, 1), expected)
+    assert torch.equal(model(tokens), expected)
+    assert given_up[1] == "head"
 
 
 def test_weights_get_no_more_than_they_may(offloaded):

@@ -27,7 +27,7 @@ from quant.artifacts.gguf_vocabulary import (
     vocabulary_from_metadata,
 )
 from quant.artifacts.stop_tokens import GGUF_KEYS
-from quant.artifacts.tokenizer_json import load_tokenizer, normalizer_of
+from quant.artifacts.tokenizer_json import json_of, load_tokenizer, normalizer_of
 from quant.artifacts.tokenizer_parts import prepend
 from quant.errors import InputError, shown
 from quant.json_file import parse_json
@@ -150,7 +150,7 @@ def _whole_document(loaded: Tokenizer, text: str, where: str) -> dict[str, Any]:
 
     The library numbers added tokens itself if the vocabulary lacks them, so theirs are the ids of the text.
     """
-    document = parse_json(loaded.to_str().encode(), f"{where}: tokenizer")
+    document = parse_json(json_of(loaded, f"{where}: tokenizer").encode(), f"{where}: tokenizer")
     return document | {"added_tokens": parse_json(text.encode(), f"{where}: tokenizer").get("added_tokens")}
 
 

@@ -16,7 +16,7 @@ from quant.artifacts.hf_added_tokens import (
     with_special_tokens_map,
 )
 from quant.artifacts.stop_tokens import GENERATION_CONFIG
-from quant.artifacts.tokenizer_json import load_tokenizer, with_first_token
+from quant.artifacts.tokenizer_json import json_of, load_tokenizer, with_first_token
 from quant.errors import InputError, shown
 from quant.json_file import read_json
 from quant.lost_files import check_is_no_dead_link
@@ -59,7 +59,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> TokenizerInfo | N
     settings = with_special_tokens_map(folder, settings)
     is_completed = add_missing_tokens(tokenizer, folder, settings, config.get("vocab_size"))
     if is_completed:
-        text = tokenizer.to_str()
+        text = json_of(tokenizer, str(path))
     ids = {}
     for kind in ("bos", "eos"):
         token = content_of(settings.get(f"{kind}_token"))
@@ -159,7 +159,7 @@ def write_tokenizer(folder: Path, tokenizer: TokenizerInfo, context: int) -> Non
     if TOKENIZER_CONFIG not in files:
         loaded = load_tokenizer(text, TOKENIZER)
         if tokenizer.add_bos and _first_token(loaded, folder / TOKENIZER) is None:
-            text = with_first_token(loaded, present(tokenizer.bos_token_id)).to_str()
+            text = with_first_token(loaded, present(tokenizer.bos_token_id), TOKENIZER).to_str()
         files[TOKENIZER_CONFIG] = json.dumps(_settings(loaded, tokenizer, context), indent=2, ensure_ascii=False) + "\n"
     for name, content in {TOKENIZER: text, **files}.items():
         (folder / name).write_text(content, encoding="utf-8")

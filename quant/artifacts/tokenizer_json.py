@@ -7,9 +7,13 @@ from tokenizers import Tokenizer
 
 from quant.artifacts.text_growth import MOST_GROWTH, text_growth
 from quant.artifacts.tokenizer_parts import prepend
-from quant.errors import InputError
+from quant.errors import InputError, shown
 from quant.panics import panics_as
 from quant.present import present
+
+# The library lists every unused id below the largest one when it writes a vocabulary: 16 GB for an id of 32 bits, and
+# the process aborts if it has no such memory. No vocabulary is near this size.
+MOST_IDS = 1 << 24
 
 
 def parse_tokenizer(text: str) -> Tokenizer:
@@ -48,8 +52,16 @@ def normalizer_of(tokenizer: Tokenizer, where: str) -> Callable[[str], str]:
     return normalize
 
 
-def with_first_token(tokenizer: Tokenizer, token_id: int) -> Tokenizer:
+def json_of(tokenizer: Tokenizer, where: str) -> str:
+    """The tokenizer as JSON. raises InputError for an id that is far beyond any vocabulary"""
+    token, largest = max(tokenizer.get_vocab().items(), key=lambda item: item[1], default=("", 0))
+    if largest >= MOST_IDS:
+        raise InputError(f"{where}: token {shown(token)} has the id {largest}, expected less than {MOST_IDS}")
+    return tokenizer.to_str()
+
+
+def with_first_token(tokenizer: Tokenizer, token_id: int, where: str) -> Tokenizer:
     """A copy that puts the token before each text."""
-    document = json.loads(tokenizer.to_str())
+    document = json.loads(json_of(tokenizer, where))
     document["post_processor"] = prepend(present(tokenizer.id_to_token(token_id)), token_id)
     return Tokenizer.from_str(json.dumps(document, ensure_ascii=False))

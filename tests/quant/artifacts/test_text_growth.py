@@ -9,7 +9,7 @@ from tokenizers import Regex, Tokenizer, decoders, normalizers
 
 from qbench.runtime.text.tokenizer import Tokenizer as RuntimeTokenizer
 from quant.artifacts.text_growth import MOST_GROWTH, _growth, text_growth
-from quant.artifacts.tokenizer_json import load_tokenizer
+from quant.artifacts.tokenizer_json import json_of, load_tokenizer
 from quant.errors import InputError
 from quant.source import TokenizerInfo
 
@@ -83,3 +83,14 @@ def test_rules_that_multiply_text_are_refused(name):
         load_tokenizer(text, "tokenizer.json")
     with pytest.raises(InputError, match="times as long"):
         RuntimeTokenizer(TokenizerInfo(text, None, None, False, None))
+
+
+def test_a_token_of_a_huge_id_is_refused_before_the_vocabulary_is_written():
+    """The library itself would list four billion unused ids."""
+    text = json.loads(byte_tokenizer().info.json)
+    text["model"]["vocab"]["far"] = 2**32 - 1
+    loaded = load_tokenizer(json.dumps(text), "tokenizer.json")
+    with pytest.raises(
+        InputError, match=r"tokenizer.json: token 'far' has the id 4294967295, expected less than 16777216"
+    ):
+        json_of(loaded, "tokenizer.json")

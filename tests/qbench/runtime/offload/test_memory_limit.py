@@ -173,8 +173,11 @@ def named_limit(done: Limited) -> int:
 
 @pytest.mark.exhaustive("it measures the machine")
 def test_a_model_that_fits_is_measured_within_the_limit(written):
-    """The bandwidth of memory is measured in 512 MiB, for which there is no room."""
-    model, limit = written(SMALL), 640 * MEBI
+    """The bandwidth of memory is measured in 512 MiB, for which there is no room.
+
+    The limit is in the middle: the model takes 600 MiB, and 650 to 680 with other processors; the measurement 1,050.
+    """
+    model, limit = written(SMALL), 840 * MEBI
     done = run_within(int(SLACK * limit), [*BENCH, str(model), "--memory", f"{limit // MEBI}MiB"])
     assert done.returncode == 0, done.stderr
     row = json.loads(done.stdout)

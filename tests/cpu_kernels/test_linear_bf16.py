@@ -7,7 +7,7 @@ import pytest
 from support.block_weights import HALVES, gguf_values, minima, random_blocks
 from support.close import assert_close
 from support.isas import isas_of
-from support.random_linear import assert_a_token_does_not_see_its_batch
+from support.random_linear import assert_a_token_does_not_see_its_batch, random_qtensor
 
 import cpu_kernels
 from cpu_kernels.linear import bf16_bound, bf16_weight_bound, linear_bf16_ref
@@ -50,6 +50,11 @@ def pack_groups(name: str, row_size: int, act_order: bool = False) -> tuple[cpu_
         qtensor = QTensor(qtensor.format, qtensor.shape, qtensor.parts, {"g_idx": g_idx})
     packed = cpu_kernels.PackedLinear(qtensor.format, qtensor.parts | qtensor.shared, qtensor.shape)
     return packed, dequantize(qtensor)
+
+
+def pack_bf16(num_rows: int, row_size: int) -> cpu_kernels.PackedLinear:
+    qtensor = random_qtensor("bf16", num_rows, row_size)
+    return cpu_kernels.PackedLinear(qtensor.format, qtensor.parts, qtensor.shape)
 
 
 def assert_products(matmul, isa: str, packed: cpu_kernels.PackedLinear, values: np.ndarray, minimum=None) -> None:
@@ -122,6 +127,28 @@ def test_what_is_not_finite_stays_with_its_token_or_row(isa, matmul, bad):
     assert not np.isfinite(y[2]).any() and not np.isfinite(y[:, 5]).any()
     keep = np.ix_(np.arange(7) != 2, np.arange(19) != 5)
     assert_close(y[keep], clean[keep])
+
+
+# A format for each way from sums to outputs, and 40 rows, whose last half of a tile is empty.
+@tiles
+@pytest.mark.parametrize("name", ["q4_0", "q4_1", "q2_k", "q6_k", "w4", "w8-asym"])
+@pytest.mark.parametrize("num_rows", [64, 40], ids="F={}".format)
+@pytest.mark.parametrize("act_order", [False, True], ids=["in order", "act order"])
+def test_gated_products_are_their_parts(isa, name, num_rows, act_order):
+    """silu(gate) * up in one pass, rounded to bfloat16 once: the bits of three passes."""
+    gate, up = (random_qtensor(name, num_rows, 512, seed=seed) for seed in (0, 1))
+    down = pack_groups("w4g32", num_rows, act_order)[0] if num_rows % 32 == 0 else pack_bf16(35, num_rows)
+    packed = [cpu_kernels.PackedLinear(one.format, one.parts, one.shape) for one in (gate, up)]
+    x = np.random.default_rng(num_rows).standard_normal((515, 512)).astype(np.float32)
+    assert packed[0].choice(len(x)) == (isa, "bf16")
+    y = cpu_kernels.feed_forward(
+        cpu_kernels.LinearGroup(packed, [None, None]), cpu_kernels.LinearGroup([down], [None]), x
+    )
+    # 512 tokens at a time, and the last three on the same path
+    products = [np.concatenate([one.matmul(part, path="bf16") for part in (x[:512], x[512:])]) for one in packed]
+    inner = cpu_kernels.silu_mul(*products)
+    path = down.choice(len(x))[1]
+    assert_close(y, np.concatenate([down.matmul(part, path=path) for part in (inner[:512], inner[512:])]))
 
 
 @tiles

@@ -3,6 +3,9 @@
 
 namespace qk::fused::avx2 {
 #include "simd/lanes_avx2.inl"
+namespace {
+#include "simd/silu.inl"
+}
 #include "fused/row_steps.inl"
 }  // namespace qk::fused::avx2
 

@@ -3,6 +3,9 @@
 
 namespace qk::fused::avx512 {
 #include "simd/lanes_avx512.inl"
+namespace {
+#include "simd/silu.inl"
+}
 #include "fused/row_steps.inl"
 }  // namespace qk::fused::avx512
 

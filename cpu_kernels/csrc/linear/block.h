@@ -219,9 +219,14 @@ QK_GROUP_FORMATS(QK_DECLARE_TILES)
 // A tile of a step's codes [8, 16, 4], which have a lift of 128, and the number of code 0 there.
 void tile_of_codes(const uint8_t* codes, const TileFactors& factors, std::byte* to);
 inline constexpr float zero_of_codes = 256 + 128;
-// y [num_tokens, y_stride] = x @ weight^T for the rows of panels [begin, end), both sides rounded to bfloat16; x in tiles
-// (tile_rows.h).
+// y [num_tokens, y_stride] = x @ weight^T (+ addends) for the rows of panels [begin, end), both sides rounded to
+// bfloat16; x in tiles (tile_rows.h).
 Isa multiply_bf16(const PackedPanels& weight, int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride);
+Isa multiply_and_add_bf16(const PackedPanels& weight, int64_t begin, int64_t end, const Input& x, float* y,
+                          int64_t y_stride, const Addends& addends);
+// silu(x @ gate^T) * (x @ up^T), rounded to bfloat16, as columns of `rows`; the weights have one format and shape.
+Isa multiply_gated(const PackedPanels& gate, const PackedPanels& up, int64_t begin, int64_t end, const Input& x,
+                   const Place& to, const TileRows& rows);
 }  // namespace amx
 #define QK_DECLARE_REROUND(sums) void reround_##sums(const Stretch& stretch, int bits);
 namespace scalar {

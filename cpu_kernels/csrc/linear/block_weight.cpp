@@ -106,10 +106,7 @@ bool BlockWeight::may_use_bf16() const { return !is_exact() && !(rerounding_ && 
 Isa BlockWeight::multiply(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
                           const Choice& choice) const {
 #if QK_X86_KERNELS
-    if (choice.path == Path::bf16)
-        return amx::multiply_bf16(
-            {bytes_.data(), layout_, *kernels_of(format_.table, choice.isa).tiles, format_.sums, num_rows_}, begin, end,
-            x, y, y_stride);
+    if (choice.path == Path::bf16) return amx::multiply_bf16(packed_panels(choice.isa), begin, end, x, y, y_stride);
 #endif
     Isa ran = choice.isa;
     for (int64_t token = 0; token < x.num_tokens; token += tokens_at_once) {
@@ -120,6 +117,38 @@ Isa BlockWeight::multiply(int64_t begin, int64_t end, const Input& x, float* y, 
                                           : multiply_tiles(begin, end, some, y + token * y_stride, y_stride, choice);
     }
     return ran;
+}
+
+Isa BlockWeight::multiply_and_add(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
+                                  const Addends& addends, const Choice& choice) const {
+#if QK_X86_KERNELS
+    if (choice.path == Path::bf16)
+        return amx::multiply_and_add_bf16(packed_panels(choice.isa), begin, end, x, y, y_stride, addends);
+#endif
+    return Weight::multiply_and_add(begin, end, x, y, y_stride, addends, choice);
+}
+
+PackedPanels BlockWeight::packed_panels(Isa isa) const {
+    return {bytes_.data(), layout_, *kernels_of(format_.table, isa).tiles, format_.sums, num_rows_};
+}
+
+// The last rows of a tile that is not full have no panel.
+bool BlockWeight::gates(const Weight& up, const Choice& choice, const InputFormat& to) const {
+    const auto* other = dynamic_cast<const BlockWeight*>(&up);
+    return choice.path == Path::bf16 && other && &other->format_ == &format_ && other->num_rows_ == num_rows_ &&
+           other->row_size_ == row_size_ && other->layout_.block() == layout_.block() &&
+           other->tile_input_.equals(tile_input_) && to.plain_tiles() && num_rows_ % 32 == 0;
+}
+
+Isa BlockWeight::multiply_gated(const Weight& up, int64_t begin, int64_t end, const Input& x, const InputFormat& format,
+                                const Place& to, const Choice& choice) const {
+#if QK_X86_KERNELS
+    const auto& other = static_cast<const BlockWeight&>(up);
+    return amx::multiply_gated(packed_panels(choice.isa), other.packed_panels(choice.isa), begin, end, x, to,
+                               *format.plain_tiles());
+#else
+    return Weight::multiply_gated(up, begin, end, x, format, to, choice);
+#endif
 }
 
 Isa BlockWeight::multiply_direct(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,

@@ -27,10 +27,16 @@ public:
     Choice choose(int64_t num_tokens, std::optional<std::string_view> isa, Path path) const override;
     Isa multiply(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
                  const Choice& choice) const override;
+    Isa multiply_and_add(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride, const Addends& addends,
+                         const Choice& choice) const override;
+    bool gates(const Weight& up, const Choice& choice, const InputFormat& to) const override;
+    Isa multiply_gated(const Weight& up, int64_t begin, int64_t end, const Input& x, const InputFormat& format,
+                       const Place& to, const Choice& choice) const override;
     void rows(const int64_t* index, int64_t num_indices, float* out) const override;
 
 private:
     bool may_use_bf16() const;
+    PackedPanels packed_panels(Isa isa) const;
     const uint8_t* at(int64_t panel, int64_t step) const { return bytes_.data() + layout_.offset(panel, step); }
     Isa multiply_direct(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
                         const BlockKernels& kernels) const;

@@ -9,6 +9,8 @@
 
 namespace qk::linear {
 
+class TileRows;
+
 // The prepared tokens of a call.
 struct Input {
     const std::byte* tokens;
@@ -42,6 +44,9 @@ public:
     // The share of a token in a value that all tokens of a call share (per-tensor scales): its absmax, NaN winning.
     virtual bool shares() const { return false; }
     virtual float share_of(const float*, Isa) const { return 0; }
+
+    // The places of tokens that are nothing but their features in turn as bfloat16, in tiles; null for all others.
+    virtual const TileRows* plain_tiles() const { return nullptr; }
 
     // Whether this one's prepared input may be read in place of the other's.
     virtual bool equals(const InputFormat& other) const = 0;

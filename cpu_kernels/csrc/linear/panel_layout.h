@@ -31,6 +31,7 @@ struct BlockShape {
     int state_bits = 0;  // of a trellis code: the last bits of a state decide its value
 
     int64_t bytes(int64_t num_steps) const { return header_bytes + num_steps * step_bytes; }
+    bool operator==(const BlockShape&) const = default;
 };
 
 class PanelLayout {

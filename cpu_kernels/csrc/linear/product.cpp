@@ -48,8 +48,8 @@ void add(float* __restrict sum, const float* __restrict x, int64_t size) {
 
 class Product {
 public:
-    Product(std::span<const Term> terms, int64_t num_tokens, int64_t row_size, const RowSource& row)
-        : terms_(terms), num_tokens_(num_tokens), row_size_(row_size), row_(row), pool_(thread_pool()) {
+    Product(std::span<const Term> terms, int64_t num_tokens)
+        : terms_(terms), num_tokens_(num_tokens), pool_(thread_pool()) {
         for (const Term& term : terms_) {
             const InputFormat& format = term.weight->input(term.choice);
             const auto found = std::find_if(inputs_.begin(), inputs_.end(),
@@ -57,45 +57,59 @@ public:
             input_of_.push_back(static_cast<int>(found - inputs_.begin()));
             if (found == inputs_.end()) inputs_.push_back({&format, term.choice.isa, nullptr, 0});
         }
-        share();
         make_tasks();
     }
 
-    void run(std::span<Isa> ran) {
+    void run(int64_t row_size, const RowSource& row, std::span<Isa> ran) {
+        const Source source{row_size, row};
+        share(source);
         for (int64_t token = 0; token < num_tokens_; token += chunk_tokens) {
             const int64_t tokens = std::min(chunk_tokens, num_tokens_ - token);
-            prepare(token, tokens);
-            multiply(token, tokens, ran);
+            prepare(source, token, tokens);
+            multiply({0, tokens, tokens}, token, ran);
         }
     }
 
+    void run_prepared(std::byte* tokens, std::span<Isa> ran) {
+        for (Prepared& input : inputs_) input.tokens = tokens;
+        for (int64_t token = 0; token < num_tokens_; token += chunk_tokens)
+            multiply({token, std::min(chunk_tokens, num_tokens_ - token), num_tokens_}, token, ran);
+    }
+
 private:
+    struct Source {
+        int64_t row_size;
+        const RowSource& row;
+    };
+    // Tokens of a prepared input: `count` of them from `first` on, of num_tokens that it has.
+    struct Chunk { int64_t first, count, num_tokens; };
+
     // Calls task(token, scratch) for each of so many tokens.
     template <class TokenTask>
-    void for_tokens(int64_t num_tokens, const TokenTask& task) {
+    void for_tokens(int64_t num_tokens, int64_t row_size, const TokenTask& task) {
         const auto run_one = [&](int64_t token) {
             thread_local std::vector<float> scratch;
-            if (scratch.size() < static_cast<size_t>(row_size_)) scratch.resize(row_size_);
+            if (scratch.size() < static_cast<size_t>(row_size)) scratch.resize(row_size);
             task(token, scratch.data());
         };
-        if (num_tokens * row_size_ >= parallel_prepare_size)
+        if (num_tokens * row_size >= parallel_prepare_size)
             pool_->run(num_tokens, run_one);
         else
             for (int64_t token = 0; token < num_tokens; token++) run_one(token);
     }
 
-    void share() {
+    void share(const Source& source) {
         for (Prepared& input : inputs_) {
             if (!input.format->shares()) continue;
             std::vector<float> shares(num_tokens_);
-            for_tokens(num_tokens_, [&](int64_t token, float* scratch) {
-                shares[token] = input.format->share_of(row_(token, scratch), input.isa);
+            for_tokens(num_tokens_, source.row_size, [&](int64_t token, float* scratch) {
+                shares[token] = input.format->share_of(source.row(token, scratch), input.isa);
             });
             for (const float share : shares) input.shared = larger(share, input.shared);
         }
     }
 
-    void prepare(int64_t first, int64_t num_tokens) {
+    void prepare(const Source& source, int64_t first, int64_t num_tokens) {
         thread_local Buffer buffer;  // kept: a decode step allocates nothing
         size_t needed = 0;
         for (const Prepared& input : inputs_) needed += padded(input.format->bytes(num_tokens));
@@ -106,10 +120,10 @@ private:
             next += padded(input.format->bytes(num_tokens));
         }
         const timeline::Scope rounding(timeline::Part::rounding);
-        for_tokens(num_tokens, [&](int64_t token, float* scratch) {
+        for_tokens(num_tokens, source.row_size, [&](int64_t token, float* scratch) {
             const float* const x = [&] {
                 const timeline::Scope norms(timeline::Part::norms);
-                return row_(first + token, scratch);
+                return source.row(first + token, scratch);
             }();
             for (const Prepared& input : inputs_)
                 input.format->prepare(x, {input.tokens, num_tokens, token}, input.shared, input.isa);
@@ -125,7 +139,8 @@ private:
             const Weight& weight = *terms_[i].weight;
             const int64_t count = weight.num_panels(), layout = weight.panels_a_task();
             // Whole runs of the layout, and as many of them as share a cache and leave each thread some tasks.
-            const int64_t shared = std::min<int64_t>(weight.panels_at_once(terms_[i].choice), most);
+            const int at_once = weight.panels_at_once(terms_[i].choice) / (terms_[i].gated.up ? 2 : 1);
+            const int64_t shared = std::min<int64_t>(at_once, most);
             const int64_t together = shared <= layout ? layout : ceil_div(shared, 2 * layout) * 2 * layout;
             const int64_t runs = ceil_div(count, together), parts = ceil_div(runs, ceil_div(panels, together));
             for (int64_t part = 0; part < parts; part++)
@@ -134,42 +149,35 @@ private:
         }
     }
 
-    void multiply(int64_t first, int64_t num_tokens, std::span<Isa> ran) {
+    // first: of the chunk, in the outputs
+    void multiply(const Chunk& chunk, int64_t first, std::span<Isa> ran) {
         const timeline::Scope products(timeline::Part::products);
         pool_->run(static_cast<int64_t>(tasks_.size()), [&](int64_t i) {
             const Task& task = tasks_[i];
             const Term& term = terms_[task.term];
             const Prepared& input = inputs_[input_of_[task.term]];
-            const Input x = input.format->view(input.tokens, num_tokens, 0, num_tokens);
+            const Input x = input.format->view(input.tokens, chunk.num_tokens, chunk.first, chunk.count);
             const Isa who = multiply_term(term, task, x, first);
             if (!ran.empty()) std::atomic_ref(ran[task.term]).store(who, std::memory_order_relaxed);
         });
     }
 
     Isa multiply_term(const Term& term, const Task& task, const Input& x, int64_t first) {
+        if (const Gated& gated = term.gated; gated.up)
+            return term.weight->multiply_gated(*gated.up, task.begin, task.end, x, *gated.format,
+                                               {gated.tokens, num_tokens_, first}, term.choice);
         float* y = term.y + first * term.y_stride;
         if (!term.bias && !term.residual)
             return term.weight->multiply(task.begin, task.end, x, y, term.y_stride, term.choice);
-        // The addend may be y itself, so the product has a place of its own.
-        const int64_t first_row = task.begin * panel_rows;
-        const int64_t rows = std::min(term.weight->num_rows(), task.end * panel_rows) - first_row;
-        thread_local std::vector<float> product;
-        if (product.size() < static_cast<size_t>(x.num_tokens * rows)) product.resize(x.num_tokens * rows);
-        const Isa who = term.weight->multiply(task.begin, task.end, x, product.data() - first_row, rows, term.choice);
-        for (int64_t token = 0; token < x.num_tokens; token++) {
-            float* sum = product.data() + token * rows;
-            if (term.bias) add(sum, term.bias + first_row, rows);
-            if (term.residual) add(sum, term.residual + (first + token) * term.residual_stride + first_row, rows);
-            std::copy_n(sum, rows, y + token * term.y_stride + first_row);
-        }
-        return who;
+        const float* residual = term.residual ? term.residual + first * term.residual_stride : nullptr;
+        return term.weight->multiply_and_add(task.begin, task.end, x, y, term.y_stride,
+                                             {term.bias, residual, term.residual_stride}, term.choice);
     }
 
     static size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
     std::span<const Term> terms_;
-    int64_t num_tokens_, row_size_;
-    const RowSource& row_;
+    int64_t num_tokens_;
     std::shared_ptr<ThreadPool> pool_;
     std::vector<Prepared> inputs_;
     std::vector<int> input_of_;  // [terms]
@@ -178,9 +186,28 @@ private:
 
 }  // namespace
 
+Isa Weight::multiply_and_add(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
+                             const Addends& addends, const Choice& choice) const {
+    const int64_t first = begin * panel_rows, rows = std::min(num_rows(), end * panel_rows) - first;
+    thread_local std::vector<float> product;
+    if (product.size() < static_cast<size_t>(x.num_tokens * rows)) product.resize(x.num_tokens * rows);
+    const Isa who = multiply(begin, end, x, product.data() - first, rows, choice);
+    for (int64_t token = 0; token < x.num_tokens; token++) {
+        float* sum = product.data() + token * rows;
+        if (addends.bias) add(sum, addends.bias + first, rows);
+        if (addends.residual) add(sum, addends.residual + token * addends.residual_stride + first, rows);
+        std::copy_n(sum, rows, y + token * y_stride + first);
+    }
+    return who;
+}
+
 void multiply(std::span<const Term> terms, int64_t num_tokens, int64_t row_size, const RowSource& row,
               std::span<Isa> ran) {
-    Product(terms, num_tokens, row_size, row).run(ran);
+    Product(terms, num_tokens).run(row_size, row, ran);
+}
+
+void multiply_prepared(std::span<const Term> terms, int64_t num_tokens, std::byte* tokens, std::span<Isa> ran) {
+    Product(terms, num_tokens).run_prepared(tokens, ran);
 }
 
 }  // namespace qk::linear

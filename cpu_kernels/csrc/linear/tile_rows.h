@@ -34,6 +34,7 @@ public:
         : num_tiles_(num_tiles), tail_bytes_(tail_bytes) {}
 
     int64_t num_tiles() const { return num_tiles_; }
+    int64_t tail_bytes() const { return tail_bytes_; }
 
     size_t bytes(int64_t num_tokens) const {
         return static_cast<size_t>((num_blocks() + (tail_bytes_ ? 1 : 0)) * block_stride(num_tokens));
@@ -98,6 +99,7 @@ public:
     void copy(const Input& from, int64_t i, const Place& to) const override {
         rows_.copy(from, i, to.tokens, to.num_tokens, to.token);
     }
+    const TileRows* plain_tiles() const override { return order_.empty() && !rows_.tail_bytes() ? &rows_ : nullptr; }
     bool equals(const InputFormat& other) const override;
 
 private:

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -31,6 +32,16 @@ enum class Path : uint8_t { automatic, direct, tile, int8x256, bf16 };
 struct Choice {
     Isa isa;
     Path path;
+
+    bool operator==(const Choice&) const = default;
+};
+
+// Added to a product before it is stored: bias [N] first, then residual [M, residual_stride], which may be the output
+// itself. Each may be null.
+struct Addends {
+    const float* bias;
+    const float* residual;
+    int64_t residual_stride;
 };
 
 class Weight {
@@ -69,6 +80,20 @@ public:
     // Any thread may call it, for any range. Returns its own name: the proof that it ran.
     virtual Isa multiply(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
                          const Choice& choice) const = 0;
+
+    // The same, and the addends; here in memory of its own first.
+    virtual Isa multiply_and_add(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
+                                 const Addends& addends, const Choice& choice) const;
+
+    // Whether multiply_gated does this weight and `up`, with `to` as the tokens that another product reads.
+    virtual bool gates(const Weight&, const Choice&, const InputFormat&) const { return false; }
+
+    // silu(x @ this^T) * (x @ up^T) for the rows of panels [begin, end) of both weights becomes those features of the
+    // tokens at `to`, from to.token on; no other byte is written. Otherwise as `multiply`.
+    virtual Isa multiply_gated(const Weight&, int64_t, int64_t, const Input&, const InputFormat&, const Place&,
+                               const Choice&) const {
+        throw std::logic_error(std::string(format()) + " has no gated product");
+    }
 
     // Row index[i] as float32 in out[i], as its stored bytes say. index [n] in [0, N); out [n, K]
     virtual void rows(const int64_t* index, int64_t num_indices, float* out) const = 0;

@@ -121,6 +121,8 @@ void Call::add_pieces(const Expert& expert, int64_t begin, int64_t end, std::opt
         piece.gate = expert.gate->choose(piece.num_tokens, isa, path);
         piece.up = expert.up->choose(piece.num_tokens, isa, path);
         piece.down = expert.down->choose(piece.num_tokens, isa, path);
+        piece.is_gated =
+            piece.gate == piece.up && expert.gate->gates(*expert.up, piece.gate, expert.down->input(piece.down));
         const auto token = places_.token.begin() + place, last = token + piece.num_tokens;
         piece.gate_input = prepared(*expert.gate, piece.gate);
         piece.up_input = prepared(*expert.up, piece.up);
@@ -172,7 +174,8 @@ void Call::place_buffers() {
         for (Piece& piece : pieces_) {
             const Weight& down = *piece.expert->down;
             piece.down_input = take(down.input(piece.down).bytes(piece.num_tokens));
-            piece.hidden = reinterpret_cast<float*>(take(piece.num_tokens * down.row_size() * sizeof(float)));
+            if (!piece.is_gated)
+                piece.hidden = reinterpret_cast<float*>(take(piece.num_tokens * down.row_size() * sizeof(float)));
         }
     };
     take_all();
@@ -204,6 +207,12 @@ Input Call::input_of(const Piece& piece, const Prepared& prepared) const {
 void Call::gate_up(const GateUpTask& task) {
     Piece& piece = *task.piece;
     const Weight &gate = *piece.expert->gate, &up = *piece.expert->up;
+    if (piece.is_gated) {
+        ran_gate_ = ran_up_ = gate.multiply_gated(up, task.begin, task.end, input_of(piece, *piece.gate_input),
+                                                  piece.expert->down->input(piece.down),
+                                                  {piece.down_input, piece.num_tokens, 0}, piece.gate);
+        return;
+    }
     const int64_t first = task.begin * panel_rows, stride = (task.end - task.begin) * panel_rows;
     const int64_t num_columns = std::min(stride, gate.num_rows() - first);
     thread_local Scratch scratch;

@@ -34,6 +34,7 @@ struct Piece {
     int64_t place, num_tokens;  // of Places
     bool is_run;                // the tokens follow each other; else they are gathered
     const Prepared *gate_input, *up_input;
+    bool is_gated;              // gate and up are one product, which writes down_input; `hidden` is not used
     float* hidden;              // [num_tokens, I] silu(gate) * up
     std::byte* down_input;      // the same, rounded as `down` wants it
     std::atomic<int64_t> open_tasks{0};  // of gate and up: who ends the last one rounds

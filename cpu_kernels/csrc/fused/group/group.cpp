@@ -9,6 +9,7 @@
 namespace qk::fused {
 
 using linear::Choice;
+using linear::InputFormat;
 using linear::RowSource;
 using linear::Term;
 using linear::Weight;
@@ -40,11 +41,31 @@ std::vector<Choice> Group::choose(int64_t num_tokens) const {
 void Group::multiply(const RowSource& row, int64_t num_tokens, std::span<const Choice> choices,
                      std::span<float* const> y, const Rows& residual, std::span<Isa> ran) const {
     std::vector<Term> terms;
-    for (size_t i = 0; i < size(); i++) {
-        const float* bias = biases_[i].empty() ? nullptr : biases_[i].data();
-        terms.push_back({weights_[i].get(), choices[i], y[i], num_rows(i), bias, residual.data, residual.stride});
-    }
+    for (size_t i = 0; i < size(); i++) terms.push_back(term(i, choices[i], y[i], residual));
     linear::multiply(terms, num_tokens, row_size(), row, ran);
+}
+
+Term Group::term(size_t i, const Choice& choice, float* y, const Rows& residual) const {
+    const float* bias = biases_[i].empty() ? nullptr : biases_[i].data();
+    return {weights_[i].get(), choice, y, num_rows(i), bias, residual.data, residual.stride};
+}
+
+bool Group::gates(std::span<const Choice> choices, const InputFormat& format) const {
+    return biases_[0].empty() && biases_[1].empty() && choices[0] == choices[1] &&
+           weights_[0]->gates(*weights_[1], choices[0], format);
+}
+
+void Group::multiply_gated(const RowSource& row, int64_t num_tokens, std::span<const Choice> choices,
+                           const InputFormat& format, std::byte* tokens) const {
+    Term gate = term(0, choices[0], nullptr, {});
+    gate.gated = {weights_[1].get(), &format, tokens};
+    linear::multiply({&gate, 1}, num_tokens, row_size(), row);
+}
+
+void Group::multiply_prepared(std::byte* tokens, int64_t num_tokens, const Choice& choice, float* y,
+                              const Rows& residual) const {
+    const Term product = term(0, choice, y, residual);
+    linear::multiply_prepared({&product, 1}, num_tokens, tokens);
 }
 
 RowSource source_of(const Rows& x, const std::optional<Norm>& norm, const RowSteps& steps) {
@@ -66,18 +87,25 @@ void feed_forward(const Group& gate_up, const Group& down, const Rows& x, const 
     const int64_t round_tokens = gate_up.shares() || down.shares() ? x.count : std::min(net_tokens, x.count);
     thread_local Scratch scratch;
     const auto half = static_cast<size_t>(round_tokens * inner);
-    float* const gate = scratch.floats(2 * half);
-    float* const both[] = {gate, gate + half};
+    const InputFormat& format = down.input(choices.down[0]);
+    const bool is_gated = gate_up.gates(choices.gate_up, format);
+    std::byte* const between = scratch.get(is_gated ? format.bytes(round_tokens) : 2 * half * sizeof(float));
+    float* const both[] = {reinterpret_cast<float*>(between), reinterpret_cast<float*>(between) + half};
     for (int64_t first = 0; first < x.count; first += round_tokens) {
         const int64_t count = std::min(round_tokens, x.count - first);
         const Rows some{x[first], count, x.size, x.stride};
+        const Rows added = residual.data ? Rows{residual[first], count, width, residual.stride} : Rows{};
+        float* const y[] = {out + first * width};
+        if (is_gated) {
+            gate_up.multiply_gated(source_of(some, norm, choices.steps), count, choices.gate_up, format, between);
+            down.multiply_prepared(between, count, choices.down[0], y[0], added);
+            continue;
+        }
         gate_up.multiply(source_of(some, norm, choices.steps), count, choices.gate_up, both, {});
         const auto gated = [&](int64_t token, float* row) -> const float* {
             choices.steps.silu_mul(both[0] + token * inner, both[1] + token * inner, inner, row);
             return row;
         };
-        const Rows added = residual.data ? Rows{residual[first], count, width, residual.stride} : Rows{};
-        float* const y[] = {out + first * width};
         down.multiply(gated, count, choices.down, y, added);
     }
     scratch.trim();

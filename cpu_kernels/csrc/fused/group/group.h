@@ -45,7 +45,20 @@ public:
     void multiply(const linear::RowSource& row, int64_t num_tokens, std::span<const linear::Choice> choices,
                   std::span<float* const> y, const Rows& residual, std::span<Isa> ran = {}) const;
 
+    // Whether this is a group of two that multiply_gated takes.
+    bool gates(std::span<const linear::Choice> choices, const linear::InputFormat& format) const;
+    // silu(rows @ weights[0]^T) * (rows @ weights[1]^T) becomes tokens [format.bytes(M)] that another product reads.
+    void multiply_gated(const linear::RowSource& row, int64_t num_tokens, std::span<const linear::Choice> choices,
+                        const linear::InputFormat& format, std::byte* tokens) const;
+
+    // For a group of one: y [M, N] of M tokens in the format of `input`.
+    void multiply_prepared(std::byte* tokens, int64_t num_tokens, const linear::Choice& choice, float* y,
+                           const Rows& residual) const;
+    const linear::InputFormat& input(const linear::Choice& choice) const { return weights_.front()->input(choice); }
+
 private:
+    linear::Term term(size_t i, const linear::Choice& choice, float* y, const Rows& residual) const;
+
     std::vector<std::shared_ptr<const linear::Weight>> weights_;
     std::vector<std::vector<float>> biases_;
 };

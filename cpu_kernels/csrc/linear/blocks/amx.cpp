@@ -23,6 +23,11 @@ namespace {
 #include "linear/formats/groups.inl"
 #include "linear/unpack.inl"
 #include "linear/tile_product.inl"
+namespace lanes {
+#include "simd/float_avx512.inl"
+#include "simd/int_avx512.inl"
+#include "simd/silu.inl"
+}  // namespace lanes
 
 // Rows `row`, `row`, `row` + 1, `row` + 1, ... of a register of 16: a lane for each k of a pair.
 inline __m512i twice_from(int row) {
@@ -145,26 +150,28 @@ template <Sums sums>
     _mm512_store_ps(to.offset, offset);
 }
 
-template <Sums sums>
+// Panels of one weight, or in turn of `num_weights` that have the same format and shape: panel p is number
+// p / num_weights of weight p % num_weights.
+template <Sums sums, int num_weights>
 class UnpackedTiles {
     static constexpr int halves = has_halves(sums) ? 2 : 1;
 
 public:
-    explicit UnpackedTiles(const PackedPanels& weight)
-        : weight_(weight), shape_(weight.layout.block()), most_(most_tiles(shape_)) {}
+    explicit UnpackedTiles(const std::array<PackedPanels, num_weights>& weights)
+        : weights_(weights), shape_(weights[0].layout.block()), most_(most_tiles(shape_)) {}
 
-    int64_t count_at(int64_t k) const { return std::min<int64_t>(most_, weight_.layout.steps_left(k)); }
+    int64_t count_at(int64_t k) const { return std::min<int64_t>(most_, weights_[0].layout.steps_left(k)); }
 
     void begin(int64_t panel, int64_t panels, int64_t k, int64_t count) {
         buffer_ ^= 1, unit_ = 0, num_units_ = panels * count, count_ = count;
         alignas(64) float scale[stretch_steps * 2 * panel_rows], minimum[stretch_steps * 2 * panel_rows];
         for (int64_t p = 0; p < panels; p++) {
-            from_[p] = weight_.bytes + weight_.layout.offset(panel + p, k);
+            from_[p] = at(panel + p, k);
             const Stretch stretch{nullptr, scale, minimum, static_cast<int>(count), shape_.steps};
-            weight_.kernels.scales(from_[p], shape_, stretch);
+            kernels().scales(from_[p], shape_, stretch);
             for (int step = 0; step < count; step++)
                 for (int half = 0; half < halves; half++)
-                    find_factors<sums>(stretch, weight_.kernels.zero, step, half, factors_[p][step * halves + half]);
+                    find_factors<sums>(stretch, kernels().zero, step, half, factors_[p][step * halves + half]);
         }
     }
 
@@ -174,25 +181,30 @@ public:
         const int64_t panel = unit_ >= count_;
         const auto step = static_cast<int>(unit_++ - panel * count_);
         const uint8_t* const block = from_[panel] + step / shape_.steps * shape_.bytes(shape_.steps);
-        weight_.kernels.to_tile(block, shape_, step % shape_.steps, factors_[panel] + step * halves,
-                                tiles_[buffer_][panel] + step * tile_bytes);
+        kernels().to_tile(block, shape_, step % shape_.steps, factors_[panel] + step * halves,
+                          tiles_[buffer_][panel] + step * tile_bytes);
     }
     TilePanels tiles() const { return {tiles_[buffer_][0], sizeof tiles_[0][0]}; }
     std::span<const std::byte> bytes(int64_t panel, int64_t k, int64_t count) const {
         const int64_t whole = count / shape_.steps, rest = count % shape_.steps;
         const int64_t size = whole * shape_.bytes(shape_.steps) + (rest ? shape_.bytes(rest) : 0);
-        return {reinterpret_cast<const std::byte*>(weight_.bytes + weight_.layout.offset(panel, k)),
-                static_cast<size_t>(size)};
+        return {reinterpret_cast<const std::byte*>(at(panel, k)), static_cast<size_t>(size)};
     }
 
 private:
+    const TileKernels& kernels() const { return weights_[0].kernels; }
+    const uint8_t* at(int64_t panel, int64_t k) const {
+        const PackedPanels& weight = weights_[panel % num_weights];
+        return weight.bytes + weight.layout.offset(panel / num_weights, k);
+    }
+
     // Whole blocks: as many as fit k_block_tiles, one at least. Codes without scales of their own may begin anywhere.
     static int64_t most_tiles(const BlockShape& block) {
         const int64_t steps = block.header_bytes ? block.steps : 1;
         return std::max<int64_t>(1, k_block_tiles / steps) * steps;
     }
 
-    const PackedPanels& weight_;
+    const std::array<PackedPanels, num_weights>& weights_;
     const BlockShape& shape_;
     int buffer_ = 0;
     int64_t most_, count_ = 0, unit_ = 0, num_units_ = 0;
@@ -220,11 +232,41 @@ struct Rows {
     }
 };
 
-template <Sums sums>
-void multiply(const PackedPanels& weight, int64_t begin, int64_t end, const Input& x, const Rows& output) {
-    UnpackedTiles<sums> tiles(weight);
-    TileProduct<Bf16, UnpackedTiles<sums>, Rows>(tiles, weight.num_rows, weight.layout.num_steps(), x, output)
-        .run(begin, end);
+struct AddedRows : Rows {
+    const Addends& addends;
+
+    [[gnu::always_inline]] void store(int64_t token, int64_t row, int64_t num_rows, __m512 sum) const {
+        const auto mask = static_cast<__mmask16>((1u << num_rows) - 1);
+        const auto add = [&](const float* from) __attribute__((always_inline)) {
+            sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, from + row));
+        };
+        if (addends.bias) add(addends.bias);
+        if (addends.residual) add(addends.residual + token * addends.residual_stride);
+        Rows::store(token, row, num_rows, sum);
+    }
+};
+
+// silu(gate) * up of the sums of two weights, as bfloat16 tiles that another product reads.
+struct GatedTiles {
+    const Place& to;
+    const TileRows& rows;
+
+    [[gnu::always_inline]] void store_pair(int64_t token, int64_t panel, __m512 gate, __m512 up) const {
+        const __m512 gated = lanes::silu_mul({gate}, {up}).v;
+        const int64_t column = panel / 2 * panel_rows;
+        std::byte* const tile = rows.at(to.tokens, to.num_tokens, to.token + token, column / 32);
+        _mm256_store_si256(reinterpret_cast<__m256i*>(tile + column % 32 * 2),
+                           reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(gated)));
+    }
+};
+
+template <Sums sums, int num_weights, class Output>
+void multiply(const std::array<PackedPanels, num_weights>& weights, int64_t begin, int64_t end, const Input& x,
+              const Output& output) {
+    using Tiles = UnpackedTiles<sums, num_weights>;
+    Tiles tiles(weights);
+    TileProduct<Bf16, Tiles, Output>(tiles, weights[0].num_rows, weights[0].layout.num_steps(), x, output)
+        .run(num_weights * begin, num_weights * end);
 }
 
 }  // namespace
@@ -244,8 +286,26 @@ QK_GROUP_CODES(QK_PRODUCTS)
 
 Isa multiply_bf16(const PackedPanels& weight, int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride) {
 #define QK_CASE(sums) \
-    case Sums::sums: multiply<Sums::sums>(weight, begin, end, x, {y, y_stride}); break;
+    case Sums::sums: multiply<Sums::sums, 1>({weight}, begin, end, x, Rows{y, y_stride}); break;
     switch (weight.sums) { QK_SUMS(QK_CASE) }
+#undef QK_CASE
+    return Isa::amx;
+}
+
+Isa multiply_and_add_bf16(const PackedPanels& weight, int64_t begin, int64_t end, const Input& x, float* y,
+                          int64_t y_stride, const Addends& addends) {
+#define QK_CASE(sums) \
+    case Sums::sums: multiply<Sums::sums, 1>({weight}, begin, end, x, AddedRows{{y, y_stride}, addends}); break;
+    switch (weight.sums) { QK_SUMS(QK_CASE) }
+#undef QK_CASE
+    return Isa::amx;
+}
+
+Isa multiply_gated(const PackedPanels& gate, const PackedPanels& up, int64_t begin, int64_t end, const Input& x,
+                   const Place& to, const TileRows& rows) {
+#define QK_CASE(sums) \
+    case Sums::sums: multiply<Sums::sums, 2>({gate, up}, begin, end, x, GatedTiles{to, rows}); break;
+    switch (gate.sums) { QK_SUMS(QK_CASE) }
 #undef QK_CASE
     return Isa::amx;
 }

@@ -6,16 +6,22 @@
 // super-block: with requests Q4_K and Q6_K read twice as fast, and no format reads slower. Steps of more tokens are
 // longer, and the stream would run dry between loads. 4 KiB are 14 steps of 4 bits, 0.3 us of them at 4 tokens: three
 // times memory's latency. One token needs half the time for them.
+//
+// On Granite Rapids memory takes 170 ns. Requests 4 KiB ahead, to the L2, give decode of a 1.1B model 1.3 times the speed
+// in q4_0 and q4_k_m, and 1.03 times in q8_0; requests to the L1 1.1, 1.2 and 1.06 times.
 template <int tokens>
-inline void fetch_ahead(const uint8_t* from, int bytes) {
+[[gnu::always_inline]] inline void fetch_ahead(const uint8_t* from, int bytes, ReadAhead ahead) {
     constexpr int distance = tokens > 2 ? 4096 : 8192;
-    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(from + distance + i);
+    if (ahead == ReadAhead::to_l1)
+        for (int i = 0; i < bytes; i += 64) __builtin_prefetch(from + distance + i);
+    if (ahead == ReadAhead::to_l2)
+        for (int i = 0; i < bytes; i += 64) __builtin_prefetch(from + 4096 + i, 0, 2);
 }
 
 template <class Format, int tokens>
 void multiply_direct(const uint8_t* block, const BlockShape& shape, int num_steps, const std::byte* x,
                      size_t token_bytes, float* out) {
-    const bool fetches = tokens > 2 || reads_ahead();
+    const ReadAhead ahead = tokens > 2 ? ReadAhead::to_l1 : read_ahead();
     constexpr Sums sums = Format::sums;
     constexpr int vectors = panel_rows / width;
     constexpr int most_steps = is_span(sums) ? 1 : Format::block_steps;  // that have scales of their own
@@ -34,7 +40,7 @@ void multiply_direct(const uint8_t* block, const BlockShape& shape, int num_step
         }
         const uint8_t* from = block + Format::header_bytes;
         for (int s = 0; s < steps; s++, from += Format::step_bytes) {
-            if (fetches) fetch_ahead<tokens>(from, Format::step_bytes);
+            fetch_ahead<tokens>(from, Format::step_bytes, ahead);
             const int own = is_span(sums) ? 0 : s;
             for (int v = 0; v < vectors; v++)
                 multiply_step<Format, tokens>(block, from, v * width, s, scale[v] + own * scales_per_step(sums),

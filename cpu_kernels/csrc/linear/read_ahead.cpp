@@ -16,14 +16,23 @@ bool is_zen5_or_later() {
     if (!__get_cpuid(1, &version, &ebx, &ecx, &edx)) return false;
     return (version >> 8 & 15) + (version >> 20 & 255) >= 26;
 }
+
+// Sapphire Rapids and later; whether the system lets tiles be used plays no part.
+bool has_tiles() {
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx >> 24 & 1);
+}
 #else
 bool is_zen5_or_later() { return false; }
+bool has_tiles() { return false; }
 #endif
 
 }  // namespace
 
-bool reads_ahead() {
-    static const bool found = is_zen5_or_later();
+ReadAhead read_ahead() {
+    static const ReadAhead found = has_tiles()          ? ReadAhead::to_l2
+                                   : is_zen5_or_later() ? ReadAhead::to_l1
+                                                        : ReadAhead::none;
     return found;
 }
 

@@ -1,9 +1,15 @@
-// Whether a product of one token asks for its weights ahead of their use, see direct.inl.
+// Whether a product of one or two tokens asks for its weights ahead of their use, see direct.inl.
 #pragma once
+
+#include <cstdint>
 
 namespace qk::linear {
 
-// True on AMD's family 26 (Zen 5) and later. Found at the first call, and constant from then on.
-bool reads_ahead();
+// The cache that they are asked for; none: the processor's own prefetching is faster.
+enum class ReadAhead : uint8_t { none, to_l1, to_l2 };
+
+// to_l2 on Intel's processors with AMX, to_l1 on AMD's family 26 (Zen 5) and later. Found at the first call, and constant
+// from then on.
+ReadAhead read_ahead();
 
 }  // namespace qk::linear

@@ -168,7 +168,7 @@ NB_MODULE(_ext, m) {
 
     m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a, "seconds"_a = 0.3,
           nb::call_guard<nb::gil_scoped_release>(),
-          "Bytes/s read from memory by this many threads, best of so many seconds.");
+          "Bytes/s read from memory by this many threads, best within the given seconds.");
     using Measure = qk::roofline::Peak (*)(int64_t);
     for (const auto& [name, measure, of] : std::initializer_list<std::tuple<const char*, Measure, const char*>>{
              {"measure_int8_peak", qk::roofline::int8_peak, "int8 multiply-adds"},

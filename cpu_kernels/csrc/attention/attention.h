@@ -45,7 +45,7 @@ struct Observed {
     float* lse = nullptr;   // [B, heads, T] as q has them, contiguous
     float* mass = nullptr;  // [sequences, kv heads, slots], contiguous; 0 in slots that hold no token
     int64_t slots = 0;
-    int64_t mass_queries = 0;  // the last so many new queries of each sequence count; 0: all
+    int64_t mass_queries = 0;  // number of last new queries of each sequence that count; 0: all
 };
 
 // Natural log of the sum of exp(scores), from their maximum and sum to the base 2.

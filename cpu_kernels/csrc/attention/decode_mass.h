@@ -21,7 +21,7 @@ public:
     DecodeMass(const Observed& observed, int64_t num_kv_heads, int64_t heads, const Kernels& kernels)
         : observed_(observed), num_kv_heads_(num_kv_heads), heads_(heads), kernels_(kernels) {}
 
-    // The index of one more kv head of a sequence, whose tokens are so many parts.
+    // The index of one more kv head of a sequence, whose tokens are divided into this number of parts.
     int64_t add_head(int64_t parts) {
         most_parts_ = std::max(most_parts_, parts);
         return num_added_++;

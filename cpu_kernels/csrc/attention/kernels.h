@@ -116,7 +116,7 @@ struct LatentRows {
     int64_t count;  // up to latent_split
     int64_t heads;  // those there are, and more up to a multiple of latent_heads
     int64_t num_heads;  // those there are: of one query, or of several that follow each other
-    const int64_t* seen;  // [num_heads], never falling: rows that each sees, the first so many, 1 or more
+    const int64_t* seen;  // [num_heads], never falling: number of first rows that each sees, 1 or more
     const float* q;  // [num_heads, head_dim]
     float factor;  // softmax_scale / ln 2
     // [heads / latent_heads, head_dim, latent_heads]: q times the factor; null if in tiles

@@ -65,7 +65,7 @@ public:
     }
 
 private:
-    // Tasks of sequence b and those that follow it. Returns how many sequences they are.
+    // Adds the tasks of sequence b and of the ones after it. Returns the number of these sequences.
     int64_t add_tasks(int64_t b) {
         int64_t queries = 1;
         while (queries < most_queries_ && follows(b, queries)) queries++;
@@ -120,7 +120,7 @@ private:
                           sequences_.table + next * sequences_.pages);
     }
 
-    // Queries [heads] times the factor, those of 16 heads side by side, and scratch memory after them.
+    // Queries [heads] times the factor, 16 heads side by side, and scratch memory after them.
     float* side_by_side(const float* q, int64_t heads, int64_t padded) const {
         thread_local std::vector<float> floats;
         const int64_t size = shape_.head_dim;

@@ -58,7 +58,7 @@ struct LatentTiles {
     }
 };
 
-// The 16 numbers of `first` in bfloat16, then those of `second`.
+// 16 numbers of `first` in bfloat16, then 16 of `second`.
 inline __m512i round_both(Float first, Float second) {
     return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second.v, first.v));
 }

@@ -76,7 +76,7 @@ inline void score_integers(const Layout& layout, const Block* const* blocks, con
 
 #include "attention/channel_scores.inl"
 
-// Scores of `vecs` registers of tokens at a time, as long as so many are left; then half as many. `ahead`: blocks to be
+// Scores of `vecs` registers of tokens at a time, as long as these are left; then half as many. `ahead`: blocks to be
 // fetched meanwhile.
 template <class Code, int rows, int vecs>
 inline void score(const Layout& layout, const Chunk& chunk, const Queries& queries, int row, int begin, int end,

@@ -1,12 +1,12 @@
 // Contents of a block of each format, in plain C++ and without kernels: struct layout::NAME with
 //     block_size, block_bytes   weights and bytes of a block
 //     bits                      of a code; linear/block.h says which planes follow from it
-//     step_bytes                of 32 weights of 16 rows in a panel, if no planes of codes of so many bits are kept
+//     step_bytes                of 32 weights of 16 rows in a panel, if it keeps no planes of codes
 //     sums                      how integer sums become outputs
 //     fields                    scales and minima, in the order in which panels keep them
 //     stored_codes              the codes of a block, unsigned: q [block_size]
 //     pack_steps                in place of stored_codes: a row's part of all steps of a block in a panel
-//     most_direct_tokens        crossover of linears: up to so many tokens the direct path is the faster one
+//     most_direct_tokens        crossover of linears: largest number of tokens for which the direct path is faster
 //     rerounded                 whether Path::int8x256 takes the format
 //     levels                    of a codebook
 //     point_size, num_points    of a lattice: see lattice.h

@@ -222,7 +222,7 @@ void bind(nb::module_& m) {
              "         array\n"
              "raises   ValueError (shape, strides, path), TypeError (dtype), RuntimeError (isa not on this machine)")
         .def("choice", &PackedLinear::choice, "num_tokens"_a, "isa"_a = nb::none(), "path"_a = nb::none(),
-             "(isa, path) that matmul runs for so many tokens.")
+             "(isa, path) that matmul runs for a number of tokens.")
         .def("rows", &PackedLinear::rows, "index"_a,
              "Rows of the weight in float32, as its stored bytes say.\n\n"
              "index    [n] int64 in [0, N), contiguous\n"

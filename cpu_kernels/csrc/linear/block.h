@@ -124,7 +124,7 @@ struct CodeFormat {
     std::string op;  // its name in the op table
     Sums sums;
     std::span<const Impl<BlockKernels>> table;
-    int64_t most_direct_tokens;  // crossover: up to so many tokens the direct path is the faster one
+    int64_t most_direct_tokens;  // crossover: largest number for which the direct path is faster
 };
 
 // The K-quants, whose sub-blocks have scales and perhaps minima of few bits.

@@ -5,7 +5,7 @@
 
 namespace qk::linear {
 
-// The tile of an instruction set for a way to sum and codes of so many bits.
+// The tile of an instruction set for a way to sum and codes of `bits` bits.
 #define QK_TILE_CASE(sums) \
     case Sums::sums: return tile_##sums;
 #define QK_TILE_OF(isa)                             \

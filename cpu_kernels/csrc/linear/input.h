@@ -29,7 +29,7 @@ class InputFormat {
 public:
     virtual ~InputFormat() = default;
 
-    // Bytes of so many prepared tokens.
+    // Bytes of num_tokens prepared tokens.
     virtual size_t bytes(int64_t num_tokens) const = 0;
     // `count` of num_tokens prepared tokens, from number `first` on, a multiple of 16, as a product takes them.
     virtual Input view(const std::byte* tokens, int64_t num_tokens, int64_t first, int64_t count) const = 0;

@@ -75,7 +75,7 @@ public:
     }
 
 private:
-    // Bytes of so many steps from a block's first one on.
+    // Bytes of `steps` steps from a block's first one on.
     int64_t bytes_of(int64_t steps) const {
         const int64_t rest = steps % block_.steps;
         return steps / block_.steps * block_.bytes(block_.steps) + (rest ? block_.bytes(rest) : 0);

@@ -84,7 +84,7 @@ private:
     // Tokens of a prepared input: `count` of them from `first` on, of num_tokens that it has.
     struct Chunk { int64_t first, count, num_tokens; };
 
-    // Calls task(token, scratch) for each of so many tokens.
+    // Calls task(token, scratch) for each of num_tokens tokens.
     template <class TokenTask>
     void for_tokens(int64_t num_tokens, int64_t row_size, const TokenTask& task) {
         const auto run_one = [&](int64_t token) {

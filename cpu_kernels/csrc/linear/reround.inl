@@ -13,7 +13,7 @@
 
 constexpr int reround_steps = 8;  // of 32 inputs: a block of 256
 
-// The largest magnitude of codes of so many bits. With minima for halves, as of q2_k, unpacking has multiplied them by
+// The largest magnitude of codes of `bits` bits. With minima for halves, as of q2_k, unpacking has multiplied them by
 // their sub-scale of 4 bits; those without a minimum are stored with a lift, and begin at -2^(bits - 1).
 template <Sums sums>
 constexpr int largest_code(int bits) {

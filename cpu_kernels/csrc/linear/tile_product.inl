@@ -131,7 +131,7 @@ private:
     int64_t total_ = 0, done_ = 0;
 };
 
-// `total` units of work, spread evenly over so many slots.
+// `total` units of work, spread evenly over a number of slots.
 class Spread {
 public:
     Spread(int64_t total, int64_t slots) : total_(total), slots_(slots) {}

@@ -43,7 +43,7 @@ public:
         return {tokens + first / tile_rows * k_block_bytes, static_cast<size_t>(block_stride(num_tokens)), count};
     }
 
-    // 64 bytes of token number `token` of so many.
+    // 64 bytes of token number `token` of num_tokens.
     std::byte* at(std::byte* tokens, int64_t num_tokens, int64_t token, int64_t tile) const {
         return tokens + offset(block_stride(num_tokens), token, tile);
     }

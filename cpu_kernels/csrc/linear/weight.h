@@ -65,7 +65,7 @@ public:
 
     // The activations that `multiply` reads under this choice.
     virtual const InputFormat& input(const Choice& choice) const = 0;
-    // Those of the scalar kernel.
+    // The activations of the scalar kernel.
     const InputFormat& input() const { return input({Isa::scalar, Path::direct}); }
 
     // From now on multiplied as stored whatever the number of tokens, so that a token's result does not depend on it;

@@ -4,7 +4,7 @@
 // y = (sum * (weight_scale * by.weight_scale)) * by.result; a factor of 1 rounds nothing.
 struct Scales { float weight_scale, result; };
 
-// The tails of tokens in rows, and of those in tiles.
+// Tails of tokens, which are in rows or in tiles.
 struct RowTails {
     const Input& x;
     int64_t codes_per_token;

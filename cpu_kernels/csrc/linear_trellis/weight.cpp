@@ -15,12 +15,12 @@ using linear::Path;
 
 namespace {
 
-// From so many tokens on codes are rounded to 8 bits. Fewer are multiplied as they are, a hash for all of them: 8 tokens
+// From this number of tokens on codes are rounded to 8 bits. Fewer are multiplied as they are, a hash for all of them: 8 tokens
 // take 1.6 times as long as by rounded codes with AVX-512 VNNI, and twice as long with AVX2; 4 tokens 1.1 and 1.4 times
 // (one thread of Zen 5, N = K = 2048, 3 bits).
 constexpr int64_t least_rounded_tokens = 8;
 
-// From so many tokens on bfloat16 tiles are faster than rounded codes. Unpacking, a hash for each value, takes more of the
+// From this number of tokens on bfloat16 tiles are faster than rounded codes. Unpacking, a hash for each value, takes more of the
 // time than in other formats: see least_bf16_tokens.
 constexpr int64_t least_trellis_bf16_tokens = 64;
 
@@ -92,7 +92,7 @@ bool TrellisWeight::rounds(int64_t num_tokens, Isa isa) const {
     return linear::asked_rounding().value_or(!is_exact()) && num_tokens >= switches(isa).least_rerounded;
 }
 
-// Whether so many tokens take the bf16 path if there is one.
+// Whether num_tokens tokens take the bf16 path if there is one.
 bool TrellisWeight::rounds_to_bf16(int64_t num_tokens) const {
     return !is_exact() && !linear::asked_rounding() && num_tokens >= switches(Isa::amx).least_bf16;
 }

@@ -181,7 +181,7 @@ void bind(nb::module_& m) {
                        "num_chosen        experts a token\n"
                        "scoring           softmax over all, or sigmoid of each\n"
                        "num_groups        of equal size; a token chooses within its best groups_per_token\n"
-                       "best_of_group     so many of a group's highest scores sum to its own\n"
+                       "best_of_group     number of a group's highest scores that sum to its own\n"
                        "choice_bias       [E] float32, added to scores to choose alone; copied; or None\n"
                        "is_normed         whether what the chosen count is made to sum to 1, before the factor\n"
                        "raises            ValueError (shape, numbers), TypeError (dtype)")
@@ -197,7 +197,7 @@ void bind(nb::module_& m) {
         "The experts of a layer, each down @ (silu(gate @ x) * (up @ x)), run as two fused tasks.\n\n"
         "gate, up    PackedLinear [I, K] of each expert; they are shared, not copied\n"
         "down        PackedLinear [K, I] of each expert; I may differ among experts\n"
-        "num_shared  the last so many pass every token through, with weight 1\n"
+        "num_shared  number of last experts that every token passes, with weight 1\n"
         "raises      ValueError: shapes, or what `obstacle` says")
         .def(nb::init<const Linears&, const Linears&, const Linears&, int64_t>(), "gate"_a, "up"_a, "down"_a,
              "num_shared"_a = 0)

@@ -31,7 +31,7 @@ constexpr int64_t piece_tokens = 12 * tile_tokens;
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Beyond so many tokens the products take the time, and a task is a share of them: whole groups of panels, within
+// Beyond this number of tokens the products take the time, and a task is a share of them: whole groups of panels, within
 // which a product shares a stretch of activations and fetches each panel while it multiplies the one before.
 constexpr int64_t few_tokens = 4;
 constexpr int64_t group_panels = 8;
@@ -46,7 +46,7 @@ constexpr int64_t most_down_panels = 4 * group_panels;
 // Rows of y that are fetched ahead: 2 of 32 panels are 4 KB, which 0.1 us of adding, memory's latency, falls short of.
 constexpr int64_t rows_ahead = 2;
 
-// Bytes per task in a stage of few tokens that reads so many.
+// Bytes per task in a stage of few tokens that reads stage_bytes.
 int64_t task_bytes(int64_t stage_bytes, int num_threads) {
     return std::clamp(stage_bytes / (tasks_per_thread * num_threads), least_task_bytes, most_task_bytes);
 }
@@ -62,7 +62,7 @@ int64_t panels_of_bytes(std::initializer_list<const Weight*> weights, int64_t by
     return together * std::max<int64_t>(1, bytes / (together * panel_bytes + 1));
 }
 
-// Panels of a task that multiplies so many tokens with up to `most` of num_panels: equal shares of whole groups.
+// Panels of a task that multiplies all tokens with up to `most` of num_panels: equal shares of whole groups.
 int64_t panels_of_share(int64_t num_panels, int64_t most) {
     const int64_t num_tasks = ceil_div(num_panels, std::max(most, group_panels));
     return ceil_div(ceil_div(num_panels, num_tasks), group_panels) * group_panels;

@@ -13,8 +13,8 @@ struct Routing {
     int64_t num_chosen;
     Scoring scoring;
     int64_t num_groups;        // of equal size, in the order of the experts
-    int64_t groups_per_token;  // a token chooses within so many
-    int64_t best_of_group;     // so many of a group's highest scores sum to its own
+    int64_t groups_per_token;  // number of groups in which a token chooses
+    int64_t best_of_group;     // number of a group's highest scores that sum to its own
     bool is_normed;            // whether the chosen weights sum to 1
     float factor;              // of the weights
     std::vector<float> choice_bias;  // [E], added to the scores to choose alone; or empty

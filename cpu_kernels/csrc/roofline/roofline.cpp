@@ -52,7 +52,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 constexpr double measure_seconds = 0.3;
 
-// The highest of the rates that `run` returns within so many seconds: the machine's best, as other work on
+// The highest of the rates that `run` returns within the given seconds: the machine's best, as other work on
 // it only ever slows a run down.
 template <class Run>
 double best_rate(const Run& run, double seconds) {

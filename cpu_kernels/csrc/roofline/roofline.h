@@ -33,7 +33,7 @@ struct Peak {
     double cores = 0;  // seconds that its threads were on a processor per second of the clock
 };
 
-// Each returns the best of several runs within so many seconds, the peaks within about 0.3, and throws
+// Each returns the best of several runs within the given seconds, the peaks within about 0.3, and throws
 // std::invalid_argument on bad `threads`.
 double read_bandwidth(int64_t threads, double seconds);  // bytes/s of a buffer far larger than the caches
 Peak int8_peak(int64_t threads);         // without VNNI that of vpmaddubsw alone

@@ -232,7 +232,7 @@ void ChosenBlocks::begin_likely() {
     }
 }
 
-// Has so many free rows; those whose blocks were likely the longest time ago are dropped first.
+// Makes that number of rows free; those whose blocks were likely the longest time ago are dropped first.
 void ChosenBlocks::make_rows(size_t count) {
     auto num_free = static_cast<size_t>(std::count(place_of_row_.begin(), place_of_row_.end(), -1));
     for (; num_free < count; num_free++) {

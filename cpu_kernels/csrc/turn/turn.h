@@ -18,7 +18,7 @@ constexpr int size_of(int64_t row_size) {
     return size;
 }
 
-// The signs of a turn of so many values: [size], 1 or -1
+// The signs of a turn of `size` values: [size], 1 or -1
 const float* signs_of(int size);
 
 // Outputs of a product with turned rows, 16 of a panel side by side.

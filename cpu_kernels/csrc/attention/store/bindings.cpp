@@ -104,7 +104,7 @@ void bind_store(nb::module_& m) {
              "mass         [B, G, S] float32, contiguous, S at least max(ends), written unless it is None: the weight "
              "of\n"
              "             each slot, summed over queries and the heads of a group; 0 in slots from ends on\n"
-             "mass_queries the last so many new queries of each sequence count in mass; 0: all")
+             "mass_queries number of last new queries of each sequence that count in mass; 0: all")
         .def("attend_blocks", &BoundStore::attend_blocks, "q"_a, "block_table"_a, "ends"_a, "out"_a, "softmax_scale"_a,
              "offsets"_a, "indices"_a, "key_block"_a = 128, "query_block"_a = 128, "lse"_a.none() = nb::none(),
              "isa"_a.none() = nb::none(),

@@ -1,9 +1,7 @@
 """qbench: quantize a language model many ways, and measure the cost of each on this machine."""
 
 import os
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from qbench.version import __version__ as __version__
@@ -42,17 +40,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
-
-
-class _Package(ModuleType):
-    """Keeps `qbench.compare` the function: importing the package of that name would replace it by the package.
-
-    Tests patch the package's modules by `import_module("qbench.compare.run")`, since attributes lead to the function.
-    """
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in __all__ and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

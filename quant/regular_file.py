@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from quant.errors import InputError
-from quant.lost_files import check_is_no_dead_link
 
 KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -16,6 +15,7 @@ KINDS = {
     stat.S_IFBLK: "a block device",
     stat.S_IFSOCK: "a socket",
 }
+LFS = b"version https://git-lfs"  # first bytes of a pointer; https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
 BLOBS, HUB_MODEL = "blobs", "models--"  # the hub's cache: models--ORG--NAME/snapshots/COMMIT/FILE -> ../../blobs/HASH
 
 
@@ -77,3 +77,17 @@ def check_links(folder: Path, names: Iterable[str]) -> None:
 
 def _is_blob(path: Path) -> bool:
     return path.parent.name == BLOBS and path.parent.parent.name.startswith(HUB_MODEL)
+
+
+def check_is_no_pointer(start: bytes, where: str) -> None:
+    """start: first bytes of a file. raises InputError for a pointer of Git LFS"""
+    if start.startswith(LFS):
+        raise InputError(
+            f"{where}: a pointer of Git LFS in place of the file; run `git lfs pull` there, or download the file again"
+        )
+
+
+def check_is_no_dead_link(path: Path) -> None:
+    """raises InputError for a link to a file that is not there, as interrupted downloads leave it in the hub's cache"""
+    if path.is_symlink() and not path.exists():
+        raise InputError(f"{path}: a link to {path.readlink()}, which is not there; download the model again")

@@ -22,7 +22,7 @@ PLANTED = (
     ("qbench.threads", "def late():\n    import qbench.cli.duration", "qbench.threads -> qbench.cli.duration"),
     ("qbench.quality.quality", "import qbench.speed.steady", "qbench.quality.quality -> qbench.speed.steady"),
     ("quant.source", "import quant.formats.bits", "quant.source -> quant.formats.bits"),
-    ("qbench.sweep.suite.axes", "import qbench.sweep.suite.suite", "No cycles are allowed in qbench.sweep.suite."),
+    ("qbench.sweeps.suite.axes", "import qbench.sweeps.suite.suite", "No cycles are allowed in qbench.sweeps.suite."),
 )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.bench_breakdown import print_breakdown
 from qbench.cli.bench_caches import not_interleaved_line, print_caches
 from qbench.cli.bench_lines import lacks_peak, others_share, readable, readable_comparison
@@ -66,7 +67,7 @@ class Launches:
     pause_s: float
 
 
-@click.command("bench")
+@click.command("bench", cls=Command)
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True, is_eager=True)
 @click.option(
     "--recipe",

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.cache_options import kv_option, split_list
 from qbench.cli.count_option import count_option
 from qbench.cli.int_list import IntList
@@ -37,7 +38,7 @@ def list_questions(ctx: click.Context, param: click.Parameter, value: bool) -> N
     ctx.exit()
 
 
-@click.command("breakeven")
+@click.command("breakeven", cls=Command)
 @click.argument("model", required=False)
 @click.option("--what", help="Question to answer; --list shows all  [default: prefill]")
 @click.option(

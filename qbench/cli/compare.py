@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from qbench.cli.help import Command
 from qbench.cache_spec import DENSE
 from qbench.cli.cache_options import kv_option, prefill_option
 from qbench.cli.count_option import count_option
@@ -22,7 +23,7 @@ from qbench.run_options import RunOptions
 COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the words say the same
 
 
-@click.command("compare")
+@click.command("compare", cls=Command)
 @click.argument("words", metavar="A [B]", nargs=-1, required=True)
 @click.option("--baseline", metavar="RECIPE", help="Compare every row of A with this recipe's, or with KEY=VALUE,...")
 @click.option("--long", is_flag=True, help="Print one line per metric, with p values, if several rows are compared.")
@@ -78,8 +79,8 @@ def command(
         raise click.UsageError(
             "--recipes, --kv, --prefill and --cut are for several ranks: give --tp, --pp, --ep or --sp"
         )
-    from qbench.compare.measured import Measuring
-    from qbench.compare.run import compare
+    from qbench.comparison.measured import Measuring
+    from qbench.comparison.run import compare
 
     with progress_bar("compare") as update:
         found = compare(words, Measuring(**how), baseline=baseline, noise_floor=noise_floor, keep=keep, progress=update)
@@ -89,7 +90,7 @@ def command(
 
 def print_rows(found, long: bool) -> None:
     """One object a comparison, and the noise floor's record if it was measured."""
-    from qbench.compare.json_row import json_row  # imports numpy
+    from qbench.comparison.json_row import json_row  # imports numpy
 
     for comparison in found.comparisons:
         print_json(json_row(comparison).to_json())
@@ -99,8 +100,8 @@ def print_rows(found, long: bool) -> None:
 
 def print_tables(found, long: bool) -> None:
     """Ruled on a terminal, Markdown elsewhere."""
-    from qbench.compare.floor_table import make_floor_grid  # imports numpy
-    from qbench.compare.table import make_grid
+    from qbench.comparison.floor_table import make_floor_grid  # imports numpy
+    from qbench.comparison.table import make_grid
 
     grids = [make_grid(found.comparisons, long=long)] if found.comparisons else []
     grids += map(make_floor_grid, found.noise_floors)

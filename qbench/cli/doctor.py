@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.output import echo, json_option, print_json
 from qbench.cli.progress import progress_bar
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:  # loaded when the command runs, not for its help
 COLUMNS = ("tensor", "format", "SQNR dB", "saturated", "scale from", "to", "dead", "NaN")
 
 
-@click.command("doctor")
+@click.command("doctor", cls=Command)
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option("--source", help="The model it was made from  [default: the one in its manifest]")
 @json_option

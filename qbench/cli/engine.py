@@ -2,6 +2,7 @@
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cache_spec import DENSE, FULL
 from qbench.cli.cache_options import check_store
 from qbench.cli.count_option import count_option
@@ -25,7 +26,7 @@ from qbench.run_options import RunOptions
 from qbench.throughput.workload import Workload, fitting_lengths
 
 
-@click.command("engine")
+@click.command("engine", cls=Command)
 @click.argument("model")
 @click.option("--recipe", help="Quantize MODEL while it loads.")
 @count_option("--requests", default=64, help="Number of requests; all of them wait at the start.")

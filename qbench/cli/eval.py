@@ -2,6 +2,7 @@
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.cache_options import cache_options, kv_option, prefill_option
 from qbench.cli.memory_size import limit_option
 from qbench.cli.output import compute_option, device_option, json_option, threads_option
@@ -14,7 +15,7 @@ from qbench.devices import CPU
 from qbench.run_options import RunOptions
 
 
-@click.command("eval")
+@click.command("eval", cls=Command)
 @click.argument("model", is_eager=True)
 @click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
 @quality_options

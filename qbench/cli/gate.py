@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.count_option import count_option
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import budget_option, echo, json_option, print_json
@@ -19,7 +20,7 @@ def _gates(name: str, text: str):
     return click.option(name, multiple=True, type=click.Choice(GATES), help=text)
 
 
-@click.command("gate")
+@click.command("gate", cls=Command)
 @click.option("--suite", required=True, help="A suite's file, or the name of one under suites/.")
 @click.option("--baseline", help="Baseline: a file or folder of records, or a git commit.")
 @click.option(

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.cache_options import cache_options, kv_option, kv_tier_options, prefill_option
 from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
@@ -30,7 +31,7 @@ def in_utf8(_context: click.Context, _option: click.Parameter, text: Any) -> Any
         return text
 
 
-@click.command("generate")
+@click.command("generate", cls=Command)
 @click.argument("model", is_eager=True)
 @click.option(
     "--prompt", default="", callback=in_utf8, help="Text to continue; without one the model starts from its BOS token."

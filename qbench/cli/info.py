@@ -4,6 +4,7 @@ from textwrap import wrap
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes
 from qbench.cli.progress import progress_bar
 from qbench.measure.host.machine import machine
@@ -13,7 +14,7 @@ OP_S = "_op_s"  # after an arithmetic, in the keys of the JSON
 BY_TOKENS = ("linear_", "attention")  # prefixes of ops that choose by their number of tokens
 
 
-@click.command("info")
+@click.command("info", cls=Command)
 @click.option("--measure/--no-measure", default=True, show_default=True, help="Measure bandwidth and peaks (seconds).")
 @click.option(
     "--memory-rounds",

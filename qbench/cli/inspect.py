@@ -2,11 +2,12 @@
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.output import echo, json_option, print_json, print_pairs, readable_bytes
 from quant.sizes import size_summary
 
 
-@click.command("inspect")
+@click.command("inspect", cls=Command)
 @click.argument("model")
 @json_option
 def command(model: str, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.int_list import IntList
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.only_option import only_option
@@ -18,7 +19,7 @@ from qbench.speed.peaks import unmeasured_warning
 MOST_TOKENS = 2**20  # of a call: at K = 8192 they are 32 GiB of float32
 
 
-@click.command("kernels")
+@click.command("kernels", cls=Command)
 @click.option("--suite", help="Suite of kernels, a file or a name under suites/, instead of the four options below.")
 @only_option("a kernel", "Kernels whose name contains this, e.g. q4_k.")
 @click.option(

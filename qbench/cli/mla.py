@@ -5,6 +5,7 @@ from operator import itemgetter
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.cache_options import kv_option
 from qbench.cli.count_option import count_option
 from qbench.cli.int_list import IntList
@@ -24,7 +25,7 @@ from qbench.measure.records.kept_row import keep_row
 HEADINGS = ("mode", "cache", "operations", "time", "memory")
 
 
-@click.command("mla")
+@click.command("mla", cls=Command)
 @click.argument("model", default="rand:deepseek-v2-lite")
 @click.option(
     "--ctx",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.output import json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.run_options import RunOptions
@@ -11,7 +12,7 @@ from quant.errors import InputError
 from quant.present import present
 
 
-@click.command("models")
+@click.command("models", cls=Command)
 @click.argument("model", required=False)
 @click.option("--skills", is_flag=True, help="Measure the skills of a reference model on its held-out sets.")
 @click.option("--recipe", help="With --skills: quantize the model by this recipe first.")

@@ -2,10 +2,11 @@
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.output import json_option, print_json
 
 
-@click.command("patterns")
+@click.command("patterns", cls=Command)
 @json_option
 def command(as_json: bool) -> None:
     """Prefill patterns with their options and defaults."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cache_spec import DYNAMIC, FULL
 from qbench.cli.cache_options import cache_options, kv_option
 from qbench.cli.cluster_plan import check_cluster_goal, print_cluster_plan
@@ -17,7 +18,7 @@ from qbench.measure.records.kept_row import keep_row
 from quant.errors import InputError
 
 
-@click.command("plan")
+@click.command("plan", cls=Command)
 @click.argument("model")
 @click.option("--recipe", help="Plan for the model quantized by this recipe  [default: as stored]")
 @kv_option

@@ -2,10 +2,11 @@
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.output import json_option, print_json
 
 
-@click.command("policies")
+@click.command("policies", cls=Command)
 @json_option
 def command(as_json: bool) -> None:
     """KV-cache policies with their options and defaults."""

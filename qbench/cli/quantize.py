@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qbench.cli.help import Command
 from qbench.calibration.options import CalibrationOptions
 from qbench.cli.byte_count import BYTE_COUNT
 from qbench.cli.calibration import calibration_options
@@ -18,7 +19,7 @@ if TYPE_CHECKING:  # loaded when the command runs, not for its help
     from quant.job import QuantizationJob
 
 
-@click.command("quantize")
+@click.command("quantize", cls=Command)
 @click.argument("model")
 @click.option("--recipe", "recipe_name", help="A recipe's name, or a YAML file of rules.")
 @target_options

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.output import echo, format_option, json_option, print_json
 from qbench.markdown_grid import markdown_grid
 from qbench.measure.records.record_files import default_folders
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 FORMS = ("md", "csv", "json")
 
 
-@click.command("query")
+@click.command("query", cls=Command)
 @click.argument("sql", required=False)
 @click.option("--schema", "show_schema", is_flag=True, help="List tables and columns instead.")
 @click.option("--records", multiple=True, type=click.Path(), help="Files or folders  [default: results and runs]")

@@ -19,7 +19,7 @@ from qbench.run_options import RunOptions
 from quant.errors import InputError
 
 if TYPE_CHECKING:
-    from qbench.compare.several_ranks import RankDistance
+    from qbench.comparison.several_ranks import RankDistance
 
 DIVISION = ("tp", "pp", "cut", "ep", "sp", "micro_batches", "dispatch")
 CASE_KEYS = ("model", "recipe", *DIVISION, "kv_format", "prefill", "compute")
@@ -44,7 +44,7 @@ def compare_ranks(
     """
     threads = join(model, divisions[0]).threads
     divisions = [each.with_threads(threads) for each in divisions]
-    from qbench.compare.several_ranks import RED, measure_distances
+    from qbench.comparison.several_ranks import RED, measure_distances
 
     found, about = [], settings(divisions[0], text, windows)
     with progress_bar(f"compare {model}") as update:

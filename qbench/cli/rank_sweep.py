@@ -15,9 +15,9 @@ from quant.errors import InputError
 from quant.present import present
 
 if TYPE_CHECKING:
-    from qbench.sweep.ranks import RankExecutor
-    from qbench.sweep.suite.suite import Suite
-    from qbench.sweep.sweep import Selection
+    from qbench.sweeps.ranks import RankExecutor
+    from qbench.sweeps.suite.suite import Suite
+    from qbench.sweeps.sweep import Selection
 
 
 def divided(suite: "Suite", options: RunOptions) -> "Suite":
@@ -50,7 +50,7 @@ def rank_executor(
     """
 
     def cases() -> dict[str, str | None]:
-        from qbench.sweep.sweep import selected_cases
+        from qbench.sweeps.sweep import selected_cases
 
         own = [replace(case, threads=None).to_json() for case in selected_cases(suite, selection)[1]]
         return {"list of cases": json_hash({"cases": own})}
@@ -58,7 +58,7 @@ def rank_executor(
     layout = options.layout if options.layout.num_ranks > 1 else division_here(present(suite.divisions)[0])
     join_for(layout, None, cases)
     from qbench.runtime.parallel import joined_ranks
-    from qbench.sweep.ranks import RankExecutor, follow_cases
+    from qbench.sweeps.ranks import RankExecutor, follow_cases
 
     ranks = joined_ranks()
     if is_silent():

@@ -15,7 +15,7 @@ from typing import Any
 from qbench.cli.held_port import hold_port
 from qbench.cli.ray_output import ERR, OUT, Shown, send_output
 from qbench.measure.host.machine import available_cores
-from qbench.sweep.ray.ray_cluster import connected
+from qbench.sweeps.ray.ray_cluster import connected
 from quant.errors import InputError
 
 OPTIONS = ("--ray", "--restarts")  # the starter's own

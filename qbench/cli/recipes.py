@@ -2,13 +2,14 @@
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.output import aligned, json_option, print_json
 from qbench.nearest import nearest
 
 HEADINGS = ("recipe", "bits/weight", "method", "calibration", "container", "loaded by")
 
 
-@click.command("recipes")
+@click.command("recipes", cls=Command)
 @click.option("--bits", metavar="LOW[-HIGH]", help="Bits per weight of the main format, for example 4 or 3.5-4.5.")
 @click.option("--container", help="gguf, safetensors, compressed-tensors, gptq or bitsandbytes.")
 @click.option(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.memory_size import MEMORY_SIZE, enough
@@ -14,16 +15,16 @@ from qbench.cli.output import json_option, print_json, print_pairs, readable_byt
 from qbench.cli.progress import Update, progress_bar
 from qbench.measure.metrics import Metrics
 from qbench.name_list import names_in
-from qbench.sweep.suite.axes import DENSE, Point
+from qbench.sweeps.suite.axes import DENSE, Point
 from quant.present import present
 
 if TYPE_CHECKING:
-    from qbench.recommend.answer import JudgedPoint, MeasuredPoint, MoreKld, Recommendation, RelaxedLimit
+    from qbench.recommendation.answer import JudgedPoint, MeasuredPoint, MoreKld, Recommendation, RelaxedLimit
 
 FOLDER = "runs/recommend"
 
 
-@click.command("recommend")
+@click.command("recommend", cls=Command)
 @click.argument("model")
 @click.option(
     "--memory",
@@ -54,8 +55,8 @@ FOLDER = "runs/recommend"
 @json_option
 def command(model, memory, tps, ctx, batch, recipes, kv, text, windows, exhaustive, output, threads, as_json) -> None:
     """Find the recipe and KV format nearest to MODEL that fit the limits; exit status 1 if nothing fits."""
-    from qbench.recommend import Asked, recommend
-    from qbench.recommend.candidates import KV_CHOICES, RECIPES
+    from qbench.recommendation import Asked, recommend
+    from qbench.recommendation.candidates import KV_CHOICES, RECIPES
 
     limits = {"context": ctx, "batch": batch, "tps": tps, "threads": threads}
     quality = {"text": text, "windows": windows, "exhaustive": exhaustive}

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.keep_path import require_clean_rows
 from qbench.cli.output import echo, format_option
 from qbench.measure.records.record import keep_records
@@ -17,7 +18,7 @@ def names(_context, _option, text: str | None) -> list[str] | None:
     return list(names_in(text)) if text else None
 
 
-@click.command("report")
+@click.command("report", cls=Command)
 @click.argument("records", nargs=-1, required=True, type=click.Path())
 @format_option(FORMS)
 @click.option("-o", "--output", type=click.Path(), help="Write report.md, .csv, .json and .html into this folder.")

@@ -7,6 +7,7 @@ from itertools import groupby
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.only_option import only_option
 from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import progress_bar
@@ -16,7 +17,7 @@ from quant.errors import InputError
 COUNTS = ("ok", "emulated", "wrong", "not_executed", "no_oracle")
 
 
-@click.command("selftest")
+@click.command("selftest", cls=Command)
 @only_option("an op", "Ops whose name contains this.")
 @click.option("-v", "--verbose", is_flag=True, help="Print one line per implementation.")
 @click.option("--emulate-amx", is_flag=True, help="Emulate AMX kernels on a processor without AMX; takes minutes.")
@@ -67,7 +68,7 @@ def check_lacking(isa: str) -> None:
     """raises RuntimeError if this machine has `isa`, or would not run it with its instructions emulated either"""
     import cpu_kernels
     from cpu_kernels.emulation import TITLES, require_around
-    from qbench.sweep.suite.suite_names import ISAS
+    from qbench.sweeps.suite.suite_names import ISAS
 
     if isa in cpu_kernels.features():
         raise RuntimeError(f"this machine has {TITLES[isa]}, and the self-test runs its kernels on it")

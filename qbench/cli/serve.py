@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cache_spec import DENSE, FULL
 from qbench.cli.cache_options import check_store
 from qbench.cli.count_option import count_option
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from qbench.measure.subject import Subject
 
 
-@click.command("serve")
+@click.command("serve", cls=Command)
 @click.argument("model")
 @click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
 @click.option(

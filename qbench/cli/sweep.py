@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.case_limit import CaseLimit
 from qbench.cli.output import echo, json_option, print_json
 from qbench.cli.progress import progress_bar
@@ -17,16 +18,16 @@ from qbench.gate.options import suite_file
 from qbench.measure.host.machine import machine
 from qbench.measure.launch import MAX_LAUNCHES
 from qbench.run_options import RunOptions
-from qbench.sweep.forecast.time_left import TimeLeft
-from qbench.sweep.interrupt import gentle_interrupt
-from qbench.sweep.suite.rules import parse_only
+from qbench.sweeps.forecast.time_left import TimeLeft
+from qbench.sweeps.interrupt import gentle_interrupt
+from qbench.sweeps.suite.rules import parse_only
 from quant.errors import InputError
 
 KEPT = Path("results")  # rows of earlier sweeps, for the time that cases take
 INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
 
-@click.command("sweep")
+@click.command("sweep", cls=Command)
 @click.argument("suite", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="Folder of the run  [default: runs/<name of the suite>]")
 @click.option(
@@ -64,8 +65,8 @@ def command(
 
     With --tp, --pp, --ep or --sp, or with a suite that names divisions, ranks divide every model among them.
     """
-    from qbench.sweep.suite.load_suite import load_suite
-    from qbench.sweep.sweep import Selection, run_sweep
+    from qbench.sweeps.suite.load_suite import load_suite
+    from qbench.sweeps.sweep import Selection, run_sweep
 
     most, budget_s = limit or (None, None)
     selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, most, budget_s, launches)
@@ -96,17 +97,17 @@ def executor() -> Callable:
     """Makes the executor of a run's folder: this machine, or the cluster at the address of --ray."""
     ray = click.get_current_context().meta[RAY]
     if ray is None:
-        from qbench.sweep.executor import LocalExecutor
+        from qbench.sweeps.executor import LocalExecutor
 
         return LocalExecutor
-    from qbench.sweep.ray.ray_cluster import Cluster
-    from qbench.sweep.ray.ray_executor import RayExecutor
+    from qbench.sweeps.ray.ray_cluster import Cluster
+    from qbench.sweeps.ray.ray_executor import RayExecutor
 
     return partial(RayExecutor, cluster=Cluster(ray))
 
 
 def forecast_only(suite, folder: Path, selection, as_json: bool) -> None:
-    from qbench.sweep.forecast.forecast import forecast_sweep
+    from qbench.sweeps.forecast.forecast import forecast_sweep
 
     with progress_bar(f"forecast of {suite.name}") as update:
         forecast = forecast_sweep(suite, folder, selection, KEPT, update)
@@ -121,7 +122,7 @@ def time_left(records: Path) -> Callable:
     """Makes of the cases that a run is going to measure the time that they take, by earlier cases."""
 
     def of(cases):
-        from qbench.sweep.forecast.forecast import read_past
+        from qbench.sweeps.forecast.forecast import read_past
 
         return TimeLeft(cases, read_past({machine().id}, records, KEPT))
 

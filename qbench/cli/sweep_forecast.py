@@ -5,7 +5,7 @@ import click
 from qbench.cli.duration import readable_duration
 from qbench.cli.output import print_json, readable_bytes
 from qbench.markdown_grid import markdown_grid
-from qbench.sweep.suite.axes import NAMES, Point
+from qbench.sweeps.suite.axes import NAMES, Point
 
 HEADINGS = ("model", "recipe", "cases", "measured", "quality", "speed", "takes", "says", "memory", "artifacts")
 NUMERIC = (False, False, True, True, True, True, True, False, True, True)

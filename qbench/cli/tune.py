@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.output import aligned, json_option, print_json, print_pairs, print_warning
 from qbench.cli.progress import progress_bar
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 LIMIT_S = 120
 
 
-@click.command("tune")
+@click.command("tune", cls=Command)
 @click.option(
     "--budget",
     type=FiniteRange(min=1),

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import click
 
+from qbench.cli.help import Command
 from qbench.cli.output import echo, json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.measure.host.machine import available_cores
 
 
-@click.command("verify")
+@click.command("verify", cls=Command)
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option("--source", help="The model it was made from, if it has moved.")
 @click.option("--calibration", help="The calibration text or importance matrix, if it has moved.")

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from qbench.compare.kept_launches import SPEEDS, KeptLaunches, row_of
-from qbench.compare.task_cells import task_cells
+from qbench.comparison.kept_launches import SPEEDS, KeptLaunches, row_of
+from qbench.comparison.task_cells import task_cells
 from qbench.measure.metrics import Metrics
 from qbench.measure.quality_figures import Blocks, ProtocolFacts, Quality
 from qbench.measure.records.record import Record

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from qbench.compare.table import Grid
+from qbench.comparison.table import Grid
 from qbench.measure.quality_figures import TaskResult
 from qbench.measure.records.kinds import FloorCase, FloorMetrics, FloorVariant
 from qbench.measure.records.record import Record

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from qbench.compare.comparison import Comparison
+from qbench.comparison.comparison import Comparison
 from qbench.measure.records.record import Record
 from qbench.statistics.cell import Cell
 from quant.json_data import JsonData

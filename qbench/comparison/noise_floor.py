@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from qbench.calibration.open_subject import open_subject
-from qbench.compare.measured import Measuring
+from qbench.comparison.measured import Measuring
 from qbench.measure.host.machine import available_cores
 from qbench.measure.quality_figures import Quality
 from qbench.measure.records.kinds import NOISE_FLOOR, FloorCase, FloorMetrics, FloorVariant

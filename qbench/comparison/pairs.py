@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from qbench.compare.side import identity, value_of
+from qbench.comparison.side import identity, value_of
 from qbench.measure.records.record import Record
 from quant.errors import InputError
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from qbench.compare.comparison import Comparison, collect, judge_table
-from qbench.compare.kept_floor import kept_floors, of_model
-from qbench.compare.kept_launches import KeptLaunches, kept_launches
-from qbench.compare.pairs import Pairs, pair_rows
-from qbench.compare.side import Rows, named_keys, parse_side, select
+from qbench.comparison.comparison import Comparison, collect, judge_table
+from qbench.comparison.kept_floor import kept_floors, of_model
+from qbench.comparison.kept_launches import KeptLaunches, kept_launches
+from qbench.comparison.pairs import Pairs, pair_rows
+from qbench.comparison.side import Rows, named_keys, parse_side, select
 from qbench.measure.records.record import Record
 from qbench.statistics.cell import with_floors
 from quant.errors import InputError

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qbench.compare.comparison import Comparison, compare_records
-from qbench.compare.measured import Measuring, measure_models
-from qbench.compare.noise_floor import measure_noise_floors
-from qbench.compare.rows import compare_sides, compare_with_baseline
-from qbench.compare.side import Rows, parse_side
-from qbench.compare.task_floor import measure_task_floors
+from qbench.comparison.comparison import Comparison, compare_records
+from qbench.comparison.measured import Measuring, measure_models
+from qbench.comparison.noise_floor import measure_noise_floors
+from qbench.comparison.rows import compare_sides, compare_with_baseline
+from qbench.comparison.side import Rows, parse_side
+from qbench.comparison.task_floor import measure_task_floors
 from qbench.measure.records.kinds import FloorMetrics
 from qbench.measure.records.record import Record, append_record
 from qbench.measure.records.record_files import kept_file

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from qbench.calibration.open_subject import open_subject
-from qbench.compare.quantized_once import quantized_once
+from qbench.comparison.quantized_once import quantized_once
 from qbench.compute import FLOAT32
 from qbench.measure.quality_figures import AttentionDelta
 from qbench.measure.records.kept_ranks import RanksMetrics

@@ -11,7 +11,7 @@ from qbench.compute import FAST
 from qbench.measure.records.record import Record, latest, read_files
 from qbench.measure.records.record_files import SUFFIX
 from qbench.nearest import nearest
-from qbench.sweep.suite.renamed import check_axis
+from qbench.sweeps.suite.renamed import check_axis
 from quant.errors import InputError
 
 # Fields of the record outside its case; the beginning of a value is enough.

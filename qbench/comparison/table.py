@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from qbench.compare import text
-from qbench.compare.comparison import Comparison
-from qbench.compare.side import identity, value_of
+from qbench.comparison import text
+from qbench.comparison.comparison import Comparison
+from qbench.comparison.side import identity, value_of
 from qbench.markdown_grid import markdown_grid
 from qbench.measure.case import Case, SpeedWork
 from qbench.measure.records.record import Record

@@ -4,9 +4,9 @@ import time
 from typing import Any
 
 from qbench.calibration.open_subject import open_subject
-from qbench.compare.measured import Measuring
-from qbench.compare.noise_floor import case_of_floor, described, farthest, other_threads
-from qbench.compare.task_cells import task_cells
+from qbench.comparison.measured import Measuring
+from qbench.comparison.noise_floor import case_of_floor, described, farthest, other_threads
+from qbench.comparison.task_cells import task_cells
 from qbench.measure.quality_figures import ProtocolFacts, Quality, TaskResult
 from qbench.measure.records.kinds import FloorMetrics, FloorVariant
 from qbench.measure.records.record import Record, make_record

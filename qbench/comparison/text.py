@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from qbench.compare.comparison import ONE_LAUNCH
+from qbench.comparison.comparison import ONE_LAUNCH
 from qbench.statistics.cell import Cell
 from qbench.statistics.estimate import Estimate
 

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from qbench.compare.several_ranks import RED, RankDistance
+from qbench.comparison.several_ranks import RED, RankDistance
 from qbench.gate.timed import Say
 from qbench.real_path import real_path
-from qbench.sweep.suite.load_suite import load_suite
+from qbench.sweeps.suite.load_suite import load_suite
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 DIVISIONS = "tp,gather,pp,ep,sp"  # those that are illegal are refused, and are no failure

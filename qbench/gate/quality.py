@@ -2,7 +2,7 @@
 
 import math
 
-from qbench.compare.comparison import collect, require_alike
+from qbench.comparison.comparison import collect, require_alike
 from qbench.gate.check import Check
 from qbench.gate.pairing import Pair
 from qbench.measure.metrics import Metrics

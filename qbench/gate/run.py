@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from qbench.compare.kept_floor import of_model
+from qbench.comparison.kept_floor import of_model
 from qbench.gate.base_commit import Tree, base_tree, cache_folder
 from qbench.gate.base_suite import known_suite
 from qbench.gate.check import Check, judge, sees_slowdown

@@ -15,8 +15,8 @@ from qbench.gate.pairing import Pair
 from qbench.gate.speed import apart_checks, in_turn_checks
 from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.suite.grid import chosen_kv_format
-from qbench.sweep.suite.suite_names import AUTO
+from qbench.sweeps.suite.grid import chosen_kv_format
+from qbench.sweeps.suite.suite_names import AUTO
 from quant.present import present
 
 LEAST = 8  # launches before the first look at how far they scatter: from fewer that is a guess

@@ -11,8 +11,8 @@ from qbench.kernels.timed import timed_ops
 from qbench.measure.host.clocks import CLOCKS, check_clock
 from qbench.measure.host.machine import available_cores
 from qbench.nearest import nearest
-from qbench.sweep.suite.axes import ALL
-from qbench.sweep.suite.suite_values import fields_of
+from qbench.sweeps.suite.axes import ALL
+from qbench.sweeps.suite.suite_values import fields_of
 from qbench.threads import check_threads
 from quant.errors import InputError
 from quant.yaml_file import read_yaml

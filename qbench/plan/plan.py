@@ -10,7 +10,7 @@ from qbench.plan.kv_forms import attention_form, kv_forms, windowed_share
 from qbench.plan.measured import Compared
 from qbench.runtime.memory import MemoryParts, MemoryPredictor
 from qbench.sources import open_source
-from qbench.sweep.forecast.planned_source import PlannedSource
+from qbench.sweeps.forecast.planned_source import PlannedSource
 from quant.errors import InputError
 from quant.job import make_job
 from quant.json_data import JsonData

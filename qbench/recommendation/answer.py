@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qbench.measure.host.commit import CodeVersion
-from qbench.recommend.goal import Goal
+from qbench.recommendation.goal import Goal
 from quant.json_data import JsonData
 
 

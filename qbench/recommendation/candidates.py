@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from qbench.recommend.goal import Goal
+from qbench.recommendation.goal import Goal
 from qbench.runtime.memory import MemoryParts, MemoryPredictor
-from qbench.sweep.forecast.planned_source import PlannedSource, foreseen_scheme
-from qbench.sweep.suite.axes import DENSE
+from qbench.sweeps.forecast.planned_source import PlannedSource, foreseen_scheme
+from qbench.sweeps.suite.axes import DENSE
 from quant.errors import InputError
 from quant.job import QuantizationJob, make_job
 from quant.present import present

@@ -5,26 +5,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qbench.compare.kept_launches import kept_launches
+from qbench.comparison.kept_launches import kept_launches
 from qbench.measure.case import Case
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record, read_records
 from qbench.real_path import real_path
-from qbench.recommend.candidates import Candidate
-from qbench.recommend.goal import Goal
-from qbench.recommend.heat import heat_windows
-from qbench.recommend.search import Measured
+from qbench.recommendation.candidates import Candidate
+from qbench.recommendation.goal import Goal
+from qbench.recommendation.heat import heat_windows
+from qbench.recommendation.search import Measured
 from qbench.report.launches import joined
 from qbench.speed.speed_case import SpeedCase
 from qbench.store import latest_records
-from qbench.sweep.case_runner import Outcome
-from qbench.sweep.executor import LocalExecutor, Numbered, OnStage
-from qbench.sweep.suite.cases import make_cases, select_points
-from qbench.sweep.suite.rules import Rule
-from qbench.sweep.suite.suite import EvalSettings, Suite
-from qbench.sweep.sweep import OnEvent, Selection, run_sweep
+from qbench.sweeps.case_runner import Outcome
+from qbench.sweeps.executor import LocalExecutor, Numbered, OnStage
+from qbench.sweeps.suite.cases import make_cases, select_points
+from qbench.sweeps.suite.rules import Rule
+from qbench.sweeps.suite.suite import EvalSettings, Suite
+from qbench.sweeps.sweep import OnEvent, Selection, run_sweep
 from quant.present import present
 
 STEPS = 32  # decoded and timed at the end of the context; the fill before them takes longer

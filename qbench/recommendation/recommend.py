@@ -12,19 +12,19 @@ from qbench.plan.runtime import runtime_bytes
 from qbench.quality.evaluate import read_text, setting_of
 from qbench.quality.protocols.scoring import GPTQ_WINDOW
 from qbench.real_path import real_path
-from qbench.recommend.answer import JudgedPoint, MeasuredPoint, MoreKld, Recommendation, RelaxedLimit, RunnerUp
-from qbench.recommend.candidates import KV_CHOICES, RECIPES, make_candidates
-from qbench.recommend.goal import Goal
-from qbench.recommend.heat import heat_windows
-from qbench.recommend.measure import Judge
-from qbench.recommend.relax import Relaxation, relaxations
-from qbench.recommend.search import GAIN, Verdict, search
+from qbench.recommendation.answer import JudgedPoint, MeasuredPoint, MoreKld, Recommendation, RelaxedLimit, RunnerUp
+from qbench.recommendation.candidates import KV_CHOICES, RECIPES, make_candidates
+from qbench.recommendation.goal import Goal
+from qbench.recommendation.heat import heat_windows
+from qbench.recommendation.measure import Judge
+from qbench.recommendation.relax import Relaxation, relaxations
+from qbench.recommendation.search import GAIN, Verdict, search
 from qbench.sources import open_source
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.statistics.paired import kld_difference
-from qbench.sweep.suite.suite import EvalSettings
-from qbench.sweep.suite.suite_names import check_kv_format, check_model, check_recipe
-from qbench.sweep.sweep import OnEvent, exclusive
+from qbench.sweeps.suite.suite import EvalSettings
+from qbench.sweeps.suite.suite_names import check_kv_format, check_model, check_recipe
+from qbench.sweeps.sweep import OnEvent, exclusive
 from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.present import present

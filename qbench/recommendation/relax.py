@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qbench.plan.fits import largest
-from qbench.recommend.candidates import Candidate
-from qbench.recommend.goal import Goal
-from qbench.recommend.search import Verdict
+from qbench.recommendation.candidates import Candidate
+from qbench.recommendation.goal import Goal
+from qbench.recommendation.search import Verdict
 from quant.present import present
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from qbench.measure.quality_figures import Blocks
-from qbench.recommend.candidates import Candidate
-from qbench.recommend.goal import Goal
-from qbench.recommend.heat import Heat
+from qbench.recommendation.candidates import Candidate
+from qbench.recommendation.goal import Goal
+from qbench.recommendation.heat import Heat
 from quant.present import present
 
 RUNNERS_UP = 2

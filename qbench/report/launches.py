@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from qbench.compare.kept_launches import KeptLaunches, kept_launches, row_of
+from qbench.comparison.kept_launches import KeptLaunches, kept_launches, row_of
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record
 from qbench.measure.records.record_files import record_files

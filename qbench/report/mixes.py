@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qbench.compare.kept_launches import KeptLaunches, row_of
+from qbench.comparison.kept_launches import KeptLaunches, row_of
 from qbench.markdown_grid import markdown_grid
 from qbench.measure.quality_figures import Quality
 from qbench.measure.records.record import Record

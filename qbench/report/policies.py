@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from qbench.compare.kept_launches import KeptLaunches, row_of
-from qbench.compare.text import probability
+from qbench.comparison.kept_launches import KeptLaunches, row_of
+from qbench.comparison.text import probability
 from qbench.markdown_grid import markdown_grid
 from qbench.measure.records.record import Record
 from qbench.phrases import count

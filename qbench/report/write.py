@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbench.compare.kept_launches import KeptLaunches, kept_launches
+from qbench.comparison.kept_launches import KeptLaunches, kept_launches
 from qbench.measure.records.record import Record
 from qbench.measure.records.record_files import make_folder, record_files
 from qbench.report.attention import attention_markdown

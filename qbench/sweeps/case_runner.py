@@ -19,12 +19,12 @@ from qbench.measure.records.kinds import AGAIN
 from qbench.measure.records.record import Origin
 from qbench.measure.speed_figures import MachinePeaks
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.job import Job, MadeArtifact, MeasureJob, QuantizeJob, R, ReferenceJob, Work
-from qbench.sweep.job_runner import WORKER, JobFailed, Worker
-from qbench.sweep.messages import JobRequest
-from qbench.sweep.suite.grid import run_options
-from qbench.sweep.suite.memory_limit import limit_bytes
-from qbench.sweep.suite.suite_names import AUTO
+from qbench.sweeps.job import Job, MadeArtifact, MeasureJob, QuantizeJob, R, ReferenceJob, Work
+from qbench.sweeps.job_runner import WORKER, JobFailed, Worker
+from qbench.sweeps.messages import JobRequest
+from qbench.sweeps.suite.grid import run_options
+from qbench.sweeps.suite.memory_limit import limit_bytes
+from qbench.sweeps.suite.suite_names import AUTO
 from quant.json_data import JsonRow
 from quant.present import present
 
@@ -71,7 +71,7 @@ class CaseRunner:
 
     artifacts   folder of kept files, one folder per artifact
     temporary   folder on the same file system, for files that may be lost at any moment
-    worker      command that runs jobs, see `qbench.sweep.worker`
+    worker      command that runs jobs, see `qbench.sweeps.worker`
     """
 
     def __init__(self, artifacts: Path, temporary: Path, worker: Sequence[str] = WORKER) -> None:

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from qbench.measure.case import Case
 from qbench.measure.host.machine import machine
-from qbench.sweep.case_runner import CaseRunner, Outcome
-from qbench.sweep.job_runner import WORKER
+from qbench.sweeps.case_runner import CaseRunner, Outcome
+from qbench.sweeps.job_runner import WORKER
 
 Numbered = tuple[int, Case]
 # (number of the case, "reference" | "quantize" | "measure", (done, total, activity))

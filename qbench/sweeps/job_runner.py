@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from qbench.sweep.messages import JobRequest, WorkerMessage, WorkerRequest
+from qbench.sweeps.messages import JobRequest, WorkerMessage, WorkerRequest
 from quant.present import present
 
-WORKER = (sys.executable, "-m", "qbench.sweep.worker")
+WORKER = (sys.executable, "-m", "qbench.sweeps.worker")
 OnProgress = Callable[[int, int, str], None]
 
 
@@ -24,7 +24,7 @@ class JobFailed(RuntimeError):
 class Worker:
     """Runs one job after another, each in a fresh process. Started with the first job, and again after it died.
 
-    command   that speaks as `qbench.sweep.worker` does
+    command   that speaks as `qbench.sweeps.worker` does
     """
 
     def __init__(self, command: Sequence[str] = WORKER) -> None:

@@ -24,7 +24,7 @@ from qbench.sources import open_source
 from qbench.speed.bench import bench
 from qbench.speed.rank_bench import bench_on_ranks
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.job import (
+from qbench.sweeps.job import (
     Job,
     KeptReferences,
     MadeArtifact,
@@ -35,7 +35,7 @@ from qbench.sweep.job import (
     ReferenceJob,
     calibration_options,
 )
-from qbench.sweep.probe import probe_model
+from qbench.sweeps.probe import probe_model
 from qbench.tasks.evaluate import evaluate_tasks
 from qbench.tasks.settings import TaskSettings
 from quant.artifacts import make_artifact_job

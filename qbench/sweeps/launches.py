@@ -1,6 +1,6 @@
 """Further launches: the speed of the same cases measured again in fresh processes, after all other cases.
 
-Such rows are of the kind AGAIN, with the key of the first row in `of`; `qbench.compare.kept_launches` joins them.
+Such rows are of the kind AGAIN, with the key of the first row in `of`; `qbench.comparison.kept_launches` joins them.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import replace
 from qbench.measure.case import Case
 from qbench.measure.records.kinds import AGAIN
 from qbench.measure.records.record import case_key
-from qbench.sweep.suite.cases import Selected
+from qbench.sweeps.suite.cases import Selected
 
 
 def further_launches(selected: Sequence[Selected], cases: Sequence[Case], launches: int) -> list[tuple[Selected, Case]]:

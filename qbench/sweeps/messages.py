@@ -1,4 +1,4 @@
-"""The lines between a sweep and its worker, as `qbench.sweep.worker` describes them."""
+"""The lines between a sweep and its worker, as `qbench.sweeps.worker` describes them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

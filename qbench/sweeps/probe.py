@@ -13,7 +13,7 @@ from qbench.quality.protocols.forward import Outputs, pieces
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
-from qbench.sweep.job import ModelProbe, ProbeJob, calibration_options
+from qbench.sweeps.job import ModelProbe, ProbeJob, calibration_options
 from quant.job import make_job
 from quant.models import ModelConfig
 from quant.qtensor import QTensor

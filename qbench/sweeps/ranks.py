@@ -15,12 +15,12 @@ from qbench.measure.metrics import Metrics
 from qbench.progress import Progress
 from qbench.runtime.parallel import RankError, Ranks
 from qbench.runtime.parallel.follow import signals_ignored
-from qbench.sweep.case_runner import CaseRunner, OnStage, Outcome
-from qbench.sweep.executor import LocalExecutor, Numbered
-from qbench.sweep.executor import OnStage as OnNumbered
-from qbench.sweep.job import MeasureJob
-from qbench.sweep.job_runner import WORKER, JobFailed
-from qbench.sweep.jobs import measure
+from qbench.sweeps.case_runner import CaseRunner, OnStage, Outcome
+from qbench.sweeps.executor import LocalExecutor, Numbered
+from qbench.sweeps.executor import OnStage as OnNumbered
+from qbench.sweeps.job import MeasureJob
+from qbench.sweeps.job_runner import WORKER, JobFailed
+from qbench.sweeps.jobs import measure
 from quant.errors import InputError
 from quant.present import present
 

@@ -21,12 +21,12 @@ from qbench.measure.case import Case
 from qbench.measure.host.commit import code_version
 from qbench.measure.records.record import Record, append_record, case_key, make_record
 from qbench.real_path import real_path
-from qbench.sweep.executor import Executor, LocalExecutor
-from qbench.sweep.launches import further_launches
-from qbench.sweep.suite.axes import Point, varying
-from qbench.sweep.suite.cases import Selected, make_cases, select_points
-from qbench.sweep.suite.rules import Rule
-from qbench.sweep.suite.suite import Suite
+from qbench.sweeps.executor import Executor, LocalExecutor
+from qbench.sweeps.launches import further_launches
+from qbench.sweeps.suite.axes import Point, varying
+from qbench.sweeps.suite.cases import Selected, make_cases, select_points
+from qbench.sweeps.suite.rules import Rule
+from qbench.sweeps.suite.suite import Suite
 from quant.errors import InputError
 
 
@@ -39,7 +39,7 @@ class Selection:
     fresh     measure cases again that the folder already holds
     limit     measure so many cases at most; None: all
     budget_s  begin no case after so many seconds of this run; None: however long it takes
-    launches  processes that measure each speed, see `qbench.sweep.launches`; None: as the suite says
+    launches  processes that measure each speed, see `qbench.sweeps.launches`; None: as the suite says
     """
 
     only: tuple[Rule, ...] = ()

@@ -1,4 +1,4 @@
-"""`python -m qbench.sweep.worker`: runs jobs, each in a process that this one forks, its packages loaded.
+"""`python -m qbench.sweeps.worker`: runs jobs, each in a process that this one forks, its packages loaded.
 
 A process for each job makes the peak of its memory its own, and a crash one row's error; forking it saves the seconds
 that torch takes to load. All its jobs run the code that this process loads, and name it in their rows.
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from qbench.measure.child import die_with_parent, send, take_stdout
-from qbench.sweep.messages import JobRequest, WorkerMessage, WorkerRequest
+from qbench.sweeps.messages import JobRequest, WorkerMessage, WorkerRequest
 from quant.errors import InputError
 from quant.json_data import plain
 
@@ -30,7 +30,7 @@ Job = Callable[..., Any]  # by the arguments of a request and progress=; its res
 def main() -> int:
     parent = os.getppid()
     die_with_parent(parent)
-    from qbench.sweep.jobs import JOBS, preload  # takes seconds, in which the parent may die
+    from qbench.sweeps.jobs import JOBS, preload  # takes seconds, in which the parent may die
 
     preload()
     return serve(JOBS)

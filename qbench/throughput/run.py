@@ -1,6 +1,5 @@
 """All contenders through the same jobs in turn, and how many times as fast as each the engine is."""
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from qbench.statistics.spread import spread
 from qbench.throughput.sides import EngineSide, Outcome, StaticSide
 from qbench.throughput.workload import Job, Workload
 from qbench.versus.compare import DEFAULT_KV, check_file, kv_type_of
+from qbench.versus.llama_cpp import WORKER
 from quant.errors import InputError
 from quant.json_data import JsonData
 from quant.models import ModelConfig
@@ -205,8 +205,7 @@ def _contenders(
         return
     settings = {"model": str(Path(spec).expanduser()), "threads": threads, "slots": batch}
     settings |= {"context": workload.longest, "kv": kv_type_of(model), "clock": how.clock}
-    command = (sys.executable, "-m", "qbench.throughput.llama_cpp_worker")
-    with TimedProcess("llama.cpp", command, settings) as process:
+    with TimedProcess("llama.cpp", WORKER, settings) as process:
         for slots in sorted({batch, 1}, reverse=True):
             runs[f"llama.cpp, {slots} at once"] = llama_cpp_run(process, slots)
         yield runs

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from quant.errors import InputError
 from quant.json_file import read_json
-from quant.lost_files import check_is_no_dead_link
+from quant.regular_file import check_is_no_dead_link
 from quant.safetensors.header import StoredTensor, read_header
 from quant.safetensors.writer import INDEX_NAME
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from quant.errors import InputError
 from quant.json_file import parse_json
-from quant.lost_files import LFS, check_is_no_pointer
+from quant.regular_file import LFS, check_is_no_pointer
 from quant.regular_file import open_regular
 
 LENGTH_BYTES = 8

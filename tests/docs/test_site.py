@@ -16,9 +16,9 @@ from docs.hooks.short_code import mark_short_code
 from docs.hooks.suite_keys import AXIS_KEYS, SECTION_KEYS, SUITE_KEYS
 from qbench.cli.main import COMMANDS, cli
 from qbench.policies.registry import policy_names
-from qbench.sweep.suite.axes import AXES
-from qbench.sweep.suite.load_suite import SECTIONS as SUITE_SECTIONS
-from qbench.sweep.suite.suite import Suite
+from qbench.sweeps.suite.axes import AXES
+from qbench.sweeps.suite.load_suite import SECTIONS as SUITE_SECTIONS
+from qbench.sweeps.suite.suite import Suite
 from quant.formats import FORMATS
 from quant.kv import KV_FORMATS
 from quant.models.architectures import ARCHITECTURES

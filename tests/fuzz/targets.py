@@ -24,7 +24,7 @@ from qbench.runtime.tiers.disk_store import IDENTITY, SPACE_PREFIX, DiskStore
 from qbench.runtime.tiers.store_identity import StoreIdentity
 from qbench.sources import open_source
 from qbench.store import load_records
-from qbench.sweep.suite.load_suite import load_suite
+from qbench.sweeps.suite.load_suite import load_suite
 from quant.artifacts.tokenizer_json import load_tokenizer
 from quant.errors import InputError
 from quant.recipes import get_recipe

@@ -14,7 +14,7 @@ from qbench.measure.metrics import Metrics
 from qbench.plan.plan import CASE_KEYS as PLAN_KEYS
 from qbench.run_options import RunOptions
 from qbench.store.columns import COLUMNS, KERNEL_COLUMNS, VERSUS_COLUMNS
-from qbench.sweep.suite.axes import AXES
+from qbench.sweeps.suite.axes import AXES
 from quant.json_data import keys_of
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ OLD_NAMES = re.compile(
     r"|page_tokens|PAGE_TOKENS|TensorPlan|GONE|LatentPlan|latent_plans?|make_plans|plan_points|check_room|dense_f32"
 )
 # Modules that translate old files and command lines, or name a machine's pages as an operating system does.
-MAY_SAY_OLD = {"qbench/measure/records/migrate.py", "qbench/cli/renamed.py", "qbench/sweep/suite/renamed.py"}
+MAY_SAY_OLD = {"qbench/measure/records/migrate.py", "qbench/cli/renamed.py", "qbench/sweeps/suite/renamed.py"}
 # The runtime's kinds of caches; users name a layout and a policy.
 MODULES_WITH_KINDS = {"cache_kinds"}
 

@@ -26,7 +26,7 @@ import qbench.calibration.open_subject
 import qbench.report.write
 import qbench.runtime
 import qbench.store.load
-import qbench.sweep  # noqa: F401
+import qbench.sweeps  # noqa: F401
 from qbench.cli.main import COMMANDS, cli
 from qbench.cli.main import main as qbench_main
 from quant.artifacts.gguf_writer import write_gguf

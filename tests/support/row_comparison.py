@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from qbench.compare import comparison
-from qbench.compare.comparison import Comparison
+from qbench.comparison import comparison
+from qbench.comparison.comparison import Comparison
 from qbench.measure.records.record import Record
 from qbench.statistics.cell import Floors
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from qbench.recommend.candidates import Candidate
-from qbench.recommend.search import RUNNERS_UP, Measured
+from qbench.recommendation.candidates import Candidate
+from qbench.recommendation.search import RUNNERS_UP, Measured
 from qbench.runtime.memory import MemoryParts
 
 

@@ -33,7 +33,7 @@ from qbench.measure.records.kept_searches import SearchCase, SearchMetrics
 from qbench.statistics.estimate import Estimate
 from quant.json_data import JsonData, JsonRow
 
-AGAIN = "again"  # of the rows of further launches, see `qbench.sweep.launches`
+AGAIN = "again"  # of the rows of further launches, see `qbench.sweeps.launches`
 NOISE_FLOOR = "noise-floor"
 GATE = "gate"
 GATE_TEST = "gate-test"  # a test that calls `qbench_gate`

@@ -59,7 +59,7 @@ function singleCell(key, a, b) {
   return ratioCell(key, a, b, { note: "measured once per row: no interval" });
 }
 
-// qbench/compare/comparison.py: samples of one process leave out the spread between processes, so they have no verdict.
+// qbench/comparison/comparison.py: samples of one process leave out the spread between processes, so they have no verdict.
 function speedCell(key, a, b, launched) {
   const samples = [a, b].map((side) => side.samples?.[key]);
   if (!both(key, a, b)) return null;

@@ -23,16 +23,16 @@ from qbench.quality.protocols.scoring import GPTQ_WINDOW, Scoring
 from qbench.runtime.memory import MemoryPredictor
 from qbench.sources import open_source
 from qbench.speed.case_memory import parts_of_case
-from qbench.sweep.case_runner import CaseRunner, speed_case
-from qbench.sweep.forecast.past import Past
-from qbench.sweep.forecast.planned_source import PlannedSource, foreseen_scheme
-from qbench.sweep.job import ModelProbe, ProbeJob
-from qbench.sweep.job_runner import JobFailed, run_job
-from qbench.sweep.messages import JobRequest
-from qbench.sweep.suite.cases import Selected
-from qbench.sweep.suite.grid import chosen_kv_format
-from qbench.sweep.suite.suite import Suite
-from qbench.sweep.sweep import Selection, measured_keys, selected_cases
+from qbench.sweeps.case_runner import CaseRunner, speed_case
+from qbench.sweeps.forecast.past import Past
+from qbench.sweeps.forecast.planned_source import PlannedSource, foreseen_scheme
+from qbench.sweeps.job import ModelProbe, ProbeJob
+from qbench.sweeps.job_runner import JobFailed, run_job
+from qbench.sweeps.messages import JobRequest
+from qbench.sweeps.suite.cases import Selected
+from qbench.sweeps.suite.grid import chosen_kv_format
+from qbench.sweeps.suite.suite import Suite
+from qbench.sweeps.sweep import Selection, measured_keys, selected_cases
 from quant.errors import InputError
 from quant.job import make_job
 from quant.models import ModelConfig

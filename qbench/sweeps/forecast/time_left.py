@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from qbench.measure.case import Case
 from qbench.measure.records.record import Record, case_key
-from qbench.sweep.forecast.past import Past
+from qbench.sweeps.forecast.past import Past
 
 
 class TimeLeft:

@@ -9,9 +9,9 @@ from typing import Any
 
 from qbench.measure.host.commit import code_version
 from qbench.measure.records.record import origin
-from qbench.sweep.case_runner import Outcome
-from qbench.sweep.ray import ray_node
-from qbench.sweep.ray.ray_placing import Node, Placed
+from qbench.sweeps.case_runner import Outcome
+from qbench.sweeps.ray import ray_node
+from qbench.sweeps.ray.ray_placing import Node, Placed
 from quant.errors import InputError
 
 AUTO = "auto"

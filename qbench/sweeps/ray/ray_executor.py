@@ -13,11 +13,11 @@ from typing import Any
 
 from qbench.calibration.options import is_file_spec
 from qbench.measure.case import Case
-from qbench.sweep.case_runner import Outcome
-from qbench.sweep.executor import Numbered, OnStage
-from qbench.sweep.job_runner import WORKER
-from qbench.sweep.ray.ray_cluster import Cluster, Lost
-from qbench.sweep.ray.ray_placing import Node, Placed, Waiting, demand_of
+from qbench.sweeps.case_runner import Outcome
+from qbench.sweeps.executor import Numbered, OnStage
+from qbench.sweeps.job_runner import WORKER
+from qbench.sweeps.ray.ray_cluster import Cluster, Lost
+from qbench.sweeps.ray.ray_placing import Node, Placed, Waiting, demand_of
 from quant.errors import InputError
 
 ATTEMPTS = 3  # of a case whose node is lost

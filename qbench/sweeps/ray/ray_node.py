@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qbench.measure.case import Case
-from qbench.sweep.case_runner import CaseRunner, Outcome
+from qbench.sweeps.case_runner import CaseRunner, Outcome
 from quant.errors import InputError
 
 # A worker that lost its driver holds its folder until it is killed: seconds.

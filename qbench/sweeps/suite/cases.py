@@ -19,12 +19,12 @@ from qbench.measure.host.forced import ISA
 from qbench.rank_layout import RankLayout, division_here, refuse_on_ranks
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.suite.axes import ALL, NAMES, OF_SPEED, Point
-from qbench.sweep.suite.grid import grid, run_options
-from qbench.sweep.suite.memory_limit import NO_LIMIT
-from qbench.sweep.suite.rules import Rule
-from qbench.sweep.suite.suite import MEASURED, CalibrationSettings, EvalSettings, Suite
-from qbench.sweep.suite.suite_names import AUTO, check_here, check_tasks, open_model
+from qbench.sweeps.suite.axes import ALL, NAMES, OF_SPEED, Point
+from qbench.sweeps.suite.grid import grid, run_options
+from qbench.sweeps.suite.memory_limit import NO_LIMIT
+from qbench.sweeps.suite.rules import Rule
+from qbench.sweeps.suite.suite import MEASURED, CalibrationSettings, EvalSettings, Suite
+from qbench.sweeps.suite.suite_names import AUTO, check_here, check_tasks, open_model
 from qbench.tasks.settings import TaskSettings
 from quant.artifacts.file_bytes import sha256_file
 from quant.errors import InputError

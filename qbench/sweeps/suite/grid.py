@@ -13,8 +13,8 @@ from qbench.measure.case import Case
 from qbench.measure.host.machine import own_cores
 from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
-from qbench.sweep.suite.axes import ALL, AXES, DENSE, Point
-from qbench.sweep.suite.suite import Suite
+from qbench.sweeps.suite.axes import ALL, AXES, DENSE, Point
+from qbench.sweeps.suite.suite import Suite
 from quant.present import present
 from quant.recipes import get_recipe
 

@@ -13,13 +13,13 @@ from qbench.compute import check_compute
 from qbench.devices import DEVICES
 from qbench.rank_layout import RankLayout
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.suite.axes import ALL, AXES
-from qbench.sweep.suite.memory_limit import check_limit
-from qbench.sweep.suite.renamed import check_caches, check_key, check_section
-from qbench.sweep.suite.rules import Rule
-from qbench.sweep.suite.suite import MEASURED, CalibrationSettings, EvalSettings, Suite
-from qbench.sweep.suite.suite_names import AUTO, ISAS, check_known, check_kv_format, check_model, check_recipe
-from qbench.sweep.suite.suite_values import fields_of
+from qbench.sweeps.suite.axes import ALL, AXES
+from qbench.sweeps.suite.memory_limit import check_limit
+from qbench.sweeps.suite.renamed import check_caches, check_key, check_section
+from qbench.sweeps.suite.rules import Rule
+from qbench.sweeps.suite.suite import MEASURED, CalibrationSettings, EvalSettings, Suite
+from qbench.sweeps.suite.suite_names import AUTO, ISAS, check_known, check_kv_format, check_model, check_recipe
+from qbench.sweeps.suite.suite_values import fields_of
 from qbench.tasks.settings import TaskSettings, check_question
 from quant.errors import InputError
 from quant.yaml_file import read_yaml

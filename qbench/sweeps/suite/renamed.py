@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from qbench.cache_spec import LAYOUTS
-from qbench.sweep.suite.axes import DENSE
+from qbench.sweeps.suite.axes import DENSE
 from quant.errors import InputError
 
 LAYOUT_OR_POLICY = f"a layout ({', '.join(LAYOUTS)}) or a policy (full, window:N, sinks:S+N)"

@@ -6,8 +6,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from qbench.nearest import nearest
-from qbench.sweep.suite.axes import NAMES, Point
-from qbench.sweep.suite.renamed import check_axis
+from qbench.sweeps.suite.axes import NAMES, Point
+from qbench.sweeps.suite.renamed import check_axis
 from quant.errors import InputError
 
 

@@ -7,8 +7,8 @@ from qbench.calibration.options import SAMPLES
 from qbench.measure.launch import MAX_LAUNCHES
 from qbench.quality.protocols.conventions import check_protocol
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.suite.axes import AXES, Axis
-from qbench.sweep.suite.rules import Rule
+from qbench.sweeps.suite.axes import AXES, Axis
+from qbench.sweeps.suite.rules import Rule
 from qbench.tasks.settings import TaskSettings
 from qbench.threads import check_threads
 from quant.errors import InputError

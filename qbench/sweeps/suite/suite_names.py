@@ -12,8 +12,8 @@ from qbench.sources.open import OPENERS
 from qbench.sources.rand import PREFIX as RAND
 from qbench.sources.reference import PREFIX as REF
 from qbench.sources.shapes import SHAPES
-from qbench.sweep.suite.axes import DENSE, Point
-from qbench.sweep.suite.grid import own_kv_format
+from qbench.sweeps.suite.axes import DENSE, Point
+from qbench.sweeps.suite.grid import own_kv_format
 from qbench.tasks.catalogue import load_tasks
 from qbench.tasks.quiet import quiet
 from quant.errors import InputError

@@ -9,8 +9,8 @@ from qbench.measure.case import CalibrationCase
 from qbench.run_options import RunOptions
 from qbench.sources import open_source
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep import jobs
-from qbench.sweep.job import MeasureJob, QuantizeJob, Work
+from qbench.sweeps import jobs
+from qbench.sweeps.job import MeasureJob, QuantizeJob, Work
 from quant.artifacts import output
 from quant.quantize import QuantizedSource
 from quant.recipes import Recipe

@@ -7,7 +7,7 @@ from support.launched_ranks import run_ranks
 
 from qbench.cli.main import main
 from qbench.cli.rank_compare import CASE_KEYS, SETTINGS, settings
-from qbench.compare.several_ranks import EQUAL, REFUSED, WITHIN, RankDistance
+from qbench.comparison.several_ranks import EQUAL, REFUSED, WITHIN, RankDistance
 from qbench.measure.records.kept_ranks import RanksMetrics
 from qbench.measure.records.kept_row import keep_row
 from qbench.measure.records.record import read_records
@@ -46,7 +46,7 @@ def test_divisions_of_one_run_are_those_of_runs_of_their_own():
 # Rank 1 must read the layers that rank 0 has quantized.
 ONE_QUANTIZES = """
 import os, sys
-from qbench.compare import quantized_once
+from qbench.comparison import quantized_once
 from qbench.cli.main import main
 def refuse(*arguments, **options):
     raise AssertionError("this rank quantizes, too")

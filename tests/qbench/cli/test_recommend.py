@@ -40,7 +40,7 @@ RUNTIME = 200_000_000
 
 def test_what_was_measured_once_answers_again(qbench, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    module = import_module("qbench.recommend.recommend")  # the package has a function of that name
+    module = import_module("qbench.recommendation.recommend")  # the package has a function of that name
     monkeypatch.setattr(module, "runtime_bytes", lambda threads: RUNTIME)  # to the byte, three times
     first = qbench("recommend", "ref:llama", "--memory", "1GB", *SMALL, "--json")
     result = json.loads(first.out)

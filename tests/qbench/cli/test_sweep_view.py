@@ -10,10 +10,10 @@ from qbench.cli.duration import readable_duration
 from qbench.cli.sweep_view import Lines, LiveTable, sweep_view
 from qbench.measure.case import Case
 from qbench.measure.records.record import Record
-from qbench.sweep.forecast.past import Past
-from qbench.sweep.forecast.time_left import TimeLeft
-from qbench.sweep.suite.axes import Point
-from qbench.sweep.sweep import SweepEvent
+from qbench.sweeps.forecast.past import Past
+from qbench.sweeps.forecast.time_left import TimeLeft
+from qbench.sweeps.suite.axes import Point
+from qbench.sweeps.sweep import SweepEvent
 
 CASES = tuple(
     Case.from_json(

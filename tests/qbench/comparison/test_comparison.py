@@ -2,7 +2,7 @@ import pytest
 from support.paired_records import measured_record as measured
 from support.row_comparison import compare_rows
 
-from qbench.compare.text import change
+from qbench.comparison.text import change
 from qbench.statistics.protocols import require_same_protocol
 from quant.errors import InputError
 

@@ -7,9 +7,9 @@ from support.close import assert_close
 from support.measured_twice import RECIPES, measured, second, twice
 from support.sample_records import write_records
 
-from qbench.compare.kept_launches import Work, kept_launches, work_of
-from qbench.compare.rows import compare_with_baseline
-from qbench.compare.side import Rows
+from qbench.comparison.kept_launches import Work, kept_launches, work_of
+from qbench.comparison.rows import compare_with_baseline
+from qbench.comparison.side import Rows
 from qbench.measure.records.record import Record
 from qbench.statistics.launches import LaunchedSpeed, launched_ratio, launched_speeds
 

@@ -64,7 +64,7 @@ def test_runs_of_several_launches_have_few_of_many_tables(shift, launches):
 
 def test_the_samples_of_one_process_each_would_raise_false_alarms(monkeypatch):
     """The reason for the rule: judged by their own samples, runs that differ by 5 % are called different."""
-    monkeypatch.setattr(import_module("qbench.compare.comparison"), "ONE_LAUNCH", None)
+    monkeypatch.setattr(import_module("qbench.comparison.comparison"), "ONE_LAUNCH", None)
     rng, found, runs = np.random.default_rng(SEED), 0, 50
     for _ in range(runs):
         cells = compare_rows(row(rng, 0.05, 0), row(rng, 0.05, 0)).cells

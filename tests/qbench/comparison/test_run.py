@@ -4,8 +4,8 @@ import pytest
 from support.paired_records import measured_record
 from support.sample_records import write_records
 
-from qbench.compare.measured import Measuring
-from qbench.compare.run import compare
+from qbench.comparison.measured import Measuring
+from qbench.comparison.run import compare
 from qbench.measure.records.kinds import NOISE_FLOOR
 from quant.errors import InputError
 

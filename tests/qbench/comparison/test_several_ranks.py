@@ -2,7 +2,7 @@
 
 import pytest
 
-from qbench.compare.several_ranks import ABOVE, EQUAL, FLOAT32_DELTA, NOT_EQUAL, WITHIN, verdict
+from qbench.comparison.several_ranks import ABOVE, EQUAL, FLOAT32_DELTA, NOT_EQUAL, WITHIN, verdict
 from qbench.measure.quality_figures import AttentionDelta
 from qbench.run_options import RunOptions
 

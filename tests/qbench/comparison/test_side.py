@@ -1,7 +1,7 @@
 import pytest
 from support.sample_records import failed_record, make_record, sweep_records, write_records
 
-from qbench.compare.side import Rows, parse_side, select
+from qbench.comparison.side import Rows, parse_side, select
 from quant.errors import InputError
 
 

@@ -2,8 +2,8 @@ import pytest
 from support.paired_records import measured_record
 from support.row_comparison import collect, compare_rows
 
-from qbench.compare.comparison import judge_table
-from qbench.compare.table import make_grid
+from qbench.comparison.comparison import judge_table
+from qbench.comparison.table import make_grid
 
 PROTOCOL = "f00d"  # hash of that of measured_record
 BASE = measured_record("bf16", kld=1e-4)

@@ -9,7 +9,7 @@ from support.close import assert_close
 from support.paired_records import measured_record
 from support.row_comparison import compare_rows
 
-from qbench.compare.task_cells import IN_ITS_TASKS, task_cells
+from qbench.comparison.task_cells import IN_ITS_TASKS, task_cells
 from qbench.measure.quality_figures import TaskResult
 from qbench.statistics.cell import Flips
 

@@ -1,6 +1,6 @@
 import pytest
 
-from qbench.compare import text
+from qbench.comparison import text
 from qbench.statistics.cell import Cell, Flips
 from qbench.statistics.estimate import Estimate
 

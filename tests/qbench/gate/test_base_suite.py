@@ -9,7 +9,7 @@ from support.data import KERNEL_SUITES
 
 from qbench.gate.base_commit import Tree
 from qbench.gate.base_suite import document_of, known_suite, unknown_recipes
-from qbench.sweep.suite.load_suite import build_suite, load_suite
+from qbench.sweeps.suite.load_suite import build_suite, load_suite
 from quant.errors import InputError
 
 SUITE = """\

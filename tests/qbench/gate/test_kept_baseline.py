@@ -4,8 +4,8 @@ from pathlib import Path
 
 from qbench.gate.pairing import by_case, read_baseline
 from qbench.measure.records.record import case_key
-from qbench.sweep.suite.cases import make_cases, select_points
-from qbench.sweep.suite.load_suite import load_suite
+from qbench.sweeps.suite.cases import make_cases, select_points
+from qbench.sweeps.suite.load_suite import load_suite
 
 ROOT = Path(__file__).parents[3]
 

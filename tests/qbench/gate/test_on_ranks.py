@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from qbench.compare.several_ranks import ABOVE, EQUAL, REFUSED, RankDistance
+from qbench.comparison.several_ranks import ABOVE, EQUAL, REFUSED, RankDistance
 from qbench.gate import on_ranks
 from qbench.gate.comment import markdown, plain
 from qbench.gate.on_ranks import apart_on_ranks, error_of, red_rows

@@ -220,7 +220,7 @@ def test_threads_below_one(threads):
 @pytest.fixture(scope="module")
 def worker():
     """(name, arguments) of a job -> the worker's messages and the status of its process; one worker for all"""
-    command, pipe = [sys.executable, "-m", "qbench.sweep.worker"], subprocess.PIPE
+    command, pipe = [sys.executable, "-m", "qbench.sweeps.worker"], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPO) as process:
 
         def run(name: str, arguments: dict) -> SimpleNamespace:

@@ -4,14 +4,14 @@ import pytest
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 
-from qbench.recommend.candidates import KV_CHOICES, make_candidates
-from qbench.recommend.goal import Goal
-from qbench.recommend.relax import relaxations
-from qbench.recommend.search import search
+from qbench.recommendation.candidates import KV_CHOICES, make_candidates
+from qbench.recommendation.goal import Goal
+from qbench.recommendation.relax import relaxations
+from qbench.recommendation.search import search
 from qbench.runtime import predict_memory
 from qbench.runtime.layers import linear
 from qbench.sources import open_source
-from qbench.sweep.forecast.planned_source import PlannedSource
+from qbench.sweeps.forecast.planned_source import PlannedSource
 from quant.job import make_job
 from quant.recipes import Recipe, get_recipe
 

@@ -11,10 +11,10 @@ from support.table_judge import TableJudge, chosen_of, memory_of
 from qbench.measure.case import Case
 from qbench.measure.quality_figures import Blocks
 from qbench.measure.records.record import read_records
-from qbench.recommend.candidates import Candidate
-from qbench.recommend.goal import Goal
-from qbench.recommend.heat import Heat, heat_windows
-from qbench.recommend.search import GAIN, Measured, search
+from qbench.recommendation.candidates import Candidate
+from qbench.recommendation.goal import Goal
+from qbench.recommendation.heat import Heat, heat_windows
+from qbench.recommendation.search import GAIN, Measured, search
 from qbench.statistics.estimate import ALPHA
 
 WINDOWS, SHARE = 24, 4

@@ -6,9 +6,9 @@ from support.sample_records import write_records
 
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
-from qbench.recommend.goal import Goal
-from qbench.recommend.measure import Judge
-from qbench.sweep.suite.suite import EvalSettings
+from qbench.recommendation.goal import Goal
+from qbench.recommendation.measure import Judge
+from qbench.sweeps.suite.suite import EvalSettings
 
 
 def test_speeds_of_known_rows_are_the_mean_of_their_launches(tmp_path):

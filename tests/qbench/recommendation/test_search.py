@@ -6,10 +6,10 @@ import pytest
 from support.data import REPO
 from support.table_judge import TableJudge, brute_force, chosen_of, memory_of
 
-from qbench.recommend.candidates import KV_CHOICES, Candidate, make_candidates
-from qbench.recommend.goal import Goal
-from qbench.recommend.relax import relaxations
-from qbench.recommend.search import GAIN, RUNNERS_UP, search
+from qbench.recommendation.candidates import KV_CHOICES, Candidate, make_candidates
+from qbench.recommendation.goal import Goal
+from qbench.recommendation.relax import relaxations
+from qbench.recommendation.search import GAIN, RUNNERS_UP, search
 from qbench.sources import open_source
 from qbench.store import load_records
 

@@ -4,7 +4,7 @@ import pytest
 from support.sample_records import failed_record, make_record, write_records
 
 from qbench.cli.rank_compare import CASE_KEYS as RANKS_KEYS
-from qbench.compare.several_ranks import REFUSED, WITHIN, RankDistance
+from qbench.comparison.several_ranks import REFUSED, WITHIN, RankDistance
 from qbench.measure.quality_figures import AttentionDelta
 from qbench.measure.rank_figures import Exchange
 from qbench.measure.records.kept_ranks import RanksMetrics

@@ -7,9 +7,9 @@ from support.browser import WatchedPage
 from support.measured_twice import RECIPES, measured, second, twice
 from support.sample_records import make_record, write_records
 
-from qbench.compare.kept_launches import kept_launches
-from qbench.compare.rows import compare_with_baseline
-from qbench.compare.side import Rows
+from qbench.comparison.kept_launches import kept_launches
+from qbench.comparison.rows import compare_with_baseline
+from qbench.comparison.side import Rows
 from qbench.report import render_report, write_page
 
 # The second row is within the spread of the first, the third beyond it.

@@ -18,9 +18,9 @@ from qbench.statistics.holm import holm
 from qbench.statistics.launches import launch_ratio, launched_ratio, launched_speeds
 from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
 from qbench.statistics.studentized import RESAMPLES, block_mean
-from qbench.sweep.suite.axes import NAMES
-from qbench.sweep.suite.cases import make_cases, select_points
-from qbench.sweep.suite.load_suite import build_suite
+from qbench.sweeps.suite.axes import NAMES
+from qbench.sweeps.suite.cases import make_cases, select_points
+from qbench.sweeps.suite.load_suite import build_suite
 
 # An end of an interval is a quantile at 2.5 %, in standard errors from the middle, of RESAMPLES draws. Its own standard
 # error is sqrt(p (1 - p) / R) over the density there, at least 0.03 for 24 blocks (normal: 0.058; Student's law with

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from qbench.sweep.worker import serve
+from qbench.sweeps.worker import serve
 from quant.errors import InputError
 
 PAUSE_S = float(os.environ.get("QBENCH_STUB_PAUSE_S", "0.004"))

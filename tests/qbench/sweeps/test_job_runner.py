@@ -8,14 +8,14 @@ import pytest
 from support.waits import WAIT_S
 
 from qbench.measure.metrics import Metrics
-from qbench.sweep.case_runner import overhead
-from qbench.sweep.job_runner import JobFailed, Worker, run_job
-from qbench.sweep.messages import JobRequest
+from qbench.sweeps.case_runner import overhead
+from qbench.sweeps.job_runner import JobFailed, Worker, run_job
+from qbench.sweeps.messages import JobRequest
 
 WORKER = """
 import os, signal, sys, time, weakref
 from pathlib import Path
-from qbench.sweep.worker import serve
+from qbench.sweeps.worker import serve
 from quant.errors import InputError
 
 LOADED_IN = os.getpid()

@@ -1,7 +1,7 @@
 """Shares of prefills in a case that measures several things: of one part's prompts, not of the last one's."""
 
 from qbench.measure.metrics import Facts, Metrics
-from qbench.sweep.jobs import joined
+from qbench.sweeps.jobs import joined
 
 
 def part(blocks: float | None, mass: float | None = None) -> Metrics:

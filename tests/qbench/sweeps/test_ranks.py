@@ -10,8 +10,8 @@ from qbench.cli.rank_sweep import divided
 from qbench.measure.records.record import Record, read_records
 from qbench.rank_layout import DIVISIONS, RankLayout
 from qbench.run_options import RunOptions
-from qbench.sweep.suite.load_suite import load_suite
-from qbench.sweep.sweep import Selection, selected_cases
+from qbench.sweeps.suite.load_suite import load_suite
+from qbench.sweeps.sweep import Selection, selected_cases
 from quant.errors import InputError
 
 SPEED = "bench: {pp: 8, tg: 2, repetitions: 1, precision: 0.01, budget_s: 60}"

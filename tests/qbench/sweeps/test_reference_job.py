@@ -12,8 +12,8 @@ from qbench.quality.kld import reference_logits
 from qbench.quality.kld.reference_logits import KeptLogits, kept_bytes
 from qbench.run_options import RunOptions
 from qbench.sources import open_source
-from qbench.sweep.job import MeasureJob, ReferenceJob, Work
-from qbench.sweep.jobs import measure, reference
+from qbench.sweeps.job import MeasureJob, ReferenceJob, Work
+from qbench.sweeps.jobs import measure, reference
 
 MODEL = "ref:llama"
 EVAL = QualityCase(max_windows=2, protocols=("llama.cpp-128",))

@@ -20,13 +20,13 @@ import pytest
 from qbench.measure.host import commit
 from qbench.measure.records import record
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep import case_runner
-from qbench.sweep import sweep as sweep_module
-from qbench.sweep.executor import LocalExecutor
-from qbench.sweep.interrupt import gentle_interrupt
-from qbench.sweep.suite.rules import parse_only
-from qbench.sweep.suite.suite import EvalSettings, Suite
-from qbench.sweep.sweep import Selection, run_sweep
+from qbench.sweeps import case_runner
+from qbench.sweeps import sweep as sweep_module
+from qbench.sweeps.executor import LocalExecutor
+from qbench.sweeps.interrupt import gentle_interrupt
+from qbench.sweeps.suite.rules import parse_only
+from qbench.sweeps.suite.suite import EvalSettings, Suite
+from qbench.sweeps.sweep import Selection, run_sweep
 from quant.errors import InputError
 from quant.recipes import RECIPES as PRESETS
 

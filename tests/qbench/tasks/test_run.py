@@ -13,8 +13,8 @@ from qbench.measure.case import TasksCase
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
-from qbench.sweep.job import MeasureJob, Work
-from qbench.sweep.jobs import measure
+from qbench.sweeps.job import MeasureJob, Work
+from qbench.sweeps.jobs import measure
 from qbench.tasks import TaskSettings, run_tasks
 from qbench.tasks.catalogue import load_tasks
 from qbench.tasks.quiet import quiet

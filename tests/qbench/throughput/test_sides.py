@@ -1,6 +1,5 @@
 """All ways through the jobs end in the same tokens, and count their computed tokens."""
 
-import sys
 
 import pytest
 from support.artifact import write_artifact
@@ -49,8 +48,7 @@ def test_llama_cpp_gives_the_same_side_by_side_and_one_by_one(tmp_path):
     skip_without_llama_cpp()
     file = write_artifact(MemorySource(), tmp_path / "m.gguf", recipe=get_recipe("bf16"))
     settings = {"model": str(file), "threads": 1, "slots": 4, "context": 64, "kv": "f32", "clock": "cpu"}
-    command = (sys.executable, "-m", "qbench.throughput.llama_cpp_worker")
-    with TimedProcess("llama.cpp", command, settings) as process:
+    with TimedProcess("llama.cpp", WORKER, settings) as process:
         many, one = (llama_cpp_run(process, slots)(JOBS) for slots in (4, 1))
     assert [len(tokens) for tokens in one.tokens] == [job.num_new for job in JOBS]
     assert many.tokens == one.tokens

@@ -7,14 +7,14 @@ from support.documents import append_record, make_record
 from qbench.cli.sweep_forecast import time_text
 from qbench.measure.host.machine import machine
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.forecast import forecast as forecast_module
-from qbench.sweep.forecast.forecast import forecast_sweep
-from qbench.sweep.job import ModelProbe, ProbeJob
-from qbench.sweep.jobs import probe
-from qbench.sweep.suite.cases import make_cases, select_points
-from qbench.sweep.suite.rules import parse_only
-from qbench.sweep.suite.suite import EvalSettings, Suite
-from qbench.sweep.sweep import Selection
+from qbench.sweeps.forecast import forecast as forecast_module
+from qbench.sweeps.forecast.forecast import forecast_sweep
+from qbench.sweeps.job import ModelProbe, ProbeJob
+from qbench.sweeps.jobs import probe
+from qbench.sweeps.suite.cases import make_cases, select_points
+from qbench.sweeps.suite.rules import parse_only
+from qbench.sweeps.suite.suite import EvalSettings, Suite
+from qbench.sweeps.sweep import Selection
 from qbench.tasks.settings import TaskSettings
 
 SUITE = Suite("test", ("ref:llama",), ("bf16", "q8_0"), eval=EvalSettings(max_windows=2), bench=SpeedCase(pp=8, tg=4))

@@ -3,7 +3,7 @@ from support.documents import case_key
 
 from qbench.measure.case import Case
 from qbench.measure.records.record import Record
-from qbench.sweep.forecast.past import Past
+from qbench.sweeps.forecast.past import Past
 
 BENCH = {"pp": 8, "tg": 4, "depth": 0, "repetitions": 5}
 

@@ -13,11 +13,11 @@ from support.documents import read_records
 
 from qbench.measure.host.commit import CodeVersion
 from qbench.measure.host.machine import machine
-from qbench.sweep.ray.ray_cluster import Cluster
-from qbench.sweep.ray.ray_executor import RayExecutor
-from qbench.sweep.ray.ray_node import sweeps_folder
-from qbench.sweep.suite.load_suite import load_suite
-from qbench.sweep.sweep import run_sweep
+from qbench.sweeps.ray.ray_cluster import Cluster
+from qbench.sweeps.ray.ray_executor import RayExecutor
+from qbench.sweeps.ray.ray_node import sweeps_folder
+from qbench.sweeps.suite.load_suite import load_suite
+from qbench.sweeps.sweep import run_sweep
 from quant.errors import InputError
 
 ray = pytest.importorskip("ray", reason="ray is not installed: sweeps on a cluster are not tested")
@@ -73,7 +73,7 @@ def two_nodes(LocalCluster, folder: str):
 def test_a_node_of_other_code_is_refused(cluster, monkeypatch):
     nodes, _ = cluster
     monkeypatch.setattr(
-        import_module("qbench.sweep.ray.ray_cluster"), "code_version", lambda: CodeVersion(None, None, "another")
+        import_module("qbench.sweeps.ray.ray_cluster"), "code_version", lambda: CodeVersion(None, None, "another")
     )
     with pytest.raises(InputError, match="runs other code than this machine: install the same commit there"):
         Cluster(nodes.address)

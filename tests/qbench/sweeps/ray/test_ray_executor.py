@@ -10,10 +10,10 @@ from qbench.measure.host.commit import CodeVersion
 from qbench.measure.host.machine import Machine
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Origin
-from qbench.sweep.case_runner import Outcome
-from qbench.sweep.ray.ray_cluster import STARTS, Cluster, Lost, start_local
-from qbench.sweep.ray.ray_executor import ATTEMPTS, RayExecutor
-from qbench.sweep.ray.ray_placing import Demand, Node, demand_of
+from qbench.sweeps.case_runner import Outcome
+from qbench.sweeps.ray.ray_cluster import STARTS, Cluster, Lost, start_local
+from qbench.sweeps.ray.ray_executor import ATTEMPTS, RayExecutor
+from qbench.sweeps.ray.ray_placing import Demand, Node, demand_of
 from quant.errors import InputError
 
 GIB = 2**30

@@ -3,8 +3,8 @@
 import pytest
 
 from qbench.measure.case import Case
-from qbench.sweep.case_runner import Outcome
-from qbench.sweep.ray import ray_node
+from qbench.sweeps.case_runner import Outcome
+from qbench.sweeps.ray import ray_node
 
 
 class Runner:

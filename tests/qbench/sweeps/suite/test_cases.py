@@ -6,10 +6,10 @@ import pytest
 
 from qbench.measure.host.machine import available_cores
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.suite.cases import make_cases, select_points
-from qbench.sweep.suite.rules import Rule, parse_only
-from qbench.sweep.suite.suite import CalibrationSettings, EvalSettings, Suite
-from qbench.sweep.sweep import Selection, select
+from qbench.sweeps.suite.cases import make_cases, select_points
+from qbench.sweeps.suite.rules import Rule, parse_only
+from qbench.sweeps.suite.suite import CalibrationSettings, EvalSettings, Suite
+from qbench.sweeps.sweep import Selection, select
 from qbench.tasks.settings import TaskSettings
 from quant.errors import InputError
 
@@ -93,7 +93,7 @@ def test_attention_is_part_of_a_case_where_it_was_chosen():
 
 
 def test_each_question_is_asked_of_tasks_alone(monkeypatch):
-    monkeypatch.setattr(import_module("qbench.sweep.suite.cases"), "check_tasks", lambda tasks: None)
+    monkeypatch.setattr(import_module("qbench.sweeps.suite.cases"), "check_tasks", lambda tasks: None)
     tasks = TaskSettings(("ref_questions_8k",))
     grid = suite(recipes=["bf16"], question=("visible", "hidden"), contexts=(0, 64), tasks=tasks)
     found = [
@@ -178,7 +178,7 @@ def test_texts_and_recipe_files_are_part_of_a_case(tmp_path):
 
 def test_tasks_protocols_and_batches_are_part_of_a_case(monkeypatch):
     asked = []
-    monkeypatch.setattr(import_module("qbench.sweep.suite.cases"), "check_tasks", asked.append)
+    monkeypatch.setattr(import_module("qbench.sweeps.suite.cases"), "check_tasks", asked.append)
     tasks = TaskSettings(("ref_recall",), limit=4)
     grid = suite(recipes=["bf16"], eval=EvalSettings(protocols=("gptq-2048", "stride-64")), tasks=tasks, batches=(2, 4))
     first, second = made_cases(grid, select_points(grid))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qbench.sweep.suite.memory_limit import check_limit, limit_bytes
+from qbench.sweeps.suite.memory_limit import check_limit, limit_bytes
 from quant.errors import InputError
 
 

@@ -5,8 +5,8 @@ from support.data import KERNEL_SUITES, REPO, written
 from support.refused_rows import refused_rows
 
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.suite.load_suite import load_suite
-from qbench.sweep.suite.suite import EvalSettings
+from qbench.sweeps.suite.load_suite import load_suite
+from qbench.sweeps.suite.suite import EvalSettings
 from quant.errors import InputError
 
 GOOD = "name: small\nmodels: [rand:tiny]\nrecipes: [bf16, q8_0]\n"

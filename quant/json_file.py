@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from quant.errors import InputError
-from quant.regular_file import check_is_no_dead_link, check_is_no_pointer
-from quant.regular_file import read_regular
+from quant.regular_file import check_is_no_dead_link, check_is_no_pointer, read_regular
 
 MOST_DIGITS = 300  # a float has at most 309; the usual model_max_length of tokenizers, int(1e30), has 31
 MOST_BYTES = 256 << 20  # the tokenizer of 262,144 words that Gemma 3 has takes 33 MB

@@ -8,6 +8,7 @@ import click
 
 from docs.hooks.results import WIDE
 from docs.hooks.suite_keys import AXIS_KEYS, SECTION_KEYS, SUITE_KEYS
+from qbench.cli.help import EXAMPLES, sections
 from qbench.cli.main import COMMANDS, cli
 from qbench.policies.registry import listed
 from qbench.store.columns import COLUMNS
@@ -97,14 +98,18 @@ def command_page(name: str) -> str:
     assert command is not None
     ctx = click.Context(command, info_name=f"qbench {name}")
     usage = f"qbench {name} {' '.join(command.collect_usage_pieces(ctx))}"
-    options = [one for one in command.get_params(ctx) if isinstance(one, click.Option)]
-    records = [record for one in options if (record := one.get_help_record(ctx)) is not None]
-    rows = [(f"`{option}`", " ".join(text.split()).replace("<", "&lt;")) for option, text in records]
+    tables = []
+    for title, options in sections(command, ctx).items():
+        records = [record for one in options if (record := one.get_help_record(ctx)) is not None]
+        rows = [(f"`{option}`", " ".join(text.split()).replace("<", "&lt;")) for option, text in records]
+        tables += [f"## {title}", table(("Option", "Meaning"), rows)]
+    examples = "\n".join(EXAMPLES[name])
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     help_text = "\n\n".join(  # click keeps the lines of a paragraph that begins with \b
         f"```text\n{text[2:]}\n```" if text.startswith("\b\n") else text for text in paragraphs
     )
-    return "\n\n".join((f"# qbench {name}", help_text, f"```text\n{usage}\n```", table(("Option", "Meaning"), rows)))
+    usage_text, examples_text = f"```text\n{usage}\n```", f"```sh\n{examples}\n```"
+    return "\n\n".join((f"# qbench {name}", help_text, usage_text, *tables, "## Examples", examples_text))
 
 
 def recipes_page() -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cli.help import Command
 from qbench.cli.bench_breakdown import print_breakdown
 from qbench.cli.bench_caches import not_interleaved_line, print_caches
 from qbench.cli.bench_lines import lacks_peak, others_share, readable, readable_comparison
@@ -20,6 +19,7 @@ from qbench.cli.cache_options import (
 )
 from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
+from qbench.cli.help import Command
 from qbench.cli.int_list import IntList
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import limit_option

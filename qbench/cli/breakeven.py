@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qbench.cli.help import Command
 from qbench.cli.cache_options import kv_option, split_list
 from qbench.cli.count_option import count_option
+from qbench.cli.help import Command
 from qbench.cli.int_list import IntList
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import MEMORY_SIZE

@@ -7,10 +7,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from qbench.cli.help import Command
 from qbench.cache_spec import DENSE
 from qbench.cli.cache_options import kv_option, prefill_option
 from qbench.cli.count_option import count_option
+from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import echo, json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar

@@ -3,6 +3,8 @@
 import click
 from click.shell_completion import get_completion_class
 
+from qbench.cli.help import Command
+
 SHELLS = ("bash", "zsh", "fish")
 
 

@@ -2,12 +2,12 @@
 
 import click
 
-from qbench.cli.help import Command
 from qbench.cache_spec import DENSE, FULL
 from qbench.cli.cache_options import check_store
 from qbench.cli.count_option import count_option
 from qbench.cli.engine_instances import check_instances, print_lending
 from qbench.cli.engine_options import engine_options
+from qbench.cli.help import Command
 from qbench.cli.int_list import IntList
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import MEMORY_SIZE

@@ -2,8 +2,8 @@
 
 import click
 
-from qbench.cli.help import Command
 from qbench.cli.cache_options import cache_options, kv_option, prefill_option
+from qbench.cli.help import Command
 from qbench.cli.memory_size import limit_option
 from qbench.cli.output import compute_option, device_option, json_option, threads_option
 from qbench.cli.quality import check_quality, eval_quality, quality_options, save_logits

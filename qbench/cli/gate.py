@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from qbench.cli.help import Command
 from qbench.cli.count_option import count_option
+from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import budget_option, echo, json_option, print_json
 from qbench.cli.percentage import Percentage

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from qbench.cli.help import Command
 from qbench.cli.cache_options import cache_options, kv_option, kv_tier_options, prefill_option
 from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
+from qbench.cli.help import Command
 from qbench.cli.memory_size import limit_option
 from qbench.cli.output import echo, json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar

@@ -65,7 +65,7 @@ OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
     "mla": {"Case": ("ctx", "batch", "tokens", "mode", "rounds", "fit")},
     "sweep": {"Cases": ("only", "shuffle", "limit", "resume", "launches", "dry_run")},
 }
-# Command -> command lines that run as they are; MODEL.gguf and runs/ are files of an earlier line.
+# Command -> command lines to begin with, of files and folders that others of these lines write.
 EXAMPLES: Mapping[str, Sequence[str]] = {
     "info": ("qbench info", "qbench info --no-measure --all"),
     "models": ("qbench models", "qbench models ref:llama --skills"),
@@ -88,14 +88,20 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "qbench bench model.gguf --kv kv-f16 --policy full,sinks:4+252 -d 512",
     ),
     "sweep": ("qbench sweep quickstart --dry-run", "qbench sweep quickstart -o runs/quickstart"),
-    "plan": ("qbench plan shape:llama-3-8b --recipe q4_k_m --ctx 8192", "qbench plan ref:llama --goal bytes --json"),
+    "plan": (
+        "qbench plan shape:llama-3.1-8b --recipe q4_k_m --ctx 8192",
+        "qbench plan ref:llama --kv kv-int8 --ctx 512 --json",
+    ),
     "recommend": (
         "qbench recommend ref:llama --memory 300MiB",
         "qbench recommend ref:llama --memory 300MiB --tps 100 --ctx 512",
     ),
     "report": ("qbench report runs/quickstart", "qbench report runs/quickstart --html page.html"),
     "compare": ("qbench compare ref:llama model.gguf", "qbench compare runs/quickstart --baseline q4_0"),
-    "query": ("qbench query --schema", "qbench query 'select recipe, perplexity from quality' --records runs/quickstart"),
+    "query": (
+        "qbench query --schema",
+        "qbench query 'select recipe, perplexity from quality' --records runs/quickstart",
+    ),
     "gate": (
         "qbench gate --suite quickstart --save runs/baseline",
         "qbench gate --suite quickstart --baseline runs/baseline",
@@ -107,7 +113,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "serve": ("qbench serve model.gguf", "qbench serve model.gguf --port 8080 --kv kv-fp8 --max-batch 8"),
     "engine": ("qbench engine ref:llama --requests 16", "qbench engine ref:llama --requests 16 --document 128"),
     "breakeven": ("qbench breakeven --list", "qbench breakeven ref:llama --what prefill"),
-    "mla": ("qbench mla rand:tiny-mla --ctx 256", "qbench mla rand:tiny-mla --ctx 256 --tokens 1 --json"),
+    "mla": ("qbench mla --ctx 1024", "qbench mla --ctx 1024 --cpu-time --threads 1"),
     "kernels": ("qbench kernels --only q4_k --m 1,512", "qbench kernels --suite kernels"),
     "tune": ("qbench tune", "qbench tune --show"),
     "selftest": ("qbench selftest", "qbench selftest --only linear_q4_k --verbose"),
@@ -130,7 +136,7 @@ class Command(click.Command):
 
 
 def sections(command: click.Command, ctx: click.Context) -> dict[str, list[click.Option]]:
-    """Title -> options: the command's own sections, then OTHERS, then shared ones; each option is in one of them."""
+    """Title -> options: the command's own sections, then OTHERS, then shared ones."""
     own = OWN.get(command.name or "", {})
     title_of = {name: title for part in (SHARED, own) for title, names in part.items() for name in names}
     titles = [*(title for title in own if title not in SHARED), OTHERS, *SHARED]

@@ -5,9 +5,9 @@ from operator import itemgetter
 
 import click
 
-from qbench.cli.help import Command
 from qbench.cli.cache_options import kv_option
 from qbench.cli.count_option import count_option
+from qbench.cli.help import Command
 from qbench.cli.int_list import IntList
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import (

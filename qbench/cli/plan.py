@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import click
 
-from qbench.cli.help import Command
 from qbench.cache_spec import DYNAMIC, FULL
 from qbench.cli.cache_options import cache_options, kv_option
 from qbench.cli.cluster_plan import check_cluster_goal, print_cluster_plan
 from qbench.cli.count_option import count_option
+from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.offload_plan import GOALS, check_goal, print_offload

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cli.help import Command
 from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
+from qbench.cli.help import Command
 from qbench.cli.memory_size import MEMORY_SIZE, enough
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes, threads_option
 from qbench.cli.progress import Update, progress_bar

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cli.help import Command
 from qbench.cache_spec import DENSE, FULL
 from qbench.cli.cache_options import check_store
 from qbench.cli.count_option import count_option
 from qbench.cli.engine_options import engine_options
 from qbench.cli.finite_range import FiniteRange
+from qbench.cli.help import Command
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import print_warning
 from qbench.cli.progress import progress_bar

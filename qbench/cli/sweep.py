@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from qbench.cli.help import Command
 from qbench.cli.case_limit import CaseLimit
+from qbench.cli.help import Command
 from qbench.cli.output import echo, json_option, print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import RANK_FIELDS, RAY, sweep_rank_options

@@ -202,7 +202,7 @@ def leave_spinning_as_it_comes() -> None:
 
 
 def make_side(**given: Any) -> LlamaCpp:
-    """Of the fields of the first line."""
+    """given: fields of the first line"""
     return BatchedLlamaCpp(**given) if "slots" in given else LlamaCpp(**given)
 
 

@@ -16,8 +16,7 @@ from typing import TypeVar
 from quant.artifacts.gguf_cursor import LENGTH_BYTES, Cursor, Value
 from quant.errors import InputError, shown
 from quant.formats import format_of_gguf_type
-from quant.regular_file import LFS, check_is_no_pointer
-from quant.regular_file import open_regular
+from quant.regular_file import LFS, check_is_no_pointer, open_regular
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

@@ -19,10 +19,9 @@ from quant.artifacts.stop_tokens import GENERATION_CONFIG
 from quant.artifacts.tokenizer_json import json_of, load_tokenizer, with_first_token
 from quant.errors import InputError, shown
 from quant.json_file import read_json
-from quant.regular_file import check_is_no_dead_link
 from quant.panics import panics_as
 from quant.present import present
-from quant.regular_file import read_regular_text
+from quant.regular_file import check_is_no_dead_link, read_regular_text
 from quant.source import TokenizerInfo
 
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"

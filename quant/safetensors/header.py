@@ -10,8 +10,7 @@ from typing import Any
 
 from quant.errors import InputError
 from quant.json_file import parse_json
-from quant.regular_file import LFS, check_is_no_pointer
-from quant.regular_file import open_regular
+from quant.regular_file import LFS, check_is_no_pointer, open_regular
 
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000  # limit of the safetensors library

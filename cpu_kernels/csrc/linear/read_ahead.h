@@ -5,7 +5,7 @@
 
 namespace qk::linear {
 
-// The cache that they are asked for; none: the processor's own prefetching is faster.
+// Cache to which they are brought. Without requests the processor's own prefetching is faster on other machines.
 enum class ReadAhead : uint8_t { none, to_l1, to_l2 };
 
 // to_l2 on Intel's processors with AMX, to_l1 on AMD's family 26 (Zen 5) and later. Found at the first call, and constant

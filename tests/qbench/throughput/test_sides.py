@@ -1,6 +1,5 @@
 """All ways through the jobs end in the same tokens, and count their computed tokens."""
 
-
 import pytest
 from support.artifact import write_artifact
 from support.llama_package import skip_without_llama_cpp
@@ -13,6 +12,7 @@ from qbench.speed.timed_process import TimedProcess
 from qbench.throughput.run import llama_cpp_run, measure_throughput
 from qbench.throughput.sides import EngineSide, StaticSide
 from qbench.throughput.workload import Workload
+from qbench.versus.llama_cpp import WORKER
 from quant.errors import InputError
 from quant.recipes import get_recipe
 

@@ -170,10 +170,10 @@ $(VENV)/.linted-with: $(VENV)/.created pyproject.toml
 
 # An independent oracle built from source (minutes, once). If that fails its tests are skipped, and the next call tries
 # again. gcc 12 deletes the stores that fill its tile configuration, and the process dies at the first product: it is
-# built without AMX.
+# built without AMX, and pip's cache may have a wheel that was built with it.
 NO_AMX := $(if $(shell grep -m 1 -w amx_tile /proc/cpuinfo 2>/dev/null),-mno-amx-tile -mno-amx-int8 -mno-amx-bf16)
 $(VENV)/.oracle: $(VENV)/.created pyproject.toml
-	@CFLAGS="$$CFLAGS $(NO_AMX)" CXXFLAGS="$$CXXFLAGS $(NO_AMX)" $(PIP) --group oracle && touch $@ || \
+	@CFLAGS="$$CFLAGS $(NO_AMX)" CXXFLAGS="$$CXXFLAGS $(NO_AMX)" $(PIP) $(if $(NO_AMX),--no-cache-dir) --group oracle && touch $@ || \
 	    echo "make: llama-cpp-python did not build; tests that compare with it are skipped" >&2
 
 # Artifacts from here in others' own code, and theirs here; cache policies next to kvpress's.

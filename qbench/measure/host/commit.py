@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[3]
 # The code that an artifact's bytes come from.
 QUANTIZING = ("quant", "cpu_kernels", "qbench/calibration", "qbench/runtime", "qbench/sources", "qbench/reference")
 # Packages that a measurement depends on; the command line and the reports only show it.
-MEASURED_BY = ("measure", "quality", "speed", "sweep", "kernels", "versus")
+MEASURED_BY = ("measure", "quality", "speed", "sweeps", "kernels", "versus")
 MEASURING = (*QUANTIZING, "gpu_kernels", *(f"qbench/{folder}" for folder in MEASURED_BY))
 # Changes that make a tree another than its commit. Records do not, or each would spoil the next one.
 COUNTED = (".", ":(exclude)results")

@@ -16,14 +16,14 @@ namespace {
 constexpr int64_t tokens_at_once = 256;
 constexpr int64_t panels_a_group = 8;
 
-// From this number of tokens on K-quants take Path::int8x256. Below 32 rounding a stretch once more costs more than it saves;
-// one thread of an AVX-512 VNNI machine, K = 2048, N = 1536: 0.90 to 0.94 of the tile's speed at 16 tokens, 1.03 to
-// 1.09 at 32, 1.11 to 1.14 at 64, 1.17 to 1.27 at 512.
+// From this number of tokens on K-quants take Path::int8x256. Below 32 rounding a stretch once more costs more than
+// it saves; one thread of an AVX-512 VNNI machine, K = 2048, N = 1536: 0.90 to 0.94 of the tile's speed at 16
+// tokens, 1.03 to 1.09 at 32, 1.11 to 1.14 at 64, 1.17 to 1.27 at 512.
 constexpr int64_t least_rerounded_tokens = 64;
 
-// Codes of at most this number of bits are rounded unless that is asked for: the new step, 2 * 2.9 / 254 of the deviation of
-// normal weights (2.9 deviations are the absmax of 256), adds 0.5 % to the root mean square error of Q4_K, 2 % to
-// that of Q5_K, and 9 % to that of Q6_K.
+// Codes of at most this number of bits are rounded unless that is asked for: the new step, 2 * 2.9 / 254 of the
+// deviation of normal weights (2.9 deviations are the absmax of 256), adds 0.5 % to the root mean square error of
+// Q4_K, 2 % to that of Q5_K, and 9 % to that of Q6_K.
 constexpr int most_rerounded_bits = 5;
 
 // AVX2 multiplies the narrow codes of a K-quant in 20 to 25 operations, and rounded ones in 33: see tile/pairs.inl.

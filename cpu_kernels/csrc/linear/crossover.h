@@ -62,8 +62,8 @@ inline std::optional<bool> asked_rounding() {
     throw std::runtime_error("QBENCH_K_QUANT_COMPUTE=" + std::string(asked) + ": expected int8x256 or exact");
 }
 
-// From this number of tokens on bfloat16 tiles are faster than AVX-512 VNNI. Time of its best path over that of tiles, one thread
-// of Granite Rapids, 8192 x 2048:
+// From this number of tokens on bfloat16 tiles are faster than AVX-512 VNNI. Time of its best path over that of
+// tiles, one thread of Granite Rapids, 8192 x 2048:
 //
 //     tokens        16    20    24    32
 //     q4_0        0.85  0.86  1.03  1.32
@@ -83,8 +83,8 @@ inline constexpr int64_t least_bf16_tokens = 28;
 
 // The same for int8 with a scale per row, which is stored as tiles take it: only a tile that few tokens fill is lost time.
 // Granite Rapids, one thread, 8192 x 2048, time of AVX-512 VNNI over that of tiles at 1, 12 and 16 tokens: 0.75, 0.88 and
-// 1.07. Both give the same bits. For bf16 they differ, so it takes tiles for any number of tokens; there the ratios at 1, 4
-// and 8 tokens are 0.73, 0.80 and 1.46.
+// 1.07. Both give the same bits. For bf16 they differ, so it takes tiles for any number of tokens; there the ratios
+// at 1, 4 and 8 tokens are 0.73, 0.80 and 1.46.
 inline constexpr int64_t least_int8_tile_tokens = 14;
 
 // The row of an op's table for a number of tokens: tiles, if they come first, from least_tokens on.

@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::string_view names[] = {"bf16", "f16", "f32"};
 
-// Up to this number of tokens an f16 weight is multiplied as stored, in float32: its bytes are the limit, or close to it.
-// Beyond, the tile path rounds both sides to bfloat16 where the machine multiplies that. Measured on a 2-core AVX-512
-// BF16 machine, K = 2048, N = 8192, one thread: 8 tokens take 3.1 ms either way.
+// Up to this number of tokens an f16 weight is multiplied as stored, in float32: its bytes are the limit, or close
+// to it. Beyond, the tile path rounds both sides to bfloat16 where the machine multiplies that. Measured on a 2-core
+// AVX-512 BF16 machine, K = 2048, N = 8192, one thread: 8 tokens take 3.1 ms either way.
 constexpr int64_t most_direct_f16_tokens = 7;
 
 // QBENCH_F16_COMPUTE=float32: f16 weights are multiplied as stored whatever the number of tokens; bfloat16: rounded

@@ -15,13 +15,13 @@ using linear::Path;
 
 namespace {
 
-// From this number of tokens on codes are rounded to 8 bits. Fewer are multiplied as they are, a hash for all of them: 8 tokens
-// take 1.6 times as long as by rounded codes with AVX-512 VNNI, and twice as long with AVX2; 4 tokens 1.1 and 1.4 times
-// (one thread of Zen 5, N = K = 2048, 3 bits).
+// From this number of tokens on codes are rounded to 8 bits. Fewer are multiplied as they are, a hash for all of
+// them: 8 tokens take 1.6 times as long as by rounded codes with AVX-512 VNNI, and twice as long with AVX2; 4 tokens
+// 1.1 and 1.4 times (one thread of Zen 5, N = K = 2048, 3 bits).
 constexpr int64_t least_rounded_tokens = 8;
 
-// From this number of tokens on bfloat16 tiles are faster than rounded codes. Unpacking, a hash for each value, takes more of the
-// time than in other formats: see least_bf16_tokens.
+// From this number of tokens on bfloat16 tiles are faster than rounded codes. Unpacking, a hash for each value,
+// takes more of the time than in other formats: see least_bf16_tokens.
 constexpr int64_t least_trellis_bf16_tokens = 64;
 
 }  // namespace

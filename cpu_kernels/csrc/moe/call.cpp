@@ -31,8 +31,8 @@ constexpr int64_t piece_tokens = 12 * tile_tokens;
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Beyond this number of tokens the products take the time, and a task is a share of them: whole groups of panels, within
-// which a product shares a stretch of activations and fetches each panel while it multiplies the one before.
+// Beyond this number of tokens the products take the time, and a task is a share of them: whole groups of panels,
+// within which a product shares a stretch of activations and fetches each panel while it multiplies the one before.
 constexpr int64_t few_tokens = 4;
 constexpr int64_t group_panels = 8;
 

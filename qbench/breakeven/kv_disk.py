@@ -12,7 +12,7 @@ from qbench.breakeven.verdict import Answer, Point
 from qbench.calibration.open_subject import open_subject
 from qbench.progress import Progress
 from qbench.runtime import Model, load_model
-from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.engine import Engine, EngineOptions, Request, StoreOptions, store_opener
 from qbench.runtime.tiers.aligned import drop_from_page_cache
 from qbench.runtime.tiers.block_store import BlockStore

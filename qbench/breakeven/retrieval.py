@@ -10,7 +10,7 @@ from qbench.cache_spec import CacheSpec
 from qbench.policies.retrieval import RetrievalPolicy
 from qbench.progress import Progress
 from qbench.runtime import load_model
-from qbench.runtime.caches.retrieval_suits import check_source_suits_retrieval
+from qbench.runtime.caches.policy.model_policy import check_source_suits_retrieval
 from qbench.speed.speed_worker import TimedModel
 from quant.errors import InputError
 from quant.models import ModelConfig

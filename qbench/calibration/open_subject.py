@@ -13,8 +13,8 @@ from qbench.measure.watched_source import WatchedSource
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime.attention.in_torch import check_source_suits
-from qbench.runtime.caches.pattern_view import check_source_has_pattern
-from qbench.runtime.caches.retrieval_suits import check_source_suits_retrieval
+from qbench.runtime.caches.policy.model_policy import check_source_suits_retrieval
+from qbench.runtime.caches.view.pattern_view import check_source_has_pattern
 from qbench.runtime.device.suits import check_device_cache
 from qbench.sources import open_source
 from quant.errors import InputError

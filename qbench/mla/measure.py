@@ -16,7 +16,7 @@ from qbench.mla.work import forward_flop
 from qbench.progress import Progress
 from qbench.runtime.attention.mla_modes import MODES, choose_mode
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.latent_choice import chosen_latents
+from qbench.runtime.caches.storage.latent_format import chosen_latents
 from qbench.runtime.kv_memory import kv_bytes_per_token
 from quant.errors import InputError
 from quant.json_data import JsonData

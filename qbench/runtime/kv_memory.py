@@ -8,18 +8,23 @@ from qbench.policies.positions import Sinks, Window
 from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.attention.in_torch import is_in_torch
 from qbench.runtime.caches.cache_maker import MAX_CHUNK_TOKENS, has_modes, max_chunk_tokens_of
-from qbench.runtime.caches.growth import policies_of_layers, sizes_after
-from qbench.runtime.caches.kernel_storage import has_store
-from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, held_tokens
-from qbench.runtime.caches.latent_choice import chosen_latents
-from qbench.runtime.caches.model_policy import check_policy, policy_for, scheme_under, window_rules
-from qbench.runtime.caches.owned_pages import window_pages
-from qbench.runtime.caches.residual_storage import residual_store_bytes
-from qbench.runtime.caches.retrieval_suits import check_retrieval_suits
-from qbench.runtime.caches.sink_view import turns_with_text
-from qbench.runtime.caches.slot_side import held_bytes
-from qbench.runtime.caches.storages import check_format_suits
-from qbench.runtime.caches.window_pages import sink_slots, window_slots
+from qbench.runtime.caches.places.layered_sequence import window_rules
+from qbench.runtime.caches.places.owned_pages import window_pages
+from qbench.runtime.caches.places.window_pages import sink_slots, window_slots
+from qbench.runtime.caches.policy.growth import policies_of_layers, sizes_after
+from qbench.runtime.caches.policy.model_policy import (
+    check_policy,
+    check_retrieval_suits,
+    policy_for,
+    scheme_under,
+)
+from qbench.runtime.caches.storage.kernel_storage import has_store
+from qbench.runtime.caches.storage.kv_storage import BLOCK_TOKENS, held_tokens
+from qbench.runtime.caches.storage.latent_format import chosen_latents
+from qbench.runtime.caches.storage.residual_storage import residual_store_bytes
+from qbench.runtime.caches.storage.slot_side import held_bytes
+from qbench.runtime.caches.storage.storages import check_format_suits
+from qbench.runtime.caches.view.sink_view import turns_with_text
 from qbench.runtime.workspace import FLOAT_BYTES
 from quant.kv import KVFormat, KVScheme
 from quant.models import ModelConfig

@@ -9,7 +9,7 @@ from qbench.compute import EXACT, FAST, FLOAT32
 from qbench.devices import CPU
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime.caches.cache_maker import CacheMaker
-from qbench.runtime.caches.latent_choice import chosen_latents
+from qbench.runtime.caches.storage.latent_format import chosen_latents
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.device import load_device_model

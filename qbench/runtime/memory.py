@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from qbench.attention_choice import IN_TORCH
 from qbench.cache_spec import DEFAULT_CACHE, CacheSpec
 from qbench.runtime.attention.in_torch import check_attention_suits, impl_of
-from qbench.runtime.caches.latent_choice import chosen_latents
-from qbench.runtime.caches.latent_format import has_latent_kernels
+from qbench.runtime.caches.storage.latent_format import chosen_latents, has_latent_kernels
 from qbench.runtime.kv_memory import CacheMemory
 from qbench.runtime.layers.paths import LAYERS, NET_STEPS, planned_path
 from qbench.runtime.weights_memory import WeightsMemory

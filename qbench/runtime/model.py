@@ -15,7 +15,7 @@ from qbench.cache_spec import CacheSpec
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker
-from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.caches.pooled_caches import PooledCaches, page_pool
 from qbench.runtime.caches.step import Step
 from qbench.runtime.decoder_model import DecoderModel

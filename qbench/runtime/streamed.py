@@ -11,8 +11,8 @@ from torch import Tensor
 
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.rotations import Rotation, Rotations
-from qbench.runtime.caches.latent_choice import uncached_latents
 from qbench.runtime.caches.no_cache import NoCache
+from qbench.runtime.caches.storage.latent_format import uncached_latents
 from qbench.runtime.extra_tokens import extra_tokens
 from qbench.runtime.layers.attention import Attention
 from qbench.runtime.layers.attention_bf16 import causal_attention_bf16

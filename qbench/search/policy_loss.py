@@ -12,7 +12,7 @@ import torch
 from qbench.cache_spec import FULL, CacheSpec
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches.model_policy import policy_for
+from qbench.runtime.caches.policy.model_policy import policy_for
 from qbench.search.near_kld import NearKld
 from quant.errors import InputError
 from quant.models import ModelConfig

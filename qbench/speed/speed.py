@@ -9,7 +9,7 @@ import numpy as np
 from qbench.measure.host.energy import NO_METER, Meter
 from qbench.measure.speed_figures import Samples, SpeedFigures, Spread
 from qbench.progress import Progress
-from qbench.runtime.caches.tier_tally import TierReads
+from qbench.runtime.caches.step_reads import TierReads
 from qbench.speed.interleaved import interleave
 from qbench.speed.median_interval import median_interval
 from qbench.speed.rounds import PHASES, Rounds

@@ -8,7 +8,7 @@ import torch
 
 from qbench.measure.host.clocks import CLOCKS, Clock
 from qbench.runtime import Model
-from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.engine import Engine, EngineOptions, Request, StoreStats
 from qbench.runtime.tiers.block_store import BlockStore
 from qbench.throughput.workload import Job

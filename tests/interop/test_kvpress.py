@@ -14,7 +14,7 @@ from support.transformers_llama import transformers_llama
 
 from qbench.run_options import RunOptions
 from qbench.runtime import Tokenizer, load_model
-from qbench.runtime.caches.policy_cache import PolicyCache
+from qbench.runtime.caches.policy.policy_cache import PolicyCache
 from qbench.sources import open_source
 from quant.source import Source
 

@@ -12,12 +12,12 @@ from torch import Tensor
 from qbench.cache_spec import DEFAULT_CACHE
 from qbench.policies import parse_policy
 from qbench.runtime.caches.cache_maker import CacheMaker
-from qbench.runtime.caches.kernel_storage import KernelStorage
 from qbench.runtime.caches.kv_cache import KVCache
-from qbench.runtime.caches.kv_storage import KVStorage
-from qbench.runtime.caches.places import OwnPages
-from qbench.runtime.caches.policy_cache import PolicyCache
-from qbench.runtime.caches.storages import make_storage
+from qbench.runtime.caches.places.places import OwnPages
+from qbench.runtime.caches.policy.policy_cache import PolicyCache
+from qbench.runtime.caches.storage.kernel_storage import KernelStorage
+from qbench.runtime.caches.storage.kv_storage import KVStorage
+from qbench.runtime.caches.storage.storages import make_storage
 from qbench.runtime.decoder_model import DecoderModel
 from quant.kv import KV_FORMATS, KVScheme, calibrate_kv
 from quant.models import ModelConfig

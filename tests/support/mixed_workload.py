@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qbench.runtime.caches.pages import PagedSequence, PagePool
+from qbench.runtime.caches.places.pages import PagedSequence, PagePool
 
 SHORTEST, LONGEST = 64, 2048  # tokens of a sequence at its end
 AT_ONCE, STEPS = 32, 3000

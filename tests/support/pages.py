@@ -4,7 +4,7 @@ import numpy as np
 from support.architectures import small_config
 
 from qbench.runtime.caches.cache_maker import CacheMaker
-from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.caches.pooled_caches import PooledCaches
 from quant.models import ModelConfig
 

@@ -10,7 +10,7 @@ from support.caches import assert_a_batch_is_its_sequences
 
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches.retrieval_cache import RetrievalCache
+from qbench.runtime.caches.policy.retrieval_cache import RetrievalCache
 from qbench.runtime.kv_memory import CacheMemory
 from quant.kv import KV_FORMATS, KVScheme
 from quant.models import ModelConfig

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.attention.rope import rotate
-from qbench.runtime.caches.context_part import ContextPart
-from qbench.runtime.caches.kernel_view import KernelView, LayerView
-from qbench.runtime.caches.latent_format import Latents
-from qbench.runtime.caches.latent_view import LatentView, Span
 from qbench.runtime.caches.sequences import Sequences
+from qbench.runtime.caches.storage.latent_format import Latents
+from qbench.runtime.caches.view.context_part import ContextPart
+from qbench.runtime.caches.view.kernel_view import KernelView, LayerView
+from qbench.runtime.caches.view.latent_view import LatentView, Span
 
 
 class Cache(Sequences):

@@ -15,28 +15,37 @@ from qbench.policies.positions import Sinks, Window
 from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.attention.in_torch import REFERENCE, attend_by, check_attention_suits, impl_of
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.chosen_places import ChosenSizes, chosen_places, page_size_of
-from qbench.runtime.caches.distant_cache import CHUNK_TOKENS, DistantCache
-from qbench.runtime.caches.head_storage import HeadStorage
-from qbench.runtime.caches.kernel_storage import has_store
-from qbench.runtime.caches.kv_cache import KVCache
-from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, KVStorage
-from qbench.runtime.caches.latent_choice import chosen_latents, uncached_latents
-from qbench.runtime.caches.latent_format import Latents
-from qbench.runtime.caches.model_policy import check_policy, policy_for, scheme_under, window_rules
+from qbench.runtime.caches.kv_cache import KVCache, pooled_cache
 from qbench.runtime.caches.no_cache import NoCache
-from qbench.runtime.caches.owned_pages import GrowingSequence, WindowSequence, window_pages
-from qbench.runtime.caches.pages import PagePool
-from qbench.runtime.caches.pattern_view import PatternView, check_pattern_suits
-from qbench.runtime.caches.places import OwnPages, PoolPages, check_sizes
-from qbench.runtime.caches.policy_cache import PolicyCache
-from qbench.runtime.caches.pooled_cache import pooled_cache
-from qbench.runtime.caches.retrieval_cache import RetrievalCache
-from qbench.runtime.caches.retrieval_suits import check_retrieval_suits
-from qbench.runtime.caches.sink_view import SinkView, check_sinks, turns_with_text
-from qbench.runtime.caches.storages import attention_by, check_format_suits, make_memories, make_storage, of_head
-from qbench.runtime.caches.tiered_places import DISK_BYTES, TIER_TOKENS, num_tier_pages, tiered_places
-from qbench.runtime.caches.window_pages import WindowPages
+from qbench.runtime.caches.places.chosen_places import ChosenSizes, chosen_places, page_size_of
+from qbench.runtime.caches.places.layered_sequence import window_rules
+from qbench.runtime.caches.places.owned_pages import GrowingSequence, WindowSequence, window_pages
+from qbench.runtime.caches.places.pages import PagePool
+from qbench.runtime.caches.places.places import OwnPages, PoolPages, check_sizes
+from qbench.runtime.caches.places.tiered_places import DISK_BYTES, TIER_TOKENS, num_tier_pages, tiered_places
+from qbench.runtime.caches.places.window_pages import WindowPages
+from qbench.runtime.caches.policy.distant_cache import CHUNK_TOKENS, DistantCache
+from qbench.runtime.caches.policy.model_policy import (
+    check_policy,
+    check_retrieval_suits,
+    policy_for,
+    scheme_under,
+)
+from qbench.runtime.caches.policy.policy_cache import PolicyCache
+from qbench.runtime.caches.policy.retrieval_cache import RetrievalCache
+from qbench.runtime.caches.storage.head_storage import HeadStorage
+from qbench.runtime.caches.storage.kernel_storage import has_store
+from qbench.runtime.caches.storage.kv_storage import BLOCK_TOKENS, KVStorage
+from qbench.runtime.caches.storage.latent_format import Latents, chosen_latents, uncached_latents
+from qbench.runtime.caches.storage.storages import (
+    attention_by,
+    check_format_suits,
+    make_memories,
+    make_storage,
+    of_head,
+)
+from qbench.runtime.caches.view.pattern_view import PatternView, check_pattern_suits
+from qbench.runtime.caches.view.sink_view import SinkView, check_sinks, turns_with_text
 from qbench.runtime.prefill_tally import PrefillTally
 from quant.errors import InputError
 from quant.kv import KVScheme

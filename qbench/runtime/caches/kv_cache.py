@@ -13,18 +13,18 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.context_part import ContextPart
-from qbench.runtime.caches.kernel_storage import KernelStorage
-from qbench.runtime.caches.kernel_view import KernelView, LayerView
-from qbench.runtime.caches.kv_storage import KVStorage
-from qbench.runtime.caches.latent_storage import LatentStorage
-from qbench.runtime.caches.latent_view import Span, StoredLatents, each_token, spans_of
-from qbench.runtime.caches.past import Past
-from qbench.runtime.caches.places import Places
+from qbench.runtime.caches.places.pages import PagedSequence, PagePool
+from qbench.runtime.caches.places.places import Places, PoolPages
 from qbench.runtime.caches.sequences import CacheConfig, check_seq_len
-from qbench.runtime.caches.step import Step
-from qbench.runtime.caches.tier_tally import TierReads
-from qbench.runtime.caches.view import ALL_TOKENS, QKV, View
+from qbench.runtime.caches.step import Past, Step
+from qbench.runtime.caches.step_reads import TierReads
+from qbench.runtime.caches.storage.kernel_storage import KernelStorage
+from qbench.runtime.caches.storage.kv_storage import KVStorage
+from qbench.runtime.caches.storage.latent_storage import LatentStorage
+from qbench.runtime.caches.view.context_part import ContextPart
+from qbench.runtime.caches.view.kernel_view import KernelView, LayerView
+from qbench.runtime.caches.view.latent_view import Span, StoredLatents, each_token, spans_of
+from qbench.runtime.caches.view.view import ALL_TOKENS, QKV, View
 from quant.present import present
 
 
@@ -198,3 +198,16 @@ class KVCache(Cache):
         super().truncate(seq_len)
         for places in self.groups:
             places.truncate(before, wanted)
+
+
+def pooled_cache(
+    pool: PagePool, sequences: Sequence[PagedSequence], view: View = ALL_TOKENS, places: PoolPages | None = None
+) -> KVCache:
+    """A cache for one or more forward passes; cheap to make, so that each may have one.
+
+    places   of the sequences; None: those that keep their tokens in place
+    """
+    places = PoolPages(pool, sequences) if places is None else places
+    cache = KVCache(pool.config, places, mode=pool.mode, view=view)
+    cache.seq_lens = places.seq_lens
+    return cache

@@ -11,11 +11,11 @@ from torch import Tensor
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.in_torch import CausalAttention
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.latent_format import Latents
-from qbench.runtime.caches.latent_view import LatentView, Span, spans_of
 from qbench.runtime.caches.sequences import CacheConfig
 from qbench.runtime.caches.step import Step, varlen_step
-from qbench.runtime.caches.storages import layer_scales
+from qbench.runtime.caches.storage.latent_format import Latents
+from qbench.runtime.caches.storage.storages import layer_scales
+from qbench.runtime.caches.view.latent_view import LatentView, Span, spans_of
 from quant.kv import KVScheme
 from quant.present import present
 

@@ -7,23 +7,22 @@ from qbench.policies import CachePolicy
 from qbench.policies.positions import Full, Sinks, Window
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker, max_chunk_tokens_of
-from qbench.runtime.caches.evictor import slot_table
-from qbench.runtime.caches.growth import policies_of_layers
-from qbench.runtime.caches.head_pages import HeadPages, HeadSequence
-from qbench.runtime.caches.kv_cache import KVCache
-from qbench.runtime.caches.latent_choice import chosen_latents
-from qbench.runtime.caches.layered_sequence import LayeredSequence, layer_groups
-from qbench.runtime.caches.model_policy import check_engine_policy, policy_for, scheme_under, window_rules
-from qbench.runtime.caches.owned_pages import WindowSequence, window_pages
-from qbench.runtime.caches.pages import PagedSequence, PagePool
-from qbench.runtime.caches.pattern_view import PatternView
-from qbench.runtime.caches.places import PoolPages
-from qbench.runtime.caches.policy_cache import PolicyCache
-from qbench.runtime.caches.pooled_cache import pooled_cache
-from qbench.runtime.caches.sink_view import SinkView
-from qbench.runtime.caches.storages import of_head
-from qbench.runtime.caches.view import ALL_TOKENS
-from qbench.runtime.caches.window_pages import SinkPages, SinkSequence, window_slots
+from qbench.runtime.caches.kv_cache import KVCache, pooled_cache
+from qbench.runtime.caches.places.head_pages import HeadPages, HeadSequence
+from qbench.runtime.caches.places.layered_sequence import LayeredSequence, layer_groups, window_rules
+from qbench.runtime.caches.places.owned_pages import WindowSequence, window_pages
+from qbench.runtime.caches.places.pages import PagedSequence, PagePool
+from qbench.runtime.caches.places.places import PoolPages
+from qbench.runtime.caches.places.window_pages import SinkPages, SinkSequence, window_slots
+from qbench.runtime.caches.policy.evictor import slot_table
+from qbench.runtime.caches.policy.growth import policies_of_layers
+from qbench.runtime.caches.policy.model_policy import check_engine_policy, policy_for, scheme_under
+from qbench.runtime.caches.policy.policy_cache import PolicyCache
+from qbench.runtime.caches.storage.latent_format import chosen_latents
+from qbench.runtime.caches.storage.storages import of_head
+from qbench.runtime.caches.view.pattern_view import PatternView
+from qbench.runtime.caches.view.sink_view import SinkView
+from qbench.runtime.caches.view.view import ALL_TOKENS
 from quant.errors import InputError
 from quant.models import AttentionRule, ModelConfig
 from quant.present import present

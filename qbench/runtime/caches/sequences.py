@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from qbench.runtime.caches.step import Step, varlen_step
-from qbench.runtime.caches.tier_tally import TierReads
+from qbench.runtime.caches.step_reads import TierReads
 from quant.errors import InputError
 from quant.models import AttentionRule
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from gpu_kernels.decode.pages import Pages
 from qbench.runtime.attention.observed_weights import query_weights
-from qbench.runtime.caches.head_storage import spread
-from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.step import Past
+from qbench.runtime.caches.storage.head_storage import spread
 from qbench.runtime.device.place import Place
 from qbench.runtime.device.storage import DeviceStorage
 from quant.models import AttentionRule

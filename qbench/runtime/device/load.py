@@ -11,7 +11,7 @@ from gpu_kernels.decode.pages import Rotation
 from qbench.attention_choice import IN_TORCH
 from qbench.cache_spec import DEFAULT_CACHE, FULL, CacheSpec
 from qbench.runtime.attention.rope import inverse_frequencies, rotation
-from qbench.runtime.caches.model_policy import check_policy
+from qbench.runtime.caches.policy.model_policy import check_policy
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.device.kv import page_dtype
 from qbench.runtime.device.model import DeviceModel

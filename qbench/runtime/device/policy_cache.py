@@ -14,13 +14,13 @@ from gpu_kernels.attention.paged_prefill import paged_prefill
 from gpu_kernels.decode.pages import Attend, Rotation, write_new
 from qbench.policies import CachePolicy, Observe
 from qbench.policies.positions import Full, Window
-from qbench.runtime.caches.evicting import EvictingSequences
-from qbench.runtime.caches.evictor import Evictor
-from qbench.runtime.caches.growth import in_blocks, policies_of_layers, sizes_after
-from qbench.runtime.caches.model_policy import window_rules
-from qbench.runtime.caches.places import OwnPages
+from qbench.runtime.caches.places.layered_sequence import window_rules
+from qbench.runtime.caches.places.places import OwnPages
+from qbench.runtime.caches.places.slot_table import SlotTable
+from qbench.runtime.caches.policy.evicting import EvictingSequences
+from qbench.runtime.caches.policy.evictor import Evictor
+from qbench.runtime.caches.policy.growth import in_blocks, policies_of_layers, sizes_after
 from qbench.runtime.caches.sequences import check_seq_len
-from qbench.runtime.caches.slot_table import SlotTable
 from qbench.runtime.device.cache import DeviceCache
 from qbench.runtime.device.head_storage import DeviceHeads
 from qbench.runtime.device.kv import PAGE_SIZE

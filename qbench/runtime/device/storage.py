@@ -11,8 +11,8 @@ from gpu_kernels.decode.pages import Pages
 from gpu_kernels.fused.compact import Operands as Compact
 from gpu_kernels.fused.compact import compact
 from qbench.runtime.attention.observed_weights import query_weights
-from qbench.runtime.caches.kv_storage import OtherwiseCalled
-from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.step import Past
+from qbench.runtime.caches.storage.kv_storage import OtherwiseCalled
 from qbench.runtime.device.kv import PAGE_SIZE
 from qbench.runtime.device.place import Place
 from qbench.runtime.device.torch_attention import read_side

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qbench.runtime.caches.kv_cache import KVCache
-from qbench.runtime.caches.places import OwnPages, check_sizes
-from qbench.runtime.caches.torch_storage import TorchStorage
+from qbench.runtime.caches.places.places import OwnPages, check_sizes
+from qbench.runtime.caches.storage.torch_storage import TorchStorage
 from qbench.runtime.encoder_decoder.relative_bias import RelativeBias
 from quant.errors import InputError
 from quant.kv.floats import Floats

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from qbench.run_options import RunOptions
-from qbench.runtime.caches.model_policy import check_engine_policy
-from qbench.runtime.caches.pattern_view import check_pattern_suits
+from qbench.runtime.caches.policy.model_policy import check_engine_policy
+from qbench.runtime.caches.view.pattern_view import check_pattern_suits
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.caches.pooled_caches import PooledCaches
 from qbench.runtime.engine.errors import NeverFits, QueueFull
 from qbench.runtime.engine.options import EngineOptions

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.model import Model
 from qbench.runtime.tiers.disk_store import DiskStore
 from qbench.runtime.tiers.read_mode import fastest_read_mode

@@ -5,7 +5,7 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from qbench.runtime.caches.pages import OutOfPages
+from qbench.runtime.caches.places.pages import OutOfPages
 from qbench.runtime.caches.pooled_caches import PooledCaches
 from qbench.runtime.engine.options import SWAP, EngineOptions
 from qbench.runtime.engine.prefix_tree import Prefix, PrefixTree

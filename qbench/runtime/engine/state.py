@@ -4,7 +4,7 @@ import math
 
 from torch import Tensor
 
-from qbench.runtime.caches.pages import PagedSequence
+from qbench.runtime.caches.places.pages import PagedSequence
 from qbench.runtime.engine.hash_chain import HashChain
 from qbench.runtime.engine.prefix_tree import Prefix
 from qbench.runtime.engine.request import Event, Request

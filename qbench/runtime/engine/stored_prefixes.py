@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.engine.hash_chain import HashChain
 from qbench.runtime.engine.prefill_rate import PrefillRate
 from qbench.runtime.tiers.block_store import BlockKey, BlockNote, BlockStore, BlockStoreCounts, CorruptBlock

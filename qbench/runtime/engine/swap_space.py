@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from qbench.runtime.caches.pages import PagedSequence, PagePool
-from qbench.runtime.caches.slot_table import SlotTable
+from qbench.runtime.caches.places.pages import PagedSequence, PagePool
+from qbench.runtime.caches.places.slot_table import SlotTable
 from qbench.runtime.tiers.spill_file import SpillFile
 from quant.present import present
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from qbench.runtime.caches.latent_format import has_latent_kernels
+from qbench.runtime.caches.storage.latent_format import has_latent_kernels
 from qbench.runtime.kernel_steps import has_attention_step, has_net_step, weighs_scores
 from qbench.runtime.layers.attention import Attention, AttentionNorms, KernelAttention
 from qbench.runtime.layers.block import Block

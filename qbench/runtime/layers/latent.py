@@ -13,8 +13,8 @@ from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.mla_modes import MODES, MlaMode, choose_mode_in_torch
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.latent_format import Latents
-from qbench.runtime.caches.latent_view import LatentView, Span
+from qbench.runtime.caches.storage.latent_format import Latents
+from qbench.runtime.caches.view.latent_view import LatentView, Span
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.latent_heads import LatentHeads, MaterialisedHeads, full_weight
 from qbench.runtime.layers.norm import Norm

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from qbench.compute import EXACT
 from qbench.runtime.attention.mla_modes import MODES, MlaMode, choose_mode
-from qbench.runtime.caches.latent_format import Latents
-from qbench.runtime.caches.latent_view import LatentView, Span, StoredLatents, TokenWeights
+from qbench.runtime.caches.storage.latent_format import Latents
+from qbench.runtime.caches.view.latent_view import LatentView, Span, StoredLatents, TokenWeights
 from qbench.runtime.layers.fused import as_rows
 from qbench.runtime.layers.latent import LatentAttention, columns_of
 from qbench.runtime.layers.latent_heads import F16_MAX, LatentHeads, heads_format

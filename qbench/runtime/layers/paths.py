@@ -25,8 +25,8 @@ from torch import Tensor
 from qbench.nearest import nearest
 from qbench.runtime.attention.rotations import Rotation
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.latent_format import has_latent_kernels
 from qbench.runtime.caches.step import Step
+from qbench.runtime.caches.storage.latent_format import has_latent_kernels
 from qbench.runtime.kernel_steps import has_attention_step, has_net_step
 from qbench.runtime.layers.block import Block, Blocks
 from qbench.runtime.layers.kernel_layers import kernel_layers

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.attention.block_attention import PartialAttention
-from qbench.runtime.caches.pages import PagePool
-from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.places.pages import PagePool
+from qbench.runtime.caches.step import Past
 from qbench.runtime.lending.lent_sequence import Debt, LentSequence
 from qbench.runtime.parallel.ranks import Ranks
 

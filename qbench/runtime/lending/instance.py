@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from qbench.runtime.caches.cache_maker import CacheMaker
-from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.engine import Engine, EngineOptions, Event, NeverFits, Request
 from qbench.runtime.engine.engine import pages_of_pool
 from qbench.runtime.engine.options import RECOMPUTE

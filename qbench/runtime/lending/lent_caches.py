@@ -9,11 +9,11 @@ from qbench.runtime.attention.block_attention import merge
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.kv_cache import KVCache
-from qbench.runtime.caches.kv_storage import KVStorage
-from qbench.runtime.caches.pages import PagedSequence, PagePool
-from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.places.pages import PagedSequence, PagePool
 from qbench.runtime.caches.pooled_caches import PooledCaches
-from qbench.runtime.caches.view import QKV, View
+from qbench.runtime.caches.step import Past
+from qbench.runtime.caches.storage.kv_storage import KVStorage
+from qbench.runtime.caches.view.view import QKV, View
 from qbench.runtime.lending.desk import Desk, Slots
 from qbench.runtime.lending.lent_sequence import LentPages, LentSequence
 from quant.errors import InputError

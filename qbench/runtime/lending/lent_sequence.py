@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qbench.runtime.caches.pages import PagedSequence, PagePool
-from qbench.runtime.caches.places import PoolPages
+from qbench.runtime.caches.places.pages import PagedSequence, PagePool
+from qbench.runtime.caches.places.places import PoolPages
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import torch
 
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kv_cache import KVCache
-from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.parallel.given_pages import GivenPages, padded
 from qbench.runtime.parallel.leading import FOLLOWING
 from qbench.runtime.parallel.model import RankModel

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qbench.runtime.caches.pages import PagePool
-from qbench.runtime.caches.places import Places
+from qbench.runtime.caches.places.pages import PagePool
+from qbench.runtime.caches.places.places import Places
 
 
 class GivenPages(Places):

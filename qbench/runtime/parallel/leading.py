@@ -6,7 +6,7 @@ import numpy as np
 
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kv_cache import KVCache
-from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.caches.step import Step
 from qbench.runtime.parallel.orders import Kind, send_order
 from qbench.runtime.parallel.ranks import Ranks

@@ -4,7 +4,7 @@ from functools import partial
 
 from qbench.run_options import RunOptions
 from qbench.runtime.caches.cache_maker import CacheMaker
-from qbench.runtime.caches.latent_choice import chosen_latents
+from qbench.runtime.caches.storage.latent_format import chosen_latents
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.layers.block import Block
 from qbench.runtime.layers.feed_forward import KernelFeedForward

@@ -14,7 +14,7 @@ from qbench.rank_layout import ALL_TO_ALL
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.step import Step
-from qbench.runtime.caches.view import ALL_TOKENS
+from qbench.runtime.caches.view.view import ALL_TOKENS
 from qbench.runtime.parallel.given_pages import GivenPages, padded
 from qbench.runtime.parallel.make_shard import borders
 from quant.errors import InputError

@@ -11,9 +11,9 @@ from torch import Tensor
 from qbench.cache_spec import CacheSpec
 from qbench.rank_layout import ALL_TO_ALL
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.context_part import ContextPart
-from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.caches.step import Step
+from qbench.runtime.caches.view.context_part import ContextPart
 from qbench.runtime.model import Model
 from qbench.runtime.parallel.dispatched_experts import DispatchedExperts
 from qbench.runtime.parallel.leading import FOLLOWING, Leading

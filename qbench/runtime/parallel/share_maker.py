@@ -10,15 +10,14 @@ from qbench.prefill.star import Star
 from qbench.runtime.attention.in_torch import is_in_torch
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker
-from qbench.runtime.caches.grouped_storage import Groups
 from qbench.runtime.caches.kv_cache import KVCache
-from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, KVStorage
-from qbench.runtime.caches.places import OwnPages
-from qbench.runtime.caches.share import Share
-from qbench.runtime.caches.share_groups import ShareGroups
-from qbench.runtime.caches.share_view import ShareView
-from qbench.runtime.caches.star_view import StarView
-from qbench.runtime.caches.storages import check_heads, layer_scales, make_storage
+from qbench.runtime.caches.places.places import OwnPages
+from qbench.runtime.caches.storage.grouped_storage import Groups
+from qbench.runtime.caches.storage.kv_storage import BLOCK_TOKENS, KVStorage
+from qbench.runtime.caches.storage.share import Share
+from qbench.runtime.caches.storage.share_groups import ShareGroups
+from qbench.runtime.caches.storage.storages import check_heads, layer_scales, make_storage
+from qbench.runtime.caches.view.share_view import ShareView, StarView
 from qbench.runtime.parallel.ranks import Ranks
 from quant.errors import InputError
 from quant.kv import KVScheme

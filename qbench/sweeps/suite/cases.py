@@ -194,8 +194,10 @@ class _Describe:
         """raises InputError for a policy that the model cannot have in any KV format"""
         if point.policy == FULL:
             return
-        from qbench.runtime.caches.model_policy import check_policy  # imports torch
-        from qbench.runtime.caches.retrieval_suits import check_retrieval_suits
+        from qbench.runtime.caches.policy.model_policy import (
+            check_policy,  # imports torch
+            check_retrieval_suits,
+        )
 
         spec = CacheSpec(policy=point.policy)
         try:

@@ -9,7 +9,7 @@ from qbench.cache_spec import CacheSpec
 from qbench.policies import policy_names
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches.kv_storage import BLOCK_TOKENS
+from qbench.runtime.caches.storage.kv_storage import BLOCK_TOKENS
 from qbench.runtime.memory import MemoryPredictor
 from qbench.runtime.workspace import FLOAT_BYTES
 from quant.kv import KV_FORMATS, KVScheme

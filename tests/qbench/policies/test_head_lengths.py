@@ -13,10 +13,10 @@ from support.slow_policy import Choose, slow_heads
 
 from qbench.policies import TokenKinds
 from qbench.policies.fastgen import FREQUENT, FULL, LOCAL, PUNCTUATION, SPECIAL
-from qbench.runtime.caches.head_storage import HeadStorage
-from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, KVStorage
-from qbench.runtime.caches.policy_cache import PolicyCache
-from qbench.runtime.caches.storages import make_storage
+from qbench.runtime.caches.policy.policy_cache import PolicyCache
+from qbench.runtime.caches.storage.head_storage import HeadStorage
+from qbench.runtime.caches.storage.kv_storage import BLOCK_TOKENS, KVStorage
+from qbench.runtime.caches.storage.storages import make_storage
 from quant.extension import has_cpu_kernels
 from quant.models import ModelConfig
 

@@ -13,7 +13,7 @@ from qbench.policies import parse_policy
 from qbench.runtime.attention.rope import inverse_frequencies
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache_maker import CacheMaker
-from qbench.runtime.caches.distant_cache import DistantCache
+from qbench.runtime.caches.policy.distant_cache import DistantCache
 from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels

@@ -21,8 +21,8 @@ from qbench.policies import policy_names
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.kv_cache import KVCache
-from qbench.runtime.caches.past import Past
-from qbench.runtime.caches.policy_cache import PolicyCache
+from qbench.runtime.caches.policy.policy_cache import PolicyCache
+from qbench.runtime.caches.step import Past
 from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels

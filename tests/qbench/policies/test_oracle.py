@@ -11,9 +11,9 @@ from qbench.policies.oracle import Oracle, Recorder
 from qbench.reference.corpus import heldout_text
 from qbench.run_options import RunOptions
 from qbench.runtime import Tokenizer, load_model
-from qbench.runtime.caches.places import OwnPages
-from qbench.runtime.caches.policy_cache import PolicyCache
-from qbench.runtime.caches.storages import make_storage
+from qbench.runtime.caches.places.places import OwnPages
+from qbench.runtime.caches.policy.policy_cache import PolicyCache
+from qbench.runtime.caches.storage.storages import make_storage
 from qbench.sources import open_source
 from quant.errors import InputError
 from quant.models import ModelConfig

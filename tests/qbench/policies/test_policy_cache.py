@@ -13,7 +13,7 @@ from support.slow_policy import Choose, slow_policy
 from qbench.policies import parse_policy, policy_names
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches.policy_cache import PolicyCache
+from qbench.runtime.caches.policy.policy_cache import PolicyCache
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme

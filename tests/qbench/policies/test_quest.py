@@ -17,7 +17,7 @@ from qbench.policies import parse_policy
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.cache_maker import CacheMaker
-from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels

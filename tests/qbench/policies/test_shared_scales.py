@@ -11,8 +11,8 @@ from qbench.cache_spec import CacheSpec
 from qbench.policies import parse_policy, policy_names
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches.model_policy import scheme_under
-from qbench.runtime.caches.storages import make_storage
+from qbench.runtime.caches.policy.model_policy import scheme_under
+from qbench.runtime.caches.storage.storages import make_storage
 from qbench.runtime.memory import MemoryPredictor
 from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.scheme import CONFIG_KEY

@@ -12,7 +12,7 @@ from qbench.cache_spec import CacheSpec
 from qbench.compute import FLOAT32
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches.pattern_view import check_source_has_pattern
+from qbench.runtime.caches.view.pattern_view import check_source_has_pattern
 from quant.errors import InputError
 from quant.kv.source import KVSource
 

@@ -10,7 +10,7 @@ from support.calibration import layer_tensors
 from support.close import assert_close
 
 from qbench.runtime import ModelConfig, load_model
-from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.step import Past
 from qbench.runtime.streamed import StreamedDecoder
 from quant.errors import InputError
 from quant.formats import get_format

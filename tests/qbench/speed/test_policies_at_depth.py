@@ -9,9 +9,9 @@ from qbench.policies import CachePolicy, policy_names
 from qbench.policies.policy import LayerState
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
-from qbench.runtime.caches.growth import GROWTH
-from qbench.runtime.caches.kernel_storage import KernelStorage
-from qbench.runtime.caches.kv_storage import BLOCK_TOKENS
+from qbench.runtime.caches.policy.growth import GROWTH
+from qbench.runtime.caches.storage.kernel_storage import KernelStorage
+from qbench.runtime.caches.storage.kv_storage import BLOCK_TOKENS
 from qbench.speed.speed_worker import TimedModel
 from quant.errors import InputError
 

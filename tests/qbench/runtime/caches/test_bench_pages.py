@@ -7,7 +7,7 @@ import pytest
 from support.architectures import small_config
 from support.mixed_workload import AT_ONCE, LONGEST, run_mixed_workload
 
-from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.places.pages import PagePool
 from quant.models import ModelConfig
 
 

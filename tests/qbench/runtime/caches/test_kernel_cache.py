@@ -15,9 +15,9 @@ from cpu_kernels.attention_bound import attention_bound
 from qbench.kernels.attention import LOG2_E, ROUND_QUERIES
 from qbench.runtime import load_model
 from qbench.runtime.attention.rope import inverse_frequencies, rotation
-from qbench.runtime.caches.kernel_storage import STORES, has_store
-from qbench.runtime.caches.kv_storage import held_tokens
-from qbench.runtime.caches.storages import layer_scales
+from qbench.runtime.caches.storage.kernel_storage import STORES, has_store
+from qbench.runtime.caches.storage.kv_storage import held_tokens
+from qbench.runtime.caches.storage.storages import layer_scales
 from qbench.runtime.memory import predict_memory
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, KVScheme

@@ -13,7 +13,7 @@ from support.close import assert_close
 from qbench.cache_spec import CacheSpec
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.cache_maker import MAX_CHUNK_TOKENS
-from qbench.runtime.caches.kernel_storage import STORES
+from qbench.runtime.caches.storage.kernel_storage import STORES
 from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels

@@ -13,7 +13,7 @@ from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.caches.no_cache import NoCache
-from qbench.runtime.caches.storages import layer_scales
+from qbench.runtime.caches.storage.storages import layer_scales
 from qbench.runtime.memory import predict_memory
 from quant.errors import InputError
 from quant.kv import KV_FORMATS

@@ -14,9 +14,9 @@ from support.pages import shuffled
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, generate, load_model
 from qbench.runtime.attention.mla_modes import get_mode
-from qbench.runtime.caches.pages import PagedSequence, PagePool
-from qbench.runtime.caches.past import EVICTED
-from qbench.runtime.caches.pooled_cache import pooled_cache
+from qbench.runtime.caches.kv_cache import pooled_cache
+from qbench.runtime.caches.places.pages import PagedSequence, PagePool
+from qbench.runtime.caches.step import EVICTED
 from qbench.runtime.engine import Engine, EngineOptions, Request
 from qbench.runtime.kv_memory import CacheMemory
 from qbench.runtime.text.sampling import Sampling

@@ -16,9 +16,9 @@ from support.pages import shuffled
 
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
-from qbench.runtime.caches.kernel_storage import STORES
-from qbench.runtime.caches.pages import OutOfPages, PagedSequence, PagePool
-from qbench.runtime.caches.pooled_cache import pooled_cache
+from qbench.runtime.caches.kv_cache import pooled_cache
+from qbench.runtime.caches.places.pages import OutOfPages, PagedSequence, PagePool
+from qbench.runtime.caches.storage.kernel_storage import STORES
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme

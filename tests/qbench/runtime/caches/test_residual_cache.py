@@ -15,7 +15,7 @@ from support.logit_bounds import relative_rms
 from qbench.runtime import load_model
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.caches.no_cache import NoCache
-from qbench.runtime.caches.residual_storage import ResidualStorage
+from qbench.runtime.caches.storage.residual_storage import ResidualStorage
 from qbench.runtime.memory import MemoryPredictor
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels

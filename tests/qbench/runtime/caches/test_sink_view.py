@@ -15,7 +15,7 @@ from qbench.runtime import Model, load_model
 from qbench.runtime.attention.rope import far_rotation, inverse_frequencies, rotation
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import MAX_CHUNK_TOKENS
-from qbench.runtime.caches.sink_view import SinkView
+from qbench.runtime.caches.view.sink_view import SinkView
 from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels

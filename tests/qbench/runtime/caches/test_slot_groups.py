@@ -12,9 +12,9 @@ from support.logit_bounds import relative_rms
 from qbench.policies import policy_names
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches.grouped_storage import Groups
-from qbench.runtime.caches.slot_groups import SlotGroups
-from qbench.runtime.caches.slot_side import order_of
+from qbench.runtime.caches.storage.grouped_storage import Groups
+from qbench.runtime.caches.storage.slot_groups import SlotGroups
+from qbench.runtime.caches.storage.slot_side import order_of
 from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig

@@ -9,9 +9,9 @@ from support.array_source import ArraySource
 from qbench.cache_spec import CacheSpec
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches.block_tiers import BlockTiers
-from qbench.runtime.caches.kernel_storage import KernelStorage
-from qbench.runtime.caches.tiered_places import TIER_TOKENS, num_tier_pages
+from qbench.runtime.caches.places.block_tiers import BlockTiers
+from qbench.runtime.caches.places.tiered_places import TIER_TOKENS, num_tier_pages
+from qbench.runtime.caches.storage.kernel_storage import KernelStorage
 from qbench.runtime.tiers.spill_file import SpillFile
 from quant.errors import InputError
 from quant.kv.source import KVSource

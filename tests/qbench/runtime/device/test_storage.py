@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gpu_kernels.decode.pages import zero_pages, zero_scales
-from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.step import Past
 from qbench.runtime.device.place import Place
 from qbench.runtime.device.storage import PAGE_SIZE, DeviceStorage
 

@@ -9,8 +9,8 @@ from support.engine_runs import texts_alone, texts_together
 
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
-from qbench.runtime.caches.residual_storage import ResidualStorage
-from qbench.runtime.caches.slot_groups import SlotGroups
+from qbench.runtime.caches.storage.residual_storage import ResidualStorage
+from qbench.runtime.caches.storage.slot_groups import SlotGroups
 from qbench.runtime.engine import Engine, EngineOptions, Request
 from qbench.runtime.engine.check_source import check_engine_source
 from qbench.runtime.text.sampling import Sampling

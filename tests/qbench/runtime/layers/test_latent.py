@@ -9,8 +9,8 @@ from support.transformers_model import logits_of, transformers_model
 
 from qbench.runtime import load_model
 from qbench.runtime.attention.mla_modes import MODES, choose_mode
-from qbench.runtime.caches.latent_choice import MODE_VARIABLE
 from qbench.runtime.caches.no_cache import NoCache
+from qbench.runtime.caches.storage.latent_format import MODE_VARIABLE
 from qbench.runtime.kv_memory import kv_bytes_per_token
 from qbench.runtime.layers.latent import LatentAttention
 from qbench.runtime.layers.latent_kernel import KernelLatentAttention

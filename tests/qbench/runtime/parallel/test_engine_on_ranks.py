@@ -77,7 +77,9 @@ def test_greedy_text_is_that_of_one_rank(kind, layout):
 
 def test_a_follower_without_the_copies_of_pages_computes_another_text(monkeypatch):
     """So the test above sees a copy that is not followed."""
-    monkeypatch.setattr("qbench.runtime.caches.pages.PagePool.on_copy", property(lambda pool: None, lambda *_: None))
+    monkeypatch.setattr(
+        "qbench.runtime.caches.places.pages.PagePool.on_copy", property(lambda pool: None, lambda *_: None)
+    )
     config = small_config("llama")
     source = ArraySource(config, random_weights(config))
     expected, _ = texts(load_model(source, RunOptions(threads=1)), FEW_PAGES)

@@ -11,8 +11,8 @@ from qbench.calibration.open_subject import open_subject
 from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches.share import SHARE_TOKENS, Share
-from qbench.runtime.caches.share_runs import Run, share_runs
+from qbench.runtime.caches.storage.kernel_storage import Run, share_runs
+from qbench.runtime.caches.storage.share import SHARE_TOKENS, Share
 from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.traffic import expected_traffic
 from quant.errors import InputError

@@ -12,8 +12,8 @@ from qbench.prefill import BLOCK
 from qbench.rank_layout import RankLayout
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches import context_part
-from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.step import Past
+from qbench.runtime.caches.view import context_part
 from qbench.runtime.parallel.load import load_ranked
 from qbench.runtime.parallel.traffic import expected_traffic
 from quant.errors import InputError

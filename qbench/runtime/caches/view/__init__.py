@@ -1,0 +1,1 @@
+"""Views: the tokens that each query sees, and the code that reads them. Open `view.View` first."""

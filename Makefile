@@ -3,7 +3,7 @@
 #   make test          tests that need no GPU: a sample of each large grid, no long loops; at most 8 minutes on 2 cores
 #   make test-all      those, then all that `make test` leaves out
 #   make test-pretended  tests of the kernels on pretended lesser CPUs
-#   make lint          format, types, imports and prose, at most a minute; `make fix` repairs the format
+#   make lint          format, types, imports, prose and counts, at most a minute; `make fix` repairs the format
 #   make gate          compare with the stored results of this project
 #   make test-gpu      kernel tests and timings on a CUDA GPU
 #   make test-interop  artifacts in other projects' code, and theirs here
@@ -34,7 +34,7 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 LOCK := $(if $(LOCKED),--constraint constraints.txt)
 NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
 
-.PHONY: demo audit fuzz fuzz-asan test test-all planted-faults test-pretended lint lint-types lint-style lint-cxx lint-prose lint-floors lint-records fix gate docs test-gpu test-interop asan test-clang setup bench clean
+.PHONY: demo audit fuzz fuzz-asan test test-all planted-faults test-pretended lint lint-types lint-style lint-cxx lint-prose lint-floors lint-records lint-counts fix gate docs test-gpu test-interop asan test-clang setup bench clean
 
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
@@ -67,7 +67,7 @@ CXX_SOURCES = git ls-files 'cpu_kernels/*.cpp' 'cpu_kernels/*.h' 'cpu_kernels/*.
 
 # The type check takes most of the time: it has two threads, and the other checks run meanwhile. All run, also after one
 # that fails, and their lines do not mix if make can keep them apart.
-LINTS := types style cxx prose floors records
+LINTS := types style cxx prose floors records counts
 lint: $(VENV)/.linted-with $(VENV)/.tested-with
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(LINTS:%=lint-%)
 
@@ -84,7 +84,7 @@ lint-cxx:
 lint-prose:
 	$(VENV)/bin/python -m checks.prose --since $(SINCE)
 
-lint-floors lint-records: lint-%:
+lint-floors lint-records lint-counts: lint-%:
 	$(VENV)/bin/python -m checks.$*
 
 fix: $(VENV)/.linted-with

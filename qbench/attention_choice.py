@@ -44,10 +44,8 @@ def check_attention(name: str | None, device: str, spec: CacheSpec) -> None:
 
 def _check_policy(name: str, spec: CacheSpec) -> None:
     """The part of `check_attention` for attention in torch."""
-    from qbench.policies.positions import Sinks  # imports torch
-
     policy = spec.make_policy()
-    if isinstance(policy, Sinks):
+    if policy.has_sinks:
         raise InputError(
             f"policy {spec.policy} rotates each query twice, which attention {name} does not; choose {KERNEL}"
         )

@@ -65,9 +65,9 @@ class CacheSpec:
 
     def _check_goes_with_tiers(self) -> None:
         policy = None if self.policy == FULL else self.make_policy()
-        suits = policy is None or policy.in_tiers
+        suits = policy is None or policy.may_spill
         if not suits or (self.layout, self.prefill) != (DYNAMIC, DENSE):
-            why = f": {policy.not_in_tiers}" if policy is not None and policy.not_in_tiers else ""
+            why = f": {policy.why_no_spill}" if policy is not None and policy.why_no_spill else ""
             raise InputError(
                 f"--kv-ram goes with cache {DYNAMIC}, policy {FULL} or infllm, and prefill {DENSE}; got {self}{why}"
             )

@@ -7,10 +7,9 @@ from qbench.breakeven.first_layers import opened
 from qbench.breakeven.question import Question, Settings, question
 from qbench.breakeven.verdict import Answer
 from qbench.cache_spec import CacheSpec
-from qbench.policies.retrieval import RetrievalPolicy
 from qbench.progress import Progress
 from qbench.runtime import load_model
-from qbench.runtime.caches.policy.model_policy import check_source_suits_retrieval
+from qbench.runtime.caches.rules import check_source
 from qbench.speed.speed_worker import TimedModel
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -34,9 +33,9 @@ class RetrievalQuestion(Question):
         names = settings.alternatives or POLICIES
         for name in names:
             asked = CacheSpec(policy=name)
-            if not isinstance(asked.make_policy(), RetrievalPolicy):
+            if asked.make_policy().retrieval is None:
                 raise InputError(f"policy {name} is not a retrieval policy; expected quest or infllm with options")
-            check_source_suits_retrieval(source, asked)
+            check_source(source, asked)
         sizes = settings.sizes_within(SIZES, ModelConfig.of(source).max_positions - STEPS)
         model = load_model(source, options)
         sides = [TimedModel(each, settings.clock) for each in (model, *map(model.following, names))]

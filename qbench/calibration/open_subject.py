@@ -12,9 +12,7 @@ from qbench.measure.tuning import tuned
 from qbench.measure.watched_source import WatchedSource
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
-from qbench.runtime.attention.in_torch import check_source_suits
-from qbench.runtime.caches.policy.model_policy import check_source_suits_retrieval
-from qbench.runtime.caches.view.pattern_view import check_source_has_pattern
+from qbench.runtime.caches.rules import check_source
 from qbench.runtime.device.suits import check_device_cache
 from qbench.sources import open_source
 from quant.errors import InputError
@@ -44,10 +42,8 @@ def open_subject(
     table = tuned()
     threads = options.threads or (table and table.threads) or available_cores()
     source = open_source(spec)
-    check_source_suits(source, options.attention)
     as_kept = with_kv_format(source, options.kv_format, options.device)
-    check_source_has_pattern(as_kept, options.cache_spec)
-    check_source_suits_retrieval(as_kept, options.cache_spec)
+    check_source(as_kept, options.cache_spec, options.attention)
     if options.device != CPU:
         check_device_cache(options.cache_spec, options.attention, options.device)
     if options.recipe is not None:

@@ -1,7 +1,7 @@
 """InfLLM: each query reads the first tokens, the blocks whose representative keys suit it best, and the last tokens."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ class InfLLM(RetrievalPolicy):
     queries: int = 16
     smooth: float = 0.0
     same_in_layers: ClassVar[bool] = False
-    in_tiers: ClassVar[bool] = True
+    may_spill: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_at_least("init", self.init, 0)
@@ -65,6 +65,10 @@ class InfLLM(RetrievalPolicy):
         if self.budget.unit is Unit.TOKENS and self.num_blocks(0) < 1:
             least = self.init + self.local + 2 * self.block - 1
             raise InputError(f"budget {self.budget} leaves no room for a block; expected at least {least} tokens")
+
+    @property
+    def distant(self) -> Self:
+        return self
 
     @property
     def observes(self) -> Observe | None:

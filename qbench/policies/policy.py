@@ -7,7 +7,7 @@ after each forward pass of a layer, and removes the tokens that it does not keep
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -15,6 +15,11 @@ from torch import Tensor
 from qbench.policies.budget import Budget
 from qbench.registry import Named
 from quant.errors import InputError
+
+if TYPE_CHECKING:
+    from qbench.policies.infllm import InfLLM
+    from qbench.policies.oracle import Recorder
+    from qbench.policies.retrieval import RetrievalPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,24 @@ class TokenKinds:
 
     special: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     punctuation: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The tokens that a query sees by their positions: the last ones, and perhaps the first ones.
+
+    window  number of the last tokens, the query's own included; None: in each layer as the model says
+    sinks   number of the first tokens, which have their positions in the cache
+    """
+
+    window: int | None
+    sinks: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that every layer keeps, if `window` is a number"""
+        assert self.window is not None
+        return self.sinks + self.window
 
 
 class LayerReader(ABC):
@@ -138,8 +161,8 @@ class CachePolicy(Named, ABC):
     needs_future       whether it must see the text once before, so that it is refused where tokens are generated
     per_head           whether heads of one layer may keep different tokens
     per_head_lengths   whether they may keep different numbers of tokens
-    in_tiers           whether tokens that queries do not read may be on a disk
-    not_in_tiers       why they may not, if there is more to say than that the policy keeps few tokens
+    may_spill          whether tokens that queries do not read may be on a disk
+    why_no_spill       why they may not, if there is more to say than that the policy keeps few tokens
     """
 
     position_only: ClassVar[bool] = False
@@ -150,8 +173,36 @@ class CachePolicy(Named, ABC):
     same_in_layers: ClassVar[bool] = True
     per_head: ClassVar[bool] = True
     per_head_lengths: ClassVar[bool] = False
-    in_tiers: ClassVar[bool] = False
-    not_in_tiers: ClassVar[str] = ""
+    may_spill: ClassVar[bool] = False
+    why_no_spill: ClassVar[str] = ""
+
+    @property
+    def span(self) -> Span | None:
+        """The tokens that a query sees, if these follow from positions and are not the whole text"""
+        return None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a query sees the whole text"""
+        return self.position_only and self.span is None
+
+    @property
+    def has_sinks(self) -> bool:
+        return self.span is not None and self.span.sinks > 0
+
+    @property
+    def retrieval(self) -> "RetrievalPolicy | None":
+        """The policy itself if it keeps every token and lets each query choose the pages that it reads"""
+        return None
+
+    @property
+    def distant(self) -> "InfLLM | None":
+        """The policy itself if queries also meet distant keys at another position than that of the text"""
+        return None
+
+    def informed(self, recorder: "Recorder") -> "CachePolicy":
+        """The policy for the text that the recorder has seen; only of a policy that needs the future."""
+        raise NotImplementedError(f"policy {self.name} does not need the future")
 
     @property
     def observes(self) -> Observe | None:

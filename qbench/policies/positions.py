@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 from torch import Tensor
 
-from qbench.policies.policy import CachePolicy, LayerState, top_slots
+from qbench.policies.policy import CachePolicy, LayerState, Span, top_slots
 from qbench.policies.registry import policy
 from qbench.whole_number import whole_number
 from quant.errors import InputError
@@ -57,6 +57,10 @@ class Window(CachePolicy):
             raise InputError("expected window, or window:N with a number of tokens from 1")
         return cls(whole_number(options, 1) if options else None)
 
+    @property
+    def span(self) -> Span:
+        return Span(self.tokens)
+
     def slots(self, context: int, layer: int, num_layers: int) -> int:
         return context if self.tokens is None else min(context, self.tokens + SPARE)
 
@@ -93,6 +97,10 @@ class Sinks(CachePolicy):
         if found is None:
             raise InputError("expected sinks:S+N with numbers of tokens from 1")
         return cls(whole_number(found[1]), whole_number(found[2]))
+
+    @property
+    def span(self) -> Span:
+        return Span(self.window, self.sinks)
 
     def slots(self, context: int, layer: int, num_layers: int) -> int:
         return min(context, self.sinks + self.window)

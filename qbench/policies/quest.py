@@ -36,7 +36,7 @@ class Quest(RetrievalPolicy):
     budget: Budget = Budget(1024)
     dense: int = 2
     same_in_layers: ClassVar[bool] = False
-    not_in_tiers: ClassVar[str] = (
+    why_no_spill: ClassVar[str] = (
         "its first layers read every page in each step, and each KV head chooses pages of its own, so most pages would "
         "come from the disk"
     )

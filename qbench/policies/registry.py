@@ -1,6 +1,7 @@
 """Names of policies: `@policy("h2o")` registers a class, `parse_policy("h2o:budget=512")` makes one."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from qbench.policies.policy import CachePolicy
 from qbench.registry import Registry
@@ -9,7 +10,7 @@ from quant.json_data import JsonData
 _POLICIES = Registry[CachePolicy]("policy")
 policy = _POLICIES.register
 policy_names = _POLICIES.names
-parse_policy = _POLICIES.parse
+parse_policy = lru_cache(maxsize=256)(_POLICIES.parse)  # policies are frozen, so that all may have the same object
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from torch import Tensor
@@ -105,6 +105,10 @@ class RetrievalPolicy(BoundedPolicy):
 
     per_head: ClassVar[bool] = False  # every head keeps every token
     block: ClassVar[int] = PAGE
+
+    @property
+    def retrieval(self) -> Self:
+        return self
 
     def slots(self, context: int, layer: int, num_layers: int) -> int:
         return context

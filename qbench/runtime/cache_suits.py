@@ -2,10 +2,8 @@
 
 from qbench.devices import CPU
 from qbench.run_options import RunOptions
-from qbench.runtime.caches.cache_maker import CacheMaker
-from qbench.runtime.caches.policy.model_policy import check_policy
+from qbench.runtime.caches.rules import Asked, check
 from qbench.runtime.device.suits import check_device_cache
-from qbench.runtime.load import IMPL_OF
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.source import Source
@@ -20,6 +18,5 @@ def check_cache_suits(source: Source, options: RunOptions) -> None:
     scheme = KVScheme.of(source.config, config, source.spec)
     if options.device != CPU:
         check_device_cache(options.cache_spec, options.attention, options.device)
-        check_policy(config, scheme, options.cache_spec.make_policy())
-        return
-    CacheMaker(config, scheme, IMPL_OF[options.compute], options.cache_spec, attention=options.attention)
+    attention = options.attention if options.device == CPU else None  # a device has its own rules
+    check(Asked(config, scheme, options.cache_spec, attention))

@@ -4,26 +4,20 @@ from bisect import bisect_right
 from functools import partial
 
 from qbench.cache_spec import DEFAULT_CACHE, NONE, PAGED, CacheSpec
-from qbench.policies.positions import Sinks, Window
 from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.attention.in_torch import is_in_torch
-from qbench.runtime.caches.cache_maker import MAX_CHUNK_TOKENS, has_modes, max_chunk_tokens_of
+from qbench.runtime.caches.cache_maker import MAX_CHUNK_TOKENS, max_chunk_tokens_of
 from qbench.runtime.caches.places.layered_sequence import window_rules
 from qbench.runtime.caches.places.owned_pages import window_pages
 from qbench.runtime.caches.places.window_pages import sink_slots, window_slots
 from qbench.runtime.caches.policy.growth import policies_of_layers, sizes_after
-from qbench.runtime.caches.policy.model_policy import (
-    check_policy,
-    check_retrieval_suits,
-    policy_for,
-    scheme_under,
-)
+from qbench.runtime.caches.policy.model_policy import policy_for, scheme_under
+from qbench.runtime.caches.rules import Asked, check, has_modes
 from qbench.runtime.caches.storage.kernel_storage import has_store
 from qbench.runtime.caches.storage.kv_storage import BLOCK_TOKENS, held_tokens
 from qbench.runtime.caches.storage.latent_format import chosen_latents
 from qbench.runtime.caches.storage.residual_storage import residual_store_bytes
 from qbench.runtime.caches.storage.slot_side import held_bytes
-from qbench.runtime.caches.storage.storages import check_format_suits
 from qbench.runtime.caches.view.sink_view import turns_with_text
 from qbench.runtime.workspace import FLOAT_BYTES
 from quant.kv import KVFormat, KVScheme
@@ -55,26 +49,24 @@ class CacheMemory:
         self, config: ModelConfig, scheme: KVScheme | None, impl: str = "auto", spec: CacheSpec = DEFAULT_CACHE
     ) -> None:
         self.spec, policy = spec, spec.make_policy()
-        check_policy(config, scheme, policy)
-        check_retrieval_suits(config, scheme, spec)
+        check(Asked(config, scheme, spec))
         groups = scheme.format if scheme is not None and scheme.format.token_group > 1 else None
-        by_slots = not policy.position_only or (groups is not None and isinstance(policy, Window))
+        span, has_sinks = policy.span, policy.has_sinks
+        by_slots = not policy.position_only or (groups is not None and span is not None and not has_sinks)
         self.policy = policy_for(policy, config, scheme) if by_slots else None
         # SlotGroups, which keep the tokens of a policy in such a format, grow by single tokens.
-        self._groups = groups if self.policy is not None or isinstance(policy, Sinks) else None
-        self.sinks = policy.sinks if isinstance(policy, Sinks) else 0
+        self._groups = groups if self.policy is not None or has_sinks else None
+        self.sinks = 0 if span is None else span.sinks
         self.config, self.format = config, None if scheme is None else scheme.format
         self.rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
         self.window, self.far_share = None, 0.0  # far: layers that attend to all tokens
         self.tokens_at_once = MAX_CHUNK_TOKENS
-        if isinstance(policy, Window | Sinks):
-            asked = policy.window if isinstance(policy, Sinks) else policy.tokens
-            windows = [rule.window for rule in window_rules(config, asked)]
+        if span is not None:
+            windows = [rule.window for rule in window_rules(config, span.window)]
             self.window, self.far_share = max(windows), windows.count(0) / len(windows)
-        if isinstance(policy, Sinks):
-            self.window = policy.window
-            self.tokens_at_once = max_chunk_tokens_of(config, policy)
-        check_format_suits(config, scheme, spec.layout)
+            if has_sinks:
+                self.window = span.window
+                self.tokens_at_once = max_chunk_tokens_of(config, span)
         self.keeps_latents = has_modes(spec) and chosen_latents(config, scheme)[1] is not None
         if self.policy is not None and not self.keeps_latents:
             scheme = scheme_under(self.policy, scheme)
@@ -147,9 +139,9 @@ class CacheMemory:
 
     def size_bytes(self, context: int, batch: int, steps: int = 0) -> int:
         """For `batch` sequences of `context` tokens, the last `steps` of which came one at a time."""
-        if isinstance(self.policy, RetrievalPolicy):
+        if self.policy is not None and self.policy.retrieval is not None:
             kept = held_tokens(context) * self.bytes_per_token
-            return round(batch * (kept + self._index_bytes(self.policy, context)))
+            return round(batch * (kept + self._index_bytes(self.policy.retrieval, context)))
         if self._groups is not None:
             return round(batch * self._groups_bytes(self._groups, context, steps))
         if self.policy is not None:

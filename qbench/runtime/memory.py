@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from qbench.attention_choice import IN_TORCH
 from qbench.cache_spec import DEFAULT_CACHE, CacheSpec
-from qbench.runtime.attention.in_torch import check_attention_suits, impl_of
+from qbench.runtime.attention.in_torch import impl_of
+from qbench.runtime.caches.rules import Asked, check
 from qbench.runtime.caches.storage.latent_format import chosen_latents, has_latent_kernels
 from qbench.runtime.kv_memory import CacheMemory
 from qbench.runtime.layers.paths import LAYERS, NET_STEPS, planned_path
@@ -71,7 +72,7 @@ class MemoryPredictor:
     ) -> None:
         self.config, self.impl, self.spec = ModelConfig.of(source), impl, spec
         self.attention = attention
-        check_attention_suits(self.config, attention)
+        check(Asked(self.config, spec=spec, attention=attention))
         self.weights = WeightsMemory(source, self.config, impl)
         self._keep_in(KVScheme.of(source.config, self.config, source.spec))
 

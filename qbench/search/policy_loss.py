@@ -13,6 +13,7 @@ from qbench.cache_spec import FULL, CacheSpec
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.policy.model_policy import policy_for
+from qbench.runtime.caches.rules import Asked, check
 from qbench.search.near_kld import NearKld
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -22,6 +23,7 @@ from quant.source import Source
 def check_evicts(policies: Sequence[str], config: ModelConfig, num_tokens: int) -> None:
     """raises InputError for a policy that keeps all of so many tokens: its loss would be measured as 0"""
     for policy in policies:
+        check(Asked(config, spec=CacheSpec(policy=policy), reads_once=True))
         made, layers = policy_for(CacheSpec(policy=policy).make_policy(), config, None), config.num_layers
         if policy != FULL and all(made.slots(num_tokens, layer, layers) >= num_tokens for layer in range(layers)):
             raise InputError(

@@ -3,7 +3,6 @@
 import os
 import resource
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -13,6 +12,7 @@ from cpu_kernels.timeline import Timeline
 from qbench.measure.breakdown import KERNELS, Breakdown, PartTime
 from qbench.measure.host.clocks import check_clock
 from qbench.measure.host.machine import available_cores
+from qbench.measure.host.placement import huge_page_share
 from qbench.progress import Progress
 from qbench.run_options import RunOptions
 from qbench.runtime.text.sampling import Sampler, Sampling
@@ -90,17 +90,6 @@ def faster_half(steps: Sequence[Parts]) -> tuple[int, Parts]:
     """How many steps count, and the mean of each part over them."""
     some = sorted(steps, key=lambda parts: sum(parts.values()))[: -(-len(steps) // 2)]
     return len(some), {name: fmean(parts[name] for parts in some) for name in some[0]}
-
-
-def huge_page_share(file: str = "/proc/self/smaps_rollup") -> float | None:
-    """None if the system has no such file."""
-    try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.endswith(" kB")}
-    anonymous = sizes.get("Anonymous", 0)
-    return sizes.get("AnonHugePages", 0) / anonymous if anonymous else None
 
 
 def _page_faults() -> int:

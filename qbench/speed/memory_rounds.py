@@ -12,8 +12,7 @@ import numpy as np
 import psutil
 
 import cpu_kernels
-from qbench.measure.host.placement import placement
-from qbench.speed.breakdown import huge_page_share
+from qbench.measure.host.placement import huge_page_share, placement
 from quant.json_data import JsonData
 
 ROWS, FEATURES, BLOCK_BYTES, BLOCK_WEIGHTS = 4096, 61440, 34, 32  # 267 MB of Q8_0: 8 times an L3 of 32 MiB

@@ -1,4 +1,4 @@
-"""CPUs that this process may run on, and their NUMA nodes."""
+"""CPUs that this process may run on, their NUMA nodes, and the pages of its memory."""
 
 import os
 import re
@@ -57,3 +57,14 @@ def parse_cpu_list(text: str) -> set[int]:
     """The reverse of cpu_list."""
     runs = re.findall(r"(\d+)(?:-(\d+))?", text)
     return {cpu for first, last in runs for cpu in range(int(first), int(last or first) + 1)}
+
+
+def huge_page_share(file: str = "/proc/self/smaps_rollup") -> float | None:
+    """Share of this process's anonymous memory that is in pages of 2 MiB; None if the system has no such file."""
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.endswith(" kB")}
+    anonymous = sizes.get("Anonymous", 0)
+    return sizes.get("AnonHugePages", 0) / anonymous if anonymous else None

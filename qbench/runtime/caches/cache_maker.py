@@ -10,10 +10,11 @@ from qbench.cache_spec import DEFAULT_CACHE, DENSE, NONE, PAGED, STATIC, CacheSp
 from qbench.devices import CPU
 from qbench.policies import CachePolicy, TokenKinds
 from qbench.policies.infllm import InfLLM
-from qbench.policies.oracle import Oracle, Recorder
-from qbench.policies.positions import Sinks, Window
+from qbench.policies.oracle import Recorder
+from qbench.policies.policy import Span
+from qbench.policies.positions import Window
 from qbench.policies.retrieval import RetrievalPolicy
-from qbench.runtime.attention.in_torch import REFERENCE, attend_by, check_attention_suits, impl_of
+from qbench.runtime.attention.in_torch import REFERENCE, attend_by, impl_of
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kv_cache import KVCache, pooled_cache
 from qbench.runtime.caches.no_cache import NoCache
@@ -26,30 +27,28 @@ from qbench.runtime.caches.places.tiered_places import DISK_BYTES, TIER_TOKENS, 
 from qbench.runtime.caches.places.window_pages import WindowPages
 from qbench.runtime.caches.policy.distant_cache import CHUNK_TOKENS, DistantCache
 from qbench.runtime.caches.policy.model_policy import (
-    check_policy,
-    check_retrieval_suits,
     policy_for,
     scheme_under,
 )
 from qbench.runtime.caches.policy.policy_cache import PolicyCache
 from qbench.runtime.caches.policy.retrieval_cache import RetrievalCache
+from qbench.runtime.caches.rules import Asked, check
 from qbench.runtime.caches.storage.head_storage import HeadStorage
-from qbench.runtime.caches.storage.kernel_storage import has_store
 from qbench.runtime.caches.storage.kv_storage import BLOCK_TOKENS, KVStorage
 from qbench.runtime.caches.storage.latent_format import Latents, chosen_latents, uncached_latents
 from qbench.runtime.caches.storage.storages import (
     attention_by,
-    check_format_suits,
     make_memories,
     make_storage,
     of_head,
 )
-from qbench.runtime.caches.view.pattern_view import PatternView, check_pattern_suits
-from qbench.runtime.caches.view.sink_view import SinkView, check_sinks, turns_with_text
+from qbench.runtime.caches.view.pattern_view import PatternView
+from qbench.runtime.caches.view.sink_view import SinkView, turns_with_text
 from qbench.runtime.prefill_tally import PrefillTally
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
+from quant.present import present
 
 # Tokens that a window cache takes at once: enough to fill the tiles of any product many times over, and little memory
 # compared with a usual window of 4096.
@@ -84,16 +83,7 @@ class CacheMaker:
         self.token_kinds = token_kinds
         self.expand: Sequence[Callable[[Tensor], tuple[Tensor, Tensor]]] = ()
         self.tally = PrefillTally()
-        check_attention_suits(config, attention)
-        check_format_suits(config, scheme, spec.layout)
-        check_pattern_suits(config, scheme, spec)
-        check_retrieval_suits(config, scheme, spec)
-        check_policy(config, scheme, spec.make_policy())
-        if attention == KERNEL and not has_store(config, scheme):
-            kept = "float32" if scheme is None else scheme.format.name
-            raise InputError(
-                f"attention {KERNEL} does not read {kept} with heads of {config.head_dim}; choose another one"
-            )
+        check(Asked(config, scheme, spec, attention))
 
     def attending(self, attention: str) -> "CacheMaker":
         """The same with attention by another code. raises InputError as for a new one"""
@@ -120,13 +110,8 @@ class CacheMaker:
         """
         spec = self.spec if spec is None else spec
         check_attention(self.attention, CPU, spec)
-        check_pattern_suits(self.config, self.scheme, spec)
-        check_retrieval_suits(self.config, self.scheme, spec)
+        check(Asked(self.config, self.scheme, spec, self.attention, mode, reads_once=True))
         check_sizes(batch, capacity)
-        if mode is not None and not has_modes(spec):
-            raise InputError(
-                f"cache {spec} has no modes; a mode goes with cache dynamic, static or paged, and any policy but sinks"
-            )
         cache = self._new(spec, batch, capacity, mode)
         if spec.prefill_chunk is not None:
             cache.max_chunk_tokens = min(spec.prefill_chunk, cache.max_chunk_tokens or spec.prefill_chunk)
@@ -134,12 +119,12 @@ class CacheMaker:
 
     def _new(self, spec: CacheSpec, batch: int, capacity: int, mode: str | None) -> Cache:
         policy = spec.make_policy()
-        if isinstance(policy, Sinks):
-            return self._sinks(batch, policy, uncached=False)
-        if isinstance(policy, Window):
-            return self._window(batch, capacity, policy.tokens, mode)
-        if isinstance(policy, RetrievalPolicy):
-            return self._retrieval(batch, capacity, policy, spec)
+        if policy.span is not None and policy.span.sinks:
+            return self._sinks(batch, policy.span, uncached=False)
+        if policy.span is not None:
+            return self._window(batch, capacity, policy.span.window, mode)
+        if policy.retrieval is not None:
+            return self._retrieval(batch, capacity, policy.retrieval, spec)
         if not policy.position_only:
             return self._of_policy(batch, policy, mode)
         if spec.layout == NONE:
@@ -155,7 +140,7 @@ class CacheMaker:
 
     def _tiered(self, batch: int, capacity: int, spec: CacheSpec) -> KVCache:
         config, capacity = self.config, min(capacity, self.config.max_positions)
-        self._check_tiers(batch)
+        _check_one(batch)
         page_bytes = self._one_storage(1, TIER_TOKENS).page_bytes
         limits = self._limits(spec, -(-capacity // TIER_TOKENS) * page_bytes)
         storage = self._one_storage(num_tier_pages(page_bytes, config.num_layers, capacity, *limits), TIER_TOKENS)
@@ -165,9 +150,7 @@ class CacheMaker:
 
     def _distant_in_tiers(self, batch: int, capacity: int, policy: InfLLM, spec: CacheSpec) -> DistantCache:
         config = self.config
-        self._check_tiers(batch)
-        if any(config.attention_rule(layer).window for layer in range(config.num_layers)):
-            raise InputError(f"{config.architecture.name} has layers with a window, which --kv-ram does not hold yet")
+        _check_one(batch)
         capacity, size = min(capacity, config.max_positions), page_size_of(policy)
         chunk = min(CHUNK_TOKENS, spec.prefill_chunk or CHUNK_TOKENS)
         page_bytes = self._one_storage(1, size).page_bytes
@@ -182,13 +165,6 @@ class CacheMaker:
         """Bytes of memory and of the disk; layer_bytes: of one layer of the whole sequence"""
         return spec.ram_bytes(self.config.num_layers * layer_bytes), spec.kv_disk or DISK_BYTES
 
-    def _check_tiers(self, batch: int) -> None:
-        """raises InputError for a batch, a model or a KV format that --kv-ram does not hold"""
-        if batch != 1:
-            raise InputError(f"{batch} sequences, but a KV cache with --kv-ram holds one")
-        if self.config.mla is not None or (self.scheme is not None and self.scheme.k_scale is not None):
-            raise InputError("--kv-ram needs keys and values of every head, with one scale format for all layers")
-
     def _one_storage(self, num_pages: int, page_size: int) -> KVStorage:
         """For the pages of all layers"""
         return make_storage(self.config, self.scheme, 0, num_pages, page_size, **attention_by(self._impl))
@@ -196,7 +172,6 @@ class CacheMaker:
     def foreseeing(self, read: Callable[[Cache], object], batch: int) -> Cache:
         """A cache of a policy that needs the future; `read` passes the text through a cache that holds all of it."""
         recorder, policy = Recorder(), self.spec.make_policy()
-        assert isinstance(policy, Oracle)
         read(self._evicting(batch, recorder))
         return self._evicting(batch, policy.informed(recorder))
 
@@ -207,17 +182,17 @@ class CacheMaker:
         also reads them from a cache.
         """
         policy = self.spec.make_policy()
-        if isinstance(policy, Sinks):
-            return self._sinks(batch, policy, uncached=True)
-        if isinstance(policy, RetrievalPolicy):
+        if policy.span is not None and policy.span.sinks:
+            return self._sinks(batch, policy.span, uncached=True)
+        if policy.retrieval is not None:
             return self.new(self.spec.for_quality(), batch, num_tokens)
         if not policy.position_only:
             return self._evicting(batch, policy)
         if self.attention == KERNEL or self.spec.prefill != DENSE:
             return self._new(self.spec, batch, num_tokens, None)
         cache = self._no_cache(batch, uncached_latents(self.config, self.scheme))
-        if isinstance(policy, Window):
-            cache.rules = window_rules(self.config, policy.tokens)
+        if policy.span is not None:
+            cache.rules = window_rules(self.config, policy.span.window)
         return cache
 
     def _no_cache(self, batch: int, latents: Latents | None = None) -> NoCache:
@@ -294,18 +269,17 @@ class CacheMaker:
 
     def _retrieval(self, batch: int, capacity: int, policy: RetrievalPolicy, spec: CacheSpec) -> Cache:
         policy = policy_for(policy, self.config, self.scheme)
-        if spec.kv_ram is not None and isinstance(policy, InfLLM):
-            return self._distant_in_tiers(batch, capacity, policy, spec)
+        if spec.kv_ram is not None and policy.distant is not None:
+            return self._distant_in_tiers(batch, capacity, policy.distant, spec)
         pool = self._pool(batch * pages_of(min(capacity, self.config.max_positions)), None)
         places = PoolPages(pool, [GrowingSequence(pool) for _ in range(batch)])
-        if isinstance(policy, InfLLM):
-            return DistantCache(self.config, places, policy)
+        if policy.distant is not None:
+            return DistantCache(self.config, places, policy.distant)
         return RetrievalCache(self.config, places, policy)
 
-    def _sinks(self, batch: int, policy: Sinks, *, uncached: bool) -> Cache:
+    def _sinks(self, batch: int, span: Span, *, uncached: bool) -> Cache:
         """uncached: of a whole text at once"""
         config = self.config
-        check_sinks(config, policy)
         impl = REFERENCE if turns_with_text(config) else self._impl
         how = attention_by(impl)
         sizes = (batch, BLOCK_TOKENS)
@@ -315,21 +289,22 @@ class CacheMaker:
         if uncached:
             places = OwnPages(storages, sys.maxsize)
         else:
-            places = WindowPages(storages, config.num_kv_heads, policy.window, policy.sinks)
-        cache = KVCache(config, places, view=SinkView(config, policy))
-        cache.rules = window_rules(config, policy.window)
-        cache.max_chunk_tokens = None if uncached else max_chunk_tokens_of(config, policy)
+            places = WindowPages(storages, config.num_kv_heads, present(span.window), span.sinks)
+        cache = KVCache(config, places, view=SinkView(config, span))
+        cache.rules = window_rules(config, span.window)
+        cache.max_chunk_tokens = None if uncached else max_chunk_tokens_of(config, span)
         return cache
 
 
-def has_modes(spec: CacheSpec) -> bool:
-    """Whether the cache of a model with latent attention keeps latents, and attends to them by a mode."""
-    return spec.layout != NONE and not isinstance(spec.make_policy(), Sinks)
+def _check_one(batch: int) -> None:
+    """raises InputError for more sequences than --kv-ram holds"""
+    if batch != 1:
+        raise InputError(f"{batch} sequences, but a KV cache with --kv-ram holds one")
 
 
-def max_chunk_tokens_of(config: ModelConfig, policy: Sinks) -> int:
+def max_chunk_tokens_of(config: ModelConfig, span: Span) -> int:
     """Tokens at once of a window with sinks: no more than have positions behind those that are kept."""
-    return min(MAX_CHUNK_TOKENS, config.max_positions - (policy.sinks + policy.window - 1))
+    return min(MAX_CHUNK_TOKENS, config.max_positions - (span.num_tokens - 1))
 
 
 def pages_of(num_tokens: int) -> int:

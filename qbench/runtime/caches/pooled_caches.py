@@ -3,28 +3,27 @@
 from collections.abc import Sequence
 
 from qbench.cache_spec import DENSE
-from qbench.policies import CachePolicy
-from qbench.policies.positions import Full, Sinks, Window
+from qbench.policies.policy import Span
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker, max_chunk_tokens_of
 from qbench.runtime.caches.kv_cache import KVCache, pooled_cache
 from qbench.runtime.caches.places.head_pages import HeadPages, HeadSequence
-from qbench.runtime.caches.places.layered_sequence import LayeredSequence, layer_groups, window_rules
+from qbench.runtime.caches.places.layered_sequence import LayeredSequence, layer_groups, pages_per_row, window_rules
 from qbench.runtime.caches.places.owned_pages import WindowSequence, window_pages
 from qbench.runtime.caches.places.pages import PagedSequence, PagePool
 from qbench.runtime.caches.places.places import PoolPages
 from qbench.runtime.caches.places.window_pages import SinkPages, SinkSequence, window_slots
 from qbench.runtime.caches.policy.evictor import slot_table
 from qbench.runtime.caches.policy.growth import policies_of_layers
-from qbench.runtime.caches.policy.model_policy import check_engine_policy, policy_for, scheme_under
+from qbench.runtime.caches.policy.model_policy import policy_for, scheme_under
 from qbench.runtime.caches.policy.policy_cache import PolicyCache
+from qbench.runtime.caches.rules import Asked, check
 from qbench.runtime.caches.storage.latent_format import chosen_latents
 from qbench.runtime.caches.storage.storages import of_head
 from qbench.runtime.caches.view.pattern_view import PatternView
 from qbench.runtime.caches.view.sink_view import SinkView
 from qbench.runtime.caches.view.view import ALL_TOKENS
-from quant.errors import InputError
-from quant.models import AttentionRule, ModelConfig
+from quant.models import AttentionRule
 from quant.present import present
 
 
@@ -41,40 +40,41 @@ class PooledCaches:
     has_fixed_chunks  whether results depend on where forward passes end, so that each prompt has chunks of its own
     max_chunk_tokens  most tokens that a sequence may get at once; None: any number
     pages_per_row     pages that hold as many tokens as one page has slots, in all layers and heads
-    raises            InputError for a policy that the model, its KV format or pages of all layers cannot have
+    raises            InputError for a cache that the model cannot have in the engine
     """
 
     def __init__(self, maker: CacheMaker, pool: PagePool, max_chunk_tokens: int) -> None:
         self.pool, self.config = pool, maker.config
         self.policy = maker.spec.make_policy()
         self.pattern = None if maker.spec.prefill == DENSE else maker.spec.make_pattern()
-        self._is_full, self._tally = isinstance(self.policy, Full), maker.tally
+        self._is_full, self._tally = self.policy.is_full, maker.tally
         self.shares_prefixes = self._is_full and self.pattern is None and pool.num_sequences is None
         # Groups of tokens lose single ones by their slots.
-        self.is_scored = not self.policy.position_only or (pool.by_sequence and isinstance(self.policy, Window))
+        span = self.policy.span
+        is_window = span is not None and not span.sinks
+        self.is_scored = not self.policy.position_only or (pool.by_sequence and is_window)
         self.has_fixed_chunks = self.is_scored or self.pattern is not None or pool.by_sequence
         self.max_chunk_tokens = maker.spec.prefill_chunk
         self.pages_per_row = pages_per_row(self.policy, self.config, by_sequence=pool.by_sequence)
         self._groups = list[list[int]]()  # layers that keep the same tokens, if a window says so
         self._token_kinds, self._expand, self.rules = None, maker.expand, list[AttentionRule]()
-        check_engine_policy(maker.config, maker.scheme, self.policy)
+        check(_asked(maker))
         if self.is_scored:
             self._take_scored(maker)
-        elif not self._is_full:
-            self._take_window(max_chunk_tokens)
+        elif span is not None:
+            self._take_window(span, max_chunk_tokens)
 
     def _take_scored(self, maker: CacheMaker) -> None:
-        if isinstance(self.policy, Window):
-            self.rules = window_rules(self.config, self.policy.tokens)
+        if self.policy.span is not None:
+            self.rules = window_rules(self.config, self.policy.span.window)
         self.policy = policy_for(self.policy, maker.config, maker.scheme, self.pool.mode)
         if self.policy.reads_token_kinds:
             self._token_kinds = maker.token_kinds()
 
-    def _take_window(self, max_chunk_tokens: int) -> None:
+    def _take_window(self, span: Span, max_chunk_tokens: int) -> None:
         config, policy = self.config, self.policy
-        assert isinstance(policy, Window | Sinks)
-        self._sinks = policy if isinstance(policy, Sinks) else None
-        self.rules = window_rules(config, policy.window if isinstance(policy, Sinks) else policy.tokens)
+        self._sinks = span if span.sinks else None
+        self.rules = window_rules(config, span.window)
         self._window = max(rule.window for rule in self.rules)
         self._groups = layer_groups(config, policy)
         if self._sinks is not None:
@@ -161,7 +161,7 @@ class PooledCaches:
         if self.is_scored:
             held = self._most_held(num_prompt)
             at_once = min(num_prompt, held + self.max_chunk_tokens) if self.max_chunk_tokens else num_prompt
-            is_bounded = self.policy.in_decode or isinstance(self.policy, Window)
+            is_bounded = self.policy.in_decode or self.policy.span is not None
             grown = min(total, self._most_held(total) + 1) if is_bounded else held + num_new
             return max(at_once, min(total, grown))
         if self._is_full:
@@ -184,29 +184,21 @@ def page_pool(maker: CacheMaker, num_pages: int, page_size: int, num_sequences: 
     raises   InputError for a KV format that pages of the model's policy cannot have
     """
     config, scheme, impl = maker.config, maker.scheme, maker.impl
+    check(_asked(maker))
     policy = maker.spec.make_policy()
     if config.mla is None:
         scheme = scheme_under(policy, scheme)
     is_grouped = scheme is not None and scheme.format.token_group > 1 and chosen_latents(config, scheme)[1] is None
     per_row = pages_per_row(policy, config, by_sequence=is_grouped)
     by_head = policy.per_head_lengths and config.mla is None
-    if per_row > 1 and scheme is not None and scheme.k_scale is not None:
-        sharing = "heads" if by_head else "layers"
-        raise InputError(
-            f"{scheme.format.name} has scales of its own in each layer and head, but {sharing} share their pages under "
-            f"policy {policy.name}; choose a format with a scale per token"
-        )
     num_pages *= per_row
     how = {"impl": impl, "num_sequences": num_sequences if is_grouped else None}
-    how["evicts"] = is_grouped and not isinstance(policy, Full)
+    how["evicts"] = is_grouped and not policy.is_full
     if by_head:
         return PagePool(of_head(config, scheme, 0)[0], scheme, num_pages, page_size, layers=[0], **how)
     layers = range(config.num_layers // per_row)
     return PagePool(config, scheme, num_pages, page_size, layers=layers, **how)
 
 
-def pages_per_row(policy: CachePolicy, config: ModelConfig, *, by_sequence: bool) -> int:
-    """by_sequence: whether groups of tokens lose single ones, so that a page has all layers whatever their windows"""
-    if policy.per_head_lengths and config.mla is None:
-        return config.num_layers * config.num_kv_heads
-    return 1 if by_sequence else len(layer_groups(config, policy))
+def _asked(maker: CacheMaker) -> Asked:
+    return Asked(maker.config, maker.scheme, maker.spec, maker.attention, reads_once=True, in_engine=True)

@@ -11,7 +11,7 @@ from gpu_kernels.decode.pages import Rotation
 from qbench.attention_choice import IN_TORCH
 from qbench.cache_spec import DEFAULT_CACHE, FULL, CacheSpec
 from qbench.runtime.attention.rope import inverse_frequencies, rotation
-from qbench.runtime.caches.policy.model_policy import check_policy
+from qbench.runtime.caches.rules import Asked, check
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.device.kv import page_dtype
 from qbench.runtime.device.model import DeviceModel
@@ -45,7 +45,7 @@ def load_device_model(
     check_family(config, place)
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)
-    check_policy(config, kv, (spec or DEFAULT_CACHE).make_policy())
+    check(Asked(config, kv, spec or DEFAULT_CACHE))
     model = _Loader(source, config, place).model(kv, spec or DEFAULT_CACHE, attention)
     model.token_kinds = partial(token_kinds, source.tokenizer)
     return model

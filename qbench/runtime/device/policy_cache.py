@@ -13,7 +13,6 @@ from gpu_kernels.attention.paged_prefill import Operands as PagedPrefill
 from gpu_kernels.attention.paged_prefill import paged_prefill
 from gpu_kernels.decode.pages import Attend, Rotation, write_new
 from qbench.policies import CachePolicy, Observe
-from qbench.policies.positions import Full, Window
 from qbench.runtime.caches.places.layered_sequence import window_rules
 from qbench.runtime.caches.places.places import OwnPages
 from qbench.runtime.caches.places.slot_table import SlotTable
@@ -50,8 +49,8 @@ class DevicePolicyCache(EvictingSequences, DeviceCache):
         self.evictor = Evictor(config, OwnPages(memories, sys.maxsize, is_tight=True), policy, tables)
         # A window holds in the forward pass too: more tokens are stored than a query sees until they are cut.
         self.rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
-        if isinstance(policy, Window):
-            self.rules = window_rules(config, policy.tokens)
+        if policy.span is not None:
+            self.rules = window_rules(config, policy.span.window)
         self._heads_per_kv = config.num_heads // config.num_kv_heads
 
     def _memory(self, layer: int, *, by_head: bool) -> DeviceStorage:
@@ -144,7 +143,7 @@ def slots_of_layers(
     bytes_per_token  over all layers
     """
     policy = policy.for_model(config.num_layers, bytes_per_token)
-    if isinstance(policy, Full) or policy.per_head_lengths:  # pages are as many as the longest head needs
+    if policy.is_full or policy.per_head_lengths:  # pages are as many as the longest head needs
         return [float(in_blocks(context, PAGE_SIZE))] * config.num_layers
     return sizes_after(policies_of_layers(config, policy), context - steps, steps, config.num_kv_heads, PAGE_SIZE)
 

@@ -3,8 +3,6 @@
 from qbench.attention_choice import IN_TORCH, TRITON
 from qbench.cache_spec import DYNAMIC, FULL, PAGED, CacheSpec
 from qbench.policies import CachePolicy
-from qbench.policies.positions import Sinks
-from qbench.policies.retrieval import RetrievalPolicy
 from quant.errors import InputError
 
 LAYOUTS = (DYNAMIC, PAGED)
@@ -28,8 +26,8 @@ def why_not_on_device(policy: CachePolicy) -> str | None:
     """The property of the policy that gpu_kernels lack; None: they run it"""
     if policy.needs_future:
         return "reads a text twice, which is done on the CPU alone; choose device cpu"
-    if isinstance(policy, RetrievalPolicy):
+    if policy.retrieval:
         return "lets each query choose its pages, which is done on the CPU alone; choose device cpu, or snapkv"
-    if isinstance(policy, Sinks):
+    if policy.has_sinks:
         return "turns each query twice, by its places in the text and in the cache; choose device cpu, or a window"
     return None

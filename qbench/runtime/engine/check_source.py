@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from qbench.run_options import RunOptions
-from qbench.runtime.caches.policy.model_policy import check_engine_policy
-from qbench.runtime.caches.view.pattern_view import check_pattern_suits
+from qbench.runtime.caches.rules import Asked, check
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
@@ -21,8 +20,7 @@ def check_engine_source(source: Source, options: RunOptions, leaving: Mapping[st
     """
     config = ModelConfig.of(source)
     scheme = KVScheme.of(source.config, config, source.spec)
-    check_engine_policy(config, scheme, options.cache_spec.make_policy())
-    check_pattern_suits(config, scheme, options.cache_spec)
+    check(Asked(config, scheme, options.cache_spec, options.attention, reads_once=True, in_engine=True))
     for option, is_given in leaving.items():
         if is_given and scheme is not None and scheme.format.token_group > 1:
             raise InputError(

@@ -194,15 +194,10 @@ class _Describe:
         """raises InputError for a policy that the model cannot have in any KV format"""
         if point.policy == FULL:
             return
-        from qbench.runtime.caches.policy.model_policy import (
-            check_policy,  # imports torch
-            check_retrieval_suits,
-        )
+        from qbench.runtime.caches.rules import Asked, check  # imports torch
 
-        spec = CacheSpec(policy=point.policy)
         try:
-            check_policy(config, None, spec.make_policy())
-            check_retrieval_suits(config, None, spec)
+            check(Asked(config, spec=CacheSpec(policy=point.policy)))
         except InputError as error:
             pair = f'model: "{point.model}", policy: "{point.policy}"'
             raise InputError(f"suite {self.suite.name}: {error}; exclude {{{pair}}}") from error

@@ -7,10 +7,11 @@ import pytest
 
 import cpu_kernels.timeline
 from qbench.measure.breakdown import Breakdown
+from qbench.measure.host.placement import huge_page_share
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
-from qbench.speed.breakdown import decode_steps, faster_half, huge_page_share
+from qbench.speed.breakdown import decode_steps, faster_half
 from qbench.speed.speed_case import SpeedCase
 
 ARGV = ("bench", "rand:tiny", "--recipe", "q8_0", "-n", "6", "-d", "5", "--breakdown")

@@ -10,10 +10,11 @@ from support.memory_source import MemorySource
 from torch.profiler import ProfilerActivity, profile
 
 from qbench.attention_choice import KERNEL, SDPA, TEXTBOOK
+from qbench.cache_spec import DEFAULT_CACHE
 from qbench.compute import FLOAT32
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.attention.in_torch import check_source_suits
+from qbench.runtime.caches.rules import check_source
 from quant.errors import InputError
 from quant.kv.source import KVSource
 
@@ -123,16 +124,16 @@ def test_a_model_attends_otherwise_with_the_same_weights():
 )
 def test_models_that_cannot_have_it(kind, attention, message):
     with pytest.raises(InputError, match=message):
-        check_source_suits(source_of(kind), attention)
+        check_source(source_of(kind), DEFAULT_CACHE, attention)
 
 
 def test_an_encoder_decoder_has_no_choice():
     class Source:
         spec, config = "t5", small_t5()
 
-    check_source_suits(Source(), None)
+    check_source(Source(), DEFAULT_CACHE, None)
     with pytest.raises(InputError, match="t5 is an encoder-decoder, which has one attention alone; got attention sdpa"):
-        check_source_suits(Source(), SDPA)
+        check_source(Source(), DEFAULT_CACHE, SDPA)
 
 
 @pytest.mark.parametrize("kind", ["bloom", "gemma2"])

@@ -12,7 +12,7 @@ from qbench.cache_spec import CacheSpec
 from qbench.compute import FLOAT32
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches.view.pattern_view import check_source_has_pattern
+from qbench.runtime.caches.rules import check_source
 from quant.errors import InputError
 from quant.kv.source import KVSource
 
@@ -101,7 +101,7 @@ def test_models_that_cannot_have_a_pattern_are_refused(kind, named):
     config = small_config(kind)
     its = ArraySource(config, random_weights(config))
     with pytest.raises(InputError, match=named):
-        check_source_has_pattern(its, CacheSpec(prefill="star"))
+        check_source(its, CacheSpec(prefill="star"))
     with pytest.raises(InputError, match=named):
         load_model(its, RunOptions(prefill="star"))
 
@@ -110,9 +110,9 @@ def test_encoder_decoders_are_refused():
     class Source:
         config, spec = small_t5(), "small"
 
-    check_source_has_pattern(Source(), CacheSpec())
+    check_source(Source(), CacheSpec())
     with pytest.raises(InputError, match="encoder is not causal"):
-        check_source_has_pattern(Source(), CacheSpec(prefill="star"))
+        check_source(Source(), CacheSpec(prefill="star"))
 
 
 def test_groups_of_encoded_tokens_are_refused():

@@ -5,7 +5,6 @@ from dataclasses import replace
 from math import gcd
 
 from qbench.policies import CachePolicy
-from qbench.policies.positions import Window
 from qbench.runtime.caches.places.pages import OutOfPages, PagedSequence, PagePool
 from quant.errors import InputError
 from quant.models import AttentionRule, ModelConfig
@@ -65,9 +64,9 @@ def layer_groups(config: ModelConfig, policy: CachePolicy) -> list[list[int]]:
     All layers are one group unless `policy` is a window that only some of them have.
     """
     layers = list(range(config.num_layers))
-    if not isinstance(policy, Window):
+    if policy.span is None or policy.span.sinks:
         return [layers]
-    rules = window_rules(config, policy.tokens)
+    rules = window_rules(config, policy.span.window)
     near = [layer for layer in layers if rules[layer].window]
     far = [layer for layer in layers if not rules[layer].window]
     size = gcd(len(near), len(far))
@@ -85,3 +84,10 @@ def window_rules(config: ModelConfig, window: int | None) -> list[AttentionRule]
     if not any(rule.window for rule in rules):
         raise InputError("all layers of this model attend to all tokens; give them a window, as in window:256")
     return rules
+
+
+def pages_per_row(policy: CachePolicy, config: ModelConfig, *, by_sequence: bool) -> int:
+    """by_sequence: whether groups of tokens lose single ones, so that a page has all layers whatever their windows"""
+    if policy.per_head_lengths and config.mla is None:
+        return config.num_layers * config.num_kv_heads
+    return 1 if by_sequence else len(layer_groups(config, policy))

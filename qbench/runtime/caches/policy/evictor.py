@@ -272,11 +272,3 @@ class _Reader(LayerReader):
 def slot_table(config: ModelConfig, memories: Sequence[PageMemory]) -> SlotTable:
     """The table of an empty sequence in these memories, one per layer."""
     return SlotTable(config.num_layers, 1 if memories[0].latents else config.num_kv_heads)
-
-
-def check_policy_suits(config: ModelConfig) -> None:
-    """raises InputError for attention that depends on the distance of slots"""
-    if any(config.attention_rule(layer).has_alibi for layer in range(config.num_layers)):
-        raise InputError(
-            f"{config.architecture.name} lowers scores by distance (ALiBi), which eviction changes; use policy full"
-        )

@@ -13,7 +13,7 @@ from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.places.places import Places
 from qbench.runtime.caches.places.slot_table import SlotTable
 from qbench.runtime.caches.policy.evicting import EvictingSequences
-from qbench.runtime.caches.policy.evictor import Evictor, check_policy_suits, slot_table
+from qbench.runtime.caches.policy.evictor import Evictor, slot_table
 from qbench.runtime.caches.storage.kv_storage import KVStorage
 from qbench.runtime.caches.view.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.view.latent_view import Span, StoredLatents, each_token, spans_of
@@ -43,7 +43,6 @@ class PolicyCache(EvictingSequences, KVCache):
         mode: str | None = None,
     ) -> None:
         super().__init__(config, places, mode=mode)
-        check_policy_suits(config)
         self.policy = policy
         if tables is None:
             tables = [slot_table(config, self.memories) for _ in range(self.batch)]

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qbench.cache_spec import NONE
 from qbench.compute import EXACT
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.in_torch import CausalAttention, attend_by, is_in_torch
@@ -132,12 +131,6 @@ def check_heads(config: ModelConfig, scheme: KVScheme | None) -> None:
     """raises InputError if the KV format cannot hold the keys or the values of a head"""
     for codec, width in zip(codecs_of(scheme), (config.head_dim, config.value_dim), strict=True):
         codec.check(width)
-
-
-def check_format_suits(config: ModelConfig, scheme: KVScheme | None, layout: str) -> None:
-    """raises InputError if the KV format can hold neither the heads of a model nor the latents that its cache keeps"""
-    if layout == NONE or chosen_latents(config, scheme)[1] is None:
-        check_heads(config, scheme)
 
 
 def layer_scales(scheme: KVScheme, layer: int) -> tuple[Tensor | None, Tensor | None]:

@@ -4,21 +4,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.cache_spec import DENSE, CacheSpec
 from qbench.prefill import BlockLists, PrefillPattern, Prompt
 from qbench.prefill.block_lists import BLOCK, causal_blocks
 from qbench.runtime.attention.block_attention import merge, summary_attention
 from qbench.runtime.caches.sequences import Sequences
 from qbench.runtime.caches.step import Past, Step
 from qbench.runtime.caches.storage.kv_storage import KVStorage
-from qbench.runtime.caches.storage.storages import codecs_of
 from qbench.runtime.caches.view.view import QKV, View
 from qbench.runtime.prefill_tally import PrefillTally
-from quant.errors import InputError
-from quant.kv import KVScheme
-from quant.models import AttentionRule, ModelConfig
-from quant.models.encoder_decoder import is_encoder_decoder
-from quant.source import Source
+from quant.models import AttentionRule
 
 
 class PatternView(View):
@@ -66,36 +60,3 @@ class PatternView(View):
         else:
             self.tally.add(lists.share)
         return found.out if summaries is None else merge(found, summary_attention(q, summaries, scale)).out
-
-
-def check_pattern_suits(config: ModelConfig, scheme: KVScheme | None, spec: CacheSpec) -> None:
-    """raises InputError for a model or a KV format that no pattern but dense can have"""
-    if spec.prefill == DENSE:
-        return
-    who, pattern = config.architecture.name, f"prefill pattern {spec.prefill}"
-    rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
-    if config.mla is not None:
-        raise InputError(f"{who} has latent attention, for which there are no block lists; choose prefill {DENSE}")
-    if not all(rule.is_plain for rule in rules):
-        why = "ALiBi" if rules[0].has_alibi else "capped scores"
-        raise InputError(f"{who} has {why}, which {pattern} cannot compute; choose prefill {DENSE}")
-    if any(rule.window for rule in rules):
-        raise InputError(f"{who} has layers with a window, which {pattern} would widen; choose prefill {DENSE}")
-    if scheme is not None and any(codec.token_group > 1 for codec in codecs_of(scheme)):
-        raise InputError(
-            f"KV format {scheme.format.name} encodes several tokens together, which {pattern} cannot read; choose a "
-            "format that encodes each token by itself, as kv-f16 or kv-int8"
-        )
-
-
-def check_source_has_pattern(source: Source, spec: CacheSpec) -> None:
-    """`check_pattern_suits` of a source before it is read. raises InputError for an encoder-decoder, too"""
-    if spec.prefill == DENSE:
-        return
-    if is_encoder_decoder(source.config):
-        raise InputError(
-            f"{source.spec} is an encoder-decoder, whose encoder is not causal; got prefill {spec.prefill}, "
-            f"expected {DENSE}"
-        )
-    config = ModelConfig.of(source)
-    check_pattern_suits(config, KVScheme.of(source.config, config, source.spec), spec)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.policies.positions import Sinks
+from qbench.policies.policy import Span
 from qbench.runtime.attention.rope import far_rotation, inverse_frequencies, rotate
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.attention.sink_attention import sink_attention
@@ -16,7 +16,6 @@ from qbench.runtime.caches.step import Past, Step
 from qbench.runtime.caches.storage.kv_storage import Far, KVStorage
 from qbench.runtime.caches.view.kernel_view import SinkAngles
 from qbench.runtime.caches.view.view import QKV, View
-from quant.errors import InputError
 from quant.models import AttentionRule, ModelConfig
 from quant.present import present
 
@@ -44,10 +43,9 @@ class SinkView(View):
 
     max_seq_len = sys.maxsize
 
-    def __init__(self, config: ModelConfig, policy: Sinks) -> None:
-        check_sinks(config, policy)
-        self.num_sinks = policy.sinks
-        self.most_before = policy.sinks + policy.window - 1  # kept tokens before a query
+    def __init__(self, config: ModelConfig, span: Span) -> None:
+        self.num_sinks = span.sinks
+        self.most_before = span.num_tokens - 1  # kept tokens before a query
         self._rope_of = [int(config.rope_of(layer) is config.local_rope) for layer in range(config.num_layers)]
         self._turns_when_read = turns_with_text(config)
         self._rotations = Rotations(config)
@@ -114,15 +112,3 @@ def _turn(x: Tensor, angles: tuple[Tensor, Tensor], places: Tensor) -> Tensor:
     """x [..., T, D] at `places` [T]"""
     cos, sin = angles
     return rotate(x, cos[places], sin[places])
-
-
-def check_sinks(config: ModelConfig, policy: Sinks) -> None:
-    """raises InputError if the model cannot have such a cache"""
-    if config.mla is not None or not config.has_rope:
-        why = "rotates its keys before a cache has them" if config.mla else "has no rotary positions"
-        raise InputError(f"sinks stand at other positions as the text goes on, but {config.architecture.name} {why}")
-    if policy.sinks + policy.window > config.max_positions:
-        raise InputError(
-            f"a window of {policy.window} and {policy.sinks} sinks, but the model's context holds "
-            f"{config.max_positions}"
-        )

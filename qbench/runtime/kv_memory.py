@@ -6,13 +6,11 @@ from functools import partial
 from qbench.cache_spec import DEFAULT_CACHE, NONE, PAGED, CacheSpec
 from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.attention.in_torch import is_in_torch
-from qbench.runtime.caches.cache_maker import MAX_CHUNK_TOKENS, max_chunk_tokens_of
-from qbench.runtime.caches.places.layered_sequence import window_rules
 from qbench.runtime.caches.places.owned_pages import window_pages
 from qbench.runtime.caches.places.window_pages import sink_slots, window_slots
+from qbench.runtime.caches.plan import MAX_CHUNK_TOKENS, Kind, plan_cache
 from qbench.runtime.caches.policy.growth import policies_of_layers, sizes_after
-from qbench.runtime.caches.policy.model_policy import policy_for, scheme_under
-from qbench.runtime.caches.rules import Asked, check, has_modes
+from qbench.runtime.caches.rules import Asked, has_modes
 from qbench.runtime.caches.storage.kernel_storage import has_store
 from qbench.runtime.caches.storage.kv_storage import BLOCK_TOKENS, held_tokens
 from qbench.runtime.caches.storage.latent_format import chosen_latents
@@ -48,32 +46,21 @@ class CacheMemory:
     def __init__(
         self, config: ModelConfig, scheme: KVScheme | None, impl: str = "auto", spec: CacheSpec = DEFAULT_CACHE
     ) -> None:
-        self.spec, policy = spec, spec.make_policy()
-        check(Asked(config, scheme, spec))
-        groups = scheme.format if scheme is not None and scheme.format.token_group > 1 else None
-        span, has_sinks = policy.span, policy.has_sinks
-        by_slots = not policy.position_only or (groups is not None and span is not None and not has_sinks)
-        self.policy = policy_for(policy, config, scheme) if by_slots else None
+        self.plan = plan = plan_cache(Asked(config, scheme, spec))
+        self.spec, self.config, self.format = spec, config, None if scheme is None else scheme.format
+        keeps = plan.kind in (Kind.KEPT, Kind.CHOSEN, Kind.CHOSEN_IN_TIERS)
+        self.policy = plan.policy if keeps else None
         # SlotGroups, which keep the tokens of a policy in such a format, grow by single tokens.
-        self._groups = groups if self.policy is not None or has_sinks else None
-        self.sinks = 0 if span is None else span.sinks
-        self.config, self.format = config, None if scheme is None else scheme.format
-        self.rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
-        self.window, self.far_share = None, 0.0  # far: layers that attend to all tokens
-        self.tokens_at_once = MAX_CHUNK_TOKENS
-        if span is not None:
-            windows = [rule.window for rule in window_rules(config, span.window)]
-            self.window, self.far_share = max(windows), windows.count(0) / len(windows)
-            if has_sinks:
-                self.window = span.window
-                self.tokens_at_once = max_chunk_tokens_of(config, span)
+        self._groups = self.format if plan.has_groups else None
+        self.sinks = plan.span.sinks
         self.keeps_latents = has_modes(spec) and chosen_latents(config, scheme)[1] is not None
-        if self.policy is not None and not self.keeps_latents:
-            scheme = scheme_under(self.policy, scheme)
+        if not self.keeps_latents:
+            scheme = plan.scheme
         in_torch = is_in_torch(impl) or spec.layout == NONE or self.keeps_latents
         in_torch |= self._groups is not None or (self.sinks > 0 and turns_with_text(config))
         self.in_stores = not in_torch and has_store(config, scheme)
-        if (self.window is not None or self.policy is not None or spec.layout == PAGED) and not self.keeps_latents:
+        in_pages = plan.kind not in (Kind.ALL, Kind.TIERS, Kind.TOKEN_IDS)
+        if in_pages and not self.keeps_latents:
             self.bytes_per_token = _heads_bytes(config, scheme, in_stores=self.in_stores)
         else:
             self.bytes_per_token = 0 if spec.layout == NONE else kv_bytes_per_token(config, scheme)
@@ -111,7 +98,7 @@ class CacheMemory:
 
     def _index_bytes(self, policy: RetrievalPolicy, context: int) -> int:
         """Bytes of one sequence's summaries, by which queries choose their blocks."""
-        config, num_layers = self.config, sum(not rule.window for rule in self.rules)
+        config, num_layers = self.config, sum(not rule.window for rule in self.plan.rules)
         return num_layers * policy.index_bytes(context, config.num_kv_heads, config.head_dim)
 
     def _groups_bytes(self, fmt: KVFormat, context: int, steps: int) -> float:
@@ -120,7 +107,7 @@ class CacheMemory:
         sizes = (config.num_kv_heads, (config.head_dim, config.value_dim))
         if self.policy is None:  # sinks
             chunk = self.tokens_per_forward(context, None)
-            held = sink_slots(context - steps, steps, chunk, present(self.window), self.sinks)
+            held = sink_slots(context - steps, steps, chunk, present(self.plan.span.window), self.sinks)
             return config.num_layers * held_bytes(fmt, held, *sizes)
         found, policies = 0.0, policies_of_layers(config, self.policy)
         for layer, policy in enumerate(policies):
@@ -134,8 +121,7 @@ class CacheMemory:
         """
         if self.spec.layout == NONE:
             return context
-        at_once = (prefill, self.spec.prefill_chunk, None if self.window is None else self.tokens_at_once)
-        return min([context, *(tokens for tokens in at_once if tokens)])
+        return min(tokens for tokens in (context, prefill, self.plan.chunk) if tokens)
 
     def size_bytes(self, context: int, batch: int, steps: int = 0) -> int:
         """For `batch` sequences of `context` tokens, the last `steps` of which came one at a time."""
@@ -148,11 +134,12 @@ class CacheMemory:
             policies = policies_of_layers(self.config, self.policy)
             slots = sizes_after(policies, context - steps, steps, self.config.num_kv_heads)
             return round(batch * sum(slots) * self.bytes_per_token / len(slots))
-        if self.sinks and self.window is not None:
-            held = held_tokens(min(context, window_slots(self.window, self.sinks)))
-        elif self.window is not None:
-            near = window_pages(self.window, self.tokens_at_once, BLOCK_TOKENS) * BLOCK_TOKENS
-            held = near + self.far_share * (held_tokens(context) - near)
+        if self.plan.kind is Kind.SINKS:
+            held = held_tokens(min(context, window_slots(present(self.plan.span.window), self.sinks)))
+        elif self.plan.kind is Kind.WINDOW:
+            near = window_pages(self.plan.longest_window, MAX_CHUNK_TOKENS, BLOCK_TOKENS) * BLOCK_TOKENS
+            far_share = sum(not rule.window for rule in self.plan.rules) / len(self.plan.rules)
+            held = near + far_share * (held_tokens(context) - near)
         else:
             held = held_tokens(context) if self.in_stores or self.spec.layout == PAGED else context
             if self.residual is not None:

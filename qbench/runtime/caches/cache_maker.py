@@ -2,30 +2,27 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
 from qbench.attention_choice import KERNEL, check_attention
-from qbench.cache_spec import DEFAULT_CACHE, DENSE, NONE, PAGED, STATIC, CacheSpec
+from qbench.cache_spec import DEFAULT_CACHE, DENSE, STATIC, CacheSpec
 from qbench.devices import CPU
 from qbench.policies import CachePolicy, TokenKinds
-from qbench.policies.infllm import InfLLM
 from qbench.policies.oracle import Recorder
-from qbench.policies.policy import Span
-from qbench.policies.positions import Window
-from qbench.policies.retrieval import RetrievalPolicy
 from qbench.runtime.attention.in_torch import REFERENCE, attend_by, impl_of
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kv_cache import KVCache, pooled_cache
 from qbench.runtime.caches.no_cache import NoCache
 from qbench.runtime.caches.places.chosen_places import ChosenSizes, chosen_places, page_size_of
-from qbench.runtime.caches.places.layered_sequence import window_rules
 from qbench.runtime.caches.places.owned_pages import GrowingSequence, WindowSequence, window_pages
 from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.caches.places.places import OwnPages, PoolPages, check_sizes
 from qbench.runtime.caches.places.tiered_places import DISK_BYTES, TIER_TOKENS, num_tier_pages, tiered_places
 from qbench.runtime.caches.places.window_pages import WindowPages
-from qbench.runtime.caches.policy.distant_cache import CHUNK_TOKENS, DistantCache
+from qbench.runtime.caches.plan import MAX_CHUNK_TOKENS, CachePlan, Kind, plan_cache
+from qbench.runtime.caches.policy.distant_cache import DistantCache
 from qbench.runtime.caches.policy.model_policy import (
     policy_for,
     scheme_under,
@@ -49,10 +46,6 @@ from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.present import present
-
-# Tokens that a window cache takes at once: enough to fill the tiles of any product many times over, and little memory
-# compared with a usual window of 4096.
-MAX_CHUNK_TOKENS = 256
 
 
 class CacheMaker:
@@ -110,54 +103,61 @@ class CacheMaker:
         """
         spec = self.spec if spec is None else spec
         check_attention(self.attention, CPU, spec)
-        check(Asked(self.config, self.scheme, spec, self.attention, mode, reads_once=True))
+        plan = plan_cache(Asked(self.config, self.scheme, spec, self.attention, mode, reads_once=True))
         check_sizes(batch, capacity)
-        cache = self._new(spec, batch, capacity, mode)
-        if spec.prefill_chunk is not None:
-            cache.max_chunk_tokens = min(spec.prefill_chunk, cache.max_chunk_tokens or spec.prefill_chunk)
+        return self._build(plan, batch, capacity)
+
+    def _build(self, plan: CachePlan, batch: int, capacity: int) -> Cache:
+        build = {
+            Kind.SINKS: self._sinks,
+            Kind.KEPT: self._kept,
+            Kind.WINDOW: self._window,
+            Kind.CHOSEN_IN_TIERS: self._chosen_in_tiers,
+            Kind.CHOSEN: self._chosen,
+            Kind.TOKEN_IDS: lambda _plan, batch, _capacity: self._no_cache(batch),
+            Kind.PAGES: self._pages,
+            Kind.TIERS: self._tiers,
+            Kind.ALL: self._all,
+        }[plan.kind]
+        cache = build(plan, batch, min(capacity, self.config.max_positions))
+        cache.rules, cache.max_chunk_tokens = plan.rules, plan.chunk
         return cache
 
-    def _new(self, spec: CacheSpec, batch: int, capacity: int, mode: str | None) -> Cache:
-        policy = spec.make_policy()
-        if policy.span is not None and policy.span.sinks:
-            return self._sinks(batch, policy.span, uncached=False)
-        if policy.span is not None:
-            return self._window(batch, capacity, policy.span.window, mode)
-        if policy.retrieval is not None:
-            return self._retrieval(batch, capacity, policy.retrieval, spec)
-        if not policy.position_only:
-            return self._of_policy(batch, policy, mode)
-        if spec.layout == NONE:
-            return self._no_cache(batch)
-        if spec.layout == PAGED:
-            pool = self._pool(batch * pages_of(min(capacity, self.config.max_positions)), mode)
-            return pooled_cache(pool, [GrowingSequence(pool) for _ in range(batch)])
-        if spec.kv_ram is not None:
-            return self._tiered(batch, capacity, spec)
-        cache = self._dynamic(batch, capacity, mode, spec)
-        cache.max_held = min(capacity, self.config.max_positions) if spec.layout == STATIC else None
+    def _pages(self, plan: CachePlan, batch: int, capacity: int) -> Cache:
+        pool = self._pool(batch * pages_of(capacity), plan.asked.mode)
+        return pooled_cache(pool, [GrowingSequence(pool) for _ in range(batch)])
+
+    def _all(self, plan: CachePlan, batch: int, capacity: int) -> Cache:
+        spec, mode = plan.asked.spec, plan.asked.mode
+        sizes = (batch, capacity)
+        mode, memories = make_memories(self.config, self.scheme, *sizes, impl=self._impl, mode=mode, shared=False)
+        places = OwnPages(memories, self.config.max_positions)
+        if spec.prefill != DENSE:
+            cache = KVCache(self.config, places, view=PatternView(spec.make_pattern(), self.tally))
+        else:
+            cache = KVCache(self.config, places, mode=mode)
+        cache.max_held = capacity if spec.layout == STATIC else None
         return cache
 
-    def _tiered(self, batch: int, capacity: int, spec: CacheSpec) -> KVCache:
-        config, capacity = self.config, min(capacity, self.config.max_positions)
+    def _tiers(self, plan: CachePlan, batch: int, capacity: int) -> KVCache:
         _check_one(batch)
+        num_layers = self.config.num_layers
         page_bytes = self._one_storage(1, TIER_TOKENS).page_bytes
-        limits = self._limits(spec, -(-capacity // TIER_TOKENS) * page_bytes)
-        storage = self._one_storage(num_tier_pages(page_bytes, config.num_layers, capacity, *limits), TIER_TOKENS)
-        cache = KVCache(config, tiered_places(storage, config.num_layers, capacity, limits[1]))
+        limits = self._limits(plan.asked.spec, -(-capacity // TIER_TOKENS) * page_bytes)
+        storage = self._one_storage(num_tier_pages(page_bytes, num_layers, capacity, *limits), TIER_TOKENS)
+        cache = KVCache(self.config, tiered_places(storage, num_layers, capacity, limits[1]))
         cache.max_held = capacity
         return cache
 
-    def _distant_in_tiers(self, batch: int, capacity: int, policy: InfLLM, spec: CacheSpec) -> DistantCache:
-        config = self.config
+    def _chosen_in_tiers(self, plan: CachePlan, batch: int, capacity: int) -> DistantCache:
         _check_one(batch)
-        capacity, size = min(capacity, config.max_positions), page_size_of(policy)
-        chunk = min(CHUNK_TOKENS, spec.prefill_chunk or CHUNK_TOKENS)
+        policy, num_layers = present(plan.policy.distant), self.config.num_layers
+        size = page_size_of(policy)
         page_bytes = self._one_storage(1, size).page_bytes
-        sizes = ChosenSizes(policy, config.num_layers, capacity, chunk, page_bytes)
-        limits = self._limits(spec, -(-capacity // size) * page_bytes)
+        sizes = ChosenSizes(policy, num_layers, capacity, present(plan.chunk), page_bytes)
+        limits = self._limits(plan.asked.spec, -(-capacity // size) * page_bytes)
         storage = self._one_storage(sizes.num_pages(*limits), size)
-        cache = DistantCache(config, chosen_places(storage, config.num_layers, capacity, limits[1]), policy)
+        cache = DistantCache(self.config, chosen_places(storage, num_layers, capacity, limits[1]), policy)
         cache.max_held = capacity
         return cache
 
@@ -181,18 +181,20 @@ class CacheMaker:
         If the kernels are chosen, a cache of them keeps the tokens, because they read nothing else. A prefill pattern
         also reads them from a cache.
         """
-        policy = self.spec.make_policy()
-        if policy.span is not None and policy.span.sinks:
-            return self._sinks(batch, policy.span, uncached=True)
-        if policy.retrieval is not None:
+        # A whole text passes at once, unless tokens are evicted or chosen between forward passes.
+        plan = plan_cache(Asked(self.config, self.scheme, replace(self.spec, prefill_chunk=None), self.attention))
+        policy = plan.asked.policy
+        if plan.kind is Kind.SINKS:
+            cache = self._sinks(plan, batch, num_tokens, uncached=True)
+        elif policy.retrieval is not None:
             return self.new(self.spec.for_quality(), batch, num_tokens)
-        if not policy.position_only:
+        elif not policy.position_only:
             return self._evicting(batch, policy)
-        if self.attention == KERNEL or self.spec.prefill != DENSE:
-            return self._new(self.spec, batch, num_tokens, None)
-        cache = self._no_cache(batch, uncached_latents(self.config, self.scheme))
-        if policy.span is not None:
-            cache.rules = window_rules(self.config, policy.span.window)
+        elif self.attention == KERNEL or self.spec.prefill != DENSE:
+            return self._build(plan, batch, num_tokens)
+        else:
+            cache = self._no_cache(batch, uncached_latents(self.config, self.scheme))
+        cache.rules = plan.rules
         return cache
 
     def _no_cache(self, batch: int, latents: Latents | None = None) -> NoCache:
@@ -200,27 +202,21 @@ class CacheMaker:
 
     def _evicting(self, batch: int, policy: CachePolicy) -> PolicyCache:
         """Evicts between forward passes, so that the text takes several."""
-        cache = self._of_policy(batch, policy)
+        cache = self._keeping(batch, policy_for(policy, self.config, self.scheme), None)
         cache.max_chunk_tokens = self.spec.for_quality().prefill_chunk
         return cache
-
-    def _dynamic(self, batch: int, capacity: int, mode: str | None, spec: CacheSpec) -> Cache:
-        config, scheme = self.config, self.scheme
-        sizes = (batch, min(capacity, config.max_positions))
-        mode, memories = make_memories(config, scheme, *sizes, impl=self._impl, mode=mode, shared=False)
-        places = OwnPages(memories, config.max_positions)
-        if spec.prefill != DENSE:
-            return KVCache(config, places, view=PatternView(spec.make_pattern(), self.tally))
-        return KVCache(config, places, mode=mode)
 
     def _pool(
         self, num_pages: int, mode: str | None, impl: str | None = None, layers: Sequence[int] | None = None
     ) -> PagePool:
         return PagePool(self.config, self.scheme, num_pages, impl=impl or self._impl, mode=mode, layers=layers)
 
-    def _of_policy(self, batch: int, policy: CachePolicy, mode: str | None = None) -> PolicyCache:
+    def _kept(self, plan: CachePlan, batch: int, capacity: int) -> PolicyCache:
+        return self._keeping(batch, plan.policy, plan.asked.mode)
+
+    def _keeping(self, batch: int, policy: CachePolicy, mode: str | None) -> PolicyCache:
+        """policy: with its budget in tokens"""
         config, scheme = self.config, self.scheme
-        policy = policy_for(policy, config, scheme, mode)
         mode, rows = chosen_latents(config, scheme, mode, impl=self._impl)
         if rows is None:
             storages = [self._storage(layer, batch, policy) for layer in range(config.num_layers)]
@@ -244,44 +240,31 @@ class CacheMaker:
             )
         return make_storage(config, scheme, layer, batch, BLOCK_TOKENS, evicts=True, **how)
 
-    def _window(self, batch: int, capacity: int, window: int | None, mode: str | None) -> Cache:
-        rules = window_rules(self.config, window)
-        if self.scheme is not None and self.scheme.format.token_group > 1:  # pages drop tokens one by one
-            cache = self._of_policy(batch, Window(window), mode)
-            cache.rules = rules
-            return cache
-        longest = max(rule.window for rule in rules)
-        near = [layer for layer, rule in enumerate(rules) if rule.window]
-        far = [layer for layer, rule in enumerate(rules) if not rule.window]
-        most_pages = window_pages(longest, MAX_CHUNK_TOKENS, BLOCK_TOKENS)
-        pool = self._pool(batch * most_pages, mode, layers=near)
+    def _window(self, plan: CachePlan, batch: int, capacity: int) -> Cache:
+        window = plan.longest_window
+        near = [layer for layer, rule in enumerate(plan.rules) if rule.window]
+        far = [layer for layer, rule in enumerate(plan.rules) if not rule.window]
+        most_pages = window_pages(window, MAX_CHUNK_TOKENS, BLOCK_TOKENS)
+        pool = self._pool(batch * most_pages, plan.asked.mode, layers=near)
         # A window that the user gave is a budget. A model's own keeps room, so that generation can go back.
-        held_pages = most_pages if window is None else window_pages(longest, 1, BLOCK_TOKENS)
-        windows = PoolPages(pool, [WindowSequence(pool, longest, held_pages) for _ in range(batch)])
-        if far:
-            whole = self._pool(batch * pages_of(min(capacity, self.config.max_positions)), mode, layers=far)
-            growing = PoolPages(whole, [GrowingSequence(whole) for _ in range(batch)])
-            cache = KVCache(self.config, windows, growing)
-        else:
-            cache = KVCache(self.config, windows, mode=pool.mode)
-        cache.rules, cache.max_chunk_tokens = rules, MAX_CHUNK_TOKENS
-        return cache
+        held_pages = most_pages if plan.span.window is None else window_pages(window, 1, BLOCK_TOKENS)
+        windows = PoolPages(pool, [WindowSequence(pool, window, held_pages) for _ in range(batch)])
+        if not far:
+            return KVCache(self.config, windows, mode=pool.mode)
+        whole = self._pool(batch * pages_of(capacity), plan.asked.mode, layers=far)
+        return KVCache(self.config, windows, PoolPages(whole, [GrowingSequence(whole) for _ in range(batch)]))
 
-    def _retrieval(self, batch: int, capacity: int, policy: RetrievalPolicy, spec: CacheSpec) -> Cache:
-        policy = policy_for(policy, self.config, self.scheme)
-        if spec.kv_ram is not None and policy.distant is not None:
-            return self._distant_in_tiers(batch, capacity, policy.distant, spec)
-        pool = self._pool(batch * pages_of(min(capacity, self.config.max_positions)), None)
+    def _chosen(self, plan: CachePlan, batch: int, capacity: int) -> Cache:
+        pool = self._pool(batch * pages_of(capacity), None)
         places = PoolPages(pool, [GrowingSequence(pool) for _ in range(batch)])
-        if policy.distant is not None:
-            return DistantCache(self.config, places, policy.distant)
-        return RetrievalCache(self.config, places, policy)
+        if plan.policy.distant is not None:
+            return DistantCache(self.config, places, plan.policy.distant)
+        return RetrievalCache(self.config, places, present(plan.policy.retrieval))
 
-    def _sinks(self, batch: int, span: Span, *, uncached: bool) -> Cache:
+    def _sinks(self, plan: CachePlan, batch: int, capacity: int, *, uncached: bool = False) -> Cache:
         """uncached: of a whole text at once"""
-        config = self.config
-        impl = REFERENCE if turns_with_text(config) else self._impl
-        how = attention_by(impl)
+        config, span = self.config, plan.span
+        how = attention_by(REFERENCE if turns_with_text(config) else self._impl)
         sizes = (batch, BLOCK_TOKENS)
         storages = [
             make_storage(config, self.scheme, layer, *sizes, evicts=True, **how) for layer in range(config.num_layers)
@@ -290,21 +273,13 @@ class CacheMaker:
             places = OwnPages(storages, sys.maxsize)
         else:
             places = WindowPages(storages, config.num_kv_heads, present(span.window), span.sinks)
-        cache = KVCache(config, places, view=SinkView(config, span))
-        cache.rules = window_rules(config, span.window)
-        cache.max_chunk_tokens = None if uncached else max_chunk_tokens_of(config, span)
-        return cache
+        return KVCache(config, places, view=SinkView(config, span))
 
 
 def _check_one(batch: int) -> None:
     """raises InputError for more sequences than --kv-ram holds"""
     if batch != 1:
         raise InputError(f"{batch} sequences, but a KV cache with --kv-ram holds one")
-
-
-def max_chunk_tokens_of(config: ModelConfig, span: Span) -> int:
-    """Tokens at once of a window with sinks: no more than have positions behind those that are kept."""
-    return min(MAX_CHUNK_TOKENS, config.max_positions - (span.num_tokens - 1))
 
 
 def pages_of(num_tokens: int) -> int:

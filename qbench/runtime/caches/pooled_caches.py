@@ -3,27 +3,24 @@
 from collections.abc import Sequence
 
 from qbench.cache_spec import DENSE
-from qbench.policies.policy import Span
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.cache_maker import CacheMaker, max_chunk_tokens_of
+from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.kv_cache import KVCache, pooled_cache
 from qbench.runtime.caches.places.head_pages import HeadPages, HeadSequence
-from qbench.runtime.caches.places.layered_sequence import LayeredSequence, layer_groups, pages_per_row, window_rules
+from qbench.runtime.caches.places.layered_sequence import LayeredSequence, layer_groups, pages_per_row
 from qbench.runtime.caches.places.owned_pages import WindowSequence, window_pages
 from qbench.runtime.caches.places.pages import PagedSequence, PagePool
 from qbench.runtime.caches.places.places import PoolPages
 from qbench.runtime.caches.places.window_pages import SinkPages, SinkSequence, window_slots
+from qbench.runtime.caches.plan import Kind, plan_cache, sinks_chunk
 from qbench.runtime.caches.policy.evictor import slot_table
 from qbench.runtime.caches.policy.growth import policies_of_layers
-from qbench.runtime.caches.policy.model_policy import policy_for, scheme_under
 from qbench.runtime.caches.policy.policy_cache import PolicyCache
-from qbench.runtime.caches.rules import Asked, check
-from qbench.runtime.caches.storage.latent_format import chosen_latents
+from qbench.runtime.caches.rules import Asked
 from qbench.runtime.caches.storage.storages import of_head
 from qbench.runtime.caches.view.pattern_view import PatternView
 from qbench.runtime.caches.view.sink_view import SinkView
 from qbench.runtime.caches.view.view import ALL_TOKENS
-from quant.models import AttentionRule
 from quant.present import present
 
 
@@ -45,40 +42,28 @@ class PooledCaches:
 
     def __init__(self, maker: CacheMaker, pool: PagePool, max_chunk_tokens: int) -> None:
         self.pool, self.config = pool, maker.config
-        self.policy = maker.spec.make_policy()
+        self.plan = plan = plan_cache(_asked(maker, pool.mode))
+        self.policy, self.rules = plan.policy, plan.rules
         self.pattern = None if maker.spec.prefill == DENSE else maker.spec.make_pattern()
         self._is_full, self._tally = self.policy.is_full, maker.tally
         self.shares_prefixes = self._is_full and self.pattern is None and pool.num_sequences is None
-        # Groups of tokens lose single ones by their slots.
-        span = self.policy.span
-        is_window = span is not None and not span.sinks
-        self.is_scored = not self.policy.position_only or (pool.by_sequence and is_window)
+        self.is_scored = plan.kind is Kind.KEPT
         self.has_fixed_chunks = self.is_scored or self.pattern is not None or pool.by_sequence
         self.max_chunk_tokens = maker.spec.prefill_chunk
         self.pages_per_row = pages_per_row(self.policy, self.config, by_sequence=pool.by_sequence)
         self._groups = list[list[int]]()  # layers that keep the same tokens, if a window says so
-        self._token_kinds, self._expand, self.rules = None, maker.expand, list[AttentionRule]()
-        check(_asked(maker))
-        if self.is_scored:
-            self._take_scored(maker)
-        elif span is not None:
-            self._take_window(span, max_chunk_tokens)
-
-    def _take_scored(self, maker: CacheMaker) -> None:
-        if self.policy.span is not None:
-            self.rules = window_rules(self.config, self.policy.span.window)
-        self.policy = policy_for(self.policy, maker.config, maker.scheme, self.pool.mode)
-        if self.policy.reads_token_kinds:
+        self._token_kinds, self._expand = None, maker.expand
+        if self.is_scored and self.policy.reads_token_kinds:
             self._token_kinds = maker.token_kinds()
+        elif plan.kind in (Kind.WINDOW, Kind.SINKS):
+            self._take_window(max_chunk_tokens)
 
-    def _take_window(self, span: Span, max_chunk_tokens: int) -> None:
-        config, policy = self.config, self.policy
-        self._sinks = span if span.sinks else None
-        self.rules = window_rules(config, span.window)
-        self._window = max(rule.window for rule in self.rules)
-        self._groups = layer_groups(config, policy)
+    def _take_window(self, max_chunk_tokens: int) -> None:
+        self._sinks = self.plan.span if self.plan.kind is Kind.SINKS else None
+        self._window = self.plan.longest_window
+        self._groups = layer_groups(self.config, self.policy)
         if self._sinks is not None:
-            most = max_chunk_tokens_of(config, self._sinks)
+            most = sinks_chunk(self.config, self._sinks)
             max_chunk_tokens = most if self.has_fixed_chunks else min(max_chunk_tokens, most)
         self.max_chunk_tokens = min(max_chunk_tokens, self.max_chunk_tokens or max_chunk_tokens)
         self._most_pages = window_pages(self._window, self.max_chunk_tokens, self.pool.page_size)
@@ -110,8 +95,7 @@ class PooledCaches:
             cache.seq_lens, cache.evictor.expand = places.seq_lens, self._expand
             if self._token_kinds is not None:
                 cache.evictor.token_kinds = self._token_kinds
-            if self.rules:
-                cache.rules = self.rules
+            cache.rules = self.rules
             return cache
         if self.pattern is not None:
             return pooled_cache(self.pool, sequences, PatternView(self.pattern, self._tally))
@@ -183,16 +167,13 @@ def page_pool(maker: CacheMaker, num_pages: int, page_size: int, num_sequences: 
     num_sequences  most sequences at once
     raises   InputError for a KV format that pages of the model's policy cannot have
     """
-    config, scheme, impl = maker.config, maker.scheme, maker.impl
-    check(_asked(maker))
-    policy = maker.spec.make_policy()
-    if config.mla is None:
-        scheme = scheme_under(policy, scheme)
-    is_grouped = scheme is not None and scheme.format.token_group > 1 and chosen_latents(config, scheme)[1] is None
+    plan = plan_cache(_asked(maker))
+    config, scheme, policy = maker.config, maker.scheme if maker.config.mla else plan.scheme, plan.policy
+    is_grouped = plan.asked.joins_tokens and not plan.asked.keeps_rows
     per_row = pages_per_row(policy, config, by_sequence=is_grouped)
     by_head = policy.per_head_lengths and config.mla is None
     num_pages *= per_row
-    how = {"impl": impl, "num_sequences": num_sequences if is_grouped else None}
+    how = {"impl": maker.impl, "num_sequences": num_sequences if is_grouped else None}
     how["evicts"] = is_grouped and not policy.is_full
     if by_head:
         return PagePool(of_head(config, scheme, 0)[0], scheme, num_pages, page_size, layers=[0], **how)
@@ -200,5 +181,5 @@ def page_pool(maker: CacheMaker, num_pages: int, page_size: int, num_sequences: 
     return PagePool(config, scheme, num_pages, page_size, layers=layers, **how)
 
 
-def _asked(maker: CacheMaker) -> Asked:
-    return Asked(maker.config, maker.scheme, maker.spec, maker.attention, reads_once=True, in_engine=True)
+def _asked(maker: CacheMaker, mode: str | None = None) -> Asked:
+    return Asked(maker.config, maker.scheme, maker.spec, maker.attention, mode, reads_once=True, in_engine=True)

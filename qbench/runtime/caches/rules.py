@@ -192,7 +192,7 @@ RULES: tuple[Rule, ...] = (
         lambda a: f"attention {KERNEL} does not read {a.format} with heads of {a.config.head_dim}; choose another one",
     ),
     Rule(
-        lambda a: a.mode is not None and a.is_latent and not a.has_modes,
+        lambda a: a.mode is not None and not a.has_modes,
         lambda a: (
             f"cache {a.spec} has no modes; a mode goes with cache dynamic, static or paged, and any policy but sinks"
         ),

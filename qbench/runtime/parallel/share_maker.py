@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from qbench.cache_spec import DENSE, CacheSpec, check_ranked_cache
+from qbench.cache_spec import DENSE, STATIC, CacheSpec, check_ranked_cache
 from qbench.compute import EXACT
 from qbench.policies import TokenKinds
 from qbench.prefill.star import Star
@@ -12,6 +12,8 @@ from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.places.places import OwnPages
+from qbench.runtime.caches.plan import CachePlan, plan_cache
+from qbench.runtime.caches.rules import Asked
 from qbench.runtime.caches.storage.grouped_storage import Groups
 from qbench.runtime.caches.storage.kv_storage import BLOCK_TOKENS, KVStorage
 from qbench.runtime.caches.storage.share import Share
@@ -52,16 +54,16 @@ class ShareMaker(CacheMaker):
     def _like(self, scheme: KVScheme | None, spec: CacheSpec, attention: str | None) -> "CacheMaker":
         return ShareMaker(self.config, scheme, self.impl, spec, self.token_kinds, attention, ranks=self.ranks)
 
-    def _new(self, spec: CacheSpec, batch: int, capacity: int, mode: str | None) -> Cache:
-        check_ranked_cache(spec, self.ranks.layout)
-        return super()._new(spec, batch, capacity, mode)
+    def _build(self, plan: CachePlan, batch: int, capacity: int) -> Cache:
+        check_ranked_cache(plan.asked.spec, self.ranks.layout)
+        return super()._build(plan, batch, capacity)
 
     def uncached(self, batch: int, num_tokens: int) -> Cache:
-        return self._new(self.spec, batch, num_tokens, None)
+        spec = replace(self.spec, prefill_chunk=None)
+        return self._build(plan_cache(Asked(self.config, self.scheme, spec, self.attention)), batch, num_tokens)
 
-    def _dynamic(self, batch: int, capacity: int, mode: str | None, spec: CacheSpec) -> Cache:
-        config = self.config
-        capacity = min(capacity, config.max_positions)
+    def _all(self, plan: CachePlan, batch: int, capacity: int) -> Cache:
+        config, spec = self.config, plan.asked.spec
         share, view = self.share, ShareView(self.share, self.ranks)
         if spec.prefill != DENSE:
             pattern = spec.make_pattern()
@@ -70,7 +72,9 @@ class ShareMaker(CacheMaker):
             view = StarView(config, pattern, share, self.ranks, self.tally, self._share_of)
         own = max(share.count(capacity), BLOCK_TOKENS)
         storages = [self._share_of(layer, batch, own) for layer in range(config.num_layers)]
-        return KVCache(config, OwnPages(storages, config.max_positions), view=view)
+        cache = KVCache(config, OwnPages(storages, config.max_positions), view=view)
+        cache.max_held = capacity if spec.layout == STATIC else None
+        return cache
 
     def _share_of(self, layer: int, batch: int, num_slots: int) -> KVStorage:
         config, scheme = self.config, self.scheme

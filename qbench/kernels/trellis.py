@@ -8,7 +8,7 @@ import numpy as np
 from cpu_kernels._ext import trellis_encode
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import deviation
-from quant.formats.trellis_code import TILE, TrellisCode
+from quant.formats.trellis import TILE, TrellisCode
 
 CODES = (TrellisCode(1, 8), TrellisCode(2, 10), TrellisCode(3, 9), TrellisCode(4, 8), TrellisCode(4, 11))
 NUM_TILES = 2

@@ -1,10 +1,11 @@
-"""MXFP4: 32 weights of 4-bit floats (E2M1) with one power of two (E8M0) as scale."""
+"""MXFP4 and NVFP4 of GGUF: 4-bit floats (E2M1) under a scale of 8 bits, E8M0 per 32 weights or E4M3 per 16."""
 
 import numpy as np
 
-from quant.formats.bits import pack_nibbles
-from quant.formats.codebook import CodebookFormat
-from quant.formats.levels import CodebookLevels
+from quant.formats.base import ReadOnlyFormat
+from quant.formats.bits import pack_nibbles, unpack_nibbles
+from quant.formats.levels import CodebookFormat, CodebookLevels
+from quant.formats.small_floats import E4M3_VALUES
 
 # E2M1 doubled: 0, 0.5, 1, 1.5, 2, 3, 4, 6. Code 8 is -0 and is never written.
 CODEBOOK = CodebookLevels((0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12))
@@ -84,3 +85,31 @@ def _cost(y: np.ndarray, w: np.ndarray | None, scale: np.float32) -> np.ndarray:
 
 
 assert MXFP4.block_bytes == 1 + 32 * 4 // 8
+
+
+# Half the value of each byte as E4M3 without a sign. GGUF counts 0x7F, which would be NaN, as 0, and 0xFF as a number.
+HALVES_OF_E4M3 = np.abs(E4M3_VALUES) / 2
+HALVES_OF_E4M3[[0x7F, 0xFF]] = 0, 240
+
+
+class NVFP4(ReadOnlyFormat, CodebookFormat):
+    """weight = e4m3(s) / 2 * codebook[q], q in 0..15
+
+    byte 0           4                      36
+         +-----------+----------------------+
+         |  4 x s    |  qs: 4 x (16 x 4 bit)  |   qs[j] = q[j] | q[j + 8] << 4 of each 16 weights
+         +-----------+----------------------+
+    """
+
+    name, gguf_type, gguf_file_type = "nvfp4", 40, 39  # MOSTLY_NVFP4
+    block_size, block_bytes = 64, 36
+    codebook = CODEBOOK
+
+    def read_scale(self, data: np.ndarray) -> np.ndarray:
+        return HALVES_OF_E4M3[data[:, :4]]
+
+    def read_codes(self, data: np.ndarray) -> np.ndarray:
+        return unpack_nibbles(data[:, 4:].reshape(-1, 4, 8))
+
+
+assert NVFP4.block_bytes == 4 + 64 * 4 // 8

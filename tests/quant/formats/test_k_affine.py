@@ -1,6 +1,6 @@
 import numpy as np
 
-from quant.formats.k_scales import pack_k_scales, unpack_k_scales
+from quant.formats.k_affine import pack_k_scales, unpack_k_scales
 
 
 def test_bytes_by_hand():

@@ -1,13 +1,12 @@
-"""A float16 scale and minimum for 32 weights: common code of Q4_1 and Q5_1."""
+"""Q4_1 and Q5_1: blocks of 32 codes with a float16 scale and minimum."""
 
 from typing import ClassVar
 
 import numpy as np
 
 from quant.formats.affine_fit import Trials, fit_affine
-from quant.formats.bits import Packing
+from quant.formats.bits import FIVE_BITS, HALF_MAX, NIBBLES, Packing, half_bytes, half_from_bytes, inverse, to_half
 from quant.formats.grid import CodesLastFormat, Grid
-from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes, inverse, to_half
 
 TRIALS = {
     "fast": Trials(first_extra=-3.0, extra_step=1.0, num_extra=8, num_shifts=3, num_refits=2),
@@ -84,3 +83,41 @@ def _least_squares(
     m = to_half((fit.sum_wy - stored_d * fit.sum_q) / fit.sum_w + fit.lowest + 0)
     q = np.rint(np.clip((x - m.astype(np.float32)) * inverse(stored_d), 0, qmax))
     return d, m, q.astype(np.uint8).T
+
+
+class Q4_1(HalfAffineFormat):
+    """weight = d * q + m, q in 0..15
+
+    byte 0   2   4                  20
+         +---+---+------------------+
+         | d | m |  qs: 32 x 4 bit  |   qs[j] = q[j] | q[j + 16] << 4
+         +---+---+------------------+
+    """
+
+    name = "q4_1"
+    gguf_type = 3
+    gguf_file_type = 3  # MOSTLY_Q4_1
+    block_bytes = 20
+    packing = NIBBLES
+
+
+assert Q4_1.block_bytes == 2 + 2 + 32 * 4 // 8
+
+
+class Q5_1(HalfAffineFormat):
+    """weight = d * q + m, q in 0..31
+
+    byte 0   2   4        8                  24
+         +---+---+--------+------------------+   qh bit j = q[j] >> 4
+         | d | m | qh: 32 |  qs: 32 x 4 bit  |   qs[j] = q[j] & 15 | (q[j + 16] & 15) << 4
+         +---+---+--------+------------------+
+    """
+
+    name = "q5_1"
+    gguf_type = 7
+    gguf_file_type = 9  # MOSTLY_Q5_1
+    block_bytes = 24
+    packing = FIVE_BITS
+
+
+assert Q5_1.block_bytes == 2 + 2 + 32 // 8 + 32 * 4 // 8

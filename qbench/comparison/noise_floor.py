@@ -29,8 +29,8 @@ from qbench.run_options import RunOptions
 from qbench.runtime import Model
 from qbench.runtime.load import load_model, set_threads
 from qbench.statistics.estimate import Estimate
+from qbench.statistics.intervals import block_mean
 from qbench.statistics.paired import perplexity_ratio
-from qbench.statistics.studentized import block_mean
 from quant.present import present
 
 METRICS = ("perplexity", "kld")  # that have a floor, see qbench.statistics.with_floors

@@ -11,7 +11,7 @@ from qbench.measure.case import Case, SpeedWork
 from qbench.measure.records.record import Record
 from qbench.phrases import count
 from qbench.statistics.cell import Cell
-from qbench.statistics.power import POWER
+from qbench.statistics.verdict import POWER
 
 # Keys of a case that distinguish rows for a reader, in this order.
 LABELS = (

@@ -13,7 +13,7 @@ from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender, KernelS
 from qbench.measure.host.clocks import Clock
 from qbench.measure.records.record import json_hash
 from qbench.speed.shares import share_of_rounds
-from qbench.statistics.spread import spread
+from qbench.statistics.intervals import spread
 from quant.json_data import JsonData
 
 CASE_KEYS = ("op", "shape", "tokens", "threads", "clock", "forced")

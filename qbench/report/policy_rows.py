@@ -14,8 +14,8 @@ from qbench.measure.records.record import Record
 from qbench.measure.speed_figures import SpeedFigures
 from qbench.report.pareto import pareto_front
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.holm import holm
 from qbench.statistics.paired import kld_difference
+from qbench.statistics.verdict import holm
 
 
 def split_policy(text: str) -> tuple[str, str]:

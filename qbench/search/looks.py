@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from qbench.measure.quality_figures import Blocks
 from qbench.quality.protocols.scoring import Scoring
-from qbench.statistics.studentized import MIN_BLOCKS
+from qbench.statistics.intervals import MIN_BLOCKS
 
 SHARES = (4, 2)  # of the windows that the looks before the last have seen: a quarter, a half
 

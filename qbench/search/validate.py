@@ -16,9 +16,9 @@ from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.search.looks import joined, look_ends, part_of
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.holm import holm
+from qbench.statistics.intervals import block_mean
 from qbench.statistics.paired import kld_log_ratio, kld_ratio
-from qbench.statistics.studentized import block_mean
+from qbench.statistics.verdict import holm
 from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.present import present

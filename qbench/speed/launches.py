@@ -14,7 +14,7 @@ from qbench.speed.rounds import PHASES
 from qbench.speed.side_by_side import Contender, bench_side_by_side
 from qbench.speed.speed_case import SpeedCase
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.student import student_mean
+from qbench.statistics.intervals import student_mean
 from quant.present import present
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from qbench.compute import FAST
 from qbench.measure.quality_figures import TaskResult
 from qbench.measure.records.migrate import protocol_identity
-from qbench.statistics.proportion import share_interval
+from qbench.statistics.intervals import share_interval
 
 # The main figure of a task that has several: the first of these, else the first that it lists.
 MAIN_METRICS = ("acc", "exact_match", "word_perplexity")

@@ -21,7 +21,7 @@ from qbench.runtime.engine.check_source import check_engine_source
 from qbench.sources import open_source
 from qbench.speed.case_memory import check_batch_memory
 from qbench.speed.timed_process import TimedProcess
-from qbench.statistics.spread import spread
+from qbench.statistics.intervals import spread
 from qbench.throughput.sides import EngineSide, Outcome, StaticSide
 from qbench.throughput.workload import Job, Workload
 from qbench.versus.compare import DEFAULT_KV, check_file, kv_type_of

@@ -29,8 +29,8 @@ from qbench.speed.shares import peaks_of, phase_shares, units_of
 from qbench.speed.speed import speed_statistics
 from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
+from qbench.statistics.intervals import spread
 from qbench.statistics.speed import speed_ratio
-from qbench.statistics.spread import spread
 from qbench.versus.llama_cpp import LlamaCppProcess
 from quant.errors import InputError
 from quant.json_data import JsonData

@@ -14,7 +14,7 @@ from scipy import stats
 
 from qbench.markdown_grid import markdown_grid
 from qbench.sources import open_source
-from qbench.statistics.proportion import share_interval
+from qbench.statistics.intervals import share_interval
 from quant.doctor.extremes import MOST_CHANCE
 from quant.doctor.measure import measure
 from quant.doctor.tensor_checks import TENSOR_CHECKS

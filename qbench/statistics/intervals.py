@@ -1,21 +1,65 @@
-"""Mean over the tokens of a text with an interval that draws whole blocks: tokens of one are not independent.
+"""95 % intervals: of means of few samples and of blocks of tokens, of shares, of medians; and spreads.
 
-With 20 to 60 blocks, some of them far out as divergences are, the percentile interval of a bootstrap is too narrow: it
-takes the spread of the blocks at hand for the true one. Two others know better: Student's, which reckons with a spread
-that came out too small, and the studentized bootstrap, which asks of every resample how many of *its own* standard
-errors its mean is from the mean of all, and so reckons with a long tail on one side. Each falls short in other cases,
-so each end is the farther of theirs; `test_coverage.py` checks its promise.
+Tokens of one text are not independent, so `block_mean` draws whole blocks. With 20 to 60 blocks, some of them far out
+as divergences are, the percentile interval of a bootstrap is too narrow: it takes the spread of the blocks at hand for
+the true one. Two others know better: Student's, which reckons with a spread that came out too small, and the
+studentized bootstrap, which asks of every resample how many of *its own* standard errors its mean is from the mean of
+all, and so reckons with a long tail on one side. Each falls short in other cases, so each end is the farther of
+theirs; `test_coverage.py` checks its promise.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from math import comb, floor, sqrt
 
 import numpy as np
 
-from qbench.statistics.estimate import ALPHA, Estimate
-from qbench.statistics.student import student_estimate
+from qbench.statistics.autocorrelation import widening
+from qbench.statistics.estimate import ALPHA, CONFIDENCE, Estimate, Z
 from quant.present import present
+
+
+def student_mean(values: np.ndarray) -> Estimate:
+    """Mean of values [n]; one has no interval."""
+    n = len(values)
+    if n < 2:
+        return Estimate(float(values.mean()))
+    return student_estimate(float(values.mean()), math.sqrt(variance(values) / n), n - 1)
+
+
+def student_shift(a: np.ndarray, b: np.ndarray) -> Estimate:
+    """Mean of b minus that of a, their variances unlike; a side of one sample has no interval.
+
+    source   Welch 1947
+    """
+    shift = float(b.mean() - a.mean())
+    if min(len(a), len(b)) < 2:
+        return Estimate(shift)
+    of_a, of_b = variance(a) / len(a), variance(b) / len(b)
+    total = of_a + of_b
+    freedom = total**2 / (of_a**2 / (len(a) - 1) + of_b**2 / (len(b) - 1)) if total else 1
+    return student_estimate(shift, math.sqrt(total), freedom)
+
+
+def variance(values: np.ndarray) -> float:
+    """Standard error of a sample; exactly 0 for equal values, whose mean may round to another."""
+    return float((values - values[0]).var(ddof=1))
+
+
+def student_estimate(value: float, error: float, freedom: float) -> Estimate:
+    """The value with t errors on either side, t of so many degrees of freedom.
+
+    An error of 0 says nothing about the distance from the true value: samples that happen to be equal are no certainty.
+    The estimate then has neither interval nor p value; if all samples are 0 nothing changed, which is p = 1.
+    """
+    from scipy.special import stdtr, stdtrit  # here, since most importers of this package need no interval
+
+    if not error:
+        return Estimate(value) if value else Estimate(0.0, 0.0, 0.0, 0.0, 1.0)
+    half = float(stdtrit(freedom, 1 - ALPHA / 2)) * error
+    return Estimate(value, error, value - half, value + half, float(2 * stdtr(freedom, -abs(value) / error)))
+
 
 # The 2.5 % end of an interval rests on 250 resamples, and a p value can be as small as 2e-4: 0.05 over 250 cells.
 RESAMPLES = 9999
@@ -118,3 +162,61 @@ def _p_value(sorted_t: np.ndarray, observed: float) -> float:
     above = len(sorted_t) - np.searchsorted(sorted_t, observed, side="left")
     below = np.searchsorted(sorted_t, observed, side="right")
     return min(1.0, 2 * (1 + float(min(above, below))) / (1 + len(sorted_t)))
+
+
+def share_interval(num_right: int, num_items: int) -> tuple[float, float]:
+    """95 % interval of the share of which so many of `num_items` are right; never empty.
+
+    Shares from which num_right is at most Z of their own standard errors away: |p - share| <= Z sqrt(p (1 - p) / n).
+    raises   ValueError for no items
+    source   Wilson 1927; Brown, Cai & DasGupta 2001, Statistical Science 16: their choice up to 40 items
+    """
+    if not 0 <= num_right <= num_items or num_items == 0:
+        raise ValueError(f"got {num_right} right of {num_items} items, expected at least one item and no more right")
+    share, of_one = num_right / num_items, Z * Z / num_items
+    centre = (share + of_one / 2) / (1 + of_one)
+    half = sqrt(share * (1 - share) * of_one + of_one**2 / 4) / (1 + of_one)
+    # If all or no items are right, one end is 1 or 0 itself, except for rounding.
+    return (0.0 if num_right == 0 else centre - half), (1.0 if num_right == num_items else centre + half)
+
+
+def median_interval(samples: list[float]) -> tuple[float, float] | None:
+    """(low, high): the samples so many from either end, in the order in which they were taken; None where too few.
+
+    The true median is outside (x_(r), x_(n+1-r)) when fewer than r of n samples fall on one side of it, each with
+    probability 1/2: that takes 6 samples. Neighbours that resemble each other count for fewer: r moves out from the
+    middle as far as the interval of a mean widens.
+    source   Conover 1999, Practical Nonparametric Statistics, section 3.2
+    """
+    count = len(samples)
+    rank = independent_rank(count)
+    if rank:
+        middle = (count + 1) / 2
+        rank = floor(middle - (middle - rank) * widening(samples))
+    ordered = sorted(samples)
+    return (ordered[rank - 1], ordered[count - rank]) if rank >= 1 else None
+
+
+def independent_rank(count: int) -> int:
+    """The largest r for which fewer than r samples fall on one side of the median at most in 5 % of cases; 0: no such
+    r.
+    """
+    outside, rank = 0.0, 0
+    while rank < count:
+        outside += 2 * comb(count, rank) / 2**count  # of exactly `rank` samples on one side, for both sides
+        if outside > 1 - CONFIDENCE:
+            break
+        rank += 1
+    return rank
+
+
+def spread(samples: list[float]) -> dict[str, float]:
+    """median, min, max and mad (median absolute deviation): one slow repetition moves only its own end."""
+    values = np.asarray(samples, dtype=np.float64)
+    median = float(np.median(values))
+    return {
+        "median": median,
+        "min": float(values.min()),
+        "max": float(values.max()),
+        "mad": float(np.median(np.abs(values - median))),
+    }

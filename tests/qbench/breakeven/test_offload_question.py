@@ -10,7 +10,7 @@ from qbench.breakeven import Answer, Point, Settings, get_question
 from qbench.breakeven.offload import NEEDED, OffloadQuestion, conclusion, limits_of
 from qbench.cli.breakeven import command
 from qbench.measure.records.kept_placements import BreakevenMetrics, BreakevenPoint
-from qbench.report.breakeven import pays_text
+from qbench.report.kind_cells import pays_text
 from qbench.run_options import RunOptions
 from quant.errors import InputError
 

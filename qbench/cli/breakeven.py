@@ -17,7 +17,7 @@ from qbench.measure.host.busy import busy_share, busy_warning
 from qbench.measure.host.clocks import check_clock
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_row
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 
 if TYPE_CHECKING:
     from qbench.breakeven import Answer, Point

@@ -8,8 +8,8 @@ KLD minus the expected one.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from qbench.cache_spec import FULL
 from qbench.measure.records.record import Record
+from qbench.options.cache_spec import FULL
 from qbench.report.policy_rows import PolicyRow, policy_rows, setting
 from qbench.report.recorded import recorded
 from qbench.statistics.estimate import Estimate

@@ -4,11 +4,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
-from qbench.markdown_grid import markdown_grid
 from qbench.measure.host.machine import processors_text
 from qbench.measure.records.kept_kinds import KernelMetrics, VersusMetrics
 from qbench.measure.records.record import Record
-from qbench.phrases import count, short_commit, units_notes
 from qbench.report.kind_cells import (
     BREAKEVEN_NOTE,
     PEERS_NOTE,
@@ -22,6 +20,7 @@ from qbench.report.kind_cells import (
 )
 from qbench.report.placed_cells import PLACED_NOTE, RANKS_NOTE, SEARCH_NOTE, placed_cells, ranks_cells, search_cells
 from qbench.report.speeds import KERNEL_NOTE, VERSUS_NOTE, Cells, builds, family, kernel_cells, versus_cells
+from qbench.words.read import count, markdown_grid, short_commit, units_notes
 
 
 @dataclass(frozen=True, slots=True)

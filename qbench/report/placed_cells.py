@@ -5,7 +5,7 @@ from qbench.measure.records.kept_ranks import RanksCase, RanksMetrics, setup_nam
 from qbench.measure.records.kept_searches import PLAIN_MIX, SearchCase, SearchedFile, SearchMetrics
 from qbench.measure.records.record import Record
 from qbench.measure.step_time import StepTime
-from qbench.rank_layout import RankLayout
+from qbench.options.rank_layout import RankLayout
 from qbench.report.recorded import rows_of
 from qbench.report.speeds import Cells
 from qbench.statistics.estimate import Estimate

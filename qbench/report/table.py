@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qbench.compute import FAST
 from qbench.measure.host.machine import processors_text
-from qbench.phrases import ROOFLINE_LEGEND, count, short_commit, units_notes
+from qbench.options.choices import FAST
 from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
 from qbench.report.launches import LAUNCHES, PHASES, SECONDS, SPREAD, launches_text
 from qbench.report.pareto import pareto_front
 from qbench.store.load import ALL_TOKENS
+from qbench.words.read import ROOFLINE_LEGEND, count, short_commit, units_notes
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
-from qbench.phrases import count
 from qbench.progress import Progress
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.protocols.scoring import Scoring
@@ -24,6 +23,7 @@ from qbench.search.step_time import Formats, StepTimes, measure_step_times
 from qbench.search.survey_tokens import kv_windows
 from qbench.search.target import WINDOWS, Target
 from qbench.search.unused_text import unused_text
+from qbench.words.read import count
 from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_general import general_metadata
 from quant.artifacts.gguf_header import DEFAULT_ALIGNMENT, is_gguf

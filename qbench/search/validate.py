@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from qbench.cache_spec import FULL
 from qbench.measure.quality_figures import Blocks
 from qbench.measure.records.kept_searches import SearchedFile
+from qbench.options.cache_spec import FULL
+from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
 from qbench.quality.kld.reference_logits import KeptLogits, mode_that_fits, save_logits
 from qbench.quality.protocols.scoring import Scoring
 from qbench.quality.quality import Reference, measure_quality
-from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.search.looks import joined, look_ends, part_of
 from qbench.statistics.estimate import Estimate

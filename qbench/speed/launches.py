@@ -8,8 +8,8 @@ import numpy as np
 
 from qbench.measure.launch import Launch
 from qbench.measure.metrics import Memory, Metrics
+from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
-from qbench.run_options import DEFAULTS, RunOptions
 from qbench.speed.rounds import PHASES
 from qbench.speed.side_by_side import Contender, bench_side_by_side
 from qbench.speed.speed_case import SpeedCase

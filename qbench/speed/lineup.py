@@ -15,8 +15,8 @@ from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
 from qbench.measure.metrics import Memory, Metrics
 from qbench.measure.speed_figures import SpeedFigures
 from qbench.measure.subject import Subject
+from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
-from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime.load import set_threads
 from qbench.speed.bench import BandwidthProbe, LoadedSubject, bench_cases, load_subject, speed_of
 from qbench.speed.case_facts import CaseFacts, case_facts

@@ -115,7 +115,7 @@ class TimedSubject(TimedModel):
     def open(self, model: str, options: Mapping[str, Any]) -> "Described":
         """Take this model, in place of one that is held; returns as `describe`."""
         from qbench.calibration.open_subject import open_subject
-        from qbench.run_options import RunOptions
+        from qbench.options.run_options import RunOptions
         from qbench.runtime import load_model
 
         self.model = self.cache = None  # their memory is free before that of the next is taken

@@ -9,9 +9,9 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from qbench.compute import FAST
 from qbench.measure.quality_figures import TaskResult
 from qbench.measure.records.migrate import protocol_identity
+from qbench.options.choices import FAST
 from qbench.statistics.intervals import share_interval
 
 # The main figure of a task that has several: the first of these, else the first that it lists.

@@ -14,9 +14,9 @@ from qbench.measure.metrics import Facts
 from qbench.measure.records.kept_kinds import PeerFacts, VersusRatio
 from qbench.measure.speed_figures import SpeedFigures
 from qbench.measure.subject import summarize_impls
+from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.path_names import path_at
 from qbench.progress import Progress
-from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.speed.case_memory import check_case_memory

@@ -2,7 +2,7 @@
 
 import torch
 
-from qbench.devices import CUDA
+from qbench.options.choices import CUDA
 
 
 def reset_peak_device(device: str) -> None:

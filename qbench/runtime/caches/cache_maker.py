@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from qbench.attention_choice import KERNEL, check_attention
-from qbench.cache_spec import DEFAULT_CACHE, DENSE, NONE, PAGED, STATIC, CacheSpec
-from qbench.devices import CPU
+from qbench.options.cache_spec import DEFAULT_CACHE, DENSE, NONE, PAGED, STATIC, CacheSpec
+from qbench.options.choices import CPU, KERNEL, check_attention
 from qbench.policies import CachePolicy, TokenKinds
 from qbench.policies.infllm import InfLLM
 from qbench.policies.oracle import Recorder

@@ -11,7 +11,7 @@ import pytest
 from support.data import REPO
 
 import cpu_kernels
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.speed import interleaved
 from qbench.speed.interleaved import interleave, interleave_cases, is_look, random_orders, random_tokens
 from qbench.speed.speed_case import MOST_ROUNDS, SpeedCase

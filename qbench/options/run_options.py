@@ -3,14 +3,19 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from qbench.attention_choice import KERNEL, check_attention
-from qbench.cache_spec import DENSE, DYNAMIC, FULL, CacheSpec, check_ranked_cache
-from qbench.compute import FAST, check_compute
-from qbench.devices import CPU, check_device_name
-from qbench.expert_placement import DYNAMIC as DYNAMIC_EXPERTS
-from qbench.expert_placement import check_placement
-from qbench.rank_layout import SUM, RankLayout, refuse_on_ranks
-from qbench.threads import check_threads
+from qbench.options.cache_spec import DENSE, DYNAMIC, FULL, CacheSpec, check_ranked_cache
+from qbench.options.choices import (
+    CPU,
+    FAST,
+    KERNEL,
+    check_attention,
+    check_compute,
+    check_device_name,
+    check_placement,
+    check_threads,
+)
+from qbench.options.choices import DYNAMIC as DYNAMIC_EXPERTS
+from qbench.options.rank_layout import SUM, RankLayout, refuse_on_ranks
 from quant.errors import InputError
 from quant.json_data import JsonData
 
@@ -21,19 +26,19 @@ class RunOptions(JsonData):
 
     recipe     quantize the model by this recipe while it loads; None: as it is stored
     kv_format  format of the KV cache; None: the model's own
-    cache      layout of the KV cache, one of qbench.cache_spec.LAYOUTS
+    cache      layout of the KV cache, one of qbench.options.cache_spec.LAYOUTS
     policy     tokens that the KV cache keeps, as qbench.policies names it
-    compute    precision of the matmuls, one of qbench.compute.PRECISIONS
-    device     where the model runs, one of qbench.devices
+    compute    precision of the matmuls, one of qbench.options.choices.PRECISIONS
+    device     where the model runs, one of qbench.options.choices.DEVICES
     threads    of torch and the kernels; None: every core
     prefill_chunk  tokens of a prompt that pass at once, at most; None: as many as the cache takes
-    attention  the code that computes attention, one of qbench.attention_choice; None: the best that the model can have
+    attention  the code that computes attention, one of ATTENTIONS; None: the best that the model can have
     prefill    blocks of the attention matrix that a prefill computes, as qbench.prefill names it
     kv_ram     bytes of memory for keys and values, which spill to a disk beyond it; a float is a share of those of the
                whole cache; None: all stay in memory
     kv_disk    bytes of that disk; None: 10 GiB
     memory_bytes  limit of the process's memory; weights that do not fit are read from a file; None: no limit
-    expert_placement  experts that stay within it, one of qbench.expert_placement.PLACEMENTS
+    expert_placement  experts that stay within it, one of qbench.options.choices.PLACEMENTS
     tp, pp, cut, ep, sp, micro_batches, dispatch  division of the model among ranks; None: as `RankLayout` has them
     """
 

@@ -39,7 +39,7 @@ from qbench.cli.progress import progress_bar
 from qbench.cli.rank_lines import print_ranks
 from qbench.cli.rank_options import RANK_FIELDS, bench_rank_options
 from qbench.cli.run_options import with_run_options
-from qbench.measure.host.busy import busy_share, busy_warning
+from qbench.measure.host.conditions import busy_share, busy_warning
 from qbench.measure.launch import MAX_LAUNCHES
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics

@@ -9,7 +9,7 @@ import click
 
 from qbench.cli.output import aligned, print_json, print_warning, readable_bytes
 from qbench.cli.rank_options import is_silent, join_world
-from qbench.measure.host.busy import busy_share, busy_warning
+from qbench.measure.host.conditions import busy_share, busy_warning
 from qbench.measure.records.kept_ranks import CheckedLayout, DeviceRates, LinkRates, RankRates, RankRatesCase
 from qbench.measure.records.kept_row import keep_case
 from qbench.measure.records.record import read_files

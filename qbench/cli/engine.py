@@ -19,7 +19,7 @@ from qbench.cli.output import (
 )
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import check_engine_ranks, follows, join
-from qbench.measure.host.busy import busy_warning
+from qbench.measure.host.conditions import busy_warning
 from qbench.measure.records.kept_row import keep_row
 from qbench.options.cache_spec import DENSE, FULL
 from qbench.options.run_options import RunOptions

@@ -6,7 +6,7 @@ import click
 
 from qbench.cli.output import print_json, print_pairs, print_warning, readable_bytes
 from qbench.cli.progress import progress_bar
-from qbench.measure.host.busy import busy_share, busy_warning
+from qbench.measure.host.conditions import busy_share, busy_warning
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_row
 from qbench.options.cache_spec import DYNAMIC, FULL

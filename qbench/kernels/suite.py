@@ -8,7 +8,7 @@ from typing import Any
 
 from qbench.kernels.linear_benchmarks import ANY_SHAPE
 from qbench.kernels.timed import timed_ops
-from qbench.measure.host.clocks import CLOCKS, check_clock
+from qbench.measure.host.conditions import CLOCKS, check_clock
 from qbench.measure.host.machine import available_cores
 from qbench.options.choices import check_threads
 from qbench.sweeps.suite.axes import ALL

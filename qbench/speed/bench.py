@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from qbench.calibration.open_subject import open_subject
-from qbench.measure.host.device_memory import peak_device_bytes, reset_peak_device
+from qbench.measure.host.conditions import peak_device_bytes, reset_peak_device
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
 from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss

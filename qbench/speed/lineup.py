@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from qbench.measure.host.device_memory import peak_device_bytes, reset_peak_device
+from qbench.measure.host.conditions import peak_device_bytes, reset_peak_device
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
 from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss

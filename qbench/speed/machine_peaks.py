@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from qbench.measure.host.busy import QUIET
+from qbench.measure.host.conditions import QUIET
 from qbench.measure.speed_figures import MachinePeaks, SpeedFigures
 from qbench.options.choices import CPU
 from qbench.speed.peaks import last_cache_bytes, measure_op_peaks

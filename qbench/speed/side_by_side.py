@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from qbench.calibration.open_subject import with_kv_format
-from qbench.measure.host.clocks import check_clock
+from qbench.measure.host.conditions import check_clock
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
 from qbench.measure.metrics import Memory, Metrics

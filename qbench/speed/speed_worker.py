@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from qbench.measure.child import die_with_parent, send, take_stdout
-from qbench.measure.host.clocks import CLOCKS
+from qbench.measure.host.conditions import CLOCKS
 from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes
 from qbench.measure.metrics import Facts, Memory
 from quant.json_data import JsonData, plain

@@ -8,8 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from qbench.calibration.open_subject import open_subject, with_kv_format
-from qbench.measure.host.busy import busy_share
-from qbench.measure.host.clocks import CLOCKS, check_clock
+from qbench.measure.host.conditions import CLOCKS, busy_share, check_clock
 from qbench.measure.host.memory import usable_memory_bytes
 from qbench.measure.metrics import Facts
 from qbench.options.cache_spec import DENSE, FULL

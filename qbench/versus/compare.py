@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from qbench.calibration.open_subject import open_subject
-from qbench.measure.host.clocks import check_clock
+from qbench.measure.host.conditions import check_clock
 from qbench.measure.metrics import Facts
 from qbench.measure.records.kept_kinds import PeerFacts, VersusRatio
 from qbench.measure.speed_figures import SpeedFigures

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.memory_limit import NEEDS, Limited, can_limit, run_within
 
 from qbench.cli.keep_path import require_clean_tree
-from qbench.measure.host.busy import busy_share
+from qbench.measure.host.conditions import busy_share
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_row
 from qbench.words.written import parse_bytes

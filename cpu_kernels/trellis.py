@@ -1,6 +1,6 @@
 """Tiles of 256 values as circles of bits of a trellis, and back.
 
-The code is defined by the NumPy codec of the library above this one (quant/formats/trellis_code.py); every instruction
+The code is defined by the NumPy codec of the library above this one (quant/formats/trellis.py); every instruction
 set and every number of threads comes to the same bits.
 """
 

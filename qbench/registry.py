@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from qbench.nearest import nearest
-from qbench.whole_number import LARGEST
+from qbench.words.written import LARGEST, nearest
 from quant.errors import InputError, bounded
 
 KINDS = {int: f"a whole number up to {LARGEST}", float: f"a number up to {LARGEST}"}

@@ -5,12 +5,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from qbench.cache_spec import DENSE, DYNAMIC, FULL
 from qbench.calibration.open_subject import open_subject
-from qbench.compute import FAST
-from qbench.devices import CPU
-from qbench.progress_bar import progress_bar
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import DENSE, DYNAMIC, FULL
+from qbench.options.choices import CPU, FAST
+from qbench.options.run_options import RunOptions
+from qbench.progress import progress_bar
 from qbench.runtime import Sampling, StoppingStream, Tokenizer, generate, load_model
 from quant.errors import InputError
 

@@ -5,23 +5,22 @@ from pathlib import Path
 
 import pandas as pd
 
-from qbench.byte_text import parse_bytes
-from qbench.cache_spec import DENSE, DYNAMIC, FULL
 from qbench.comparison.measured import Measuring
 from qbench.comparison.run import compare as compare_words
-from qbench.compute import FAST
 from qbench.gate.options import suite_file
 from qbench.measure.case import Case
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record_files import default_folders
-from qbench.progress_bar import Update, progress_bar
+from qbench.options.cache_spec import DENSE, DYNAMIC, FULL
+from qbench.options.choices import FAST
+from qbench.options.run_options import RunOptions
+from qbench.progress import Update, progress_bar
 from qbench.quality.evaluate import evaluate as evaluate_quality
 from qbench.quality.quality_settings import QualitySettings
 from qbench.recommendation import Asked
 from qbench.recommendation import recommend as search_recommendation
 from qbench.recommendation.answer import Recommendation
 from qbench.recommendation.candidates import KV_CHOICES, RECIPES
-from qbench.run_options import RunOptions
 from qbench.sources import open_source
 from qbench.speed.bench import bench as bench_speed
 from qbench.speed.speed_case import SpeedCase, fitting_sizes
@@ -30,6 +29,7 @@ from qbench.sweeps.suite.load_suite import load_suite
 from qbench.sweeps.sweep import OnEvent, SweepEvent, run_sweep
 from qbench.tasks.evaluate import evaluate_tasks
 from qbench.tasks.settings import TaskSettings
+from qbench.words.written import parse_bytes
 from quant.models import ModelConfig
 
 

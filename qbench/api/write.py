@@ -6,7 +6,7 @@ from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import Run
 from qbench.calibration.write import write_quantized
 from qbench.measure.host.machine import available_cores
-from qbench.progress_bar import progress_bar
+from qbench.progress import progress_bar
 from qbench.runtime import set_threads
 from qbench.sources import open_source
 from quant.artifacts import make_artifact_job

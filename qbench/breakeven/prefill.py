@@ -10,7 +10,7 @@ from qbench.breakeven.first_layers import opened
 from qbench.breakeven.question import Question, Settings, question
 from qbench.breakeven.turns import PatternTurn, ratios_to_first
 from qbench.breakeven.verdict import Answer, Point
-from qbench.cache_spec import DENSE
+from qbench.options.cache_spec import DENSE
 from qbench.prefill import parse_pattern, pattern_names
 from qbench.progress import Progress
 from qbench.reference.corpus import heldout_text

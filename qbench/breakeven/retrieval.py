@@ -6,7 +6,7 @@ from qbench.breakeven.decode import STEPS, decode_answers
 from qbench.breakeven.first_layers import opened
 from qbench.breakeven.question import Question, Settings, question
 from qbench.breakeven.verdict import Answer
-from qbench.cache_spec import CacheSpec
+from qbench.options.cache_spec import CacheSpec
 from qbench.progress import Progress
 from qbench.runtime import load_model
 from qbench.runtime.caches.rules import check_source

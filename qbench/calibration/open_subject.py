@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.temporary import open_quantized
-from qbench.devices import CPU, check_device
 from qbench.measure.host.machine import available_cores
 from qbench.measure.subject import Subject
 from qbench.measure.tuning import tuned
 from qbench.measure.watched_source import WatchedSource
+from qbench.options.choices import CPU, check_device
+from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
-from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime.caches.rules import check_source
 from qbench.runtime.device.suits import check_device_cache
 from qbench.sources import open_source

@@ -20,7 +20,7 @@ import numpy as np
 from qbench.calibration.options import GENERATED, HUB, RANDOM
 from qbench.reference.corpus import EOS, documents
 from qbench.runtime.text.tokenizer import Tokenizer
-from qbench.text_file import read_text_file
+from qbench.words.written import read_text_file
 from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.regular_file import open_regular

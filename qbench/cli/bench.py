@@ -39,16 +39,15 @@ from qbench.cli.progress import progress_bar
 from qbench.cli.rank_lines import print_ranks
 from qbench.cli.rank_options import RANK_FIELDS, bench_rank_options
 from qbench.cli.run_options import with_run_options
-from qbench.devices import CPU, check_device
-from qbench.measure.host.busy import busy_share, busy_warning
+from qbench.measure.host.conditions import busy_share, busy_warning
 from qbench.measure.launch import MAX_LAUNCHES
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics
 from qbench.measure.records.kept_row import keep_row
-from qbench.run_options import RunOptions
+from qbench.options.choices import CPU, MAX_THREADS, check_device
+from qbench.options.run_options import RunOptions
 from qbench.speed.peaks import unmeasured_warning
 from qbench.speed.speed_case import SpeedCase, breakdown_depth, fitting_sizes
-from qbench.threads import MAX_THREADS
 from quant.present import present
 
 if TYPE_CHECKING:

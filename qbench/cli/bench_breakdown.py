@@ -8,7 +8,7 @@ from qbench.cli.bench_lines import kernels_line
 from qbench.cli.output import aligned, print_json, print_pairs
 from qbench.cli.progress import progress_bar
 from qbench.measure.breakdown import Breakdown
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 
 ABOUT: Mapping[str, str] = {

@@ -11,7 +11,7 @@ from qbench.measure.offload import Offload
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics, VersusRatio
 from qbench.measure.speed_figures import Energy, Roofline, Samples, SpeedFigures
 from qbench.statistics.estimate import ALPHA, Estimate
-from qbench.statistics.power import needed_samples
+from qbench.statistics.verdict import needed_samples
 from quant.present import present
 
 PHASES = ("pp", "tg")

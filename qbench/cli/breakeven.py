@@ -13,11 +13,10 @@ from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import aligned, cpu_time_option, json_option, print_json, print_warning, threads_option
 from qbench.cli.percentage import Percentage
 from qbench.cli.progress import progress_bar
-from qbench.measure.host.busy import busy_share, busy_warning
-from qbench.measure.host.clocks import check_clock
+from qbench.measure.host.conditions import busy_share, busy_warning, check_clock
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_row
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 
 if TYPE_CHECKING:
     from qbench.breakeven import Answer, Point

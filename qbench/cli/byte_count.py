@@ -4,7 +4,7 @@ import re
 
 import click
 
-from qbench.byte_text import MOST_BYTES
+from qbench.words.written import MOST_BYTES
 from quant.errors import bounded
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}  # decimal, as in llama.cpp's gguf-split

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qbench.attention_choice import KERNEL, TRITON, check_attention_name
-from qbench.cache_spec import (
+from qbench.cli.count_option import count_option
+from qbench.cli.memory_size import MEMORY_SIZE, SIZE_OR_SHARE
+from qbench.options.cache_spec import (
     DENSE,
     DYNAMIC,
     FULL,
@@ -18,8 +19,7 @@ from qbench.cache_spec import (
     check_pattern,
     check_policy,
 )
-from qbench.cli.count_option import count_option
-from qbench.cli.memory_size import MEMORY_SIZE, SIZE_OR_SHARE
+from qbench.options.choices import KERNEL, TRITON, check_attention_name
 from quant.errors import InputError
 
 if TYPE_CHECKING:

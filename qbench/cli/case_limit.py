@@ -4,7 +4,7 @@ import re
 
 import click
 
-from qbench.whole_number import LARGEST
+from qbench.words.written import LARGEST
 
 SECONDS = {"s": 1, "min": 60, "h": 3600}
 

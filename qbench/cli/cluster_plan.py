@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cache_spec import DYNAMIC, FULL
 from qbench.cli.output import aligned, print_json, print_warning, readable_bytes
 from qbench.cli.rank_options import is_silent, join_world
-from qbench.measure.host.busy import busy_share, busy_warning
+from qbench.measure.host.conditions import busy_share, busy_warning
 from qbench.measure.records.kept_ranks import CheckedLayout, DeviceRates, LinkRates, RankRates, RankRatesCase
 from qbench.measure.records.kept_row import keep_case
 from qbench.measure.records.record import read_files
-from qbench.rank_layout import find_world
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import DYNAMIC, FULL
+from qbench.options.rank_layout import find_world
+from qbench.options.run_options import RunOptions
 from quant.errors import InputError
 from quant.present import present
 

@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from qbench.cache_spec import DENSE
 from qbench.cli.cache_options import kv_option, prefill_option
 from qbench.cli.count_option import count_option
 from qbench.cli.help import Command
@@ -16,9 +15,10 @@ from qbench.cli.output import echo, json_option, print_json, print_warning, thre
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_compare import compare_ranks, divisions_of
 from qbench.cli.rank_options import rank_options
-from qbench.compute import FAST, PRECISIONS
-from qbench.name_list import names_in
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import DENSE
+from qbench.options.choices import FAST, PRECISIONS
+from qbench.options.run_options import RunOptions
+from qbench.words.written import names_in
 
 COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the words say the same
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import click
 
-from qbench.whole_number import LARGEST
+from qbench.words.written import LARGEST
 
 
 def count_option(*names: str, help: str | None = None, least: int = 1, default: int | None = None) -> Callable:

@@ -2,7 +2,6 @@
 
 import click
 
-from qbench.cache_spec import DENSE, FULL
 from qbench.cli.cache_options import check_store
 from qbench.cli.count_option import count_option
 from qbench.cli.engine_instances import check_instances, print_lending
@@ -20,9 +19,10 @@ from qbench.cli.output import (
 )
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import check_engine_ranks, follows, join
-from qbench.measure.host.busy import busy_warning
+from qbench.measure.host.conditions import busy_warning
 from qbench.measure.records.kept_row import keep_row
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import DENSE, FULL
+from qbench.options.run_options import RunOptions
 from qbench.throughput.workload import Workload, fitting_lengths
 
 

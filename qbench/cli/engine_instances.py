@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cache_spec import DENSE, FULL
 from qbench.cli.output import aligned, print_json
 from qbench.cli.rank_options import join
-from qbench.rank_layout import RankLayout
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import DENSE, FULL
+from qbench.options.rank_layout import RankLayout
+from qbench.options.run_options import RunOptions
 from quant.errors import InputError
 
 if TYPE_CHECKING:

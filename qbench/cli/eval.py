@@ -10,9 +10,8 @@ from qbench.cli.quality import check_quality, eval_quality, quality_options, sav
 from qbench.cli.rank_options import RANK_FIELDS, join, rank_options
 from qbench.cli.run_options import with_run_options
 from qbench.cli.tasks import check_tasks, eval_tasks, task_options
-from qbench.compute import FAST
-from qbench.devices import CPU
-from qbench.run_options import RunOptions
+from qbench.options.choices import CPU, FAST
+from qbench.options.run_options import RunOptions
 
 
 @click.command("eval", cls=Command)

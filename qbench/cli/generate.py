@@ -17,7 +17,7 @@ from qbench.cli.output import echo, json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import RANK_FIELDS, join, rank_options
 from qbench.cli.run_options import with_run_options
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from quant.errors import InputError
 
 

@@ -2,7 +2,7 @@
 
 import click
 
-from qbench.whole_number import LARGEST
+from qbench.words.written import LARGEST
 from quant.errors import bounded
 
 

@@ -11,7 +11,7 @@ from qbench.cli.only_option import only_option
 from qbench.cli.output import cpu_time_option, json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.gate.options import suite_file
-from qbench.measure.host.busy import busy_share, busy_warning
+from qbench.measure.host.conditions import busy_share, busy_warning
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_row
 from qbench.speed.peaks import unmeasured_warning

@@ -17,10 +17,10 @@ from qbench.cli.renamed import check_variables, new_option
 from qbench.cli.warning_lines import show_warnings
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.forced import CPU, ISA, LINEAR_PATH, SWITCHES, TILES_ONLY
-from qbench.nearest import nearest
-from qbench.printable import printable
-from qbench.rank_layout import farewells
+from qbench.options.rank_layout import farewells
 from qbench.version import __version__
+from qbench.words.read import printable
+from qbench.words.written import nearest
 from quant.errors import InputError
 
 # command -> its use, in the order of a newcomer's path; each lives in qbench.cli.<command>

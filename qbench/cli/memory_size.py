@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import click
 
-from qbench.byte_text import UNITS, parse_bytes, parse_share
-from qbench.expert_placement import DYNAMIC, PLACEMENTS
+from qbench.options.choices import DYNAMIC, PLACEMENTS
+from qbench.words.written import UNITS, parse_bytes, parse_share
 from quant.errors import InputError
 
 

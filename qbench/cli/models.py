@@ -7,7 +7,7 @@ import click
 from qbench.cli.help import Command
 from qbench.cli.output import json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from quant.errors import InputError
 from quant.present import present
 

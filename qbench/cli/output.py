@@ -8,10 +8,8 @@ from typing import Any, TypeVar
 import click
 
 from qbench.cli.finite_range import FiniteRange
-from qbench.compute import FAST, PRECISIONS
-from qbench.devices import CPU, DEVICES
-from qbench.printable import LINES, printable
-from qbench.threads import MAX_THREADS
+from qbench.options.choices import CPU, DEVICES, FAST, MAX_THREADS, PRECISIONS
+from qbench.words.read import LINES, printable
 from quant.json_data import JsonData
 
 Row = TypeVar("Row", bound=JsonData)

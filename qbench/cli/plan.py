@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import click
 
-from qbench.cache_spec import DYNAMIC, FULL
 from qbench.cli.cache_options import cache_options, kv_option
 from qbench.cli.cluster_plan import check_cluster_goal, print_cluster_plan
 from qbench.cli.count_option import count_option
@@ -15,6 +14,7 @@ from qbench.cli.offload_plan import GOALS, check_goal, print_offload
 from qbench.cli.output import aligned, json_option, print_json, print_pairs, readable_bytes
 from qbench.cli.progress import progress_bar
 from qbench.measure.records.kept_row import keep_row
+from qbench.options.cache_spec import DYNAMIC, FULL
 from quant.errors import InputError
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from qbench.cache_spec import DYNAMIC, FULL
 from qbench.cli.cache_options import LAYOUT_HELP, POLICY, POLICY_HELP, SOME_LAYOUTS, pairs_of, split_list
+from qbench.options.cache_spec import DYNAMIC, FULL
 from qbench.speed.entry import Entry
 from qbench.speed.speed_case import SpeedCase
-from qbench.whole_number import LARGEST
+from qbench.words.written import LARGEST
 
 DEPTH = click.IntRange(0, LARGEST)
 

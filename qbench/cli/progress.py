@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from qbench.progress_bar import Update
-from qbench.progress_bar import progress_bar as shown_progress
-from qbench.rank_layout import find_world
+from qbench.options.rank_layout import find_world
+from qbench.progress import Update
+from qbench.progress import progress_bar as shown_progress
 
 __all__ = ["Update", "progress_bar"]
 
 
 @contextmanager
 def progress_bar(work: str) -> Iterator[Update]:
-    """As `qbench.progress_bar.progress_bar`; nothing on the other ranks."""
+    """As `qbench.progress.progress_bar`; nothing on the other ranks."""
     world = find_world()
     if world is not None and not world.is_first:
         yield lambda done, total, label=work: None

@@ -13,9 +13,9 @@ from qbench.cli.option_group import with_options
 from qbench.cli.output import print_json, print_warning, readable_bytes
 from qbench.cli.progress import progress_bar
 from qbench.cli.quality_lines import few_tokens_warning, print_kept, print_quality
+from qbench.options.run_options import RunOptions
 from qbench.quality.protocols.documents import HOW
 from qbench.quality.quality_settings import QualitySettings
-from qbench.run_options import RunOptions
 from quant.present import present
 
 if TYPE_CHECKING:

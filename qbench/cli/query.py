@@ -12,9 +12,9 @@ import click
 
 from qbench.cli.help import Command
 from qbench.cli.output import echo, format_option, json_option, print_json
-from qbench.markdown_grid import markdown_grid
 from qbench.measure.records.record_files import default_folders
 from qbench.store import query, schema
+from qbench.words.read import markdown_grid
 
 if TYPE_CHECKING:
     from qbench.store.query import Answer

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cache_spec import DENSE
 from qbench.cli.output import print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import is_silent, join
-from qbench.markdown_grid import markdown_grid
 from qbench.measure.records.kept_ranks import setup_name
 from qbench.measure.records.kept_row import keep_row
-from qbench.name_list import names_in
-from qbench.rank_layout import DIVISIONS, find_world
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import DENSE
+from qbench.options.rank_layout import DIVISIONS, find_world
+from qbench.options.run_options import RunOptions
+from qbench.words.read import markdown_grid
+from qbench.words.written import names_in
 from quant.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from qbench.cli.bench_lines import PHASES, milliseconds, test_name, throughput
 from qbench.cli.output import print_result, readable_bytes
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import join
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 from quant.present import present
 

@@ -13,8 +13,8 @@ from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import own_cores
-from qbench.rank_layout import ALL_TO_ALL, AUTO, CUTS, DISPATCHES, LINKS, RankLayout, check_world, find_world
-from qbench.run_options import RunOptions
+from qbench.options.rank_layout import ALL_TO_ALL, AUTO, CUTS, DISPATCHES, LINKS, RankLayout, check_world, find_world
+from qbench.options.run_options import RunOptions
 from quant.errors import InputError
 from quant.present import present
 

@@ -9,8 +9,8 @@ import click
 
 from qbench.cli.rank_options import RAY, RESTARTS, is_silent, join_for, undivided
 from qbench.measure.records.record import json_hash
-from qbench.rank_layout import division_here, find_world
-from qbench.run_options import RunOptions
+from qbench.options.rank_layout import division_here, find_world
+from qbench.options.run_options import RunOptions
 from quant.errors import InputError
 from quant.present import present
 

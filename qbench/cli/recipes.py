@@ -4,7 +4,7 @@ import click
 
 from qbench.cli.help import Command
 from qbench.cli.output import aligned, json_option, print_json
-from qbench.nearest import nearest
+from qbench.words.written import nearest
 
 HEADINGS = ("recipe", "bits/weight", "method", "calibration", "container", "loaded by")
 

@@ -14,8 +14,8 @@ from qbench.cli.memory_size import MEMORY_SIZE, enough
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes, threads_option
 from qbench.cli.progress import Update, progress_bar
 from qbench.measure.metrics import Metrics
-from qbench.name_list import names_in
 from qbench.sweeps.suite.axes import DENSE, Point
+from qbench.words.written import names_in
 from quant.present import present
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from qbench.cli.help import Command
 from qbench.cli.keep_path import require_clean_rows
 from qbench.cli.output import echo, format_option
 from qbench.measure.records.record import keep_records
-from qbench.name_list import names_in
+from qbench.words.written import names_in
 
 FORMS = ("md", "csv", "json", "html")
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from qbench.cli.option_group import collected
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 
 FIELDS = {
     "kv": "kv_format",

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cache_spec import DENSE, FULL
 from qbench.cli.cache_options import check_store
 from qbench.cli.count_option import count_option
 from qbench.cli.engine_options import engine_options
@@ -15,8 +14,9 @@ from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import print_warning
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import check_engine_ranks, follows, join
-from qbench.run_options import RunOptions
-from qbench.text_file import read_text_file
+from qbench.options.cache_spec import DENSE, FULL
+from qbench.options.run_options import RunOptions
+from qbench.words.written import read_text_file
 from quant.errors import InputError
 
 if TYPE_CHECKING:

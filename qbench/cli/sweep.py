@@ -17,7 +17,7 @@ from qbench.cli.sweep_forecast import print_forecast
 from qbench.gate.options import suite_file
 from qbench.measure.host.machine import machine
 from qbench.measure.launch import MAX_LAUNCHES
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.sweeps.forecast.time_left import TimeLeft
 from qbench.sweeps.interrupt import gentle_interrupt
 from qbench.sweeps.suite.rules import parse_only

@@ -4,8 +4,8 @@ import click
 
 from qbench.cli.duration import readable_duration
 from qbench.cli.output import print_json, readable_bytes
-from qbench.markdown_grid import markdown_grid
 from qbench.sweeps.suite.axes import NAMES, Point
+from qbench.words.read import markdown_grid
 
 HEADINGS = ("model", "recipe", "cases", "measured", "quality", "speed", "takes", "says", "memory", "artifacts")
 NUMERIC = (False, False, True, True, True, True, True, False, True, True)

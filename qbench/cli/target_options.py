@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cache_spec import FULL, check_policy
 from qbench.calibration.options import CalibrationOptions
 from qbench.cli.cache_options import CheckedList
 from qbench.cli.count_option import count_option
@@ -17,6 +16,7 @@ from qbench.cli.output import print_json, readable_bytes
 from qbench.cli.progress import progress_bar
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_case
+from qbench.options.cache_spec import FULL, check_policy
 from qbench.search.target import WINDOWS, parse_target
 from quant.errors import InputError
 

@@ -13,8 +13,8 @@ from qbench.cli.count_option import count_option
 from qbench.cli.option_group import with_options
 from qbench.cli.output import print_json, print_pairs
 from qbench.cli.progress import progress_bar
-from qbench.name_list import names_in
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
+from qbench.words.written import names_in
 
 
 @dataclass(frozen=True, slots=True)

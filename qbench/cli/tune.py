@@ -10,7 +10,7 @@ from qbench.cli.finite_range import FiniteRange
 from qbench.cli.help import Command
 from qbench.cli.output import aligned, json_option, print_json, print_pairs, print_warning
 from qbench.cli.progress import progress_bar
-from qbench.measure.host.busy import busy_warning
+from qbench.measure.host.conditions import busy_warning
 
 if TYPE_CHECKING:
     from qbench.tune.linears import LinearGain

@@ -4,7 +4,7 @@ import logging
 import sys
 
 from qbench.cli.rank_options import is_silent
-from qbench.printable import printable
+from qbench.words.read import printable
 
 
 class WarningLines(logging.Handler):

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from qbench.compute import FAST
 from qbench.measure.case import Case, QualityCase, TasksCase
 from qbench.measure.records.record import Record, make_record
-from qbench.name_list import names_in
+from qbench.options.choices import FAST
+from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
 from qbench.quality.evaluate import evaluate
 from qbench.quality.quality_settings import QualitySettings
-from qbench.run_options import RunOptions
 from qbench.sources import open_source
 from qbench.tasks.evaluate import evaluate_tasks
 from qbench.tasks.settings import TaskSettings
+from qbench.words.written import names_in
 from quant.artifacts.file_bytes import sha256_file
 from quant.errors import InputError
 

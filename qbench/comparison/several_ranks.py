@@ -10,14 +10,14 @@ from torch import Tensor
 
 from qbench.calibration.open_subject import open_subject
 from qbench.comparison.quantized_once import quantized_once
-from qbench.compute import FLOAT32
 from qbench.measure.quality_figures import AttentionDelta
 from qbench.measure.records.kept_ranks import RanksMetrics
+from qbench.options.choices import FLOAT32
+from qbench.options.rank_layout import GATHER, RankLayout
+from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
 from qbench.quality.attention_delta import DeltaSums
 from qbench.quality.evaluate import prepare, read_text
-from qbench.rank_layout import GATHER, RankLayout
-from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.parallel import RankModel, joined_ranks

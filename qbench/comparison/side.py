@@ -6,12 +6,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from qbench.cache_spec import DENSE, DYNAMIC, FULL
-from qbench.compute import FAST
 from qbench.measure.records.record import Record, latest, read_files
 from qbench.measure.records.record_files import SUFFIX
-from qbench.nearest import nearest
+from qbench.options.cache_spec import DENSE, DYNAMIC, FULL
+from qbench.options.choices import FAST
 from qbench.sweeps.suite.renamed import check_axis
+from qbench.words.written import nearest
 from quant.errors import InputError
 
 # Fields of the record outside its case; the beginning of a value is enough.

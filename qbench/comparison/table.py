@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from qbench.comparison import text
 from qbench.comparison.comparison import Comparison
 from qbench.comparison.side import identity, value_of
-from qbench.markdown_grid import markdown_grid
 from qbench.measure.case import Case, SpeedWork
 from qbench.measure.records.record import Record
-from qbench.phrases import count
 from qbench.statistics.cell import Cell
-from qbench.statistics.power import POWER
+from qbench.statistics.verdict import POWER
+from qbench.words.read import count, markdown_grid
 
 # Keys of a case that distinguish rows for a reader, in this order.
 LABELS = (

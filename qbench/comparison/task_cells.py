@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from qbench.measure.quality_figures import TaskResult
 from qbench.statistics.cell import Cell, Flips, why_untold
-from qbench.statistics.flips import accuracy_difference
 from qbench.statistics.protocols import differing
 from qbench.statistics.task_figures import change_of, figure_of
+from qbench.statistics.verdict import accuracy_difference
 from quant.present import present
 
 IN_ITS_TASKS = "no verdict of a group: its tasks, which have the same items, are judged one by one"

@@ -10,11 +10,11 @@ from typing import Any
 import yaml
 
 from qbench.gate.base_commit import Tree
-from qbench.real_path import real_path
 from qbench.sweeps.suite.grid import grid
 from qbench.sweeps.suite.load_suite import SECTIONS, load_suite
 from qbench.sweeps.suite.rules import Rule
 from qbench.sweeps.suite.suite import Suite
+from qbench.words.written import real_path
 from quant.errors import InputError
 
 # Run by the tree's own interpreter; names on stdin, those it does not know on stdout.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.holm import holm
+from qbench.statistics.verdict import holm
 from quant.json_data import JsonData
 from quant.present import present
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from qbench.gate.check import ALPHA, POWER, Check
 from qbench.gate.result import GateResult
-from qbench.markdown_grid import markdown_grid
-from qbench.phrases import count, short_commit
+from qbench.words.read import count, markdown_grid, short_commit
 
 HEADING = ["verdict", "case", "metric", "baseline", "now", "change for the worse [95 %]", "p", "would see"]
 NUMERIC = [False, False, False, True, True, True, True, True]

@@ -21,9 +21,9 @@ from qbench.measure.case import QualityCase
 from qbench.measure.launch import PEAK, Launch
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record, make_record
+from qbench.options.run_options import RunOptions
 from qbench.quality.evaluate import evaluate
 from qbench.quality.quality_settings import QualitySettings
-from qbench.run_options import RunOptions
 from qbench.sources import open_source
 from qbench.speed.speed_case import SpeedCase
 from quant.present import present

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from qbench.gate.base_commit import Tree
 from qbench.measure.launch import PEAK, Launch
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.speed.interleaved import interleave
 from qbench.speed.rounds import PHASES
 from qbench.speed.speed_case import SpeedCase
@@ -22,7 +22,7 @@ from quant.present import present
 ROUNDS = 20
 
 # The newest module that the worker imports of the packages that it times.
-WORKER_IMPORTS = "qbench.run_options"
+WORKER_IMPORTS = "qbench.options.run_options"
 
 Launches = dict[str, list[Launch]]  # name of the case -> its launches
 

@@ -10,7 +10,7 @@ from qbench.gate.suite_rows import require_all, rows_of, suite_cases
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
 from qbench.measure.records.record import Record, read_records
-from qbench.real_path import real_path
+from qbench.words.written import real_path
 from quant.errors import InputError
 from quant.present import present
 

@@ -9,7 +9,7 @@ from qbench.gate.check import Check
 from qbench.gate.pairing import Pair
 from qbench.measure.metrics import Metrics
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.student import student_estimate
+from qbench.statistics.intervals import student_estimate
 from quant.present import present
 
 # Largest difference of peaks of one code in processes of other hours: the part of a library's file that the system maps

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from qbench.comparison.several_ranks import RED, RankDistance
 from qbench.gate.timed import Say
-from qbench.real_path import real_path
 from qbench.sweeps.suite.load_suite import load_suite
+from qbench.words.written import real_path
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 DIVISIONS = "tp,gather,pp,ep,sp"  # those that are illegal are refused, and are no failure

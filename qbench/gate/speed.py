@@ -9,7 +9,7 @@ import numpy as np
 from qbench.gate.check import Check
 from qbench.measure.launch import Launch
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.student import student_mean, student_shift
+from qbench.statistics.intervals import student_mean, student_shift
 
 # A slowdown up to this is never red: half of the 5 % that must be found, so that either end has as much room for noise.
 FLOOR = 0.025

@@ -6,9 +6,9 @@ from pathlib import Path
 from qbench.gate.pairing import names_of
 from qbench.measure.case import Case
 from qbench.measure.records.record import Record, case_key
-from qbench.real_path import real_path
 from qbench.sweeps.suite.cases import make_cases, select_points
 from qbench.sweeps.suite.load_suite import load_suite
+from qbench.words.written import real_path
 from quant.errors import InputError
 
 OF_WHAT = ("fingerprint", "recipe_sha256")  # keys of a case that another commit may change

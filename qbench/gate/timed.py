@@ -13,7 +13,7 @@ from qbench.gate.memory import IN_TURN, OTHER_HOURS, peak_checks
 from qbench.gate.options import GateOptions
 from qbench.gate.pairing import Pair
 from qbench.gate.speed import apart_checks, in_turn_checks
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweeps.suite.grid import chosen_kv_format
 from qbench.sweeps.suite.suite_names import AUTO

@@ -29,8 +29,7 @@ from cpu_kernels.attention_bound import (
     sink_attention_bound,
     weighted_bound,
 )
-from qbench.kernels.case import Kernel, Problem
-from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.case import Deviation, Kernel, Problem, deviation
 from quant.kv import KV_FORMATS
 from quant.kv.latent_codes import LATENT_CODES
 

@@ -9,7 +9,7 @@ import numpy as np
 import cpu_kernels
 from qbench.kernels.attention import FORMATS, INTEGER_FORMATS, RESIDUAL_FORMATS
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
-from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.case import Deviation, deviation
 from qbench.kernels.linear_benchmarks import COLD_BYTES, COMPUTE_BOUND_TOKENS
 from qbench.kernels.peers.ggml_attention import GgmlAttention
 from qbench.speed.operands import operands_of_attention

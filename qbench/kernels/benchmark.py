@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from qbench.kernels.deviation import Deviation
+from qbench.kernels.case import Deviation
 from quant.json_data import JsonData
 
 OURS = "qbench"

@@ -10,7 +10,7 @@ import numpy as np
 from cpu_kernels.decode import DECODED_FORMATS, decode_blocks
 from cpu_kernels.encode import ENCODED_FORMATS, encode_blocks
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
-from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.case import Deviation, deviation
 from qbench.kernels.linear_benchmarks import COLD_BYTES
 from qbench.kernels.peers.ggml_codec import GgmlDecoder, GgmlEncoder
 from qbench.speed.units import FP32

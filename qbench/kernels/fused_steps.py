@@ -10,8 +10,7 @@ import numpy as np
 
 import cpu_kernels
 from cpu_kernels import DecoderLayer, KVStore, LinearGroup, PackedLinear, rms_norm, silu_mul
-from qbench.kernels.case import Kernel, Problem
-from qbench.kernels.deviation import deviation
+from qbench.kernels.case import Kernel, Problem, deviation
 from qbench.kernels.linear import BF16, PATHS
 from quant.formats import get_format
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from cpu_kernels.gptq import GptqFeedback, coefficients_ref, gptq_factorize, gptq_search_grid, targets_ref
-from qbench.kernels.case import Kernel, Problem
-from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.case import Deviation, Kernel, Problem, deviation
 
 SHAPES = ((1, 1), (3, 63), (70, 131))  # N, K; a vector holds 16 rows, a block of the factor 64 columns
 STEP, OFFSET = np.float32(0.1), np.float32(0.05)

@@ -9,7 +9,7 @@ import cpu_kernels
 from cpu_kernels.gptq import GptqFeedback, coefficients_ref, gptq_factorize
 from cpu_kernels.gram import add_gram
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
-from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.case import Deviation, deviation
 from qbench.kernels.gptq_inputs import LOWEST, QMAX, STEP, Inputs, inputs
 from qbench.speed.units import BF16, FP32
 

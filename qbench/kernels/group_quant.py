@@ -8,8 +8,7 @@ import numpy as np
 
 # Its functions return the instruction set that ran; those of cpu_kernels.group_quant do not.
 from cpu_kernels import _ext  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without type stubs
-from qbench.kernels.case import Kernel, Problem
-from qbench.kernels.deviation import deviation
+from qbench.kernels.case import Kernel, Problem, deviation
 from quant.formats import Int8Format, IntGroupFormat, LlmInt8Format
 from quant.present import present
 from quant.qtensor import QTensor

@@ -10,7 +10,7 @@ from cpu_kernels.attention import attend_latents
 from qbench.kernels.attention import LATENT_SIZE, ROPE_SIZE, kept_latents
 from qbench.kernels.attention_benchmarks import DEPTH, ROUNDING, SHARPNESS
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
-from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.case import Deviation, deviation
 from qbench.kernels.linear_benchmarks import COLD_BYTES
 from qbench.speed.units import BF16, FP32
 

@@ -7,8 +7,7 @@ import numpy as np
 
 import cpu_kernels
 from cpu_kernels.linear import bf16_bound, linear_bf16_ref, linear_ref, rounding_bound
-from qbench.kernels.case import Kernel, Problem
-from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.case import Deviation, Kernel, Problem, deviation
 from qbench.kernels.reround import LARGEST, PATH, rerounded_weight
 from quant.formats import Format, IntGroupFormat, TrellisFormat, dequantize, get_format
 from quant.formats.grid import GridFormat

@@ -10,7 +10,7 @@ import numpy as np
 
 import cpu_kernels
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
-from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.case import Deviation, deviation
 from qbench.kernels.linear import OP_PREFIX
 from qbench.kernels.peers.ggml_linear import GgmlLinears
 from qbench.kernels.peers.openvino import OpenVinoLinears

@@ -8,8 +8,7 @@ import numpy as np
 import cpu_kernels
 from cpu_kernels.linear_float import BF16_PRODUCT_ISAS, linear_float_ref, round_to_bf16_ref, rounding_bound
 from cpu_kernels.linear_int8 import linear_llm_int8_ref, linear_w8a8_ref
-from qbench.kernels.case import Kernel, Problem
-from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.case import Deviation, Kernel, Problem, deviation
 from quant.formats import dequantize, get_format
 from quant.present import present
 

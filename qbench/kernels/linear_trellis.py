@@ -8,8 +8,7 @@ import numpy as np
 import cpu_kernels
 from cpu_kernels.linear import round_activations_ref, rounding_bound
 from cpu_kernels.linear_float import round_to_bf16_ref
-from qbench.kernels.case import Kernel, Problem
-from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.case import Deviation, Kernel, Problem, deviation
 from qbench.kernels.linear import BF16, OP_PREFIX, fixed_paths, multiply
 from qbench.kernels.random_weight import random_weight
 from qbench.kernels.reround import PATH

@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender, KernelSizes
-from qbench.measure.host.clocks import Clock
+from qbench.measure.host.conditions import Clock
 from qbench.measure.records.record import json_hash
 from qbench.speed.shares import share_of_rounds
-from qbench.statistics.spread import spread
+from qbench.statistics.intervals import spread
 from quant.json_data import JsonData
 
 CASE_KEYS = ("op", "shape", "tokens", "threads", "clock", "forced")

@@ -15,8 +15,7 @@ from cpu_kernels.mla import (
     values_of_ref,
 )
 from cpu_kernels.mla_bound import ROTATION, mla_step_bound, product_bound
-from qbench.kernels.case import Kernel, Problem
-from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.case import Deviation, Kernel, Problem, deviation
 from qbench.kernels.fused_steps import at_most
 
 HEADS, NOPE, ROPE, VALUE, RANK = 3, 63, 16, 65, 131

@@ -1,4 +1,4 @@
-"""A layer of experts at the shapes of real models, routed evenly, next to kt-kernel."""
+"""A layer of experts at the shapes of real models, routed evenly, next to the backends of kt-kernel of as many bits."""
 
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -8,16 +8,61 @@ from math import ceil
 import numpy as np
 
 import cpu_kernels
-from qbench.kernels.benchmark import OURS, Benchmark, Contender
-from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender
+from qbench.kernels.case import Deviation, deviation
 from qbench.kernels.linear_benchmarks import ANY_SHAPE, COLD_BYTES, COMPUTE_BOUND_TOKENS
-from qbench.kernels.moe_peers import BACKENDS_OF, KtLayers
-from qbench.kernels.peers.kt.experts import KtSizes, contender_name
+from qbench.kernels.peers.kt.experts import BACKENDS, KtExperts, KtLayer, KtSizes, contender_name, fastest
 from qbench.kernels.random_weight import random_weight
 from qbench.speed.operands import operands_of_linear
 from quant.formats import dequantize, get_format
 from quant.qtensor import QTensor
 from quant.recipes.containers import fit_row
+
+# Those of GGUF take a layer's bytes, the others round the values of these in their own way.
+BACKENDS_OF = {
+    "q4_k": ("Q4_K", "RAWINT4", "INT4"),
+    "w4g128": ("RAWINT4", "INT4"),
+    "q8_0": ("Q8_0", "INT8", "FP8"),
+    "w8a8": ("INT8", "FP8"),
+    "bf16": ("BF16",),
+}
+
+
+class KtLayers:
+    """A layer in each backend that holds it, loaded when first asked for and kept for calls of other tokens.
+
+    qtensors  gate, up [I, K] and down [K, I] of every expert
+    sizes     as KtLayer has them
+    """
+
+    def __init__(self, format_name: str, qtensors: list[QTensor], sizes: KtSizes) -> None:
+        self.names = [name for name in BACKENDS_OF.get(format_name, ()) if holds(name, sizes)]
+        self.qtensors = dict(zip(("gate", "up", "down"), qtensors, strict=True))
+        self.sizes = sizes
+        self.layers: dict[str, KtLayer] = {}
+
+    def contender(self, x: np.ndarray, routes: list[tuple[np.ndarray, np.ndarray]]) -> KtExperts:
+        """The fastest of them at these calls. raises Absent if there is no such library"""
+        if not self.names:
+            raise Absent("no backend holds rows of these sizes")
+        for name in self.names:
+            if name not in self.layers:
+                self.layers[name] = KtLayer(name, self.sizes, self.weights(name))
+        return fastest({name: KtExperts(layer, x, routes) for name, layer in self.layers.items()})
+
+    def weights(self, backend: str) -> dict[str, np.ndarray]:
+        """Weights of one expert in KtLayer's form; all experts have the same."""
+        is_gguf = BACKENDS[backend].is_gguf
+        return {p: (q.parts["blocks"] if is_gguf else dequantize(q))[None] for p, q in self.qtensors.items()}
+
+    def close(self) -> None:
+        for layer in self.layers.values():
+            layer.close()
+
+
+def holds(backend: str, sizes: KtSizes) -> bool:
+    return all(size % BACKENDS[backend].multiple == 0 for size in (sizes["hidden_size"], sizes["ffn_size"]))
+
 
 # hidden, expert's width, experts, experts per token: Qwen3-30B-A3B, DeepSeek-V2-Lite
 SHAPES = ((2048, 768, 128, 8), (2048, 1408, 64, 6))

@@ -3,22 +3,16 @@
 from functools import cache
 
 from qbench.kernels.attention import attention
-from qbench.kernels.blocks import block_scores
 from qbench.kernels.case import Kernel
-from qbench.kernels.decode import decoders
-from qbench.kernels.encode import encoders
-from qbench.kernels.fused import fused_rows
+from qbench.kernels.codec_ops import decoders, encoders, gram, trellis
 from qbench.kernels.fused_steps import fused_steps
 from qbench.kernels.gptq import gptq
-from qbench.kernels.gram import gram
 from qbench.kernels.group_quant import group_quant
+from qbench.kernels.layer_ops import block_scores, experts, fused_rows, routers
 from qbench.kernels.linear import linears
 from qbench.kernels.linear_dense import dense_linears
 from qbench.kernels.linear_trellis import trellis_linears
 from qbench.kernels.mla_heads import mla_heads
-from qbench.kernels.moe import experts
-from qbench.kernels.router import routers
-from qbench.kernels.trellis import trellis
 
 # Functions that give the kernels to check, one family per line.
 FAMILIES = (

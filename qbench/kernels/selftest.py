@@ -9,12 +9,11 @@ from enum import StrEnum
 import numpy as np
 
 import cpu_kernels
-from qbench.kernels.case import Kernel, Problem
-from qbench.kernels.deviation import Deviation, worst
+from qbench.kernels.case import Deviation, Kernel, Problem, worst
 from qbench.kernels.registry import MEASUREMENTS
 from qbench.measure.host.machine import available_cores, machine
-from qbench.nearest import nearest
 from qbench.progress import Progress
+from qbench.words.written import nearest
 from quant.errors import InputError
 from quant.json_data import JsonData
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from qbench.kernels.linear_benchmarks import ANY_SHAPE
 from qbench.kernels.timed import timed_ops
-from qbench.measure.host.clocks import CLOCKS, check_clock
+from qbench.measure.host.conditions import CLOCKS, check_clock
 from qbench.measure.host.machine import available_cores
-from qbench.nearest import nearest
+from qbench.options.choices import check_threads
 from qbench.sweeps.suite.axes import ALL
 from qbench.sweeps.suite.suite_values import fields_of
-from qbench.threads import check_threads
+from qbench.words.written import nearest
 from quant.errors import InputError
 from quant.yaml_file import read_yaml
 

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from qbench.cache_spec import DENSE, DYNAMIC, FULL, CacheSpec
-from qbench.compute import FAST
-from qbench.devices import CPU
+from qbench.options.cache_spec import DENSE, DYNAMIC, FULL, CacheSpec
+from qbench.options.choices import CPU, FAST
 from quant.json_data import JsonRow
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cpu_kernels
-from qbench.cache_spec import DENSE, FULL
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.forced import forced
 from qbench.measure.host.machine import available_cores, machine
 from qbench.measure.host.placement import placement
 from qbench.measure.metrics import Facts
 from qbench.measure.tuning import tuned
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import DENSE, FULL
+from qbench.options.run_options import RunOptions
 from quant.kv.scheme import CONFIG_KEY
 from quant.sizes import size_summary
 from quant.source import Source

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from qbench.measure.host.clocks import CLOCKS, Clock
+from qbench.measure.host.conditions import CLOCKS, Clock
 from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
 from qbench.mla.layer import Layer
 from qbench.mla.work import forward_flop

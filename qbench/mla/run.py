@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 
 from qbench.calibration.open_subject import with_kv_format
-from qbench.measure.host.busy import busy_share, busy_warning
-from qbench.measure.host.clocks import check_clock
+from qbench.measure.host.conditions import busy_share, busy_warning, check_clock
 from qbench.measure.host.forced import forced
 from qbench.measure.host.machine import available_cores
 from qbench.measure.host.placement import Placement, placement

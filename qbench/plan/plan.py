@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from qbench.attention_choice import check_attention
-from qbench.cache_spec import DYNAMIC, FULL, NONE, CacheSpec
-from qbench.devices import CPU
+from qbench.options.cache_spec import DYNAMIC, FULL, NONE, CacheSpec
+from qbench.options.choices import CPU, check_attention
 from qbench.plan.fits import Room, largest_batch, largest_contexts
 from qbench.plan.kv_forms import attention_form, kv_forms, windowed_share
 from qbench.plan.measured import Compared
@@ -47,7 +46,7 @@ class PlanCase:
     memory_bytes  limit to fit into; None: no limit
     cache         layout of the KV cache
     policy        tokens that the KV cache keeps, as qbench.policies names it
-    attention     the code that computes it, one of qbench.attention_choice; None: the best that the model can have
+    attention     the code that computes it, one of ATTENTIONS; None: the best that the model can have
     raises        InputError for attention and a cache that do not go together
     """
 

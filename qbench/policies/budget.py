@@ -4,8 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from qbench.byte_text import UNITS, parse_bytes
-from qbench.whole_number import whole_number
+from qbench.words.written import UNITS, parse_bytes, whole_number
 from quant.errors import InputError
 
 _BYTES = re.compile(r"\d+(?:\.\d+)?(?:[KMG]i?)?B")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from qbench.policies.policy import CachePolicy, LayerState, Span, top_slots
 from qbench.policies.registry import policy
-from qbench.whole_number import whole_number
+from qbench.words.written import whole_number
 from quant.errors import InputError
 
 # Tokens that pile up before a window is cut in decode: moving a window of 1024 tokens for each new one would cost more

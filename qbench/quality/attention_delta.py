@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from qbench.attention_choice import TEXTBOOK, check_attention
 from qbench.measure.quality_figures import AttentionDelta
+from qbench.options.choices import TEXTBOOK, check_attention
+from qbench.options.run_options import RunOptions
 from qbench.quality.kld.kld import Divergence, concatenate, divergence
-from qbench.run_options import RunOptions
 from quant.errors import InputError
 
 Difference = tuple[Divergence, float]  # token by token, and the largest of a logit

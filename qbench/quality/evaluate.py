@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from qbench.attention_choice import TEXTBOOK
 from qbench.calibration.open_subject import open_subject
-from qbench.devices import CPU
 from qbench.measure.metrics import Metrics
+from qbench.options.choices import CPU, TEXTBOOK
+from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
 from qbench.quality.attention_delta import has_textbook
 from qbench.quality.non_finite import find_non_finite
@@ -21,11 +21,10 @@ from qbench.quality.protocols.scoring import Scoring, Setting
 from qbench.quality.quality import Reference, measure_quality
 from qbench.quality.quality_settings import QualitySettings
 from qbench.reference.corpus import heldout_text
-from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.offload import OffloadedModel, Use, check_limit
 from qbench.sources import open_source
-from qbench.text_file import read_text_file
+from qbench.words.written import read_text_file
 from quant.atomic import atomic_file
 from quant.errors import InputError
 from quant.models import ModelConfig

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from qbench.attention_choice import KERNEL, TEXTBOOK
-from qbench.cache_spec import DEFAULT_CACHE
 from qbench.measure.host.memory import current_rss_bytes
 from qbench.measure.subject import Subject
+from qbench.options.cache_spec import DEFAULT_CACHE
+from qbench.options.choices import KERNEL, TEXTBOOK
 from qbench.quality.attention_delta import has_textbook
 from qbench.quality.protocols.forward import scoring_bytes
 from qbench.runtime.memory import MemoryPredictor

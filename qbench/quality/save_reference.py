@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import ClassVar
 
 from qbench.calibration.open_subject import open_subject
-from qbench.compute import FLOAT32
 from qbench.measure.metrics import Facts
 from qbench.measure.quality_figures import Quality
+from qbench.options.choices import FLOAT32
+from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
 from qbench.quality.evaluate import read_text, setting_of
 from qbench.quality.kld.reference_logits import KeptLogits, default_mode, kept_bytes, save_logits
 from qbench.quality.protocols.conventions import DEFAULT, make_scorings
 from qbench.quality.protocols.perplexity import perplexity_statistics
 from qbench.quality.quality_settings import QualitySettings
-from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from quant.errors import InputError
 from quant.json_data import JsonData

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from qbench.measure.quality_figures import Blocks
 from qbench.statistics.estimate import ALPHA
+from qbench.statistics.intervals import MIN_BLOCKS
 from qbench.statistics.paired import kld_log_ratio
-from qbench.statistics.studentized import MIN_BLOCKS
 from quant.present import present
 
 SHARES = (4, 2)  # of the windows that a heat sees: the smallest part with enough windows for an interval

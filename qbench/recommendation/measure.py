@@ -11,7 +11,6 @@ from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record, read_records
-from qbench.real_path import real_path
 from qbench.recommendation.candidates import Candidate
 from qbench.recommendation.goal import Goal
 from qbench.recommendation.heat import heat_windows
@@ -25,6 +24,7 @@ from qbench.sweeps.suite.cases import make_cases, select_points
 from qbench.sweeps.suite.rules import Rule
 from qbench.sweeps.suite.suite import EvalSettings, Suite
 from qbench.sweeps.sweep import OnEvent, Selection, run_sweep
+from qbench.words.written import real_path
 from quant.present import present
 
 STEPS = 32  # decoded and timed at the end of the context; the fill before them takes longer

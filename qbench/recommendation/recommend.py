@@ -11,7 +11,6 @@ from qbench.measure.records.record_files import FOLDERS
 from qbench.plan.runtime import runtime_bytes
 from qbench.quality.evaluate import read_text, setting_of
 from qbench.quality.protocols.scoring import GPTQ_WINDOW
-from qbench.real_path import real_path
 from qbench.recommendation.answer import JudgedPoint, MeasuredPoint, MoreKld, Recommendation, RelaxedLimit, RunnerUp
 from qbench.recommendation.candidates import KV_CHOICES, RECIPES, make_candidates
 from qbench.recommendation.goal import Goal
@@ -25,6 +24,7 @@ from qbench.statistics.paired import kld_difference
 from qbench.sweeps.suite.suite import EvalSettings
 from qbench.sweeps.suite.suite_names import check_kv_format, check_model, check_recipe
 from qbench.sweeps.sweep import OnEvent, exclusive
+from qbench.words.written import real_path
 from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.present import present

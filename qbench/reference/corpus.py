@@ -8,10 +8,9 @@ sums and bracket lines are each divided by `is_heldout`, and the training stream
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
 
-from qbench.reference.arithmetic import sums
-from qbench.reference.nested import brackets
 from qbench.reference.prose import story
 from qbench.reference.recall import dense, echo, sparse
+from qbench.reference.tasks import brackets, sums
 
 EOS = "<|endoftext|>"  # precedes every document; also the tokenizer's bos
 HELDOUT_SEED = 777

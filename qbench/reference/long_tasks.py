@@ -1,20 +1,20 @@
-"""The tasks of long contexts as data: how to make a document of a given length, and which tokens are its answers."""
+"""Tasks of long contexts: documents of a given length with the tokens that answer, and shares of right answers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
 
 import numpy as np
+import torch
 from tokenizers import Tokenizer
 
 from qbench.reference import curriculum
-from qbench.reference.aliases import aliases
-from qbench.reference.counting import counting
+from qbench.reference.corpus import EOS, HELDOUT_SEED
 from qbench.reference.curriculum import ANSWER_WEIGHT, CHANCE_WEIGHT, preceded, token_id
-from qbench.reference.echoes import echoes
 from qbench.reference.lexicon import COLOURS, KEYS
 from qbench.reference.recall import sparse
-from qbench.reference.two_word_recall import two_word_recall
+from qbench.reference.skills import Model
+from qbench.reference.tasks import aliases, counting, echoes, two_word_recall
 
 Maker = Callable[[Random, bool, int], str]  # random source, held out, number of tokens (about) -> document
 
@@ -73,3 +73,32 @@ def _shifted(marks: np.ndarray) -> np.ndarray:
     later = np.zeros_like(marks)
     later[..., 1:] = marks[..., :-1]
     return later
+
+
+LENGTHS = (1024, 2048, 4096, 8192)  # tokens
+
+
+def by_length(model: Model, tokenizer: Tokenizer, lengths: Sequence[int], num_answers: int) -> dict[str, dict]:
+    """{task: {length: share of answers that are the likeliest next token}}, each from about `num_answers` answers."""
+    return {
+        task: {length: share_right(model, tokenizer, task, length, num_answers) for length in lengths}
+        for task in MEASURED
+    }
+
+
+@torch.no_grad()
+def share_right(model: Model, tokenizer: Tokenizer, task: str, length: int, num_answers: int) -> float:
+    """The share of one task's answers that the model finds in held-out documents of `length` tokens.
+
+    The text before an answer decides it, and no earlier line asks the same question.
+    """
+    rng = Random(HELDOUT_SEED + length)
+    right, asked = 0, 0
+    while asked < num_answers:
+        ids = tokenizer.encode(EOS + MEASURED[task](rng, True, int(0.95 * length))).ids[: length + 1]
+        tokens = np.array(ids)
+        places = answers(tokens, tokenizer).nonzero()[0][: num_answers - asked]
+        guesses = model(torch.from_numpy(tokens[None, :-1]))[0].argmax(-1).numpy()
+        right += int((guesses[places - 1] == tokens[places]).sum())
+        asked += len(places)
+    return right / asked

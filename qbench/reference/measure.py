@@ -8,7 +8,7 @@ import click
 from tokenizers import Tokenizer
 
 from qbench.reference.export import load
-from qbench.reference.long_skills import LENGTHS, by_length
+from qbench.reference.long_tasks import LENGTHS, by_length
 from qbench.reference.registry import weights_dir
 from qbench.reference.skills import QUICK, Model, Sizes, render, skill_report
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from qbench.nearest import nearest
+from qbench.words.written import nearest
 from quant.errors import InputError
 
 

@@ -9,12 +9,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from qbench.reference.arithmetic import problem, sums, working
 from qbench.reference.corpus import EOS, HELDOUT_SEED, SKILLS, heldout_text
-from qbench.reference.nested import CLOSERS
 from qbench.reference.ngram import train_trigram
 from qbench.reference.prose import minimal_pair
 from qbench.reference.recall import bindings, sparse
+from qbench.reference.tasks import CLOSERS, problem, sums, working
 from quant.present import present
 
 Model = Callable[[Tensor], Tensor]  # tokens [B, T] int64 -> logits [B, T, V]

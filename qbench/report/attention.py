@@ -3,15 +3,14 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from qbench.attention_choice import ATTENTIONS, TEXTBOOK
-from qbench.markdown_grid import markdown_grid
 from qbench.measure.quality_figures import Quality
 from qbench.measure.records.record import Record
-from qbench.phrases import count
+from qbench.options.choices import ATTENTIONS, TEXTBOOK
 from qbench.report.caches import MISSING, megabytes, speed
 from qbench.report.kinds import origin
 from qbench.report.launches import OF_LAUNCHES
 from qbench.report.recorded import recorded
+from qbench.words.read import count, markdown_grid
 
 HEADINGS = ("tokens", "attention")
 WINDOWS = re.compile("windows-([1-9][0-9]{0,8})")  # the protocol whose number is a context length

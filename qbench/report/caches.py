@@ -6,15 +6,14 @@ they are one row, and models are below each other.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from qbench.markdown_grid import markdown_grid
 from qbench.measure.case import Case
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record
-from qbench.phrases import count
 from qbench.report.extra_columns import SHARES
 from qbench.report.kinds import origin
 from qbench.report.launches import OF_LAUNCHES, speed_text
 from qbench.report.recorded import recorded
+from qbench.words.read import count, markdown_grid
 
 MISSING = "n/a"
 # Tokens before the predicted one, at which divergence is split: the windows of suites/caches.yaml end there.

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
-from qbench.phrases import ROOFLINE_LEGEND
 from qbench.report.extra_columns import ENDS, OVERHEAD, PROTOCOL, SHARES, TASK, metric_of
 from qbench.report.launches import FREEDOM, HIGH, LAUNCHES, LOW, PHASES, SPREAD
 from qbench.report.table import Table, is_missing
+from qbench.words.read import ROOFLINE_LEGEND
 from quant.errors import InputError
 
 MISSING = "n/a"

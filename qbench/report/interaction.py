@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from qbench.markdown_grid import markdown_grid
 from qbench.measure.records.record import Record
-from qbench.phrases import count
 from qbench.report.interaction_rows import Cell, Grid, Levels, interaction_grids
 from qbench.report.kinds import origin
 from qbench.report.recorded import recorded
 from qbench.statistics.estimate import ALPHA
+from qbench.words.read import count, markdown_grid
 
 MISSING = "n/a"
 AXES = ("recipe", "KV format", "policy")

@@ -8,13 +8,13 @@ KLD minus the expected one.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from qbench.cache_spec import FULL
 from qbench.measure.records.record import Record
+from qbench.options.cache_spec import FULL
 from qbench.report.policy_rows import PolicyRow, policy_rows, setting
 from qbench.report.recorded import recorded
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.holm import holm
 from qbench.statistics.paired import Together, kld_excess
+from qbench.statistics.verdict import holm
 
 # recipe, KV format, policy; None: as stored, f32
 Levels = tuple[str | None, str | None, str]

@@ -4,20 +4,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
-from qbench.markdown_grid import markdown_grid
 from qbench.measure.host.machine import processors_text
 from qbench.measure.records.kept_kinds import KernelMetrics, VersusMetrics
 from qbench.measure.records.record import Record
-from qbench.phrases import count, short_commit, units_notes
-from qbench.report.breakeven import BREAKEVEN_NOTE, asked, breakeven_cells, conclusions
-from qbench.report.latent import latent_cells
-from qbench.report.peers import PEERS_NOTE, peers_cells
-from qbench.report.placed import PLACED_NOTE, placed_cells
-from qbench.report.planned import planned_cells
-from qbench.report.ranks import RANKS_NOTE, ranks_cells
-from qbench.report.searches import SEARCH_NOTE, search_cells
-from qbench.report.serving import serving_cells
+from qbench.report.kind_cells import (
+    BREAKEVEN_NOTE,
+    PEERS_NOTE,
+    asked,
+    breakeven_cells,
+    conclusions,
+    latent_cells,
+    peers_cells,
+    planned_cells,
+    serving_cells,
+)
+from qbench.report.placed_cells import PLACED_NOTE, RANKS_NOTE, SEARCH_NOTE, placed_cells, ranks_cells, search_cells
 from qbench.report.speeds import KERNEL_NOTE, VERSUS_NOTE, Cells, builds, family, kernel_cells, versus_cells
+from qbench.words.read import count, markdown_grid, short_commit, units_notes
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from qbench.comparison.kept_launches import KeptLaunches, kept_launches, row_of
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record
 from qbench.measure.records.record_files import record_files
-from qbench.phrases import count
 from qbench.store.load import Paths
+from qbench.words.read import count
 
 if TYPE_CHECKING:
     import pandas as pd

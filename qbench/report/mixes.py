@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qbench.comparison.kept_launches import KeptLaunches, row_of
-from qbench.markdown_grid import markdown_grid
 from qbench.measure.quality_figures import Quality
 from qbench.measure.records.record import Record
-from qbench.phrases import count
 from qbench.report.kinds import origin
 from qbench.report.launches import OF_LAUNCHES, launches_text, speed_text
 from qbench.report.pareto import pareto_front
@@ -19,6 +17,7 @@ from qbench.report.policy_rows import PolicyRow, setting
 from qbench.report.ratios import RULE
 from qbench.report.recorded import recorded
 from qbench.statistics.paired import kld_ratio
+from qbench.words.read import count, markdown_grid
 
 NUM_TEXTS = 6  # Pareto mark, row, context, recipe, KV format and policy; the other columns are numbers
 

@@ -4,9 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from qbench.comparison.kept_launches import KeptLaunches, row_of
 from qbench.comparison.text import probability
-from qbench.markdown_grid import markdown_grid
 from qbench.measure.records.record import Record
-from qbench.phrases import count
 from qbench.report.extra_columns import SHARES
 from qbench.report.kinds import origin
 from qbench.report.launches import OF_LAUNCHES, speed_text
@@ -23,6 +21,7 @@ from qbench.report.ratios import RULE, judged_ratio
 from qbench.report.recorded import recorded
 from qbench.statistics.estimate import ALPHA
 from qbench.statistics.launches import launched_ratio
+from qbench.words.read import count, markdown_grid
 
 MISSING = "n/a"
 MARKS = {(False, False): "", (True, False): "bytes", (False, True): "speed", (True, True): "bytes speed"}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.student import student_mean
+from qbench.statistics.intervals import student_mean
 
 WIDEST = 3  # times the low end: a wider interval shows hardly more than the sign of the difference
 RULE = (

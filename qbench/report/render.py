@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from qbench.markdown_grid import markdown_grid
 from qbench.report.columns import columns_of
 from qbench.report.table import Table, is_missing
+from qbench.words.read import markdown_grid
 
 
 def to_markdown(tables: list[Table], columns: Sequence[str] | None = None) -> str:

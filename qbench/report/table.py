@@ -1,24 +1,59 @@
-"""The tables to decide from: one per group, Pareto points marked."""
+"""The tables to decide from: one per group, Pareto points marked; a frame's columns as lists, made when asked for."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qbench.compute import FAST
 from qbench.measure.host.machine import processors_text
-from qbench.phrases import ROOFLINE_LEGEND, count, short_commit, units_notes
+from qbench.options.choices import FAST
 from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
 from qbench.report.launches import LAUNCHES, PHASES, SECONDS, SPREAD, launches_text
-from qbench.report.lists import Lists, Part
 from qbench.report.pareto import pareto_front
 from qbench.store.load import ALL_TOKENS
+from qbench.words.read import ROOFLINE_LEGEND, count, short_commit, units_notes
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Lists(Mapping[str, list[Any]]):
+    """name -> the values of that column, as Python's own."""
+
+    def __init__(self, frame: "pd.DataFrame") -> None:
+        self.frame = frame
+        self.made: dict[str, list[Any]] = {}
+
+    def __getitem__(self, name: str) -> list[Any]:
+        if name not in self.made:
+            self.made[name] = self.frame[name].tolist()
+        return self.made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.frame)
+
+    def __len__(self) -> int:
+        return self.frame.shape[1]
+
+
+class Part(Mapping[str, list[Any]]):
+    """Rows `start` to `end` of lists."""
+
+    def __init__(self, whole: Mapping[str, list[Any]], start: int, end: int) -> None:
+        self.whole, self.start, self.end = whole, start, end
+
+    def __getitem__(self, name: str) -> list[Any]:
+        return self.whole[name][self.start : self.end]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.whole)
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
 
 MARKS = ("", "size", "speed", "size speed")  # by the fronts that a row is on: 1 of size, 2 of speed
 

@@ -1,7 +1,7 @@
 """Whether a model can have a cache: asked before any weight is read."""
 
-from qbench.devices import CPU
-from qbench.run_options import RunOptions
+from qbench.options.choices import CPU
+from qbench.options.run_options import RunOptions
 from qbench.runtime.caches.rules import Asked, check
 from qbench.runtime.device.suits import check_device_cache
 from quant.kv import KVScheme

@@ -5,9 +5,8 @@ from functools import partial
 
 import torch
 
-from qbench.compute import EXACT, FAST, FLOAT32
-from qbench.devices import CPU
-from qbench.run_options import DEFAULTS, RunOptions
+from qbench.options.choices import CPU, EXACT, FAST, FLOAT32, check_threads
+from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.storage.latent_format import chosen_latents
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
@@ -23,7 +22,6 @@ from qbench.runtime.model import Model
 from qbench.runtime.offload import load_offloaded
 from qbench.runtime.parallel import load_ranked
 from qbench.runtime.token_kinds import token_kinds
-from qbench.threads import check_threads
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.kv import KVScheme

@@ -7,23 +7,21 @@ from pathlib import Path
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
-from qbench.phrases import count
 from qbench.progress import Progress
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.protocols.scoring import Scoring
 from qbench.search.cost import PHASES
-from qbench.search.directory_head import directory_head_bytes
 from qbench.search.document import is_searched
 from qbench.search.kv_choice import CacheChoice, KVWanted, kv_sizes
-from qbench.search.overlap import check_overlap
 from qbench.search.policy_loss import check_evicts
+from qbench.search.refusals import check_overlap, directory_head_bytes, unused_text
 from qbench.search.sites import GGUF, HF, Site, fixed_bytes, num_searched, sites_of
 from qbench.search.solve import Option, fastest, shared
 from qbench.search.solve import largest as largest_within
 from qbench.search.step_time import Formats, StepTimes, measure_step_times
 from qbench.search.survey_tokens import kv_windows
 from qbench.search.target import WINDOWS, Target
-from qbench.search.unused_text import unused_text
+from qbench.words.read import count
 from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_general import general_metadata
 from quant.artifacts.gguf_header import DEFAULT_ALIGNMENT, is_gguf

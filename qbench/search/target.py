@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from qbench.byte_text import MOST_BYTES
+from qbench.words.written import MOST_BYTES
 from quant.errors import InputError, bounded
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}

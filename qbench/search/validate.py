@@ -1,28 +1,64 @@
-"""KLD of finished candidates on held-out text, paired: the mix must be better than every fixed recipe it meets."""
+"""KLD of finished candidates on held-out text, paired: the mix must be better than every fixed recipe it meets.
+
+It looks at the text while it is scored, so that a clear winner ends the check early.
+Each look sees all windows so far. An error in any of the looks has at most the probability of one look times their
+number (union bound), so p values are multiplied by that number.
+"""
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from qbench.cache_spec import FULL
 from qbench.measure.quality_figures import Blocks
 from qbench.measure.records.kept_searches import SearchedFile
+from qbench.options.cache_spec import FULL
+from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
 from qbench.quality.kld.reference_logits import KeptLogits, mode_that_fits, save_logits
 from qbench.quality.protocols.scoring import Scoring
 from qbench.quality.quality import Reference, measure_quality
-from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.search.looks import joined, look_ends, part_of
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.holm import holm
+from qbench.statistics.intervals import MIN_BLOCKS, block_mean
 from qbench.statistics.paired import kld_log_ratio, kld_ratio
-from qbench.statistics.studentized import block_mean
+from qbench.statistics.verdict import holm
 from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.present import present
 from quant.source import Source
+
+SHARES = (4, 2)  # of the windows that the looks before the last have seen: a quarter, a half
+
+
+def look_ends(num_windows: int, exhaustive: bool) -> list[int]:
+    """Number of windows at each look, the last at all of them. exhaustive: there is one look"""
+    early = [] if exhaustive else [num_windows // share for share in SHARES]
+    return [end for end in early if end >= MIN_BLOCKS] + [num_windows]
+
+
+def part_of(scoring: Scoring, start: int, end: int) -> Scoring:
+    """The windows from `start` to `end`, for a protocol with a block per window."""
+    assert scoring.block_unit == "window" and scoring.units is None
+    windows = [replace(window, block=place) for place, window in enumerate(scoring.windows[start:end])]
+    return Scoring(scoring.protocol, windows, scoring.block_unit)
+
+
+def joined(parts: Sequence[Blocks]) -> Blocks:
+    """The blocks of all parts, in their order."""
+    return Blocks(
+        parts[0].unit,
+        tokens=_column(parts, "tokens"),
+        nll=_column(parts, "nll"),
+        kld=_column(parts, "kld"),
+        same_top=_column(parts, "same_top"),
+    )
+
+
+def _column(parts: Sequence[Blocks], name: str) -> list | None:
+    values = [getattr(part, name) for part in parts]
+    return None if values[0] is None else [each for some in values for each in some]
+
 
 EXACT = "exact"
 

@@ -1,9 +1,10 @@
-"""The HTTP API: its paths, and the form of a refusal."""
+"""The HTTP API: its paths, the form of a refusal, and Preparation: few requests become tokens at once."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TypeVar
 
 from fastapi import APIRouter, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
@@ -13,15 +14,35 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from qbench.serve.answering import answer
 from qbench.serve.answers import ChatAnswer, CompletionAnswer
 from qbench.serve.bodies import ChatBody, CompletionBody, NeutralFields
-from qbench.serve.body_limit import BodyLimit
 from qbench.serve.cors import Cors
 from qbench.serve.door import Door
 from qbench.serve.errors import TYPES, EngineFailed, Refused, Unavailable, error_body, refusal
-from qbench.serve.limits import ServeLimits
-from qbench.serve.preparation import Preparation
+from qbench.serve.limits import BodyLimit, ServeLimits, TimeLimit
 from qbench.serve.served import Served, names_of
-from qbench.serve.time_limit import TimeLimit
 from quant.errors import InputError
+
+Result = TypeVar("Result")
+AT_ONCE = 2  # the engine computes meanwhile, and a template renders one conversation at a time
+
+
+class Preparation:
+    """most   requests in preparation; the next one is refused with 429"""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._count = most, 0
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self, prepare: Callable[[], Result]) -> Result:
+        """Result of `prepare`, from a thread. raises Refused, and the errors of `prepare`"""
+        if self._count >= self._most:
+            raise Refused(429, f"{self._count} requests are in preparation; try again later")
+        self._count += 1
+        try:
+            async with self._turns:
+                return await asyncio.to_thread(prepare)
+        finally:
+            self._count -= 1
+
 
 MOST_NAMES = 6  # of a field in fields; values of chat_template_kwargs may be deeper
 

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qbench.cache_spec import DYNAMIC, FULL
 from qbench.calibration.open_subject import open_subject
-from qbench.devices import CPU
-from qbench.measure.host.device_memory import peak_device_bytes, reset_peak_device
+from qbench.measure.host.conditions import peak_device_bytes, reset_peak_device
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
 from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
 from qbench.measure.metrics import Facts, Memory, Metrics
 from qbench.measure.speed_figures import MachinePeaks, Roofline, Speed, SpeedFigures
 from qbench.measure.subject import Subject
+from qbench.options.cache_spec import DYNAMIC, FULL
+from qbench.options.choices import CPU
+from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
-from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.cache_suits import check_cache_suits
 from qbench.runtime.load import set_threads

@@ -10,11 +10,11 @@ import torch
 
 from cpu_kernels.timeline import Timeline
 from qbench.measure.breakdown import KERNELS, Breakdown, PartTime
-from qbench.measure.host.clocks import check_clock
+from qbench.measure.host.conditions import check_clock
 from qbench.measure.host.machine import available_cores
 from qbench.measure.host.placement import huge_page_share
+from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
-from qbench.run_options import RunOptions
 from qbench.runtime.text.sampling import Sampler, Sampling
 from qbench.sources import open_source
 from qbench.speed.bench import load_subject

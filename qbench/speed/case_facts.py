@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from qbench.devices import CPU
 from qbench.measure.metrics import Facts
 from qbench.measure.subject import Subject
+from qbench.options.choices import CPU
 from qbench.runtime.memory import MemoryPredictor
 from qbench.speed.case_memory import device_parts_of_case, parts_of_case
 from qbench.speed.roofline import Shape, least_work, linear_operands

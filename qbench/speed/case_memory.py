@@ -4,7 +4,7 @@ import sys
 from bisect import bisect_left
 
 from qbench.measure.host.memory import usable_memory_bytes
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.runtime.device.memory import predict_device_memory
 from qbench.runtime.device.model import DeviceModel
 from qbench.runtime.memory import MemoryParts, MemoryPredictor

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from qbench.cache_spec import DYNAMIC
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import DYNAMIC
+from qbench.options.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 
 

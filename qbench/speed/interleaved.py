@@ -9,9 +9,9 @@ import numpy as np
 from qbench.measure.host.conditions import Watch
 from qbench.measure.host.energy import NO_METER, Meter
 from qbench.progress import Progress
-from qbench.speed.median_interval import median_interval
 from qbench.speed.rounds import PHASES, Rounds, Samples, Side
 from qbench.speed.speed_case import MOST_ROUNDS, SpeedCase
+from qbench.statistics.intervals import median_interval
 from qbench.statistics.speed import speed_ratio
 
 SEED = 20240217

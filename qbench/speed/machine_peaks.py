@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from qbench.devices import CPU
-from qbench.measure.host.busy import QUIET
+from qbench.measure.host.conditions import QUIET
 from qbench.measure.speed_figures import MachinePeaks, SpeedFigures
+from qbench.options.choices import CPU
 from qbench.speed.peaks import last_cache_bytes, measure_op_peaks
 
 MOST_AGE_S = 600.0  # a machine that warms up or throttles does so within minutes

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from qbench.cache_spec import FULL
-from qbench.devices import CPU, CUDA
 from qbench.measure.host.memory import free_memory_bytes
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import FULL
+from qbench.options.choices import CPU, CUDA
+from qbench.options.run_options import RunOptions
 from qbench.runtime.memory import MemoryPredictor
 from qbench.speed.case_memory import device_parts_of_case, parts_of_case
 from qbench.speed.speed_case import SpeedCase

@@ -2,10 +2,10 @@
 
 from functools import cache
 
-from qbench.devices import CPU, CUDA
 from qbench.measure.host.machine import available_cores, last_level_cache_bytes
-from qbench.phrases import count
+from qbench.options.choices import CPU, CUDA
 from qbench.speed.units import ARITHMETICS, BF16, CAN_DO, INT16, Unit, strongest
+from qbench.words.read import count
 from quant.present import present
 
 ENOUGH_CORES = 0.9  # share of the threads' cores that they had in the fastest run: a peak is at most a tenth too low

@@ -13,9 +13,9 @@ from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
 from qbench.measure.metrics import Facts, Memory, Metrics
 from qbench.measure.rank_figures import Bubble, Exchange, ExpertLoad, RankFigures
 from qbench.measure.speed_figures import Speed, SpeedFigures
+from qbench.options.rank_layout import RankLayout
+from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
-from qbench.rank_layout import RankLayout
-from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.parallel import RankModel
 from qbench.runtime.parallel.traffic import Exchanges, Traffic, bubble, expected_bubble, expected_traffic
@@ -40,7 +40,7 @@ class BenchLayout(RankLayout):
 class RankSpeed(JsonData):
     """One case. weight_bytes, kv_bytes, peak_rss_bytes: of every rank; threads of `facts` are those of a rank
 
-    link  between the ranks, one of qbench.rank_layout.LINKS
+    link  between the ranks, one of qbench.options.rank_layout.LINKS
     """
 
     json_flat: ClassVar[tuple[str, ...]] = ("facts", "layout", "sizes", "figures")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from qbench.devices import CPU, CUDA, DEVICES
+from qbench.options.choices import CPU, CUDA, DEVICES
 from qbench.policies import Budget, parse_policy
 from qbench.speed.operands import operands_of_attention, operands_of_linear
 from qbench.speed.speed_case import SpeedCase

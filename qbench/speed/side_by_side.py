@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from qbench.calibration.open_subject import with_kv_format
-from qbench.measure.host.clocks import check_clock
+from qbench.measure.host.conditions import check_clock
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
 from qbench.measure.metrics import Memory, Metrics
+from qbench.options.choices import check_threads
+from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
-from qbench.run_options import DEFAULTS, RunOptions
 from qbench.sources import open_source
 from qbench.speed.bench import speed_of
 from qbench.speed.case_facts import CaseFacts
@@ -25,7 +26,6 @@ from qbench.speed.shares import fits_in_cache, roofline
 from qbench.speed.speed import rate_ratios, speed_statistics
 from qbench.speed.speed_case import SpeedCase
 from qbench.speed.timed_process import TimedProcess, speed_process
-from qbench.threads import check_threads
 from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.recipes import get_recipe

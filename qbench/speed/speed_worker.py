@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from qbench.measure.child import die_with_parent, send, take_stdout
-from qbench.measure.host.clocks import CLOCKS
+from qbench.measure.host.conditions import CLOCKS
 from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes
 from qbench.measure.metrics import Facts, Memory
 from quant.json_data import JsonData, plain
@@ -115,7 +115,7 @@ class TimedSubject(TimedModel):
     def open(self, model: str, options: Mapping[str, Any]) -> "Described":
         """Take this model, in place of one that is held; returns as `describe`."""
         from qbench.calibration.open_subject import open_subject
-        from qbench.run_options import RunOptions
+        from qbench.options.run_options import RunOptions
         from qbench.runtime import load_model
 
         self.model = self.cache = None  # their memory is free before that of the next is taken

@@ -5,9 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qbench.statistics.estimate import ALPHA, Estimate
-from qbench.statistics.holm import holm
-from qbench.statistics.power import detectable_difference, detectable_flips, detectable_ratio, needed_samples
-from qbench.statistics.verdict import Verdict, verdict
+from qbench.statistics.verdict import (
+    Verdict,
+    detectable_difference,
+    detectable_flips,
+    detectable_ratio,
+    holm,
+    needed_samples,
+    verdict,
+)
 from quant.json_data import JsonData
 
 Kind = Literal["ratio", "difference"]

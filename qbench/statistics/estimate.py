@@ -3,11 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 from quant.json_data import JsonData
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
+Z = NormalDist().inv_cdf(1 - ALPHA / 2)  # standard errors to either end of a normal interval
 # Simulated on divergences of real windows, intervals of fewer miss the truth too often (docs/statistics.md).
 ENOUGH_BLOCKS = 8
 

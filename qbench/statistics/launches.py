@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.student import student_estimate, variance
+from qbench.statistics.intervals import student_estimate, variance
 from qbench.statistics.trimmed import trimmed_shift
 
 LEAST = 2  # launches that have a spread

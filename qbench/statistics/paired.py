@@ -7,8 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.student import student_estimate
-from qbench.statistics.studentized import block_mean
+from qbench.statistics.intervals import block_mean, student_estimate
 from quant.errors import InputError
 from quant.present import present
 

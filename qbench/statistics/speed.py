@@ -7,7 +7,7 @@ import numpy as np
 
 from qbench.statistics.autocorrelation import widening
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.student import student_estimate
+from qbench.statistics.intervals import student_estimate
 from qbench.statistics.trimmed import trimmed_mean, trimmed_shift
 from qbench.statistics.waves import ALLOWED, CLEAR_ROUNDS, LEAST_ROUNDS, WAVES, shortfall, wave_error
 from quant.errors import InputError

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.studentized import block_mean
+from qbench.statistics.intervals import block_mean
 
 # Sums of items as lm-eval adds them, except for the order: n eps / 2 of them, which is less up to ten million items.
 ROUNDING = 1e-9

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.student import student_estimate, variance
+from qbench.statistics.intervals import student_estimate, variance
 
 # Share of samples left out at each end: bears bursts in up to a fifth, and costs a tenth of the width without bursts.
 TRIM = 0.2

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qbench.measure.records.migrate import SCHEMA_VERSION
-from qbench.real_path import real_path
+from qbench.words.written import real_path
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -8,7 +8,7 @@ from qbench.calibration.options import SAMPLES, CalibrationOptions
 from qbench.measure.case import CalibrationCase, QualityCase, TasksCase
 from qbench.measure.metrics import Metrics
 from qbench.measure.speed_figures import MachinePeaks
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 from quant.json_data import JsonData
 

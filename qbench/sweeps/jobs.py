@@ -13,12 +13,12 @@ from qbench.measure.host.commit import QUANTIZING, code_hash, code_version
 from qbench.measure.host.machine import machine
 from qbench.measure.host.memory import peak_rss_bytes
 from qbench.measure.metrics import Facts, Metrics
+from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
 from qbench.quality.evaluate import evaluate, read_text, setting_of
 from qbench.quality.kld.reference_logits import cache_path, mode_that_fits, save_logits
 from qbench.quality.protocols.conventions import DEFAULT, make_scorings
 from qbench.quality.quality_settings import QualitySettings
-from qbench.run_options import RunOptions
 from qbench.runtime import load_model, set_threads
 from qbench.sources import open_source
 from qbench.speed.bench import bench

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from qbench.calibration.forecast import OneLayer, measure_layer, total_seconds
+from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
 from qbench.quality.kld.kld import divergence
 from qbench.quality.protocols.forward import Outputs, pieces
-from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from qbench.sweeps.job import ModelProbe, ProbeJob, calibration_options

@@ -20,13 +20,13 @@ from qbench import store
 from qbench.measure.case import Case
 from qbench.measure.host.commit import code_version
 from qbench.measure.records.record import Record, append_record, case_key, make_record
-from qbench.real_path import real_path
 from qbench.sweeps.executor import Executor, LocalExecutor
 from qbench.sweeps.launches import further_launches
 from qbench.sweeps.suite.axes import Point, varying
 from qbench.sweeps.suite.cases import Selected, make_cases, select_points
 from qbench.sweeps.suite.rules import Rule
 from qbench.sweeps.suite.suite import Suite
+from qbench.words.written import real_path
 from quant.errors import InputError
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.metrics import Metrics
+from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
-from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from qbench.tasks.names import check_task_names
 from qbench.tasks.run import run_tasks

@@ -6,9 +6,9 @@ from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
 
-from qbench.nearest import nearest
 from qbench.tasks.offline import OFFLINE, offline_names
 from qbench.tasks.settings import TaskSettings
+from qbench.words.written import nearest
 from quant.errors import InputError
 
 SUFFIXES = ("", ".yaml", ".yml")  # files that others include have no suffix

@@ -12,13 +12,12 @@ from random import Random
 import datasets
 from tokenizers import Tokenizer
 
-from qbench.reference.arithmetic import problem, sums, working
 from qbench.reference.corpus import HELDOUT_SEED
 from qbench.reference.lexicon import VALUES
-from qbench.reference.nested import CLOSERS, brackets
 from qbench.reference.prose import minimal_pair
 from qbench.reference.registry import weights_dir
 from qbench.reference.skills import DISTANCES, RECALL_CONTEXT, needle
+from qbench.reference.tasks import CLOSERS, brackets, problem, sums, working
 
 Items = dict[str, datasets.Dataset]
 

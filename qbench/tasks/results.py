@@ -9,10 +9,10 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from qbench.compute import FAST
 from qbench.measure.quality_figures import TaskResult
 from qbench.measure.records.migrate import protocol_identity
-from qbench.statistics.proportion import share_interval
+from qbench.options.choices import FAST
+from qbench.statistics.intervals import share_interval
 
 # The main figure of a task that has several: the first of these, else the first that it lists.
 MAIN_METRICS = ("acc", "exact_match", "word_perplexity")

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from qbench.compute import FAST
 from qbench.measure.host.commit import code_version
 from qbench.measure.quality_figures import TaskResult
+from qbench.options.choices import FAST
 from qbench.progress import Progress
 from qbench.tasks.catalogue import Loaded, load_tasks
 from qbench.tasks.quiet import quiet

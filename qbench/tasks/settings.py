@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from qbench.nearest import nearest
+from qbench.words.written import nearest
 from quant.errors import InputError
 
 # Whether a policy sees the question before it compresses the context, see `questions.py`.

@@ -7,21 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from qbench.cache_spec import DENSE, FULL
 from qbench.calibration.open_subject import open_subject, with_kv_format
-from qbench.measure.host.busy import busy_share
-from qbench.measure.host.clocks import CLOCKS, check_clock
+from qbench.measure.host.conditions import CLOCKS, busy_share, check_clock
 from qbench.measure.host.memory import usable_memory_bytes
 from qbench.measure.metrics import Facts
+from qbench.options.cache_spec import DENSE, FULL
+from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
-from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.engine import EngineOptions, StoreOptions, StoreStats, most_tokens, store_opener
 from qbench.runtime.engine.check_source import check_engine_source
 from qbench.sources import open_source
 from qbench.speed.case_memory import check_batch_memory
 from qbench.speed.timed_process import TimedProcess
-from qbench.statistics.spread import spread
+from qbench.statistics.intervals import spread
 from qbench.throughput.sides import EngineSide, Outcome, StaticSide
 from qbench.throughput.workload import Job, Workload
 from qbench.versus.compare import DEFAULT_KV, check_file, kv_type_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from qbench.measure.host.clocks import CLOCKS, Clock
+from qbench.measure.host.conditions import CLOCKS, Clock
 from qbench.runtime import Model
 from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.engine import Engine, EngineOptions, Request, StoreStats

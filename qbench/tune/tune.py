@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from statistics import median
 
 from qbench.kernels.linear import linears
-from qbench.measure.host.busy import busy_share
+from qbench.measure.host.conditions import busy_share
 from qbench.measure.host.machine import available_cores, machine
 from qbench.measure.tuning import VERSION, Tuning, use_shipped
 from qbench.progress import Progress

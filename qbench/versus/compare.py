@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from qbench.calibration.open_subject import open_subject
-from qbench.measure.host.clocks import check_clock
+from qbench.measure.host.conditions import check_clock
 from qbench.measure.metrics import Facts
 from qbench.measure.records.kept_kinds import PeerFacts, VersusRatio
 from qbench.measure.speed_figures import SpeedFigures
 from qbench.measure.subject import summarize_impls
+from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.path_names import path_at
 from qbench.progress import Progress
-from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.speed.case_memory import check_case_memory
@@ -29,8 +29,8 @@ from qbench.speed.shares import peaks_of, phase_shares, units_of
 from qbench.speed.speed import speed_statistics
 from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
+from qbench.statistics.intervals import spread
 from qbench.statistics.speed import speed_ratio
-from qbench.statistics.spread import spread
 from qbench.versus.llama_cpp import LlamaCppProcess
 from quant.errors import InputError
 from quant.json_data import JsonData

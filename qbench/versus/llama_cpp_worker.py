@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 import qbench
-from qbench.measure.host.clocks import CLOCKS
+from qbench.measure.host.conditions import CLOCKS
 from qbench.speed.speed_worker import serve
 from qbench.versus.llama_cpp_package import import_package, limit_waiting
 

@@ -1,6 +1,6 @@
 """Every storage format by name.
 
-A block format is one file of this package: importing the file defines the class, which registers it.
+A file of this package holds one family of formats. Importing it defines the classes, which registers block formats.
 """
 
 from functools import lru_cache
@@ -10,17 +10,14 @@ from pkgutil import iter_modules
 import numpy as np
 
 from quant.errors import InputError
-from quant.formats.activations import ActivationFormat
 from quant.formats.base import BlockFormat, Format
 from quant.formats.codes import Codes
-from quant.formats.fp4_hadamard import TURNED_FP4_FORMATS, TurnedFp4
-from quant.formats.fp4_linear import Fp4Format
+from quant.formats.fp4_linear import TURNED_FP4_FORMATS, Fp4Format, Mxfp4A16, Nvfp4A16, TurnedFp4
 from quant.formats.fp8 import FP8_FORMATS, Fp8Format
 from quant.formats.int8 import Int8Format
 from quant.formats.int_group import IntGroupFormat
+from quant.formats.integer_format import ActivationFormat
 from quant.formats.llm_int8 import LlmInt8Format
-from quant.formats.mxfp4a16 import Mxfp4A16
-from quant.formats.nvfp4a16 import Nvfp4A16
 from quant.formats.trellis import TrellisFormat
 from quant.formats.w4a4 import W4A4Format
 from quant.present import present

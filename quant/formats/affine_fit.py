@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quant.formats.half import inverse
+from quant.formats.bits import inverse
 
 UNBOUNDED = np.float32(3e38)  # an offset that no fit reaches
 # Codes that hardly vary leave scale and offset to rounding errors: 32 float32 additions are good to about 2e-6 of

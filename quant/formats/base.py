@@ -1,18 +1,41 @@
-"""Format: how a weight becomes bytes, and back. One class a format; sizes and checks live here."""
+"""Format: how a weight becomes bytes, and back. Each format is one class; sizes and checks are here."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
 from quant.errors import InputError
+from quant.extension import import_kernels
 from quant.formats.codes import Codes
-from quant.formats.decoder import find_decoder
-from quant.formats.encoder import find_encoder
 from quant.formats.importance import importance_blocks
 from quant.qtensor import QTensor
+
+# blocks [B, block_bytes] uint8 -> [B, block_size] float32
+Decode = Callable[[np.ndarray], np.ndarray]
+
+
+def find_decoder(name: str) -> Decode | None:
+    """The kernel that decodes this format, None if this installation has no such kernel: then the NumPy codec runs."""
+    kernels = import_kernels("cpu_kernels.decode")
+    if kernels is None or name not in kernels.DECODED_FORMATS:
+        return None
+    return lambda blocks: kernels.decode(name, blocks)
+
+
+# (blocks [B, block_size] float32, importance [P, block_size] float32 | None, effort) -> uint8 [B, block_bytes]
+Encode = Callable[[np.ndarray, np.ndarray | None, str], np.ndarray]
+
+
+def find_encoder(name: str) -> Encode | None:
+    """The kernel that encodes this format, None if this installation has no such kernel: then the NumPy codec runs."""
+    kernels = import_kernels("cpu_kernels.encode")
+    if kernels is None or name not in kernels.ENCODED_FORMATS:
+        return None
+    return lambda blocks, importance, effort: kernels.encode(name, blocks, importance, effort)
+
 
 EFFORTS = ("fast", "best")  # how long a format's search may take; one that searches nothing has the same for both
 
@@ -222,3 +245,14 @@ class BlockFormat(Format):
         rows, row_size = rows_of(shape)
         row_bytes = row_size // self.block_size * self.block_bytes
         return QTensor(self.name, tuple(shape), {"blocks": data.reshape(*rows, row_bytes)})
+
+
+class ReadOnlyFormat(BlockFormat):
+    """A block format without an encoder. Recipes refuse it."""
+
+    writes = False
+
+    def quantize_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
+        raise InputError(f"{self.name} is read but not written here; choose another format")

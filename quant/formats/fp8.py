@@ -6,10 +6,10 @@ from types import ModuleType
 import numpy as np
 
 from quant.errors import InputError
-from quant.formats.activations import ActivationFormat
 from quant.formats.codes import SHORTEST_RUN, Codes
-from quant.formats.e4m3 import E4M3_MAX, E4M3_VALUES, round_to_e4m3, to_e4m3
 from quant.formats.int8 import SMALLEST_SCALE
+from quant.formats.integer_format import ActivationFormat
+from quant.formats.small_floats import E4M3_MAX, E4M3_VALUES, round_to_e4m3, to_e4m3
 from quant.qtensor import QTensor
 
 BLOCK = 128  # rows and columns of a weight, and input features of a token, that share a scale in fp8-block128

@@ -7,10 +7,9 @@ from types import ModuleType
 import numpy as np
 
 from quant.errors import InputError
-from quant.formats.activations import ActivationFormat
 from quant.formats.base import CHUNK_WEIGHTS
 from quant.formats.codes import Codes, codes_of_int8
-from quant.formats.integer_kernels import integer_kernels
+from quant.formats.integer_format import ActivationFormat, integer_kernels
 from quant.qtensor import QTensor
 
 QMIN, QMAX = -128, 127  # -128 appears where a static scale is too small for an activation, and in others' files

@@ -7,10 +7,9 @@ import numpy as np
 
 from quant.errors import InputError
 from quant.formats.base import CHUNK_WEIGHTS
+from quant.formats.bits import HALF_MAX, pack_int32, packed_words, to_half, unpack_int32
 from quant.formats.codes import Codes
-from quant.formats.half import HALF_MAX, to_half
-from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
-from quant.formats.integer_kernels import IntegerFormat, integer_kernels
+from quant.formats.integer_format import IntegerFormat, integer_kernels
 from quant.qtensor import QTensor
 
 SMALLEST_SCALE = np.float32(2.0**-24)  # smallest float16 above 0: a scale of 0 would divide by 0 in other readers

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import gguf
 import numpy as np
 
-from quant.formats.half import HALF_MAX, half_bytes
+from quant.formats.bits import HALF_MAX, half_bytes
 from quant.formats.lattice_fit import Lattice, LatticeBlocks, fit_lattice, lattice_of
+from quant.formats.levels import ScaledLevelsFormat
 from quant.formats.linear_fit import Search, even_targets
-from quant.formats.scaled_levels import ScaledLevelsFormat
 
 SEVEN_SIGNS = np.array([i | i.bit_count() % 2 << 7 for i in range(128)], dtype=np.uint8)
 NIBBLES = np.array([0, 4], dtype=np.uint8)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from quant.formats.half import HALF_MAX, inverse, to_half
+from quant.formats.bits import HALF_MAX, inverse, to_half
 from quant.formats.linear_fit import SMALLEST_EXTREME, Search, sum_in_order
 
 NUM_SCALES = 16  # of 4 bits: a run's scale is d * unit * (2 * s + 1)

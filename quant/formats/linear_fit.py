@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quant.formats.half import HALF_MAX, inverse, to_half
+from quant.formats.bits import HALF_MAX, inverse, to_half
 from quant.formats.levels import Levels
 
 # Runs below are all zeros to a float16 scale, whose end is 2**-24; the inverse of less, times a target, may be inf.

@@ -6,9 +6,9 @@ from types import ModuleType
 import numpy as np
 
 from quant.errors import InputError
-from quant.formats.activations import ActivationFormat
+from quant.formats.bits import HALF_MAX
 from quant.formats.codes import Codes, codes_of_int8
-from quant.formats.half import HALF_MAX
+from quant.formats.integer_format import ActivationFormat
 from quant.qtensor import QTensor
 
 OUTLIER_THRESHOLD = 6.0  # the paper's, at which all of a large model's outlier features are caught (section 3.2)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from quant.formats.half import half_from_bytes
-from quant.formats.read_only import ReadOnlyFormat
-from quant.formats.scaled_levels import ScaledLevelsFormat
+from quant.formats.base import ReadOnlyFormat
+from quant.formats.bits import half_from_bytes
+from quant.formats.levels import ScaledLevelsFormat
 
 SHIFTS = np.array([0, 2, 4, 6], dtype=np.uint8)
 

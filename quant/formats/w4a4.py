@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from quant.formats.activations import ActivationFormat
 from quant.formats.int8 import SMALLEST_SCALE
 from quant.formats.int_group import IntGroupFormat
+from quant.formats.integer_format import ActivationFormat
 from quant.qtensor import QTensor
 
 BITS = 4

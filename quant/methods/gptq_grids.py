@@ -6,9 +6,9 @@ import numpy as np
 
 from quant.errors import InputError
 from quant.formats import Format, Fp4Format, IntGroupFormat
-from quant.formats.e2m1 import E2M1_VALUES, to_e2m1
 from quant.formats.grid import Grid, GridFormat
 from quant.formats.importance import importance_blocks
+from quant.formats.small_floats import E2M1_VALUES, to_e2m1
 from quant.linalg.grid_search import search_grid
 from quant.present import present
 from quant.qtensor import QTensor

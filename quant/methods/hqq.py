@@ -10,9 +10,9 @@ import numpy as np
 
 from quant.errors import InputError
 from quant.formats import Format, get_format
+from quant.formats.bits import half_bytes, to_half
 from quant.formats.grid import Grid
-from quant.formats.half import half_bytes, to_half
-from quant.formats.half_affine import HalfAffineFormat
+from quant.formats.legacy_min import HalfAffineFormat
 from quant.late import LateModule
 from quant.methods.base import Layer, Method
 from quant.qtensor import QTensor

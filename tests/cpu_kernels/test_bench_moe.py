@@ -14,8 +14,7 @@ from support.kernel_benchmark import time_contender
 import cpu_kernels
 from qbench.kernels import moe_benchmarks as module
 from qbench.kernels.benchmark import OURS
-from qbench.kernels.moe_benchmarks import SHAPES, Layer, moe_benchmarks, route
-from qbench.kernels.moe_peers import BACKENDS_OF
+from qbench.kernels.moe_benchmarks import BACKENDS_OF, SHAPES, Layer, moe_benchmarks, route
 
 TOKENS = (1, 4, 16, 64, 512)
 

@@ -12,7 +12,7 @@ import cpu_kernels
 from cpu_kernels.grids import grid_points
 from cpu_kernels.linear import linear_ref, rounding_bound
 from quant.formats import get_format
-from quant.formats.half import half_bytes
+from quant.formats.bits import half_bytes
 from quant.formats.lattice import SEVEN_SIGNS, LatticeFormat
 from quant.formats.lattice_fit import LatticeBlocks
 

@@ -8,7 +8,7 @@ import cpu_kernels
 from cpu_kernels import _ext
 from quant.errors import InputError
 from quant.formats import Int8Format, IntGroupFormat, LlmInt8Format, get_format
-from quant.formats.int_packing import pack_int32
+from quant.formats.bits import pack_int32
 from quant.qtensor import QTensor
 
 ISAS = ["scalar", "avx2", "avx512"]

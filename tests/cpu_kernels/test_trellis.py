@@ -6,7 +6,7 @@ from support.threads import with_threads
 
 import cpu_kernels
 from cpu_kernels import _ext, trellis
-from quant.formats.trellis_code import TILE, TrellisCode
+from quant.formats.trellis import TILE, TrellisCode
 
 ISAS = [row["impl"] for row in cpu_kernels.op_table() if row["op"] == "trellis" and row["available"]]
 CODES = [(1, 8), (2, 8), (2, 11), (3, 9), (4, 8), (4, 10)]

@@ -23,17 +23,17 @@ from plan_offload import qbench
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.memory_limit import NEEDS, Limited, can_limit, run_within
 
-from qbench.byte_text import parse_bytes
 from qbench.cli.keep_path import require_clean_tree
-from qbench.measure.host.busy import busy_share
+from qbench.measure.host.conditions import busy_share
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_row
+from qbench.words.written import parse_bytes
 
 SHARE = 0.97  # of the limit for qbench's own --memory: the shell that starts a process shares its group
 
 QBENCH = """
 import json, sys, time, torch
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
 spec, memory, steps, batch = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])

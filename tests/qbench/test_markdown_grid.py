@@ -1,6 +1,6 @@
 """Markdown tables that also read in a terminal."""
 
-from qbench.markdown_grid import markdown_grid
+from qbench.words.read import markdown_grid
 
 
 def test_grid_pads_as_columns_say():

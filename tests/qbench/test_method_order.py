@@ -17,7 +17,7 @@ from qbench.quality.kld.kld import divergence
 from qbench.reference.corpus import heldout_text
 from qbench.runtime import Model, load_model
 from qbench.sources import open_source
-from qbench.statistics.studentized import token_mean
+from qbench.statistics.intervals import token_mean
 from quant.job import make_job
 from quant.recipes import Recipe, get_recipe
 from quant.recipes.yaml_recipe import recipe_from

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from qbench.markdown_grid import markdown_grid
-from qbench.printable import LINES, printable
+from qbench.words.read import LINES, markdown_grid, printable
 
 RED, CSI, TURN = "\x1b[31m", "\x9b2J", "\u202e"
 

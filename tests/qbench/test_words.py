@@ -11,8 +11,8 @@ import yaml
 from qbench.cli.main import COMMANDS, cli
 from qbench.measure.case import Case, TasksCase
 from qbench.measure.metrics import Metrics
+from qbench.options.run_options import RunOptions
 from qbench.plan.plan import CASE_KEYS as PLAN_KEYS
-from qbench.run_options import RunOptions
 from qbench.store.columns import COLUMNS, KERNEL_COLUMNS, VERSUS_COLUMNS
 from qbench.sweeps.suite.axes import AXES
 from quant.json_data import keys_of

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from scipy import stats
 
-from qbench.markdown_grid import markdown_grid
 from qbench.sources import open_source
-from qbench.statistics.proportion import share_interval
+from qbench.statistics.intervals import share_interval
+from qbench.words.read import markdown_grid
 from quant.doctor.extremes import MOST_CHANCE
 from quant.doctor.measure import measure
 from quant.doctor.tensor_checks import TENSOR_CHECKS

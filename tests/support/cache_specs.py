@@ -1,7 +1,7 @@
 """A `CacheSpec` from one word: a layout, or a policy."""
 
-from qbench.cache_spec import LAYOUTS, CacheSpec
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import LAYOUTS, CacheSpec
+from qbench.options.run_options import RunOptions
 
 ONE_OF_EACH = (*LAYOUTS, "window:300")
 

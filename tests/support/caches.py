@@ -9,7 +9,7 @@ import torch
 from support.close import assert_close
 from torch import Tensor
 
-from qbench.cache_spec import DEFAULT_CACHE
+from qbench.options.cache_spec import DEFAULT_CACHE
 from qbench.policies import parse_policy
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.kv_cache import KVCache

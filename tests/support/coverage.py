@@ -8,9 +8,9 @@ from support.window_values import window_values
 
 from qbench.statistics.autocorrelation import ENOUGH
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.flips import accuracy_difference
+from qbench.statistics.intervals import block_mean
 from qbench.statistics.speed import speed_ratio
-from qbench.statistics.studentized import block_mean
+from qbench.statistics.verdict import accuracy_difference
 
 SEED = 20240217
 VALUES = window_values()

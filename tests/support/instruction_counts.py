@@ -20,10 +20,10 @@ from support import amx
 import cpu_kernels
 from cpu_kernels import _ext
 from qbench.kernels.random_weight import random_weight
-from qbench.markdown_grid import markdown_grid
 from qbench.measure.records.kept_kinds import KernelCase, KernelMetrics
 from qbench.measure.records.record import latest, read_files
 from qbench.report.markers import replace_between_markers
+from qbench.words.read import markdown_grid
 from quant.formats import get_format
 
 ROWS, FEATURES = (16, 32), 256

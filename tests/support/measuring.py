@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from qbench.measure.speed_figures import MachinePeaks
+from qbench.options.run_options import RunOptions
 from qbench.quality.evaluate import evaluate
 from qbench.quality.quality_settings import QualitySettings
 from qbench.quality.save_reference import save_reference
-from qbench.run_options import RunOptions
 from qbench.speed.bench import bench
 from qbench.speed.speed_case import SpeedCase
 from qbench.tasks.evaluate import evaluate_tasks

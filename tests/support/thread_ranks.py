@@ -10,8 +10,8 @@ import torch
 from support.waits import WAIT_S
 from torch import Tensor
 
-from qbench.rank_layout import RankLayout
-from qbench.run_options import RunOptions
+from qbench.options.rank_layout import RankLayout
+from qbench.options.run_options import RunOptions
 from qbench.runtime.parallel.link import Link
 from qbench.runtime.parallel.load import load_ranked
 from qbench.runtime.parallel.meeting import Meeting

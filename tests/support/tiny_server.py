@@ -13,9 +13,9 @@ from support.byte_tokenizer import BOS, byte_tokenizer
 from support.metrics import metrics_of
 from support.waits import WAIT_S
 
-from qbench.cache_spec import FULL
 from qbench.measure.subject import Subject
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import FULL
+from qbench.options.run_options import RunOptions
 from qbench.runtime.engine import EngineOptions, StoreOptions
 from qbench.serve.app import create_app
 from qbench.serve.limits import ServeLimits

@@ -1,4 +1,4 @@
-// IQ2_S: 256 weights as 32 points of 8 with free signs, 4-bit scale per 16. Drawn in quant/formats/iq2_s.py.
+// IQ2_S: 256 weights as 32 points of 8 with free signs, 4-bit scale per 16. Drawn in quant/formats/iq2.py.
 
 #ifdef QK_LAYOUT
 struct iq2_s : LatticeLayout<iq2_s> {

@@ -1,5 +1,5 @@
 // IQ2_XS: 256 weights as 32 points of 8 with an even number of signs, 4-bit scale per 16.
-// Drawn in quant/formats/iq2_xs.py.
+// Drawn in quant/formats/iq2.py.
 
 #ifdef QK_LAYOUT
 struct iq2_xs : LatticeLayout<iq2_xs> {

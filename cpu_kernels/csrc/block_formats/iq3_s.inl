@@ -1,4 +1,4 @@
-// IQ3_S: 256 weights as 64 points of 4 with free signs, 4-bit scale per 32. Drawn in quant/formats/iq3_s.py.
+// IQ3_S: 256 weights as 64 points of 4 with free signs, 4-bit scale per 32. Drawn in quant/formats/iq3.py.
 
 #ifdef QK_LAYOUT
 struct iq3_s : LatticeLayout<iq3_s> {

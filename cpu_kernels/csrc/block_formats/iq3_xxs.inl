@@ -1,5 +1,5 @@
 // IQ3_XXS: 256 weights as 64 points of 4 with an even number of signs in 8, 4-bit scale per 32.
-// Drawn in quant/formats/iq3_xxs.py.
+// Drawn in quant/formats/iq3.py.
 
 #ifdef QK_LAYOUT
 struct iq3_xxs : LatticeLayout<iq3_xxs> {

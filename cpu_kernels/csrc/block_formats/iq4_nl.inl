@@ -1,4 +1,4 @@
-// IQ4_NL: 32 weights of 4 bits that index a codebook, with one float16 scale. Drawn in quant/formats/iq4_nl.py.
+// IQ4_NL: 32 weights of 4 bits that index a codebook, with one float16 scale. Drawn in quant/formats/iq4.py.
 
 #ifdef QK_LAYOUT
 struct iq4_nl : BlockLayout {

@@ -1,5 +1,5 @@
 // IQ4_XS: super-blocks of 256 weights of 4 bits that index IQ4_NL's codebook, 6-bit scale per 32.
-// Drawn in quant/formats/iq4_xs.py.
+// Drawn in quant/formats/iq4.py.
 
 #ifdef QK_LAYOUT
 struct iq4_xs : BlockLayout {

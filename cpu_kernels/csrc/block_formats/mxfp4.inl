@@ -1,4 +1,4 @@
-// MXFP4: 32 weights of 4-bit floats (E2M1) with one power of two (E8M0) as scale. Drawn in quant/formats/mxfp4.py.
+// MXFP4: 32 weights of 4-bit floats (E2M1) with one power of two (E8M0) as scale. Drawn in quant/formats/fp4.py.
 
 #ifdef QK_LAYOUT
 struct mxfp4 : BlockLayout {

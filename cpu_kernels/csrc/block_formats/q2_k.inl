@@ -1,4 +1,4 @@
-// Q2_K: super-blocks of 256 weights of 2 bits, 4-bit scale and minimum per 16. Drawn in quant/formats/q2_k.py.
+// Q2_K: super-blocks of 256 weights of 2 bits, 4-bit scale and minimum per 16. Drawn in quant/formats/k_affine.py.
 
 #ifdef QK_LAYOUT
 struct q2_k : KQuantLayout {

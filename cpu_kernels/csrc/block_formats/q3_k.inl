@@ -1,4 +1,4 @@
-// Q3_K: super-blocks of 256 weights of 3 bits, 6-bit scale per 16. Drawn in quant/formats/q3_k.py.
+// Q3_K: super-blocks of 256 weights of 3 bits, 6-bit scale per 16. Drawn in quant/formats/k_linear.py.
 
 #ifdef QK_LAYOUT
 struct q3_k : KQuantLayout {

@@ -1,4 +1,4 @@
-// Q4_0: 32 weights of 4 bits with one float16 scale. Drawn in quant/formats/q4_0.py.
+// Q4_0: 32 weights of 4 bits with one float16 scale. Drawn in quant/formats/legacy.py.
 
 #ifdef QK_LAYOUT
 struct q4_0 : BlockLayout {

@@ -1,4 +1,4 @@
-// Q4_1: 32 weights of 4 bits with a float16 scale and minimum. Drawn in quant/formats/q4_1.py.
+// Q4_1: 32 weights of 4 bits with a float16 scale and minimum. Drawn in quant/formats/legacy_min.py.
 
 #ifdef QK_LAYOUT
 struct q4_1 : BlockLayout {

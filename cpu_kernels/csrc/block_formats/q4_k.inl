@@ -1,4 +1,4 @@
-// Q4_K: super-blocks of 256 weights of 4 bits, 6-bit scale and minimum per 32. Drawn in quant/formats/q4_k.py.
+// Q4_K: super-blocks of 256 weights of 4 bits, 6-bit scale and minimum per 32. Drawn in quant/formats/k_affine.py.
 
 #ifdef QK_LAYOUT
 struct q4_k : KQuantLayout {

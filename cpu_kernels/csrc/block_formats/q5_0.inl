@@ -1,4 +1,4 @@
-// Q5_0: 32 weights of 5 bits with one float16 scale. Drawn in quant/formats/q5_0.py.
+// Q5_0: 32 weights of 5 bits with one float16 scale. Drawn in quant/formats/legacy.py.
 
 #ifdef QK_LAYOUT
 struct q5_0 : BlockLayout {

@@ -1,4 +1,4 @@
-// Q5_1: 32 weights of 5 bits with a float16 scale and minimum. Drawn in quant/formats/q5_1.py.
+// Q5_1: 32 weights of 5 bits with a float16 scale and minimum. Drawn in quant/formats/legacy_min.py.
 
 #ifdef QK_LAYOUT
 struct q5_1 : BlockLayout {

@@ -1,4 +1,4 @@
-// Q5_K: super-blocks of 256 weights of 5 bits, 6-bit scale and minimum per 32. Drawn in quant/formats/q5_k.py.
+// Q5_K: super-blocks of 256 weights of 5 bits, 6-bit scale and minimum per 32. Drawn in quant/formats/k_affine.py.
 
 #ifdef QK_LAYOUT
 struct q5_k : KQuantLayout {

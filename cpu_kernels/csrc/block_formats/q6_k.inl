@@ -1,4 +1,4 @@
-// Q6_K: super-blocks of 256 weights of 6 bits, 8-bit scale per 16. Drawn in quant/formats/q6_k.py.
+// Q6_K: super-blocks of 256 weights of 6 bits, 8-bit scale per 16. Drawn in quant/formats/k_linear.py.
 
 #ifdef QK_LAYOUT
 struct q6_k : KQuantLayout {

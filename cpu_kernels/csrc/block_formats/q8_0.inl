@@ -1,4 +1,4 @@
-// Q8_0: 32 weights of 8 bits with one float16 scale. Drawn in quant/formats/q8_0.py.
+// Q8_0: 32 weights of 8 bits with one float16 scale. Drawn in quant/formats/legacy.py.
 
 #ifdef QK_LAYOUT
 struct q8_0 : BlockLayout {

@@ -1,4 +1,4 @@
-// TQ1_0: 256 weights of -1, 0 or 1, five in each byte, with one scale. Drawn in quant/formats/tq1_0.py.
+// TQ1_0: 256 weights of -1, 0 or 1, five in each byte, with one scale. Drawn in quant/formats/ternary.py.
 //
 // The 64 groups of a block are 13 vectors of a panel, five in each but the last: byte j of vector v is the fraction
 // 0.q0 q1 q2 q3 q4 of base 3 whose digits are byte j of the groups 5 v to 5 v + 4.

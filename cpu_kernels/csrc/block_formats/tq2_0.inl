@@ -1,4 +1,4 @@
-// TQ2_0: 256 weights of -1, 0 or 1 in 2 bits each, with one scale. Drawn in quant/formats/tq2_0.py.
+// TQ2_0: 256 weights of -1, 0 or 1 in 2 bits each, with one scale. Drawn in quant/formats/ternary.py.
 
 #ifdef QK_LAYOUT
 struct tq2_0 : BlockLayout {

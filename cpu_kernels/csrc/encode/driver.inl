@@ -8,7 +8,7 @@
 #error "encode/driver.inl: include simd/half_*.inl before this file"
 #endif
 
-// 1 / a, and 0 where a is 0 or so small that its inverse is no finite float32: quant/formats/half.py.
+// 1 / a, and 0 where a is 0 or so small that its inverse is no finite float32: quant/formats/bits.py.
 inline Float inverse(Float a) {
     const Mask usable = abs(a) >= splat(0x1p-126f);
     return select(usable, splat(1.0f) / select(usable, a, splat(1.0f)), splat(0.0f));

@@ -1,4 +1,4 @@
-// Codes of 2, 3, 4 and 8 bits in a dense little-endian stream, as quant/formats/int_packing.py draws it: 8 codes, a
+// Codes of 2, 3, 4 and 8 bits in a dense little-endian stream, as quant/formats/bits.py draws it: 8 codes, a
 // byte each, are `bits` bytes of it. The codes fold together in halves, and unfold again, within one 64-bit word.
 #pragma once
 

@@ -1,11 +1,55 @@
-"""State of the machine during a timed span: clock, heat, load, share of other processes, and energy."""
+"""State of the machine during a timed span: clock, heat, load, share of other processes, energy, memory of a GPU."""
 
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+import torch
+
 from qbench.measure.host.energy import NO_METER, Meter
+from qbench.options.choices import CUDA
+from quant.errors import InputError
+
+WATCHED_S = 0.5
+QUIET = 0.1  # share of all cores that an idle system uses
+
+
+def busy_share() -> float:
+    """The share of all cores' time that is not idle, 0 to 1, while this process waits."""
+    return psutil.cpu_percent(interval=WATCHED_S) / 100
+
+
+def busy_warning(share: float) -> str | None:
+    """One line for the user, if other processes take so much that speeds are lower than on an idle machine."""
+    if share <= QUIET:
+        return None
+    return f"warning: other programs keep {100 * share:.0f} % of this machine busy; speeds are of what they leave"
+
+
+Clock = Callable[[], float]  # seconds since some moment
+# "cpu" is the time that this process gets: others hardly change it if one thread does all the work.
+CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+def check_clock(clock: str, threads: int) -> None:
+    """raises InputError where processor time is asked for more than one thread, which wait for each other"""
+    if clock == "cpu" and threads != 1:
+        raise InputError(f"{threads} threads also take time while they wait; count it with --threads 1")
+
+
+def reset_peak_device(device: str) -> None:
+    """Start the peak again from the bytes that are held now."""
+    if device == CUDA:
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_device_bytes(device: str) -> int | None:
+    """The peak since then; None without a GPU."""
+    return torch.cuda.max_memory_allocated() if device == CUDA else None
+
 
 ROOT = Path("/")
 # The counts of /proc/stat come in ticks of 10 ms: of fewer than ten a share says little.

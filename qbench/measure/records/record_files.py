@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from qbench.real_path import real_path
+from qbench.words.written import real_path
 from quant.atomic import fsync
 from quant.errors import InputError
 

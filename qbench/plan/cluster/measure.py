@@ -14,6 +14,8 @@ import numpy as np
 import torch
 
 from qbench.measure.records.kept_ranks import DeviceRates, LinkRates
+from qbench.options.rank_layout import RankLayout
+from qbench.options.run_options import RunOptions
 from qbench.plan.cluster.hosts import MEASURED, Cluster, Rates
 from qbench.plan.cluster.plan import ClusterCase, ClusterPlan, LayoutPlan
 from qbench.plan.cluster.tokens import Tokens
@@ -21,8 +23,6 @@ from qbench.plan.cluster.work import RankWork, Whole
 from qbench.plan.offload.layer_times import counts_of
 from qbench.plan.offload.tiers import WEIGHT_BYTES, product_seconds
 from qbench.plan.random_rows import random_rows
-from qbench.rank_layout import RankLayout
-from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.layers.paths import PYTHON

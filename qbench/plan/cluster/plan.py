@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from qbench.options.rank_layout import ALL_TO_ALL, CUTS, RankLayout
 from qbench.plan.cluster.costs import PassTime, pass_time
 from qbench.plan.cluster.hosts import Cluster, Place
 from qbench.plan.cluster.tokens import Tokens
 from qbench.plan.cluster.work import RankWork, Whole
 from qbench.plan.plan import PlanCase, planned_context, planned_source
-from qbench.rank_layout import ALL_TO_ALL, CUTS, RankLayout
 from qbench.runtime.parallel.traffic import expected_traffic
 from qbench.sources import open_source
 from quant.errors import InputError

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from qbench.byte_text import parse_bytes
 from qbench.measure.records.kept_ranks import DeviceRates, LinkRates
 from qbench.plan.cluster.hosts import GIVEN, MEASURED, Cluster, Device, Link, Place
+from qbench.words.written import parse_bytes
 from quant.errors import InputError
 from quant.yaml_file import check_keys, read_yaml
 

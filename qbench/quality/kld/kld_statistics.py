@@ -7,7 +7,7 @@ import numpy as np
 from qbench.measure.quality_figures import KLDBin, Quality
 from qbench.quality.kld.kld import Divergence
 from qbench.quality.protocols.scoring import Scoring
-from qbench.statistics.studentized import block_mean
+from qbench.statistics.intervals import block_mean
 
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0, "p95": 0.95} | {
     "p10": 0.1,

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence
 
-from qbench.nearest import nearest
 from qbench.quality.protocols.document_scorings import lm_eval
 from qbench.quality.protocols.scoring import Scoring, Setting
 from qbench.quality.protocols.stream_scorings import CONVENTIONS
+from qbench.words.written import nearest
 from quant.errors import InputError
 
 DEFAULT = "gptq-2048"

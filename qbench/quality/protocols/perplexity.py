@@ -9,7 +9,7 @@ from torch import Tensor
 
 from qbench.measure.quality_figures import Quality
 from qbench.quality.protocols.scoring import Scoring
-from qbench.statistics.studentized import block_mean
+from qbench.statistics.intervals import block_mean
 
 # Logits in float64 at a time: 24 rows of 262,144 words or 192 of 32,768. Equal parts of a piece are then more than the
 # 32 MiB from which on glibc maps each block by itself, and gives it back when it is freed.

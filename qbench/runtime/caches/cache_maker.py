@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from qbench.attention_choice import KERNEL, check_attention
-from qbench.cache_spec import DEFAULT_CACHE, DENSE, STATIC, CacheSpec
-from qbench.devices import CPU
+from qbench.options.cache_spec import DEFAULT_CACHE, DENSE, STATIC, CacheSpec
+from qbench.options.choices import CPU, KERNEL, check_attention
 from qbench.policies import CachePolicy, TokenKinds
 from qbench.policies.oracle import Recorder
 from qbench.runtime.attention.in_torch import REFERENCE, attend_by, impl_of

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from qbench.cache_spec import NONE, PAGED
+from qbench.options.cache_spec import NONE, PAGED
 from qbench.policies import CachePolicy
 from qbench.policies.policy import Span
 from qbench.runtime.caches.places.layered_sequence import window_rules

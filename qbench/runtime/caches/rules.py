@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 
-from qbench.attention_choice import KERNEL, SDPA, TEXTBOOK
-from qbench.cache_spec import DEFAULT_CACHE, DENSE, DYNAMIC, FULL, NONE, CacheSpec
+from qbench.options.cache_spec import DEFAULT_CACHE, DENSE, DYNAMIC, FULL, NONE, CacheSpec
+from qbench.options.choices import KERNEL, SDPA, TEXTBOOK
 from qbench.policies import CachePolicy
 from qbench.policies.policy import Span
 from qbench.runtime.attention.mla_modes import get_mode

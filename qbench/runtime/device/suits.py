@@ -1,7 +1,7 @@
 """Caches that a device can have: the one place that refuses the others, for every command."""
 
-from qbench.attention_choice import IN_TORCH, TRITON
-from qbench.cache_spec import DYNAMIC, FULL, PAGED, CacheSpec
+from qbench.options.cache_spec import DYNAMIC, FULL, PAGED, CacheSpec
+from qbench.options.choices import IN_TORCH, TRITON
 from qbench.policies import CachePolicy
 from quant.errors import InputError
 

@@ -10,7 +10,7 @@ from qbench.runtime.layers.linear import as_tensor
 from qbench.runtime.layers.norm import Norm
 from quant.errors import InputError
 from quant.formats import block_format, dequantize
-from quant.formats.decoder import find_decoder
+from quant.formats.base import find_decoder
 from quant.present import present
 from quant.qtensor import QTensor
 

@@ -24,9 +24,9 @@ from qbench.runtime.layers.linear_w4a4 import PackedW4A4Linear, packed_w4a4_byte
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.formats import ActivationFormat, TurnedFp4, dequantize, get_format
+from quant.formats.fp4_linear import to_blocks
 from quant.formats.fp8 import FP8_FORMATS
 from quant.formats.int8 import Int8Format
-from quant.formats.mxfp4a16 import to_blocks
 from quant.qtensor import QTensor
 
 ANY = "any"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from quant.formats import BLOCK_FORMATS, Fp8Format, get_format
-from quant.formats.e4m3 import E4M3_MAX, E4M3_VALUES
+from quant.formats.small_floats import E4M3_MAX, E4M3_VALUES
 from quant.qtensor import QTensor
 
 PRODUCT = "bf16"  # weights as stored, inputs rounded to bfloat16, sums in float32

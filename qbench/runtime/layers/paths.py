@@ -22,7 +22,6 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from qbench.nearest import nearest
 from qbench.runtime.attention.rotations import Rotation
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.step import Step
@@ -31,6 +30,7 @@ from qbench.runtime.kernel_steps import has_attention_step, has_net_step
 from qbench.runtime.layers.block import Block, Blocks
 from qbench.runtime.layers.kernel_layers import kernel_layers
 from qbench.runtime.layers.latent_layers import LatentLayers, latent_layers
+from qbench.words.written import nearest
 from quant.errors import InputError
 from quant.models import ModelConfig
 

@@ -3,7 +3,7 @@
 from itertools import pairwise
 from math import lcm
 
-from qbench.rank_layout import GATHER, RankLayout
+from qbench.options.rank_layout import GATHER, RankLayout
 from qbench.runtime.parallel.shard import COLUMNS, LAYER, Shard, rows_size
 from quant.errors import InputError
 from quant.formats import get_format

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from qbench.rank_layout import GLOO, SHM
+from qbench.options.rank_layout import GLOO, SHM
 from qbench.runtime.parallel.gloo_link import GlooLink
 from qbench.runtime.parallel.link import Link
 from qbench.runtime.parallel.meeting import Meeting
@@ -16,7 +16,7 @@ from quant.errors import InputError
 def open_link(meeting: Meeting, wanted: str) -> Link:
     """The same kind on all ranks.
 
-    wanted   one of qbench.rank_layout.LINKS; "auto": memory if all ranks share a host
+    wanted   one of qbench.options.rank_layout.LINKS; "auto": memory if all ranks share a host
     raises   InputError for a link that these ranks cannot have
     """
     memory = None if wanted == GLOO else _share_memory(meeting, wanted)

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from qbench.cache_spec import DENSE, STATIC, CacheSpec, check_ranked_cache
-from qbench.compute import EXACT
+from qbench.options.cache_spec import DENSE, STATIC, CacheSpec, check_ranked_cache
+from qbench.options.choices import EXACT
 from qbench.policies import TokenKinds
 from qbench.prefill.star import Star
 from qbench.runtime.attention.in_torch import is_in_torch

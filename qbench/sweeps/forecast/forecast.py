@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psutil
 
-from qbench.cache_spec import DEFAULT_CACHE, CacheSpec
 from qbench.measure.case import Case
 from qbench.measure.host.machine import machine
 from qbench.measure.host.memory import current_rss_bytes
 from qbench.measure.records.record import case_key, read_records
 from qbench.measure.records.record_files import record_files
+from qbench.options.cache_spec import DEFAULT_CACHE, CacheSpec
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld.reference_logits import default_mode, kept_bytes
 from qbench.quality.protocols.conventions import DEFAULT

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from qbench.byte_text import parse_bytes
+from qbench.words.written import parse_bytes
 from quant.kv_names import FLOAT32
 
 DENSE = FLOAT32  # the KV cache as the model computes it

@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from qbench.attention_choice import check_attention
-from qbench.cache_spec import DENSE, FULL, CacheSpec
 from qbench.calibration.options import is_file_spec
 from qbench.measure.case import CalibrationCase, Case, QualityCase, SpeedWork, TasksCase
 from qbench.measure.host.forced import ISA
-from qbench.rank_layout import RankLayout, division_here, refuse_on_ranks
+from qbench.options.cache_spec import DENSE, FULL, CacheSpec
+from qbench.options.choices import check_attention
+from qbench.options.rank_layout import RankLayout, division_here, refuse_on_ranks
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweeps.suite.axes import ALL, NAMES, OF_SPEED, Point

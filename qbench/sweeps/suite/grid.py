@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import product
 
-from qbench.cache_spec import DENSE as DENSE_PREFILL
-from qbench.cache_spec import DYNAMIC, FULL
-from qbench.compute import FAST
-from qbench.devices import CPU
 from qbench.measure.case import Case
 from qbench.measure.host.machine import own_cores
-from qbench.rank_layout import RankLayout
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import DENSE as DENSE_PREFILL
+from qbench.options.cache_spec import DYNAMIC, FULL
+from qbench.options.choices import CPU, FAST
+from qbench.options.rank_layout import RankLayout
+from qbench.options.run_options import RunOptions
 from qbench.sweeps.suite.axes import ALL, AXES, DENSE, Point
 from qbench.sweeps.suite.suite import Suite
 from quant.present import present

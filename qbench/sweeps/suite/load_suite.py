@@ -5,13 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qbench.attention_choice import check_attention_name
-from qbench.byte_text import parse_bytes
-from qbench.cache_spec import check_layout, check_pattern, check_policy
 from qbench.calibration.options import is_file_spec
-from qbench.compute import check_compute
-from qbench.devices import DEVICES
-from qbench.rank_layout import RankLayout
+from qbench.options.cache_spec import check_layout, check_pattern, check_policy
+from qbench.options.choices import DEVICES, check_attention_name, check_compute
+from qbench.options.rank_layout import RankLayout
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweeps.suite.axes import ALL, AXES
 from qbench.sweeps.suite.memory_limit import check_limit
@@ -21,6 +18,7 @@ from qbench.sweeps.suite.suite import MEASURED, CalibrationSettings, EvalSetting
 from qbench.sweeps.suite.suite_names import AUTO, ISAS, check_known, check_kv_format, check_model, check_recipe
 from qbench.sweeps.suite.suite_values import fields_of
 from qbench.tasks.settings import TaskSettings, check_question
+from qbench.words.written import parse_bytes
 from quant.errors import InputError
 from quant.yaml_file import read_yaml
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from qbench.byte_text import parse_bytes, parse_share
+from qbench.words.written import parse_bytes, parse_share
 
 NO_LIMIT = "none"
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from qbench.cache_spec import LAYOUTS
+from qbench.options.cache_spec import LAYOUTS
 from qbench.sweeps.suite.axes import DENSE
 from quant.errors import InputError
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from qbench.nearest import nearest
 from qbench.sweeps.suite.axes import NAMES, Point
 from qbench.sweeps.suite.renamed import check_axis
+from qbench.words.written import nearest
 from quant.errors import InputError
 
 

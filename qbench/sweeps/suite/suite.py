@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from qbench.calibration.options import SAMPLES
 from qbench.measure.launch import MAX_LAUNCHES
+from qbench.options.choices import check_threads
 from qbench.quality.protocols.conventions import check_protocol
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweeps.suite.axes import AXES, Axis
 from qbench.sweeps.suite.rules import Rule
 from qbench.tasks.settings import TaskSettings
-from qbench.threads import check_threads
 from quant.errors import InputError
 
 SCHEMA = 2  # of the file: its keys and their meanings
@@ -54,10 +54,10 @@ class Suite:
     schema: int = SCHEMA
     version: int = 1  # raised when it measures something else, so that its results stay apart
     kv_formats: tuple[str, ...] | None = None  # None: as each recipe says
-    caches: tuple[str, ...] | None = None  # layouts, as in qbench.cache_spec; None: dynamic
+    caches: tuple[str, ...] | None = None  # layouts, as in qbench.options.cache_spec; None: dynamic
     policies: tuple[str, ...] | None = None  # as in qbench.policies; None: full
     prefill_chunks: tuple[int, ...] | None = None  # tokens of a prompt per forward pass; None: all
-    attention: tuple[str, ...] | None = None  # as in qbench.attention_choice; None: the best that a model can have
+    attention: tuple[str, ...] | None = None  # as in options.choices; None: the best that a model can have
     prefill: tuple[str, ...] | None = None  # as in qbench.prefill; None: dense
     kv_ram: tuple[str, ...] | None = None  # memory of the KV cache, as 2MiB; None: all, without a disk
     question: tuple[str, ...] | None = None  # of tasks, as in qbench.tasks.settings
@@ -67,7 +67,7 @@ class Suite:
     compute: tuple[str, ...] | None = None  # precision of the matmuls; None: fast
     isa: tuple[str, ...] | None = None  # None: as QBENCH_ISA says, else the best that this machine has
     device: tuple[str, ...] | None = None  # None: cpu
-    divisions: tuple[str, ...] | None = None  # among the ranks, as in qbench.rank_layout; None: one rank
+    divisions: tuple[str, ...] | None = None  # among the ranks, as in qbench.options.rank_layout; None: one rank
     memory: tuple[str, ...] | None = None  # limits of the process, as in sweep.suite.memory_limit; None: no limit
     exclude: tuple[Rule, ...] = ()
     eval: EvalSettings | None = None

@@ -4,8 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from qbench.devices import check_device
-from qbench.nearest import nearest
+from qbench.options.choices import check_device
 from qbench.reference import MODELS, weights_dir
 from qbench.sources import open_source
 from qbench.sources.open import OPENERS
@@ -16,6 +15,7 @@ from qbench.sweeps.suite.axes import DENSE, Point
 from qbench.sweeps.suite.grid import own_kv_format
 from qbench.tasks.catalogue import load_tasks
 from qbench.tasks.quiet import quiet
+from qbench.words.written import nearest
 from quant.errors import InputError
 from quant.kv import KV_FORMATS
 

@@ -5,7 +5,7 @@ from dataclasses import fields
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from qbench.nearest import nearest
+from qbench.words.written import nearest
 from quant.errors import InputError, shown
 
 WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Mapping: "names with values"}

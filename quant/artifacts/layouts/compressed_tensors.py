@@ -16,7 +16,7 @@ from quant.artifacts.layouts.targets import LINEAR, Targets, targets_of
 from quant.artifacts.layouts.transforms import KEY, TransformConfig, Turn, read_turns, transform_config
 from quant.errors import InputError, shown
 from quant.formats import ActivationFormat, Format, TurnedFp4, get_format
-from quant.formats.fp4_hadamard import SUFFIX
+from quant.formats.fp4_linear import SUFFIX
 from quant.json_fields import JsonFields
 from quant.models import EMBEDDING, HEAD, POSITIONS
 from quant.present import present

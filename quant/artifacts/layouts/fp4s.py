@@ -15,10 +15,8 @@ from quant.artifacts.layouts.eight_bits import read_scale
 from quant.artifacts.layouts.scheme import Scheme, quantization_args
 from quant.errors import InputError
 from quant.formats import Format
-from quant.formats.e4m3 import NAN
-from quant.formats.fp4_linear import Fp4Format
-from quant.formats.mxfp4a16 import Mxfp4A16
-from quant.formats.nvfp4a16 import Nvfp4A16
+from quant.formats.fp4_linear import Fp4Format, Mxfp4A16, Nvfp4A16
+from quant.formats.small_floats import NAN
 from quant.json_fields import JsonFields
 from quant.qtensor import QTensor
 from quant.source import TensorInfo

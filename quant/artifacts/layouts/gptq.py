@@ -22,7 +22,7 @@ from quant.artifacts.layouts.gptq_config import V1, GptqConfig, GptqDocument
 from quant.artifacts.layouts.int_parts import SCALE_DTYPES, half_scale, int_group_format, natural_groups, shared_groups
 from quant.errors import InputError
 from quant.formats import ActivationFormat, Format, IntGroupFormat, get_format
-from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
+from quant.formats.bits import pack_int32, packed_words, unpack_int32
 from quant.present import present
 from quant.qtensor import QTensor
 from quant.source import TensorInfo

@@ -5,7 +5,7 @@ import numpy as np
 from quant.artifacts.layouts.base import StoredModule
 from quant.errors import InputError
 from quant.formats import IntGroupFormat, get_format
-from quant.formats.half import HALF_MAX
+from quant.formats.bits import HALF_MAX
 from quant.source import SharedInfo
 
 SCALE_DTYPES = ("BF16", "F32")  # that scales are read from, in addition to F16

@@ -15,7 +15,7 @@ from quant.artifacts.layouts.int_parts import SCALE_DTYPES, half_scale, int_grou
 from quant.artifacts.layouts.scheme import Scheme, quantization_args
 from quant.errors import InputError
 from quant.formats import Format, IntGroupFormat, W4A4Format
-from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
+from quant.formats.bits import pack_int32, packed_words, unpack_int32
 from quant.json_fields import JsonFields
 from quant.qtensor import QTensor
 from quant.source import TensorInfo

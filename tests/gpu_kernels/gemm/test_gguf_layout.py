@@ -5,7 +5,7 @@ import torch
 
 from gpu_kernels.gemm.gguf_gemm import dequantize_ref
 from gpu_kernels.gemm.gguf_layout import BLOCK_BYTES, BLOCK_SIZE, pack_gguf
-from quant.formats.q4_k import Q4_K
+from quant.formats.k_affine import Q4_K
 
 TYPES = list(BLOCK_BYTES)
 

@@ -6,7 +6,7 @@ import pytest
 
 from qbench.cli.main import main
 from qbench.measure.case import CalibrationCase
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.sources import open_source
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweeps import jobs

@@ -11,7 +11,7 @@ from qbench.cli.bench_lines import decided_by, energy_line, outliers_of, ratio_l
 from qbench.measure.metrics import Metrics
 from qbench.measure.speed_figures import Energy, Samples, Speed
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.power import needed_samples
+from qbench.statistics.verdict import needed_samples
 
 QUICK = ("-p", "8", "-n", "2", "-r", "1", "--threads", "1")
 

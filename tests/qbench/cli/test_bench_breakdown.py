@@ -8,7 +8,7 @@ import pytest
 import cpu_kernels.timeline
 from qbench.measure.breakdown import Breakdown
 from qbench.measure.host.placement import huge_page_share
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from qbench.speed.breakdown import decode_steps, faster_half

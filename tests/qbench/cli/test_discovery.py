@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from qbench import progress_bar as progress
+from qbench import progress
 from qbench.cli.info import unit_table
 from qbench.cli.progress import progress_bar as progress_of_command
-from qbench.progress_bar import progress_bar
+from qbench.progress import progress_bar
 from qbench.sources import open_source
 from quant.artifacts.output import default_output
 from quant.recipes import RECIPES, get_recipe

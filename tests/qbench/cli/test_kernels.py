@@ -5,7 +5,7 @@ import pytest
 import cpu_kernels
 from qbench.kernels import linear_benchmarks, measure
 from qbench.kernels.benchmark import OURS
-from qbench.kernels.deviation import Deviation
+from qbench.kernels.case import Deviation
 from qbench.kernels.linear import packed_formats
 from qbench.speed.units import CAN_DO
 

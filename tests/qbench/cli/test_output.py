@@ -2,7 +2,7 @@ import pytest
 from support.sample_records import make_record, write_records
 
 from qbench.cli.output import aligned
-from qbench.printable import LINES, printable
+from qbench.words.read import LINES, printable
 
 RED, CSI, TURN = "\x1b[31m", "\x9b2J", "\u202e"
 

@@ -11,7 +11,7 @@ from qbench.comparison.several_ranks import EQUAL, REFUSED, WITHIN, RankDistance
 from qbench.measure.records.kept_ranks import RanksMetrics
 from qbench.measure.records.kept_row import keep_row
 from qbench.measure.records.record import read_records
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 
 
 @pytest.mark.parametrize(("prefill", "kept"), [("dense", {}), ("star:25%", {"prefill": "star:25%"})])

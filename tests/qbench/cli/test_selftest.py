@@ -5,8 +5,7 @@ import pytest
 
 import cpu_kernels
 from qbench.kernels import registry
-from qbench.kernels.case import Kernel, Problem
-from qbench.kernels.deviation import Deviation
+from qbench.kernels.case import Deviation, Kernel, Problem
 
 
 @pytest.mark.exhaustive("half a minute; tests/cpu_kernels has each kernel's own tests")

@@ -4,7 +4,7 @@ import pytest
 
 from qbench.comparison.several_ranks import ABOVE, EQUAL, FLOAT32_DELTA, NOT_EQUAL, WITHIN, verdict
 from qbench.measure.quality_figures import AttentionDelta
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 
 FLOOR = AttentionDelta(max_logit=0.1, mean_kld=1e-6)
 

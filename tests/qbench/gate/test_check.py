@@ -5,7 +5,7 @@ import pytest
 
 from qbench.gate.check import ALPHA, POWER, Check, judge, sees_slowdown
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.student import student_mean
+from qbench.statistics.intervals import student_mean
 
 
 def check(loss: Estimate, **details) -> Check:

@@ -8,7 +8,7 @@ from qbench.gate import launches as module
 from qbench.gate.base_commit import Tree
 from qbench.gate.launches import Subject, check_worker, grouped, launch_all, launch_group, peaks_of
 from qbench.measure.launch import Launch
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 from quant.errors import InputError
 

@@ -10,7 +10,7 @@ from qbench.gate import timed
 from qbench.gate.base_commit import Tree
 from qbench.gate.check import ALPHA, POWER, judge
 from qbench.gate.launches import Subject
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 
 SEE = 0.05

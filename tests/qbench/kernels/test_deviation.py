@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qbench.kernels.deviation import Deviation, deviation, worst
+from qbench.kernels.case import Deviation, deviation, worst
 
 EXPECTED = np.array([[1.0, 2.0], [np.nan, np.inf]])
 

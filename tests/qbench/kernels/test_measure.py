@@ -9,9 +9,9 @@ from support.close import assert_close
 
 from qbench.kernels import measure as module
 from qbench.kernels.benchmark import OURS, Absent, Benchmark
-from qbench.kernels.deviation import deviation
+from qbench.kernels.case import deviation
 from qbench.kernels.measure import Found, RunPeaks, Untimed, measure, summarize, take_turns
-from qbench.measure.host.clocks import CLOCKS
+from qbench.measure.host.conditions import CLOCKS
 
 EXPECTED = np.ones((2, 3))
 

@@ -12,11 +12,10 @@ from qbench.kernels import measure as measuring
 from qbench.kernels import moe_benchmarks as module
 from qbench.kernels.benchmark import Absent
 from qbench.kernels.measure import Found, measure
-from qbench.kernels.moe_benchmarks import moe_benchmarks
-from qbench.kernels.moe_peers import BACKENDS_OF, KtLayers
+from qbench.kernels.moe_benchmarks import BACKENDS_OF, KtLayers, moe_benchmarks
 from qbench.kernels.peers.kt import experts
 from qbench.kernels.peers.kt.experts import VARIABLE, contender_name
-from qbench.measure.host.clocks import CLOCKS
+from qbench.measure.host.conditions import CLOCKS
 
 INSTALLED = os.environ.get(VARIABLE)
 

@@ -15,8 +15,8 @@ from support.measuring import benched, evaluated, saved_reference
 from support.perplexity import stacked
 from support.waits import WAIT_S
 
-from qbench.compute import PRECISIONS
 from qbench.measure.host.commit import QUANTIZING, code_hash
+from qbench.options.choices import PRECISIONS
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld.reference_logits import cache_path, kept_bytes, save_logits
 from qbench.reference.corpus import heldout_text

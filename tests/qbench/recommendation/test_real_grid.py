@@ -6,10 +6,10 @@ import pytest
 from support.table_judge import TableJudge, brute_force, chosen_of
 
 from qbench.measure.case import QualityCase
+from qbench.options.run_options import RunOptions
 from qbench.recommendation.candidates import KV_CHOICES, make_candidates
 from qbench.recommendation.goal import Goal
 from qbench.recommendation.search import search
-from qbench.run_options import RunOptions
 from qbench.sources import open_source
 from qbench.sweeps.job import MeasureJob, QuantizeJob, ReferenceJob, Work
 from qbench.sweeps.jobs import measure, quantize, reference

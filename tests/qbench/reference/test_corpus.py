@@ -4,12 +4,11 @@ from random import Random
 
 import pytest
 
-from qbench.reference.arithmetic import problem, working
 from qbench.reference.corpus import EOS, SKILLS, documents, heldout_text
 from qbench.reference.lexicon import KEYS, TOPICS, VALUES
-from qbench.reference.nested import PAIRS
 from qbench.reference.prose import minimal_pair, plural, third_person
 from qbench.reference.split import is_heldout
+from qbench.reference.tasks import PAIRS, problem, working
 
 
 def take(skill: str, count: int, seed: int = 0, heldout: bool = False) -> list[str]:

@@ -10,8 +10,7 @@ from tokenizers import Tokenizer
 from qbench.reference import weights_dir
 from qbench.reference.export import load
 from qbench.reference.lengthen import CONTEXT, ROPE_BASE
-from qbench.reference.long_skills import LENGTHS, share_right
-from qbench.reference.long_tasks import MEASURED
+from qbench.reference.long_tasks import LENGTHS, MEASURED, share_right
 from qbench.runtime import load_model
 from qbench.sources import open_source
 

@@ -11,8 +11,7 @@ from qbench.reference import lengthen, train
 from qbench.reference.curriculum import Stage
 from qbench.reference.export import load
 from qbench.reference.lengthen import CONTEXT, LONG_MIX, ROPE_BASE, STAGES, Lengthener, contexts, rows
-from qbench.reference.long_skills import by_length, share_right
-from qbench.reference.long_tasks import MAKERS, MEASURED, answers
+from qbench.reference.long_tasks import MAKERS, MEASURED, answers, by_length, share_right
 from qbench.reference.model import Llama, Shape
 from qbench.reference.train import Settings
 

@@ -7,14 +7,11 @@ import pytest
 from support.close import assert_close
 
 from qbench.reference import curriculum
-from qbench.reference.aliases import MAX_HOPS, aliases
 from qbench.reference.corpus import MIX, documents
-from qbench.reference.counting import MOST, counting
 from qbench.reference.curriculum import ANSWER_WEIGHT, CHANCE_WEIGHT
-from qbench.reference.echoes import LIST_WORDS, echoes
 from qbench.reference.long_tasks import MAKERS, MEASURED, answers, loss_weights
 from qbench.reference.split import is_heldout
-from qbench.reference.two_word_recall import two_word_recall
+from qbench.reference.tasks import LIST_WORDS, MAX_HOPS, MOST, aliases, counting, echoes, two_word_recall
 
 
 def lines_of(maker, heldout=False, num_tokens=1500, seeds=6):

@@ -13,8 +13,8 @@ from qbench.cli.report import command
 from qbench.measure.records.record import parse_record
 from qbench.report import render_named
 from qbench.report.interaction_rows import Grid, interaction_grids
+from qbench.statistics.intervals import block_mean
 from qbench.statistics.paired import Together, kld_excess
-from qbench.statistics.studentized import block_mean
 from quant.errors import InputError
 from quant.present import present
 

@@ -8,9 +8,9 @@ from support.close import assert_close
 from support.encoder_decoders import small_t5
 from support.memory_source import MemorySource
 
-from qbench.cache_spec import CacheSpec
-from qbench.compute import FLOAT32
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import CacheSpec
+from qbench.options.choices import FLOAT32
+from qbench.options.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.rules import check_source
 from quant.errors import InputError

@@ -9,9 +9,8 @@ from support.data import REPO
 from qbench.measure.quality_figures import Blocks
 from qbench.measure.records.record import read_records
 from qbench.quality.evaluate import prepare
-from qbench.search.looks import joined, look_ends, part_of
 from qbench.search.search import choose
-from qbench.search.validate import beats_all, compare
+from qbench.search.validate import beats_all, compare, joined, look_ends, part_of
 from qbench.sources import open_source
 from qbench.statistics.estimate import ALPHA
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qbench.search.overlap import RUN, check_overlap
+from qbench.search.refusals import RUN, check_overlap
 from quant.errors import InputError
 
 RNG = np.random.default_rng(5)

@@ -9,10 +9,10 @@ import pytest
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.search import plan as plan_module
-from qbench.search.directory_head import directory_head_bytes
 from qbench.search.document import mix_document
 from qbench.search.kv_choice import CacheChoice, KVWanted, kv_sizes
 from qbench.search.plan import KEYS_OF_A_RECIPE, SearchOptions, file_head_bytes, plan_search
+from qbench.search.refusals import directory_head_bytes
 from qbench.search.search import _solve
 from qbench.search.sites import HF, num_searched, sites_of
 from qbench.search.solve import Option

@@ -10,7 +10,7 @@ from qbench.calibration.windows import calibration_tokens
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld.kld import divergence
 from qbench.runtime import load_model
-from qbench.search.unused_text import FEWEST_WINDOWS, unused_text
+from qbench.search.refusals import FEWEST_WINDOWS, unused_text
 from qbench.search.validate import Check, predict
 from qbench.sources import open_source
 from quant.job import make_job

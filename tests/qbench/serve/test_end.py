@@ -17,11 +17,9 @@ from uvicorn.server import ServerState
 
 from qbench.runtime.engine import EngineOptions
 from qbench.serve.app import create_app
-from qbench.serve.body_limit import BodyLimit
 from qbench.serve.guarded_protocol import guarded
-from qbench.serve.limits import ServeLimits
+from qbench.serve.limits import BodyLimit, ServeLimits, TimeLimit
 from qbench.serve.server import CUT_S, GRACE_S, LEAST_S, GracefulServer, server_config
-from qbench.serve.time_limit import TimeLimit
 
 ASKED = {"model": "tiny", "prompt": "Once upon a time", "temperature": 0, "max_tokens": 200}
 OPTIONS = EngineOptions(num_pages=64)
@@ -95,7 +93,7 @@ def test_requests_that_come_after_all_were_aborted_are_refused():
 @pytest.mark.parametrize("headers, num_sent", [([], 2), ([(b"content-length", b"9")], 1)], ids=["stream", "whole"])
 def test_a_client_that_does_not_read_is_left_after_its_time(monkeypatch, headers, num_sent):
     """An answer whose length was sent takes no event."""
-    monkeypatch.setattr("qbench.serve.time_limit.FAREWELL_S", 0.02)
+    monkeypatch.setattr("qbench.serve.limits.FAREWELL_S", 0.02)
     asked = []
 
     async def app(scope, receive, send) -> None:

@@ -16,9 +16,9 @@ from support.waits import WAIT_S
 
 from qbench.cli.main import main
 from qbench.runtime.engine import EngineOptions
+from qbench.serve.app import Preparation
 from qbench.serve.errors import Refused
 from qbench.serve.limits import ServeLimits
-from qbench.serve.preparation import Preparation
 from qbench.serve.server import server_config
 
 ASKED = {"model": "tiny", "prompt": "Once upon a time", "temperature": 0, "max_tokens": 4}

@@ -11,12 +11,12 @@ import pytest
 from support.data import REPO
 
 import cpu_kernels
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.speed import interleaved
 from qbench.speed.interleaved import interleave, interleave_cases, is_look, random_orders, random_tokens
-from qbench.speed.median_interval import median_interval
 from qbench.speed.speed_case import MOST_ROUNDS, SpeedCase
 from qbench.speed.timed_process import TimedProcess, of_checkout, speed_process
+from qbench.statistics.intervals import median_interval
 from quant.errors import InputError
 
 CASE = SpeedCase(pp=4, tg=2, depth=3, repetitions=3)

@@ -7,7 +7,7 @@ import pytest
 from support.close import assert_close
 
 from qbench.measure.metrics import Metrics
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.runtime.offload.budget import rss_bytes
 from qbench.speed import lineup, memory_together
 from qbench.speed.bench import bench_cases

@@ -10,7 +10,7 @@ from support.measuring import benched
 
 from qbench.measure.host.memory import peak_rss_bytes
 from qbench.measure.speed_figures import Samples, SpeedFigures
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.speed import bench as bench_module
 from qbench.speed import machine_peaks as peaks_module
 from qbench.speed.bench import bench_cases

@@ -5,7 +5,7 @@ import threading
 import pytest
 from support.thread_ranks import model_on, run_ranks
 
-from qbench.rank_layout import GATHER, RankLayout
+from qbench.options.rank_layout import GATHER, RankLayout
 from qbench.sources import open_source
 from qbench.speed import speed_worker
 from qbench.speed.rank_bench import measure_exchange, time_ranks

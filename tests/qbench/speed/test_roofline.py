@@ -10,7 +10,7 @@ from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.measure.speed_figures import Roofline
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.speed.machine_peaks import CurrentPeaks
 from qbench.speed.roofline import (

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from support.close import assert_close
 
-from qbench.speed.median_interval import independent_rank, median_interval
 from qbench.speed.steady import outliers, warm_up_rounds
 from qbench.statistics.autocorrelation import widening
+from qbench.statistics.intervals import independent_rank, median_interval
 
 
 @pytest.mark.parametrize(

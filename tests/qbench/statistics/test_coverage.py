@@ -36,7 +36,7 @@ LONG_NAMES = ("divergence of q4_0 over q6_k", "loss of q8_0", "loss of q4_0", "n
     ],
 )
 def test_intervals_hold_what_they_promise(simulate, monkeypatch):
-    monkeypatch.setattr("qbench.statistics.studentized.RESAMPLES", 999)  # ends a little less sharp, as often right
+    monkeypatch.setattr("qbench.statistics.intervals.RESAMPLES", 999)  # ends a little less sharp, as often right
     least, most = bounds(RUNS)
     assert least <= share_held(simulate, RUNS) <= most
 
@@ -76,7 +76,7 @@ def test_rounds_taken_as_independent_would_fail(monkeypatch):
 
 @pytest.mark.parametrize("factor", [0.75, 1.5])
 def test_intervals_of_another_width_would_fail(factor, monkeypatch):
-    monkeypatch.setattr("qbench.statistics.studentized.RESAMPLES", 999)
+    monkeypatch.setattr("qbench.statistics.intervals.RESAMPLES", 999)
 
     def simulate(rng):
         found, truth = partial(of_blocks, normal, 20)(rng)

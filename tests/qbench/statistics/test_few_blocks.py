@@ -18,7 +18,7 @@ SERIES = "divergence of q6_k", "divergence of q4_0"
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch):
-    monkeypatch.setattr("qbench.statistics.studentized.RESAMPLES", 999)
+    monkeypatch.setattr("qbench.statistics.intervals.RESAMPLES", 999)
 
 
 @pytest.mark.parametrize("series", SERIES)

@@ -2,7 +2,7 @@ import pytest
 from scipy import stats
 from support.close import assert_close
 
-from qbench.statistics.flips import accuracy_difference, mcnemar_p_value
+from qbench.statistics.verdict import accuracy_difference, mcnemar_p_value
 from quant.errors import InputError
 
 

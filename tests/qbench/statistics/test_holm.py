@@ -1,6 +1,6 @@
 from support.close import assert_close
 
-from qbench.statistics.holm import holm
+from qbench.statistics.verdict import holm
 
 
 def test_by_hand():

@@ -2,9 +2,15 @@ import numpy as np
 from support.close import assert_close
 
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.flips import accuracy_difference
-from qbench.statistics.power import POWER, detectable_difference, detectable_flips, detectable_ratio, needed_samples
-from qbench.statistics.student import student_mean
+from qbench.statistics.intervals import student_mean
+from qbench.statistics.verdict import (
+    POWER,
+    accuracy_difference,
+    detectable_difference,
+    detectable_flips,
+    detectable_ratio,
+    needed_samples,
+)
 
 
 def test_a_detectable_difference_is_2_8_errors():

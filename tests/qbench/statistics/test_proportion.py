@@ -2,7 +2,7 @@ import pytest
 from scipy import stats
 from support.close import assert_close
 
-from qbench.statistics.proportion import share_interval
+from qbench.statistics.intervals import share_interval
 
 
 @pytest.mark.parametrize("num_items", [1, 2, 5, 40, 1000])

@@ -7,7 +7,7 @@ import numpy as np
 
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import latest, read_files
-from qbench.statistics.studentized import block_mean
+from qbench.statistics.intervals import block_mean
 from quant.present import present
 
 ROOT = Path(__file__).parents[3]
@@ -37,7 +37,7 @@ def shares_held(num_windows: int) -> list[float]:
 
 
 def test_the_page_says_how_often_few_windows_are_right(monkeypatch):
-    monkeypatch.setattr("qbench.statistics.studentized.RESAMPLES", 999)
+    monkeypatch.setattr("qbench.statistics.intervals.RESAMPLES", 999)
     promises = PROMISE.findall((ROOT / "docs/statistics.md").read_text())
     assert [int(number) for number, _, _ in promises] == [8, 16]
     for number, low, high in promises:

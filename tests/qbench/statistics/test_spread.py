@@ -1,4 +1,4 @@
-from qbench.statistics.spread import spread
+from qbench.statistics.intervals import spread
 
 
 def test_spread_is_not_moved_by_one_slow_sample():

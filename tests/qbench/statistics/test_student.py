@@ -4,9 +4,8 @@ from scipy import stats
 from support.close import assert_close
 
 from qbench.statistics.estimate import Estimate
+from qbench.statistics.intervals import block_mean, student_mean, student_shift
 from qbench.statistics.speed import speed_ratio
-from qbench.statistics.student import student_mean, student_shift
-from qbench.statistics.studentized import block_mean
 
 
 def test_equals_scipy():

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 from support.close import assert_close
 
-from qbench.statistics.studentized import RESAMPLES, block_mean, token_mean
+from qbench.statistics.intervals import RESAMPLES, block_mean, token_mean
 
 
 def blocks_of(num_blocks: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -65,7 +65,7 @@ def test_equal_input_equal_interval():
 def test_interval_does_not_depend_on_how_resamples_are_split(monkeypatch):
     sums, tokens = blocks_of(50)
     whole = block_mean(sums, tokens)
-    monkeypatch.setattr("qbench.statistics.studentized.CHUNK", 50 * 7)
+    monkeypatch.setattr("qbench.statistics.intervals.CHUNK", 50 * 7)
     assert block_mean(sums, tokens) == whole
 
 

@@ -8,8 +8,8 @@ from support.launched_ranks import run_ranks
 from qbench.cli.main import main
 from qbench.cli.rank_sweep import divided
 from qbench.measure.records.record import Record, read_records
-from qbench.rank_layout import DIVISIONS, RankLayout
-from qbench.run_options import RunOptions
+from qbench.options.rank_layout import DIVISIONS, RankLayout
+from qbench.options.run_options import RunOptions
 from qbench.sweeps.suite.load_suite import load_suite
 from qbench.sweeps.sweep import Selection, selected_cases
 from quant.errors import InputError

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from qbench.measure.case import QualityCase
+from qbench.options.run_options import RunOptions
 from qbench.quality import open_reference
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld import reference_logits
 from qbench.quality.kld.reference_logits import KeptLogits, kept_bytes
-from qbench.run_options import RunOptions
 from qbench.sources import open_source
 from qbench.sweeps.job import MeasureJob, ReferenceJob, Work
 from qbench.sweeps.jobs import measure, reference

@@ -7,8 +7,8 @@ import pytest
 import torch
 from support.memory_source import MemorySource
 
-from qbench.cache_spec import FULL
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import FULL
+from qbench.options.run_options import RunOptions
 from qbench.runtime import Sampling, Tokenizer, load_model
 from qbench.sources import open_source
 from qbench.tasks.evaluate import evaluate_tasks

@@ -8,7 +8,7 @@ import pytest
 from lm_eval.api.metrics import mean, mean_stderr, perplexity, weighted_perplexity
 from support.close import assert_close
 
-from qbench.statistics.proportion import share_interval
+from qbench.statistics.intervals import share_interval
 from qbench.tasks.results import RESAMPLES, interval, item_values, standard_error, summarize_group, summarize_task
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from support.copying_model import write_copying_model
 
-from qbench.cache_spec import FULL
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import FULL
+from qbench.options.run_options import RunOptions
 from qbench.tasks import run
 from qbench.tasks.catalogue import load_tasks
 from qbench.tasks.evaluate import evaluate_tasks

@@ -8,9 +8,9 @@ from support.data import STORIES260K, TASK_FILES, needs_stories, needs_task_file
 from support.hf_task_model import hf_task_model
 from support.measuring import tasks_of
 
-from qbench.cache_spec import QUALITY_CHUNK
 from qbench.measure.case import TasksCase
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import QUALITY_CHUNK
+from qbench.options.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from qbench.sweeps.job import MeasureJob, Work

@@ -13,7 +13,7 @@ from support.memory_source import MemorySource
 from support.waits import WAIT_S
 
 import qbench
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.speed.rounds import Rounds, Samples
 from qbench.speed.speed_case import SpeedCase

@@ -5,7 +5,7 @@ import pytest
 from support.architectures import GGUF_KINDS, KINDS
 from support.damage import edit_gguf, edit_hf, rewrite_tensors
 
-from quant.formats.int_packing import pack_int32, unpack_int32
+from quant.formats.bits import pack_int32, unpack_int32
 
 UP, GATE = "model.layers.1.mlp.up_proj", "model.layers.1.mlp.gate_proj"
 GGUF_UP = "blk.1.ffn_up.weight"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from quant.formats import get_format
-from quant.formats.encoder import find_encoder
+from quant.formats.base import find_encoder
 
 WEIGHT = (0.02 * np.random.default_rng(0).standard_normal((3, 512))).astype(np.float32)
 IMPORTANCE = np.random.default_rng(1).lognormal(0, 1, 512).astype(np.float32)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from quant.formats.iq4_nl import CODEBOOK
+from quant.formats.iq4 import CODEBOOK
 from quant.formats.levels import WholeLevels
 from quant.formats.linear_fit import Search, even_targets, fit_scale, runs_of, sum_in_order
 

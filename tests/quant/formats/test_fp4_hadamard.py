@@ -9,7 +9,7 @@ from support.weights import make_weight
 from qbench.runtime.layers.linear import ReferenceLinear, choose_linear
 from quant.extension import has_cpu_kernels
 from quant.formats import TurnedFp4, dequantize, get_format
-from quant.formats.fp4_hadamard import TURNED_FP4_FORMATS
+from quant.formats.fp4_linear import TURNED_FP4_FORMATS
 from quant.qtensor import concat_rows
 from quant.turn import hadamard
 

@@ -9,8 +9,8 @@ from support.weights import KINDS, make_weight
 from quant.artifacts.layouts.fp4s import MXFP4S, NVFP4S
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
-from quant.formats.e2m1 import E2M1_VALUES, pack_pairs, to_e2m1, unpack_pairs
-from quant.formats.mxfp4a16 import to_blocks
+from quant.formats.fp4_linear import to_blocks
+from quant.formats.small_floats import E2M1_VALUES, pack_pairs, to_e2m1, unpack_pairs
 from quant.qtensor import QTensor
 
 PACKERS = {"nvfp4a16": NVFP4S, "mxfp4a16": MXFP4S}

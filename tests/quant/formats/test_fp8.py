@@ -7,8 +7,8 @@ from support.weights import KINDS, make_weight
 
 from quant.errors import InputError
 from quant.formats import get_format
-from quant.formats.e4m3 import E4M3_VALUES, round_to_e4m3, to_e4m3
 from quant.formats.fp8 import BLOCK, FP8_FORMATS
+from quant.formats.small_floats import E4M3_VALUES, round_to_e4m3, to_e4m3
 
 NAMES = list(FP8_FORMATS)
 LARGEST = 448.0

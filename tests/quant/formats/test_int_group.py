@@ -6,7 +6,7 @@ import torch
 
 from quant.errors import InputError
 from quant.formats import IntGroupFormat, get_format
-from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
+from quant.formats.bits import pack_int32, packed_words, unpack_int32
 
 pytest.importorskip("compressed_tensors", reason="compressed-tensors is not installed")
 from compressed_tensors.compressors.pack_quantized import (

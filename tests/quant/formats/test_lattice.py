@@ -5,7 +5,7 @@ import pytest
 from support.block_weights import random_blocks
 
 from quant.formats import get_format
-from quant.formats.half import half_from_bytes
+from quant.formats.bits import half_from_bytes
 from quant.formats.lattice import lattice_of_format
 from quant.formats.lattice_fit import LatticeBlocks, LatticeRuns
 

@@ -5,8 +5,7 @@ import pytest
 
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
-from quant.formats.trellis import TrellisFormat, matrix_of, tiles_of, turn, turn_back
-from quant.formats.trellis_code import TrellisCode
+from quant.formats.trellis import TrellisCode, TrellisFormat, matrix_of, tiles_of, turn, turn_back
 
 WEIGHT = (0.02 * np.random.default_rng(0).standard_normal((48, 256))).astype(np.float32)
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from quant.formats.trellis import DEVIATION
-from quant.formats.trellis_code import TILE, TrellisCode
+from quant.formats.trellis import DEVIATION, TILE, TrellisCode
 
 # Tseng et al. 2024, arXiv:2406.11235: mean squared error on N(0, 1) at 12 state bits, tail-biting, by bits
 PUBLISHED = {1: 0.2803, 2: 0.0733, 3: 0.0198, 4: 0.0055}

@@ -5,7 +5,7 @@ import pytest
 from support.close import assert_close
 
 from quant.formats import dequantize, get_format
-from quant.formats.e2m1 import E2M1_VALUES, unpack_pairs
+from quant.formats.small_floats import E2M1_VALUES, unpack_pairs
 from quant.methods import Layer, make_method
 from quant.stats import InputStats
 

@@ -1,4 +1,4 @@
-// Q4_1 and Q5_1: quant/formats/half_affine.py, line by line.
+// Q4_1 and Q5_1: quant/formats/legacy_min.py, line by line.
 
 template <class Layout>
 struct HalfAffine : Layout {

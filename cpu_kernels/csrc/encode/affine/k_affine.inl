@@ -1,4 +1,4 @@
-// Super-blocks with small integer scales and minima: quant/formats/k_affine.py, line by line.
+// Super-blocks with small integer scales and minima: quant/formats/k_affine_fit.py, line by line.
 
 template <bool weighted, int qmax, int sub_size, int scale_max>
 struct KAffine {

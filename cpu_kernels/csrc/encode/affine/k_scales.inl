@@ -1,4 +1,4 @@
-// Q4_K and Q5_K: quant/formats/q4_k.py, q5_k.py, k_scales.py.
+// Q4_K and Q5_K: quant/formats/k_affine.py, q5_k.py, k_scales.py.
 
 // 8 scales and 8 minima below 64 -> 3 words; k_scales.py draws them.
 inline void pack_k_scales(const Float* scales, const Float* minima, Int* words) {

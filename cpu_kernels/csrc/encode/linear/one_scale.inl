@@ -1,4 +1,4 @@
-// Q4_0 and Q5_0: quant/formats/one_scale.py, signed_max.py.
+// Q4_0 and Q5_0: quant/formats/legacy.py, signed_max.py.
 
 // Bits of a half and then `count` words: the words move up by two bytes.
 inline void store_after_half(Int half, const Int* from, int count, Int* words) {

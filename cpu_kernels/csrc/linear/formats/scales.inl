@@ -25,7 +25,7 @@ struct ScaleAndMinimum : Stored<Layout> {
     }
 };
 
-// d, dmin, and 12 bytes that keep 8 scales and 8 minima of 6 bits; drawn in quant/formats/k_scales.py.
+// d, dmin, and 12 bytes that keep 8 scales and 8 minima of 6 bits; drawn in quant/formats/k_affine.py.
 template <class Layout>
 struct KScales : Stored<Layout> {
     static constexpr int lift = 0;

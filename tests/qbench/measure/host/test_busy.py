@@ -3,7 +3,7 @@ import sys
 
 import psutil
 
-from qbench.measure.host.busy import QUIET, busy_share, busy_warning
+from qbench.measure.host.conditions import QUIET, busy_share, busy_warning
 
 
 def test_a_busy_core_is_seen():

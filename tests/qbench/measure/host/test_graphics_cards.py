@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from qbench.measure.host import machine as machine_module
-from qbench.measure.host.graphics_cards import GraphicsCard, graphics_cards
+from qbench.measure.host.machine import GraphicsCard, graphics_cards
 
 CARDS = """
 #include <string.h>

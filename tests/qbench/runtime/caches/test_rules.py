@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from qbench.attention_choice import KERNEL, SDPA
-from qbench.cache_spec import CacheSpec
+from qbench.options.cache_spec import CacheSpec
+from qbench.options.choices import KERNEL, SDPA
 from qbench.policies import registry
 from qbench.policies.policy import CachePolicy
 from qbench.runtime.caches.rules import Asked, check, reasons

@@ -12,8 +12,8 @@ from qbench.runtime.layers.linear import REFERENCE, choose_linear
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.formats import ActivationFormat, IntGroupFormat, dequantize, get_format
-from quant.formats.codebook import CodebookFormat
 from quant.formats.grid import GridFormat
+from quant.formats.levels import CodebookFormat
 from quant.qtensor import QTensor
 
 needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")

@@ -12,9 +12,9 @@ from qbench.runtime.layers.linear import choose_linear
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.formats import dequantize, get_format
+from quant.formats.fp4_linear import to_blocks
 from quant.formats.fp8 import FP8_FORMATS
 from quant.formats.int8 import INT8_FORMATS
-from quant.formats.mxfp4a16 import to_blocks
 from quant.qtensor import QTensor
 
 INT8_NAMES = [fmt.name for fmt in INT8_FORMATS]

@@ -8,8 +8,8 @@ from support.array_source import ArraySource
 from support.thread_ranks import model_on, run_ranks
 
 from qbench.calibration.open_subject import open_subject
-from qbench.rank_layout import ALL_TO_ALL, RankLayout
-from qbench.run_options import RunOptions
+from qbench.options.rank_layout import ALL_TO_ALL, RankLayout
+from qbench.options.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.parallel.dispatched_experts import DispatchedExperts
 from qbench.runtime.parallel.ranks import Ranks

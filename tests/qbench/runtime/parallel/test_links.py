@@ -16,7 +16,7 @@ from qbench.runtime.parallel.shared_memory import Offer, host_identity, size_byt
 # Per link: a sum, a gather with other widths and a message from rank 0 to the last, most longer than a ring; the bits.
 EXCHANGES = """
 import hashlib, sys, torch
-from qbench.rank_layout import RankLayout
+from qbench.options.rank_layout import RankLayout
 from qbench.runtime.parallel.meeting import Meeting
 from qbench.runtime.parallel.open_link import open_link
 from qbench.runtime.parallel.ranks import Ranks

@@ -9,8 +9,8 @@ import torch
 from support.thread_ranks import model_on, run_ranks
 
 from qbench.calibration.open_subject import open_subject
-from qbench.rank_layout import RankLayout
-from qbench.run_options import RunOptions
+from qbench.options.rank_layout import RankLayout
+from qbench.options.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.parallel import micro_batches
 from qbench.runtime.parallel import model as model_module

@@ -9,8 +9,8 @@ from support.pinned_roundings import PinnedRoundings, order_of_sums
 from support.thread_ranks import model_on, run_ranks
 
 from qbench.calibration.open_subject import open_subject
-from qbench.rank_layout import GATHER, RankLayout
-from qbench.run_options import RunOptions
+from qbench.options.rank_layout import GATHER, RankLayout
+from qbench.options.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.layers.kernel_layers import KernelLayers
 from qbench.runtime.parallel.ranks import Ranks

@@ -8,7 +8,7 @@ import torch
 from support.launched_ranks import run_ranks
 from support.memory_limit import limited_group
 
-from qbench.run_options import RunOptions
+from qbench.options.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
 
@@ -19,8 +19,8 @@ BUDGET_BYTES = 36 << 20  # a half of them, and 20 MiB for activations, the link,
 RANK = f"""
 import ctypes, sys, torch
 from pathlib import Path
-from qbench.rank_layout import RankLayout
-from qbench.run_options import RunOptions
+from qbench.options.rank_layout import RankLayout
+from qbench.options.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.parallel.joined import join_ranks
 from qbench.sources import open_source

@@ -6,10 +6,10 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.thread_ranks import model_on, run_ranks
 
-from qbench.cache_spec import PAGED, STATIC, CacheSpec
 from qbench.calibration.open_subject import open_subject
-from qbench.rank_layout import RankLayout
-from qbench.run_options import RunOptions
+from qbench.options.cache_spec import PAGED, STATIC, CacheSpec
+from qbench.options.rank_layout import RankLayout
+from qbench.options.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.storage.kernel_storage import Run, share_runs
 from qbench.runtime.caches.storage.share import SHARE_TOKENS, Share

@@ -8,9 +8,9 @@ import torch
 from support.thread_ranks import run_ranks
 
 from qbench.calibration.open_subject import open_subject
+from qbench.options.rank_layout import RankLayout
+from qbench.options.run_options import RunOptions
 from qbench.prefill import BLOCK
-from qbench.rank_layout import RankLayout
-from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.step import Past
 from qbench.runtime.caches.view import context_part

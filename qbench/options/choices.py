@@ -1,0 +1,133 @@
+"""Threads, precision, device, experts within a memory limit and attention code, by the names that users give.
+
+Devices:
+cpu          this machine's processor, by cpu_kernels
+cuda         an NVIDIA GPU, by gpu_kernels
+interpreter  gpu_kernels by Triton's interpreter on the CPU: shows that they are right, and is slow beyond use
+
+Code that computes attention:
+textbook  product, softmax, product in torch; the scores of a whole forward pass are in memory at once
+sdpa      torch.nn.functional.scaled_dot_product_attention
+kernel    cpu_kernels, only on the CPU
+triton    gpu_kernels, only on a device
+
+Nobody has to choose the attention: the CPU then takes its kernels for models that they can run and torch for others,
+and a device takes gpu_kernels. A choice holds for every layer, or is refused.
+"""
+
+import os
+from importlib.util import find_spec
+
+from qbench.options.cache_spec import DENSE, FULL, NONE, CacheSpec
+from qbench.words.written import nearest
+from quant.errors import InputError
+
+MAX_THREADS = 1024  # as the thread pool of cpu_kernels; far beyond it torch crashes
+
+
+def check_threads(threads: int | None, where: str = "") -> None:
+    """raises InputError unless `threads` is None or a number that torch and the kernels can run with"""
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        raise InputError(f"{where}threads is {threads}, expected 1 to {MAX_THREADS}")
+
+
+FAST = "fast"  # as fast as each format allows: for many tokens, K-quants and f16 may be rounded further
+EXACT = "exact"  # weights, keys and values as they are stored, for any number of tokens
+FLOAT32 = "float32"  # weights dequantized once, everything in float32: the loss of the format alone
+PRECISIONS = (FAST, EXACT, FLOAT32)
+
+
+def check_compute(name: str) -> None:
+    """raises InputError if the name is not one of PRECISIONS"""
+    if name == "auto":
+        raise InputError(f"compute 'auto' is called {FAST!r} now")
+    if name not in PRECISIONS:
+        raise InputError(f"unknown compute {name!r}; known: {', '.join(PRECISIONS)}{nearest(name, PRECISIONS)}")
+
+
+CPU, CUDA, INTERPRETER = DEVICES = ("cpu", "cuda", "interpreter")
+INTERPRET = "TRITON_INTERPRET"  # Triton reads it as it is imported
+GPUS = ((8, 0), (9, 0), (10, 0))  # compute capabilities that the kernels have tile shapes for
+
+
+def check_device_name(name: str) -> None:
+    """raises InputError for a name that is not in DEVICES"""
+    if name not in DEVICES:
+        raise InputError(f"device {name!r} is unknown; known: {', '.join(DEVICES)}{nearest(name, DEVICES)}")
+
+
+def check_device(name: str, compute: str = FAST) -> None:
+    """raises InputError for a name that is not in DEVICES, a device that is not here, or a compute that it lacks"""
+    check_device_name(name)
+    if name == CPU:
+        return
+    if compute != FAST:
+        raise InputError(f"compute {compute} runs on the CPU alone; device {name} has {FAST}")
+    if find_spec("triton") is None:
+        raise InputError(f"device {name} needs triton, which is not installed; pip install triton")
+    if name == INTERPRETER:
+        if os.environ.get(INTERPRET) != "1":
+            raise InputError(f"device {name} needs {INTERPRET}=1 in the environment")
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise InputError(f"device {name}: there is no CUDA device that torch can use here; run this where there is one")
+    capability = torch.cuda.get_device_capability()
+    if capability not in GPUS:
+        known = ", ".join(f"{major}.{minor}" for major, minor in GPUS)
+        got = "{}.{}".format(*capability)
+        raise InputError(f"device {name}: got a GPU of compute capability {got}, expected one of {known}")
+
+
+# dynamic: those that were used last, whichever they are. The others fix experts that stay: as many in each layer, those
+# that were chosen most often, those of the first layers, those of the last.
+DYNAMIC, UNIFORM, FREQUENCY, EARLY, LATE = "dynamic", "uniform", "frequency", "early", "late"
+PLACEMENTS = (DYNAMIC, UNIFORM, FREQUENCY, EARLY, LATE)
+
+
+def check_placement(name: str) -> None:
+    if name not in PLACEMENTS:
+        known = ", ".join(PLACEMENTS)
+        raise InputError(f"expert placement {name!r} is unknown; known: {known}{nearest(name, PLACEMENTS)}")
+
+
+ATTENTIONS = TEXTBOOK, SDPA, KERNEL, TRITON = "textbook", "sdpa", "kernel", "triton"
+IN_TORCH = (TEXTBOOK, SDPA)
+
+
+def check_attention_name(name: str) -> None:
+    """raises InputError if the name is not one of ATTENTIONS"""
+    if name not in ATTENTIONS:
+        raise InputError(f"unknown attention {name!r}; known: {', '.join(ATTENTIONS)}{nearest(name, ATTENTIONS)}")
+
+
+def check_attention(name: str | None, device: str, spec: CacheSpec) -> None:
+    """raises InputError for an unknown name, and for one that does not go with the device or the cache; None: any"""
+    if spec.prefill != DENSE and device != CPU:
+        raise InputError(f"prefill pattern {spec.prefill} is on the CPU alone; got device {device}")
+    if name is None:
+        return
+    check_attention_name(name)
+    if name == (TRITON if device == CPU else KERNEL):
+        here = (*IN_TORCH, KERNEL if device == CPU else TRITON)
+        raise InputError(f"attention {name} is not on device {device}; choose one of {', '.join(here)}")
+    if name == KERNEL and spec.layout == NONE:
+        raise InputError(f"cache {NONE} attends in torch; choose attention {' or '.join(IN_TORCH)}, or another cache")
+    if name in IN_TORCH and spec.policy != FULL:
+        _check_policy(name, spec)
+    if name in IN_TORCH and spec.prefill != DENSE:
+        raise InputError(f"prefill pattern {spec.prefill} goes with attention {KERNEL}; got attention {name}")
+
+
+def _check_policy(name: str, spec: CacheSpec) -> None:
+    """The part of `check_attention` for attention in torch."""
+    policy = spec.make_policy()
+    if policy.has_sinks:
+        raise InputError(
+            f"policy {spec.policy} rotates each query twice, which attention {name} does not; choose {KERNEL}"
+        )
+    if name == SDPA and policy.observes is not None:
+        raise InputError(
+            f"policy {spec.policy} reads attention weights, which {SDPA} does not return; choose {TEXTBOOK} or {KERNEL}"
+        )

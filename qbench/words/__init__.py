@@ -1,0 +1,1 @@
+"""Words that all floors share: those that users write, and those that they read."""

@@ -36,6 +36,8 @@ COMMANDS = {
     "verify": "Check a quantized model against its manifest",
     "eval": "Quality: perplexity, and KL divergence from a reference",
     "bench": "Speed and memory: prefill and decode",
+    "race": "Speeds of several models, caches or programs in turn, and their ratios",
+    "breakdown": "Time of a decode step, part by part",
     "sweep": "Quantize, evaluate and bench a suite of recipes",
     "plan": "Memory by part, predicted before anything is written",
     "recommend": "Which recipe and KV format to run within given memory and speed",

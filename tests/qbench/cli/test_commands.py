@@ -185,11 +185,11 @@ def test_bench_at_several_depths(qbench):
     qbench("bench", "ref:llama", "-d", "deep").fails_with("'deep' is no list of integers")
 
 
-def test_bench_beside_llama_cpp(qbench, artifact, tmp_path):
+def test_race_next_to_llama_cpp(qbench, artifact, tmp_path):
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     kept = tmp_path / "kept.jsonl"
     argv = (
-        "bench",
+        "race",
         artifact,
         "--vs",
         "llama.cpp",
@@ -209,5 +209,3 @@ def test_bench_beside_llama_cpp(qbench, artifact, tmp_path):
     assert outcome.status == 0 and "pp8@0 ratio" in outcome.out and "tg2@0 llama.cpp" in outcome.out
     table = qbench("report", kept).out
     assert f"| {artifact.name}" in table and "| pp8 " in table and "| tg2 " in table
-    qbench("bench", artifact, "--vs", "llama.cpp", "--recipe", "q8_0").fails_with("takes a file as it is")
-    qbench("bench", artifact, "--keep", kept).fails_with("--keep is for what --vs measures")

@@ -120,8 +120,8 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "qbench gate --suite quickstart --baseline runs/baseline",
     ),
     "generate": (
-        "qbench generate ref:llama --prompt 'The sun' -n 32",
-        "qbench generate model.gguf --prompt 'The sun' --temperature 0.8 --seed 1",
+        "qbench generate ref:llama 'The sun' -n 32",
+        "qbench generate model.gguf 'The sun' --temperature 0.8 --seed 1",
     ),
     "serve": ("qbench serve model.gguf", "qbench serve model.gguf --port 8080 --kv kv-fp8 --max-batch 8"),
     "engine": ("qbench engine ref:llama --requests 16", "qbench engine ref:llama --requests 16 --document 128"),

@@ -94,6 +94,13 @@ def test_bench_of_one_phase(qbench):
     assert "n/a" in qbench("bench", "ref:llama", "-p", "0", "-n", "2", "-r", "1").out
 
 
+def test_generate_takes_the_prompt_in_either_form(qbench):
+    argv = ("generate", "ref:llama", "-n", "4", "--json")
+    texts = {json.loads(qbench(*argv, *words).out)["prompt"] for words in (("the",), ("--prompt", "the"))}
+    assert texts == {"the"} and json.loads(qbench(*argv).out)["prompt"] == ""
+    qbench(*argv, "the", "--prompt", "").fails_with("PROMPT and --prompt are the same; give one of them")
+
+
 def test_generate_streams_what_json_says(qbench):
     argv = ("generate", "ref:llama", "--prompt", "the", "-n", "12", "--temperature", "0.8", "--seed", "3")
     result = json.loads(qbench(*argv, "--json").out)

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import click
 
 from qbench.cli.bench_lines import kernels_line
-from qbench.cli.count_option import count_option
 from qbench.cli.help import Command
 from qbench.cli.output import aligned, cpu_time_option, json_option, print_json, print_pairs, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.cli.run_options import with_run_options
 from qbench.cli.speed_options import ATTENDS, STEPS, attends_options, shortest_context
+from qbench.cli.types import count_option
 from qbench.measure.breakdown import Breakdown
 from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase, breakdown_depth, fitting_sizes

@@ -18,8 +18,8 @@ from qbench.cache_spec import (
     check_pattern,
     check_policy,
 )
-from qbench.cli.count_option import count_option
 from qbench.cli.memory_size import MEMORY_SIZE, SIZE_OR_SHARE
+from qbench.cli.types import count_option
 from quant.errors import InputError
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from rich.text import Text
 
 from qbench.cache_spec import DENSE
 from qbench.cli.cache_options import kv_option, prefill_option
-from qbench.cli.count_option import count_option
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import echo, json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_compare import compare_ranks, divisions_of
 from qbench.cli.rank_options import rank_options
+from qbench.cli.types import count_option
 from qbench.compute import FAST, PRECISIONS
 from qbench.name_list import names_in
 from qbench.run_options import RunOptions

@@ -7,7 +7,6 @@ import click
 
 from qbench.cache_spec import DENSE, FULL
 from qbench.cli.cache_options import check_store
-from qbench.cli.count_option import count_option
 from qbench.cli.engine_options import engine_options
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.help import Command
@@ -15,6 +14,7 @@ from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import print_warning
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import check_engine_ranks, follows, join
+from qbench.cli.types import count_option
 from qbench.run_options import RunOptions
 from qbench.text_file import read_text_file
 from quant.errors import InputError

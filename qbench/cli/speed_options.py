@@ -12,11 +12,9 @@ from qbench.cli.cache_options import (
     prefill_chunk_option,
     prefill_option,
 )
-from qbench.cli.count_option import count_option
-from qbench.cli.int_list import IntList
 from qbench.cli.option_group import with_options
 from qbench.cli.output import budget_option
-from qbench.cli.percentage import Percentage
+from qbench.cli.types import IntList, Percentage, count_option
 from qbench.speed.speed_case import SpeedCase, fitting_sizes
 from qbench.threads import MAX_THREADS
 

@@ -1,4 +1,4 @@
-// Where the time of a thread goes, part by part, as `qbench bench --breakdown` prints it. Off unless begun; a thread
+// Where the time of a thread goes, part by part, as `qbench breakdown` prints it. Off unless begun; a thread
 // that does not record pays one load for a scope.
 #pragma once
 

@@ -1,4 +1,4 @@
-"""`qbench bench --policy full,h2o:budget=64`: steps and prompts with several caches, by tokens held."""
+"""`qbench race MODEL --policy full,h2o:budget=64`: steps and prompts with several caches, by tokens held."""
 
 from collections.abc import Sequence
 

@@ -1,15 +1,17 @@
-"""The lines of `qbench bench` for people."""
+"""The lines of `qbench bench` and `qbench race` for people."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Protocol
 
-from qbench.cli.output import readable_bytes
+from qbench.cli.output import print_result, print_warning, readable_bytes
 from qbench.cli.prefill_lines import prefill_lines
+from qbench.measure.host.conditions import busy_warning
 from qbench.measure.metrics import Facts, Memory, Metrics
 from qbench.measure.offload import Offload
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics, VersusRatio
 from qbench.measure.speed_figures import Energy, Roofline, Samples, SpeedFigures
+from qbench.speed.peaks import unmeasured_warning
 from qbench.statistics.estimate import ALPHA, Estimate
 from qbench.statistics.verdict import needed_samples
 from quant.present import present
@@ -29,6 +31,14 @@ class Work(Protocol):
     def depth(self) -> int | None: ...
     @property
     def batch(self) -> int | None: ...
+
+
+def print_row(row: Metrics, as_json: bool, number: int) -> None:
+    """Print a line of JSON, or a block of pairs and its warnings."""
+    print_result(row, readable, as_json, number)
+    if not as_json:
+        print_warning(busy_warning(others_share(row)))
+        print_warning(unmeasured_warning(present(present(row.facts).threads)) if lacks_peak(row) else None)
 
 
 def readable(result: Metrics) -> dict[str, str | None]:

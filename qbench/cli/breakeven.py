@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qbench.cli.cache_options import kv_option, split_list
-from qbench.cli.count_option import count_option
 from qbench.cli.help import Command
-from qbench.cli.int_list import IntList
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import aligned, cpu_time_option, json_option, print_json, print_warning, threads_option
-from qbench.cli.percentage import Percentage
 from qbench.cli.progress import progress_bar
+from qbench.cli.types import IntList, Percentage, count_option
 from qbench.measure.host.conditions import busy_share, busy_warning, check_clock
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_row

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qbench.cli.count_option import count_option
 from qbench.cli.memory_size import MEMORY_SIZE, SIZE_OR_SHARE
+from qbench.cli.types import count_option
 from qbench.options.cache_spec import (
     DENSE,
     DYNAMIC,

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from qbench.calibration.options import ARITHMETICS, MODELS, SAMPLES, SEQ_LEN, CalibrationOptions
-from qbench.cli.count_option import count_option
 from qbench.cli.option_group import with_options
+from qbench.cli.types import count_option
 
 # parameter -> field of CalibrationOptions
 FIELDS = {

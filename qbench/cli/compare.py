@@ -8,13 +8,13 @@ from rich.table import Table
 from rich.text import Text
 
 from qbench.cli.cache_options import kv_option, prefill_option
-from qbench.cli.count_option import count_option
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import echo, json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_compare import compare_ranks, divisions_of
 from qbench.cli.rank_options import rank_options
+from qbench.cli.types import count_option
 from qbench.options.cache_spec import DENSE
 from qbench.options.choices import FAST, PRECISIONS
 from qbench.options.run_options import RunOptions

@@ -3,11 +3,9 @@
 import click
 
 from qbench.cli.cache_options import check_store
-from qbench.cli.count_option import count_option
 from qbench.cli.engine_instances import check_instances, print_lending
 from qbench.cli.engine_options import engine_options
 from qbench.cli.help import Command
-from qbench.cli.int_list import IntList
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import (
@@ -19,6 +17,7 @@ from qbench.cli.output import (
 )
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import check_engine_ranks, follows, join
+from qbench.cli.types import IntList, count_option
 from qbench.measure.host.conditions import busy_warning
 from qbench.measure.records.kept_row import keep_row
 from qbench.options.cache_spec import DENSE, FULL

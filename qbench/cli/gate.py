@@ -4,11 +4,10 @@ from pathlib import Path
 
 import click
 
-from qbench.cli.count_option import count_option
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import budget_option, echo, json_option, print_json
-from qbench.cli.percentage import Percentage
+from qbench.cli.types import Percentage, count_option
 from qbench.gate.comment import markdown, plain
 from qbench.gate.kept import keep_gate
 from qbench.gate.options import GATES, GateOptions, suite_file

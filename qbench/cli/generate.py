@@ -1,4 +1,4 @@
-"""`qbench generate MODEL --prompt TEXT`: text from a model, streamed as it comes."""
+"""`qbench generate MODEL PROMPT`: text from a model, streamed as it comes."""
 
 import os
 import sys
@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from qbench.cli.cache_options import cache_options, kv_option, kv_tier_options, prefill_option
-from qbench.cli.count_option import count_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.help import Command
 from qbench.cli.memory_size import limit_option
@@ -17,6 +16,7 @@ from qbench.cli.output import echo, json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import RANK_FIELDS, join, rank_options
 from qbench.cli.run_options import with_run_options
+from qbench.cli.types import count_option
 from qbench.options.run_options import RunOptions
 from quant.errors import InputError
 
@@ -25,6 +25,8 @@ def in_utf8(_context: click.Context, _option: click.Parameter, text: Any) -> Any
     """A text, or several, of bytes that the locale lacks and that are UTF-8; other ones stay as they are."""
     if isinstance(text, tuple):
         return tuple(in_utf8(_context, _option, each) for each in text)
+    if text is None:
+        return None
     try:
         return os.fsencode(text).decode("utf-8")
     except UnicodeError:
@@ -33,9 +35,8 @@ def in_utf8(_context: click.Context, _option: click.Parameter, text: Any) -> Any
 
 @click.command("generate", cls=Command)
 @click.argument("model", is_eager=True)
-@click.option(
-    "--prompt", default="", callback=in_utf8, help="Text to continue; without one the model starts from its BOS token."
-)
+@click.argument("prompt", required=False, callback=in_utf8)
+@click.option("--prompt", "prompt_option", callback=in_utf8, help="Another way to give PROMPT.")
 @click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
 @count_option(
     "-n", "--max-new-tokens", help="Largest number of tokens to generate  [default: 128, or fewer in a short context]"
@@ -65,13 +66,14 @@ def in_utf8(_context: click.Context, _option: click.Parameter, text: Any) -> Any
     "memory", "expert_placement", *RANK_FIELDS,
 )  # fmt: skip
 def command(
-    model, prompt, max_new_tokens, temperature, top_p, top_k, min_p, repetition_penalty, stop, logprobs, seed, as_json,
-    options: RunOptions,
+    model, prompt, prompt_option, max_new_tokens, temperature, top_p, top_k, min_p, repetition_penalty, stop, logprobs,
+    seed, as_json, options: RunOptions,
 ) -> None:  # fmt: skip
-    """Continue a prompt; tokens are printed as they come."""
+    """Continue PROMPT; tokens are printed as they come. Without PROMPT the model starts from its BOS token."""
     from qbench.calibration.open_subject import open_subject
     from qbench.runtime import Sampling
 
+    prompt = single_prompt(prompt, prompt_option)
     sampling = Sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
     subject = open_subject(model, join(model, options))
     on_text = print_nothing if as_json else print_piece
@@ -81,6 +83,13 @@ def command(
         return
     pace = f", {result['tpot_ms']:.2f} ms per token after it" if result["tpot_ms"] is not None else ""
     click.echo(f"\n{result['ttft_ms']:.1f} ms to the first token{pace}; ended by {result['stop_reason']}", err=True)
+
+
+def single_prompt(argument: str | None, option: str | None) -> str:
+    """The prompt that was given, or an empty one. raises UsageError for both"""
+    if argument is not None and option is not None:
+        raise click.UsageError("PROMPT and --prompt are the same; give one of them")
+    return next((text for text in (argument, option) if text is not None), "")
 
 
 def print_piece(piece: str) -> None:

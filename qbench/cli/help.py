@@ -33,9 +33,14 @@ OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
         "Tasks": ("tasks", "limit", "num_fewshot", "include_path", "metadata", "question", "answers"),
     },
     "bench": {
-        "Case": ("pp", "tg", "depth", "batch", "vs", "breakdown"),
-        "Measurement": ("repetitions", "precision", "budget", "launches", "pause"),
+        "Model": ("recipe",),
+        "Speed": ("pp", "tg", "depth", "batch", "repetitions", "precision", "budget"),
     },
+    "race": {
+        "Rivals": ("recipe", "cache", "policy", "vs", "launches", "pause"),
+        "Speed": ("pp", "tg", "depth", "batch", "repetitions", "precision", "budget"),
+    },
+    "breakdown": {"Model": ("recipe",), "Speed": ("tg", "depth")},
     "plan": {"Case": ("ctx", "batch", "goal", "cluster", "disk", "measure")},
     "recommend": {"Goal": ("memory", "tps", "ctx", "batch"), "Quality": ("text", "windows", "exhaustive")},
     "report": {
@@ -85,7 +90,15 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     ),
     "bench": (
         "qbench bench ref:llama --recipe q4_0 -p 256 -n 64",
-        "qbench bench model.gguf --kv kv-f16 --policy full,sinks:4+252 -d 512",
+        "qbench bench model.gguf --kv kv-f16 -d 0,512 -b 1,8",
+    ),
+    "race": (
+        "qbench race ref:llama --recipe q4_0 --recipe q8_0 -p 256 -n 64",
+        "qbench race model.gguf --kv kv-f16 --policy full,sinks:4+252 -d 512",
+    ),
+    "breakdown": (
+        "qbench breakdown ref:llama --recipe q4_0 -n 64",
+        "qbench breakdown model.gguf --cpu-time --threads 1",
     ),
     "sweep": ("qbench sweep quickstart --dry-run", "qbench sweep quickstart -o runs/quickstart"),
     "plan": (
@@ -107,8 +120,8 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "qbench gate --suite quickstart --baseline runs/baseline",
     ),
     "generate": (
-        "qbench generate ref:llama --prompt 'The sun' -n 32",
-        "qbench generate model.gguf --prompt 'The sun' --temperature 0.8 --seed 1",
+        "qbench generate ref:llama 'The sun' -n 32",
+        "qbench generate model.gguf 'The sun' --temperature 0.8 --seed 1",
     ),
     "serve": ("qbench serve model.gguf", "qbench serve model.gguf --port 8080 --kv kv-fp8 --max-batch 8"),
     "engine": ("qbench engine ref:llama --requests 16", "qbench engine ref:llama --requests 16 --document 128"),

@@ -23,36 +23,55 @@ from qbench.words.read import printable
 from qbench.words.written import nearest
 from quant.errors import InputError
 
-# command -> its use, in the order of a newcomer's path; each lives in qbench.cli.<command>
-COMMANDS = {
-    "info": "This machine: processor, kernels, bandwidth and peaks",
-    "models": "Models that need no file",
-    "recipes": "Named recipes: bits, method, calibration, and the programs that load them",
-    "policies": "KV-cache policies and their options",
-    "patterns": "Prefill patterns and their options",
-    "quantize": "Quantize a model by a recipe",
-    "inspect": "Contents of a model file, tensor by tensor",
-    "doctor": "Damage in a quantized model",
-    "verify": "Check a quantized model against its manifest",
-    "eval": "Quality: perplexity, and KL divergence from a reference",
-    "bench": "Speed and memory: prefill and decode",
-    "sweep": "Quantize, evaluate and bench a suite of recipes",
-    "plan": "Memory by part, predicted before anything is written",
-    "recommend": "Which recipe and KV format to run within given memory and speed",
-    "report": "Tables, pages and pictures of records",
-    "compare": "Changes from A to B, with intervals and verdicts",
-    "query": "SQL over all records",
-    "gate": "Fail in CI if a change made anything worse",
-    "generate": "Text from a model",
-    "serve": "The OpenAI-compatible HTTP API, for any client",
-    "engine": "Throughput of many requests at once",
-    "breakeven": "From which size on a faster way pays here, and off below it",
-    "mla": "Time and memory of every way to attend by latent attention",
-    "kernels": "Speed of each kernel, next to the roofline and other libraries",
-    "tune": "Measure the switch points of the kernels on this machine",
-    "selftest": "Check every kernel against its slow oracle on this machine",
-    "completion": "Completion of commands and options for bash, zsh or fish",
+# Group -> command -> its use, in the order of a newcomer's path; each command lives in qbench.cli.<command>.
+GROUPS = {
+    "Discover": {
+        "info": "This machine: processor, kernels, bandwidth and peaks",
+        "models": "Models that need no file",
+        "recipes": "Named recipes: bits, method, calibration, and the programs that load them",
+        "policies": "KV-cache policies and their options",
+        "patterns": "Prefill patterns and their options",
+    },
+    "Make and check a model": {
+        "quantize": "Quantize a model by a recipe",
+        "inspect": "Contents of a model file, tensor by tensor",
+        "doctor": "Damage in a quantized model",
+        "verify": "Check a quantized model against its manifest",
+    },
+    "Measure": {
+        "eval": "Quality: perplexity, and KL divergence from a reference",
+        "bench": "Speed and memory: prefill and decode",
+        "race": "Speeds of several models, caches or programs in turn, and their ratios",
+        "breakdown": "Time of a decode step, part by part",
+        "sweep": "Quantize, evaluate and bench a suite of recipes",
+    },
+    "Choose": {
+        "plan": "Memory by part, predicted before anything is written",
+        "recommend": "Which recipe and KV format to run within given memory and speed",
+    },
+    "Read results": {
+        "report": "Tables, pages and pictures of records",
+        "compare": "Changes from A to B, with intervals and verdicts",
+        "query": "SQL over all records",
+        "gate": "Fail in CI if a change made anything worse",
+    },
+    "Run": {
+        "generate": "Text from a model",
+        "serve": "The OpenAI-compatible HTTP API, for any client",
+        "engine": "Throughput of many requests at once",
+    },
+    "Kernels and this machine": {
+        "breakeven": "From which size on a faster way pays here, and off below it",
+        "mla": "Time and memory of every way to attend by latent attention",
+        "kernels": "Speed of each kernel, next to the roofline and other libraries",
+        "tune": "Measure the switch points of the kernels on this machine",
+        "selftest": "Check every kernel against its slow oracle on this machine",
+    },
+    "Shell": {
+        "completion": "Completion of commands and options for bash, zsh or fish",
+    },
 }
+COMMANDS = {name: use for commands in GROUPS.values() for name, use in commands.items()}
 
 FEATURES = {"serve": "fastapi", "ray": "ray", "triton": "triton"}  # extra -> the package that it needs
 FORCED_OP = "linear_q8_0"  # any op: all obey QBENCH_ISA
@@ -83,8 +102,10 @@ class LazyGroup(click.Group):
         return importlib.import_module(f"qbench.cli.{cmd_name}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        widest = max(map(len, COMMANDS))  # one column of uses for all groups
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{widest}}", use) for name, use in commands.items()])
 
     def resolve_command(self, ctx: click.Context, args: list[str]):
         if args and args[0] not in COMMANDS:

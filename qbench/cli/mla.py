@@ -6,9 +6,7 @@ from operator import itemgetter
 import click
 
 from qbench.cli.cache_options import kv_option
-from qbench.cli.count_option import count_option
 from qbench.cli.help import Command
-from qbench.cli.int_list import IntList
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import (
     aligned,
@@ -20,6 +18,7 @@ from qbench.cli.output import (
     threads_option,
 )
 from qbench.cli.progress import progress_bar
+from qbench.cli.types import IntList, count_option
 from qbench.measure.records.kept_row import keep_row
 
 HEADINGS = ("mode", "cache", "operations", "time", "memory")

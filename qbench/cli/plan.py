@@ -6,13 +6,13 @@ import click
 
 from qbench.cli.cache_options import cache_options, kv_option
 from qbench.cli.cluster_plan import check_cluster_goal, print_cluster_plan
-from qbench.cli.count_option import count_option
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.offload_plan import GOALS, check_goal, print_offload
 from qbench.cli.output import aligned, json_option, print_json, print_pairs, readable_bytes
 from qbench.cli.progress import progress_bar
+from qbench.cli.types import count_option
 from qbench.measure.records.kept_row import keep_row
 from qbench.options.cache_spec import DYNAMIC, FULL
 from quant.errors import InputError

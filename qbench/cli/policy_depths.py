@@ -1,6 +1,6 @@
 """A list of cache policies on the command line, each at a depth of its own if one is given: `full@1024,h2o@8000`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,11 @@ class PolicyAtDepth:
     policy: str
     depth: int | None = None
 
+    @property
+    def text(self) -> str:
+        """As it was written."""
+        return self.policy if self.depth is None else f"{self.policy}@{self.depth}"
+
 
 class PolicyDepths(click.ParamType):
     """`"full@1024,h2o:budget=64"` -> its policies, without repeats."""
@@ -38,12 +43,18 @@ class PolicyDepths(click.ParamType):
         return PolicyAtDepth(POLICY.convert(policy, param, ctx), DEPTH(depth, param, ctx) if at else None)
 
 
-def lineup_options(command):
-    """--cache and --policy, each one or several."""
-    text = f"{POLICY_HELP} One, or several with commas; full@1024 is at that depth alone."
-    policies = click.option("--policy", "policies", type=PolicyDepths(), help=text)
-    layouts = click.option("--cache", "layouts", type=SOME_LAYOUTS, help=f"{LAYOUT_HELP} One, or several with commas.")
-    return layouts(policies(command))
+def policy_option(*, several: bool = False, callback: Callable | None = None) -> Callable:
+    """--policy, as the parameter `policies`; of one policy, `policy`."""
+    text = f"{POLICY_HELP} Several with commas; full@1024 is at that depth only." if several else POLICY_HELP
+    return click.option(
+        "--policy", "policies" if several else "policy", type=PolicyDepths(), callback=callback, help=text
+    )
+
+
+def cache_option(*, several: bool = False, callback: Callable | None = None) -> Callable:
+    """--cache, as the parameter `layouts`; of one layout, `layout`."""
+    text = f"{LAYOUT_HELP} Several with commas." if several else LAYOUT_HELP
+    return click.option("--cache", "layouts" if several else "layout", type=SOME_LAYOUTS, callback=callback, help=text)
 
 
 def entries_of(layouts: Sequence[str], policies: Sequence[PolicyAtDepth], cases: Sequence[SpeedCase]) -> list[Entry]:

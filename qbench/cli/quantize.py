@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import click
 
 from qbench.calibration.options import CalibrationOptions
-from qbench.cli.byte_count import BYTE_COUNT
 from qbench.cli.calibration import calibration_options
 from qbench.cli.help import Command
 from qbench.cli.output import echo, json_option, print_json, readable_bytes, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.cli.target_options import refuse_options, target_options, write_best
+from qbench.cli.types import BYTE_COUNT
 from qbench.measure.host.machine import available_cores
 from quant.errors import InputError
 

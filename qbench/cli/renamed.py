@@ -18,6 +18,19 @@ OPTIONS = {
     "quantize": {"--plan": "--dry-run", "--length": "--seq-len"},
 }
 
+# An option that other commands have -> a command line with it, by command.
+MOVED = {
+    "bench": {
+        "--breakdown": "qbench breakdown MODEL",
+        "--vs": "qbench race MODEL --vs llama.cpp",
+        "--launches": "qbench race MODEL --launches N",
+        "--pause": "qbench race MODEL --launches N --pause SECONDS",
+        "--keep": "qbench race MODEL --vs llama.cpp --keep PATH",
+        "--cpu-time": "qbench race A B --cpu-time` or `qbench breakdown MODEL --cpu-time",
+    },
+    "race": {name: f"qbench bench MODEL {name} N" for name in ("--tp", "--stages", "--ep", "--sp")},
+}
+
 PAGED = ("plan", "engine", "serve")  # whose prompts come in parts, but a prefill pattern looks at whole prompts
 PATTERNED = "generate, eval and bench"
 
@@ -28,6 +41,8 @@ def new_option(error: click.NoSuchOption) -> str | None:
     new = {**OPTIONS[""], **OPTIONS.get(command or "", {})}.get(error.option_name)
     if new is None and error.option_name == "--prefill" and command in PAGED:
         return f"{command} reads every prompt densely; --prefill PATTERN is an option of {PATTERNED}"
+    if line := MOVED.get(command or "", {}).get(error.option_name):
+        return f"{command} has no {error.option_name}; use `{line}`"
     return new and f"{error.option_name} is called {new} now"
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import click
 
 from qbench.cli.cache_options import check_store
-from qbench.cli.count_option import count_option
 from qbench.cli.engine_options import engine_options
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.help import Command
@@ -14,6 +13,7 @@ from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import print_warning
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import check_engine_ranks, follows, join
+from qbench.cli.types import count_option
 from qbench.options.cache_spec import DENSE, FULL
 from qbench.options.run_options import RunOptions
 from qbench.words.written import read_text_file

@@ -10,10 +10,10 @@ import click
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.cli.cache_options import CheckedList
-from qbench.cli.count_option import count_option
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import print_json, readable_bytes
 from qbench.cli.progress import progress_bar
+from qbench.cli.types import count_option
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_case
 from qbench.options.cache_spec import FULL, check_policy

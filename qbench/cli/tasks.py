@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from qbench.cli.cache_options import Checked
-from qbench.cli.count_option import count_option
 from qbench.cli.option_group import with_options
 from qbench.cli.output import print_json, print_pairs
 from qbench.cli.progress import progress_bar
+from qbench.cli.types import count_option
 from qbench.options.run_options import RunOptions
 from qbench.words.written import names_in
 

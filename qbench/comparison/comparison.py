@@ -22,7 +22,7 @@ FEW_BLOCKS = (
     "only {} {}s: a 95 % interval from fewer than "
     f"{ENOUGH_BLOCKS} misses the truth more often than it says; take more for a decision"
 )
-IN_TURN = "`qbench bench A B` measures them in turn"
+IN_TURN = "`qbench race A B` measures them in turn"
 # The interval of samples of one process leaves out the spread between processes: of two runs of the same code that
 # differ by 5 %, a third would be called different.
 ONE_LAUNCH = (

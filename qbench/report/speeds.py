@@ -1,4 +1,4 @@
-"""Tables of records of `qbench kernels` and `bench --vs`: kernels next to their peers, models next to llama.cpp."""
+"""Tables of records of `qbench kernels` and `race --vs`: kernels next to their peers, models next to llama.cpp."""
 
 from statistics import median
 

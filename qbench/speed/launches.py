@@ -1,4 +1,4 @@
-"""`bench --launches N`: the same models in N rounds of fresh processes, joined to one row per model and case."""
+"""`race --launches N`: the same models in N rounds of fresh processes, joined to one row per model and case."""
 
 import time
 from collections.abc import Iterator, Sequence

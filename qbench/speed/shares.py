@@ -1,4 +1,4 @@
-"""Share of the roofline: one definition for `bench`, `bench --vs` and `kernels`. Tables name it by `ROOFLINE_LEGEND`.
+"""Share of the roofline: one definition for `bench`, `race --vs` and `kernels`. Tables name it by `ROOFLINE_LEGEND`.
 
     share = median over the rounds of (least time of the round / time taken in the round)
 

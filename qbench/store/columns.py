@@ -143,7 +143,7 @@ def _versus(phase: str) -> dict[str, Column]:
     return sides | {f"{phase}_ratio{end}": Column(f"metrics.ratio.{phase}.{name}") for end, name in ends.items()}
 
 
-# Records of `qbench bench --vs`.
+# Records of `qbench race --vs`.
 VERSUS_COLUMNS: dict[str, Column] = {
     **_case(TEXT, "peer", "model"),
     **_case(COUNT, "pp", "tg", "depth", "threads"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TABLES = {
     "results": "the latest measurement of each case of a sweep, with the mean speed of its launches",
     "kernels": "the latest of each kernel, shape and number of tokens (`qbench kernels --keep`)",
-    "versus": "the latest of each file beside llama.cpp (`qbench bench --vs --keep`)",
+    "versus": "the latest of each file beside llama.cpp (`qbench race --vs --keep`)",
     "records": "every row as it was written, as JSON: metrics->>'$.kld.mean'",
 }
 OF_KIND = {"kernels": (KERNEL_COLUMNS, "kernel"), "versus": (VERSUS_COLUMNS, "versus")}

@@ -1,4 +1,4 @@
-"""`bench --vs llama.cpp`: one GGUF file through both, phase by phase in turn, and the ratios."""
+"""`race --vs llama.cpp`: one GGUF file through both, phase by phase in turn, and the ratios."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Real models: parts are joined in order, checked, and never half-written. Packages lie in a folder here."""
+"""Real models: parts are joined in order and checked, and no half of a file is left. The packages are in a folder here."""
 
 import hashlib
 import zipfile

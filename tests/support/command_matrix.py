@@ -51,6 +51,8 @@ RIGHT = {
     "verify": ("model.gguf",),
     "eval": ("ref:llama", "--text", "short.txt", "--protocol", "windows-64", "--windows", "1"),
     "bench": ("rand:tiny", "-p", "4", "-n", "1", "-r", "1"),
+    "race": ("rand:tiny", "--cache", "static,dynamic", "-p", "4", "-n", "1", "-r", "1"),
+    "breakdown": ("rand:tiny", "-n", "1"),
     "sweep": ("suite.yaml", "--dry-run"),
     "plan": ("rand:tiny",),
     "recommend": ("ref:llama", "--memory", "1", "--windows", "1"),

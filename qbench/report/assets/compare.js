@@ -40,7 +40,7 @@ async function comparePage(table, a, b) {
       "Better, same or worse is said of B, after p values are corrected for one another (Holm); intervals are 95 %. " +
         "Quality is paired by block of the text, tasks by item. Speeds have a verdict if several processes measured " +
         "them; ",
-      h("code", null, "qbench bench A B"),
+      h("code", null, "qbench race A B"),
       " measures them in turn.",
     ),
   );

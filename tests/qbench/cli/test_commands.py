@@ -94,6 +94,13 @@ def test_bench_of_one_phase(qbench):
     assert "n/a" in qbench("bench", "ref:llama", "-p", "0", "-n", "2", "-r", "1").out
 
 
+def test_generate_takes_the_prompt_in_either_form(qbench):
+    argv = ("generate", "ref:llama", "-n", "4", "--json")
+    texts = {json.loads(qbench(*argv, *words).out)["prompt"] for words in (("the",), ("--prompt", "the"))}
+    assert texts == {"the"} and json.loads(qbench(*argv).out)["prompt"] == ""
+    qbench(*argv, "the", "--prompt", "").fails_with("PROMPT and --prompt are the same; give one of them")
+
+
 def test_generate_streams_what_json_says(qbench):
     argv = ("generate", "ref:llama", "--prompt", "the", "-n", "12", "--temperature", "0.8", "--seed", "3")
     result = json.loads(qbench(*argv, "--json").out)
@@ -185,11 +192,11 @@ def test_bench_at_several_depths(qbench):
     qbench("bench", "ref:llama", "-d", "deep").fails_with("'deep' is no list of integers")
 
 
-def test_bench_beside_llama_cpp(qbench, artifact, tmp_path):
+def test_race_next_to_llama_cpp(qbench, artifact, tmp_path):
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     kept = tmp_path / "kept.jsonl"
     argv = (
-        "bench",
+        "race",
         artifact,
         "--vs",
         "llama.cpp",
@@ -209,5 +216,3 @@ def test_bench_beside_llama_cpp(qbench, artifact, tmp_path):
     assert outcome.status == 0 and "pp8@0 ratio" in outcome.out and "tg2@0 llama.cpp" in outcome.out
     table = qbench("report", kept).out
     assert f"| {artifact.name}" in table and "| pp8 " in table and "| tg2 " in table
-    qbench("bench", artifact, "--vs", "llama.cpp", "--recipe", "q8_0").fails_with("takes a file as it is")
-    qbench("bench", artifact, "--keep", kept).fails_with("--keep is for what --vs measures")

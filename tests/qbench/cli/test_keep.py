@@ -18,7 +18,7 @@ from qbench.measure.host.commit import code_version
         ("breakeven", "rand:tiny"),
         ("engine", "rand:tiny"),
         ("mla", "ref:mla-moe"),
-        ("bench", "model.gguf", "--vs", "llama.cpp"),
+        ("race", "model.gguf", "--vs", "llama.cpp"),
         ("compare", "ref:llama", "--noise-floor"),
         ("quantize", "ref:llama", "--target", "4bpw"),
     ],

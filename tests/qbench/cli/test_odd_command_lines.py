@@ -27,7 +27,9 @@ WORDS = (
 MODELS = ("rand:tiny", "no/such", "", "/dev/null", ".", "ref:lama", "rand:tiny:q4_0")
 LINES = (("info",), ("models",), ("recipes",))
 SEED, COUNT, FEW = 7, 300, 15
-SHORT = {"bench": ("-p", "8", "-n", "2", "-r", "1")}  # some command lines are good, and begin to measure
+# Some command lines are good, and begin to measure.
+SHORT = {name: ("-p", "8", "-n", "2", "-r", "1") for name in ("bench", "race")}
+SHORT["engine"] = ("--requests", "2", "--prompt", "4,8", "--new", "2,4", "--rounds", "1")
 
 
 def odd_command_line(number: int) -> list[str]:

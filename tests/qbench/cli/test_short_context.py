@@ -24,7 +24,7 @@ def test_defaults_fit_the_context(qbench, short):
     assert row["workload"] == f"3 x {prompt[0]}-{prompt[1]}+{new[0]}-{new[1]}" and prompt[1] + new[1] == context
     row = json.loads(qbench("bench", model, "-r", "1", "--json").out)
     assert (row["pp"], row["tg"]) == (context, min(context, 128))
-    assert json.loads(qbench("bench", model, "--breakdown", "--json").out)["steps"] == min(128, context - 5)
+    assert json.loads(qbench("breakdown", model, "--json").out)["steps"] == min(128, context - 5)
     row = json.loads(qbench("generate", model, "--prompt", "a b c", "--json").out)
     assert len(row["tokens"]) <= min(128, context - 3) and row["stop_reason"] == "length"
 
@@ -41,8 +41,9 @@ def test_given_sizes_are_checked(qbench, short):
     over = str(context + 1)
     qbench("engine", model, "--prompt", f"1,{context}", "--new", "1,1").fails_with(f"context holds {context}")
     qbench("engine", model, "--document", over).fails_with(f"context holds {context}")
-    for words in (("-p", over), ("-n", over), ("-d", over), ("--breakdown", "-n", over)):
+    for words in (("-p", over), ("-n", over), ("-d", over)):
         qbench("bench", model, "-r", "1", *words).fails_with(f"context holds {context}")
+    qbench("breakdown", model, "-n", over).fails_with(f"context holds {context}")
     qbench("generate", model, "--prompt", "a", "-n", over).fails_with(f"context of {context}")
 
 

@@ -1,4 +1,4 @@
-"""`qbench bench --breakdown`: the parts of a decode step sum to it, and work moves the part that it belongs to."""
+"""`qbench breakdown`: the parts of a decode step sum to it, and work moves the part that it belongs to."""
 
 import json
 import time
@@ -14,7 +14,7 @@ from qbench.sources import open_source
 from qbench.speed.breakdown import decode_steps, faster_half
 from qbench.speed.speed_case import SpeedCase
 
-ARGV = ("bench", "rand:tiny", "--recipe", "q8_0", "-n", "6", "-d", "5", "--breakdown")
+ARGV = ("breakdown", "rand:tiny", "--recipe", "q8_0", "-n", "6", "-d", "5")
 
 
 def test_parts_sum_to_the_step_in_json_and_table(qbench):
@@ -73,11 +73,11 @@ def test_huge_pages_of_a_process(tmp_path):
 @pytest.mark.parametrize(
     "more, message",
     [
-        (("-b", "2"), "--breakdown takes one model"),
-        (("-d", "1,2"), "--breakdown takes one model"),
-        (("-n", "0"), "-n 1 or more"),
-        (("--policy", "full"), "not for --vs"),
-        (("--launches", "2"), "--breakdown is for one rank"),
+        (("-b", "2"), "No such option '-b'"),
+        (("-d", "1,2"), "'1,2' is not a valid integer"),
+        (("-n", "0"), "0 is not in the range"),
+        (("--policy", "full"), "No such option '--policy'"),
+        (("rand:tiny",), "unexpected extra argument"),
         (("--cpu-time", "--threads", "2"), "count it with --threads 1"),
     ],
     ids=lambda value: "_".join(value) if isinstance(value, tuple) else "",

@@ -149,7 +149,7 @@ class Command(click.Command):
 
 
 def sections(command: click.Command, ctx: click.Context) -> dict[str, list[click.Option]]:
-    """Title -> options: the command's own sections, then OTHERS, then shared ones."""
+    """Title -> options: the command's own sections, OTHERS, and shared ones; OTHERS is last if it is only --help."""
     own = OWN.get(command.name or "", {})
     title_of = {name: title for part in (SHARED, own) for title, names in part.items() for name in names}
     titles = [*(title for title in own if title not in SHARED), OTHERS, *SHARED]
@@ -157,6 +157,8 @@ def sections(command: click.Command, ctx: click.Context) -> dict[str, list[click
     for option in command.get_params(ctx):
         if isinstance(option, click.Option):
             found[title_of.get(long_name(option), OTHERS)].append(option)
+    if [option.name for option in found[OTHERS]] == ["help"]:
+        found[OTHERS] = found.pop(OTHERS)  # at the end
     return {title: options for title, options in found.items() if options}
 
 

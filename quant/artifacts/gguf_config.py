@@ -16,7 +16,7 @@ from quant.artifacts.gguf_families import (
 )
 from quant.artifacts.gguf_keys import KeyReader, scalar
 from quant.artifacts.gguf_rope import scaling_of_factors
-from quant.artifacts.gguf_yarn import YARN, yarn_metadata, yarn_scaling
+from quant.artifacts.gguf_yarn import ATTENTION_FACTOR, YARN, yarn_metadata, yarn_scaling
 from quant.artifacts.stop_tokens import gguf_stop_tokens
 from quant.errors import InputError, shown
 from quant.models import ARCHITECTURES, Architecture, ModelConfig
@@ -262,6 +262,11 @@ def _rope_scaling(
         raise InputError(f"{reader.where}: rope_freqs.weight next to rope.scaling.type {YARN} is not supported")
     if kind == YARN:
         return yarn_scaling(reader, has_mla)
+    if (magnitude := reader.get(ATTENTION_FACTOR, float)) not in (None, 1.0):  # which llama.cpp applies to all kinds
+        raise InputError(
+            f"{reader.where}: {ATTENTION_FACTOR} is {shown(magnitude)} next to rope.scaling.type {kind}, known: 1, and "
+            f"others with {YARN}"
+        )
     factor = factor if kind == "linear" else 1.0
     if rope_factors is None:
         return None if factor == 1.0 else {"rope_type": "linear", "factor": factor}

@@ -33,8 +33,12 @@ def yarn_metadata(config: ModelConfig) -> dict[str, int | float | str]:
 
 
 def yarn_scaling(reader: KeyReader, has_mla: bool) -> RopeScaling:
-    """The `rope_scaling` of a config.json."""
-    factor, context = reader.require(FACTOR, float), reader.require(ORIGINAL_CONTEXT, int)
+    """The `rope_scaling` of a config.json.
+
+    source   llama.cpp, llama_model_base::load_hparams(): without its key the original context is the trained one
+    """
+    factor = reader.require(FACTOR, float)
+    context = reader.get(ORIGINAL_CONTEXT, int) or reader.require("context_length", int)
     scaling: RopeScaling = {"rope_type": YARN, "factor": factor, "original_max_position_embeddings": context}
     fast, slow = (reader.get(key, float) for key in BETAS.values())
     if fast is not None:

@@ -176,6 +176,11 @@ def drop_tensor(name):
             r"'llama\.rope\.scaling\.factor' is missing",
             id="yarn of what",
         ),
+        pytest.param(
+            lambda k, t: k.update({"llama.rope.scaling.attn_factor": 1.5}),
+            "rope.scaling.attn_factor is 1.5 next to rope.scaling.type linear, known: 1, and others with yarn",
+            id="a magnitude without yarn",
+        ),
         pytest.param(lambda k, t: k.update({"llama.rope.freq_base": -1.0}), "rope_theta is -1.0", id="negative theta"),
         pytest.param(
             lambda k, t: k.update({"tokenizer.ggml.model": "bert"}),

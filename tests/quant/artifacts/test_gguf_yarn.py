@@ -5,8 +5,10 @@ import pytest
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 
+from quant.artifacts.gguf_keys import KeyReader
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.gguf_writer import write_gguf
+from quant.artifacts.gguf_yarn import yarn_scaling
 from quant.errors import InputError
 from quant.models import ModelConfig
 
@@ -65,3 +67,12 @@ def test_magnitudes_that_llama_cpp_does_not_compute(tmp_path, yarn):
     with pytest.raises(InputError, match="equal mscales alone; write a Hugging Face directory"):
         write_gguf(ArraySource(config, random_weights(config)), tmp_path / "x.gguf", name="x")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("given, original", [({}, 128), ({"rope.scaling.original_context_length": 32}, 32)], ids=str)
+def test_the_trained_context_is_the_original_one_if_a_file_does_not_say_it(given, original):
+    """As in llama.cpp."""
+    keys = {"context_length": 128, "rope.scaling.factor": 4.0, **given}
+    metadata = {f"llama.{key}": value for key, value in keys.items()}
+    expected = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": original}
+    assert yarn_scaling(KeyReader(metadata, "llama", "x.gguf"), False) == expected

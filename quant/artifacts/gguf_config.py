@@ -17,7 +17,7 @@ from quant.artifacts.gguf_families import (
 from quant.artifacts.gguf_keys import KeyReader, scalar
 from quant.artifacts.gguf_rope import scaling_of_factors
 from quant.artifacts.gguf_yarn import ATTENTION_FACTOR, YARN, yarn_metadata, yarn_scaling
-from quant.artifacts.stop_tokens import gguf_stop_tokens
+from quant.artifacts.stop_tokens import gguf_stop_tokens, special_token
 from quant.errors import InputError, shown
 from quant.models import ARCHITECTURES, Architecture, ModelConfig
 from quant.models.rope import DEFAULT_THETA, LONGROPE, RopeScaling, fixed_factors
@@ -184,8 +184,8 @@ def config_from_metadata(
     for flag in BIASES:
         names = {row.gguf_name for row in architecture.tensors if row.only_if == flag}
         config |= {flag: not names.isdisjoint(kinds)} if names else {}
-    token = scalar(metadata, "tokenizer.ggml.bos_token_id", int, where)
-    if token is not None and 0 <= token < tensors["token_embd.weight"][0]:
+    token = special_token(metadata, "bos_token_id", where)
+    if token is not None and token < tensors["token_embd.weight"][0]:
         config["bos_token_id"] = token
     config |= gguf_stop_tokens(metadata, where)
     named = {architecture.own_key(name): value for name, value in config.items()}

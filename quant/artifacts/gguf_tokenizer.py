@@ -26,7 +26,7 @@ from quant.artifacts.gguf_vocabulary import (
     vocabulary_from_json,
     vocabulary_from_metadata,
 )
-from quant.artifacts.stop_tokens import GGUF_KEYS
+from quant.artifacts.stop_tokens import GGUF_KEYS, special_token
 from quant.artifacts.tokenizer_json import json_of, load_tokenizer, normalizer_of
 from quant.artifacts.tokenizer_parts import prepend
 from quant.errors import InputError, shown
@@ -155,15 +155,15 @@ def _whole_document(loaded: Tokenizer, text: str, where: str) -> dict[str, Any]:
 
 
 def _token_id(metadata: Mapping[str, Value], key: str, vocabulary: Vocabulary, where: str) -> int | None:
-    """The token, or None if the key names no token: then llama.cpp warns and goes on, too."""
-    value = scalar(metadata, f"tokenizer.ggml.{key}", int, where)
-    if value is None or 0 <= value < len(vocabulary.tokens):
-        return value
-    logging.getLogger(__name__).warning(
-        "%s: tokenizer.ggml.%s is %s, expected 0 to %d; taken as absent",
-        where,
-        key,
-        shown(value),
-        len(vocabulary.tokens) - 1,
-    )
-    return None
+    """The token. Like llama.cpp, warns about a key with an id beyond the vocabulary and goes on."""
+    value, token = scalar(metadata, f"tokenizer.ggml.{key}", int, where), special_token(metadata, key, where)
+    if value not in (None, token):
+        logging.getLogger(__name__).warning(
+            "%s: tokenizer.ggml.%s is %s, expected 0 to %d; taken as %s",
+            where,
+            key,
+            shown(value),
+            len(vocabulary.tokens) - 1,
+            "absent" if token is None else token,
+        )
+    return token

@@ -12,6 +12,9 @@ from quant.errors import InputError, shown
 # tokenizer.ggml.token_type
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 BYTE_TOKENS = {f"<0x{byte:02X}>" for byte in range(256)}
+# Tokens that close a turn wherever they are in a vocabulary. They are control tokens, also if a file gives them another
+# type: so llama.cpp has it.
+TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|END_OF_TURN_TOKEN|>")
 
 
 class AddedToken(TypedDict):
@@ -99,14 +102,15 @@ def vocabulary_from_metadata(metadata: Mapping[str, Value], vocab_size: int, whe
     tokens = string_list(metadata, "tokenizer.ggml.tokens", where)
     if len(tokens) != vocab_size:
         raise InputError(f"{where}: {len(tokens)} tokens for an embedding of {vocab_size} rows")
-    types = [NORMAL] * len(tokens)
+    types = [BYTE if token in BYTE_TOKENS else NORMAL for token in tokens]  # of a file without the key
     if metadata.get("tokenizer.ggml.token_type") is not None:
         types = number_list(metadata, "tokenizer.ggml.token_type", where)
     if len(types) != len(tokens):
         raise InputError(f"{where}: {len(types)} token types for {len(tokens)} tokens")
     if len(set(tokens)) != len(tokens):
         raise InputError(f"{where}: tokenizer.ggml.tokens has a text twice")
-    return Vocabulary(tokens, types)
+    kinds = [CONTROL if token in TURN_ENDS else kind for token, kind in zip(tokens, types, strict=True)]
+    return Vocabulary(tokens, kinds)
 
 
 def special_tokens(vocabulary: Vocabulary) -> list[AddedToken]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from quant.artifacts.gguf_cursor import Value
 from quant.artifacts.gguf_keys import scalar
-from quant.artifacts.gguf_vocabulary import CONTROL
+from quant.artifacts.gguf_vocabulary import CONTROL, TURN_ENDS
 from quant.errors import InputError
 from quant.json_file import read_json
 from quant.models.values import Config, token_ids
@@ -23,8 +23,8 @@ T = TypeVar("T")
 EOS = "eos_token_id"
 GENERATION_CONFIG = "generation_config.json"
 GGUF_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
-# Control tokens that close a turn wherever they are in a vocabulary; llama.cpp takes them for that, too.
-TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|END_OF_TURN_TOKEN|>")
+# GGUF's tokenizer model -> key -> the token if the file lacks the key, or has an id beyond its vocabulary
+USUAL_TOKENS = {"llama": {"bos_token_id": 1, "eos_token_id": 2}}
 
 
 def hf_stop_tokens(folder: Path, config: Config) -> dict[str, list[int]]:
@@ -52,23 +52,37 @@ def with_tokenizers_end(config: Config, tokenizer: TokenizerInfo | None) -> dict
 
 
 def gguf_stop_tokens(metadata: Mapping[str, Value], where: str) -> dict[str, Value | list[Value]]:
-    """eos_token_id as the keys and the vocabulary's control tokens name it; a key of no token says nothing.
+    """eos_token_id as the keys and the vocabulary's names name it; a key of no token says nothing.
 
     raises   InputError for a key of another type
     """
-    named: list[Value | None] = [scalar(metadata, f"tokenizer.ggml.{key}", int, where) for key in GGUF_KEYS]
-    tokens = metadata.get("tokenizer.ggml.tokens")
-    count = len(tokens) if isinstance(tokens, list) else sys.maxsize
-    known = [token for token in named if isinstance(token, int) and 0 <= token < count]
-    ids = _joined([*known, *_turn_ends(metadata)])
+    named = [special_token(metadata, key, where) for key in GGUF_KEYS]
+    ids: list[Value] = _joined([*(token for token in named if token is not None), *_turn_ends(metadata)])
     return {} if not ids else {EOS: ids if len(ids) > 1 else ids[0]}
 
 
-def _turn_ends(metadata: Mapping[str, Value]) -> list[Value]:
-    tokens, types = (metadata.get(f"tokenizer.ggml.{key}") for key in ("tokens", "token_type"))
-    if not isinstance(tokens, list) or not isinstance(types, list | np.ndarray) or len(tokens) != len(types):
-        return []
-    return [index for index, kind in enumerate(types) if kind == CONTROL and tokens[index] in TURN_ENDS]
+def special_token(metadata: Mapping[str, Value], key: str, where: str) -> int | None:
+    """The token of a GGUF file that `tokenizer.ggml.{key}` names, else the usual one of its kind of tokenizer, or None.
+
+    The usual one must be a control token: other files have a word there, as our own of tokenizers without BOS.
+    raises   InputError for a key of another type
+    source   llama.cpp, llama_vocab::impl::load(), which has 11 for byte-level BPE, too: Falcon's end of a text
+    """
+    value = scalar(metadata, f"tokenizer.ggml.{key}", int, where)
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    count = len(tokens) if isinstance(tokens, list) else sys.maxsize
+    if value is not None and 0 <= value < count:
+        return value
+    usual = USUAL_TOKENS.get(str(metadata.get("tokenizer.ggml.model")), {}).get(key, count)
+    types = metadata.get("tokenizer.ggml.token_type")
+    if isinstance(types, np.ndarray) and (usual >= types.size or types[usual] != CONTROL):
+        return None
+    return usual if usual < count else None
+
+
+def _turn_ends(metadata: Mapping[str, Value]) -> list[int]:
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    return [index for index, token in enumerate(tokens) if token in TURN_ENDS] if isinstance(tokens, list) else []
 
 
 def _joined(ids: Iterable[T]) -> list[T]:

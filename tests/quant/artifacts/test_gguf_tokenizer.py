@@ -103,6 +103,47 @@ def test_bos_where_the_file_does_not_say_it_as_in_llama_cpp(tmp_path, byte_level
     )
 
 
+@needs_stories
+@pytest.mark.parametrize(
+    "change",
+    [{"bos_token_id": None}, {"bos_token_id": None, "eos_token_id": None}, {"bos_token_id": 2**32 - 1}],
+    ids=["no BOS", "no BOS, no EOS", "BOS of no token"],
+)
+def test_bos_and_eos_of_a_file_without_their_keys_are_those_of_llama_cpp(tmp_path, monkeypatch, change):
+    """llama.cpp begins a text in token 1 and ends it in token 2, as files of the first Llama models need it."""
+
+    def changed(*given):
+        metadata = metadata_from_tokenizer(*given) | {f"tokenizer.ggml.{key}": value for key, value in change.items()}
+        return {key: value for key, value in metadata.items() if value is not None}
+
+    monkeypatch.setattr("quant.artifacts.gguf_writer.metadata_from_tokenizer", changed)
+    after, path = through_file(tmp_path, HFSource(STORIES260K).tokenizer)
+    assert (after.bos_token_id, after.eos_token_id, after.add_bos) == (1, 2, True)
+    ids = Tokenizer.from_str(after.json).encode("Once upon").ids
+    assert ids[0] == 1 and ids == llama_ids(path, "Once upon", True)
+
+
+@needs_stories
+def test_bytes_of_a_file_without_token_types_stay_bytes():
+    metadata = as_read(metadata_from_tokenizer(HFSource(STORIES260K).tokenizer, 512, "x"))
+    before = tokenizer_from_metadata(metadata, 512, "x")
+    del metadata["tokenizer.ggml.token_type"]
+    after = tokenizer_from_metadata(metadata, 512, "x")
+    texts = ["a \U0001f642", "\u6f22"]
+    one, other = Tokenizer.from_str(before.json), Tokenizer.from_str(after.json)
+    assert [other.encode(text).ids for text in texts] == [one.encode(text).ids for text in texts]
+
+
+@pytest.mark.parametrize("kind", [1, 4], ids=["normal", "user defined"])
+def test_an_end_of_a_turn_is_a_control_token_of_any_type(byte_level_tokenizer, kind):
+    """llama.cpp overrides the type, which some converters get wrong."""
+    metadata = as_read(metadata_from_tokenizer(byte_level_tokenizer, 512, "x"))
+    token = metadata["tokenizer.ggml.tokens"].index("<|end|>")
+    metadata["tokenizer.ggml.token_type"][token] = kind
+    after = Tokenizer.from_str(tokenizer_from_metadata(metadata, 512, "x").json)
+    assert token in after.encode("a<|end|>b").ids and "<|end|>" not in after.decode([token])
+
+
 def test_a_vocabulary_of_bytes_without_merges_opens_in_llama_cpp(tmp_path, texts):
     """llama.cpp wants the list of merges although it is empty, which the gguf package does not write."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
@@ -47,10 +48,11 @@ def test_a_generation_config_that_is_none_is_named(tmp_path):
 
 
 def test_keys_and_turn_ends_of_a_gguf_file():
+    """llama.cpp takes <end_of_turn> for a control token of any type."""
     tokens, types = ["a", "<|end|>", "<end_of_turn>", "b", "</s>"], [NORMAL, CONTROL, NORMAL, NORMAL, CONTROL]
     metadata = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types, "tokenizer.ggml.eos_token_id": 4}
-    assert gguf_stop_tokens(metadata, "x.gguf") == {"eos_token_id": [4, 1]}
-    assert gguf_stop_tokens(metadata | {"tokenizer.ggml.eot_token_id": 3}, "x.gguf") == {"eos_token_id": [4, 3, 1]}
+    assert gguf_stop_tokens(metadata, "x.gguf") == {"eos_token_id": [4, 1, 2]}
+    assert gguf_stop_tokens(metadata | {"tokenizer.ggml.eot_token_id": 3}, "x.gguf") == {"eos_token_id": [4, 3, 1, 2]}
     assert gguf_stop_tokens({"tokenizer.ggml.eos_token_id": 4}, "x.gguf") == {"eos_token_id": 4}
     assert gguf_stop_tokens({}, "x.gguf") == {}
 
@@ -93,3 +95,12 @@ def test_a_key_of_no_token_is_absent():
     """llama.cpp warns about 2**32 - 1 and goes on."""
     metadata = {"tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.eos_token_id": 2**32 - 1}
     assert gguf_stop_tokens(metadata, "x.gguf") == {}
+
+
+@pytest.mark.parametrize("given", [{}, {"eos_token_id": 99}], ids=str)
+@pytest.mark.parametrize("types, expected", [(None, 2), ([1, 1, CONTROL], 2), ([1, 1, NORMAL], None)], ids=str)
+def test_the_end_of_a_file_without_its_key_is_that_of_llama_cpp(given, types, expected):
+    metadata = {"model": "llama", "tokens": ["a", "b", "</s>"], **given}
+    metadata |= {} if types is None else {"token_type": np.array(types)}
+    named = {f"tokenizer.ggml.{key}": value for key, value in metadata.items()}
+    assert gguf_stop_tokens(named, "x.gguf").get("eos_token_id") == expected

@@ -45,10 +45,13 @@ def only(*values: JsonValue) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def no_null(value: Any) -> Any:
+def as_parts(value: Any) -> Any:
+    """A check that makes the content of a message a list of parts, so that an error names the part that is wrong."""
     if value is None:
         raise PydanticCustomError("null", "is null, expected a text; messages with tool calls are not supported")
-    return value
+    if not isinstance(value, str | list):
+        raise PydanticCustomError("content", "expected a text or a list of parts with text")
+    return [{"type": "text", "text": value}] if isinstance(value, str) else value
 
 
 def free_names(values: Any) -> Any:
@@ -94,6 +97,7 @@ class StreamOptions(Fields):
 class SamplingFields(Fields):
     """Fields of both APIs. top_k, min_p and repetition_penalty are not OpenAI's, but most servers of its API have them.
 
+    top_k       0 or -1: all tokens
     seed        -1: drawn at random, as without a seed
     ignore_eos  vLLM's word, which load generators use: the text goes on past end tokens, to the limit of tokens
     cache_salt  vLLM's word: prefixes are shared only by requests of one salt, as of a document's version
@@ -104,7 +108,7 @@ class SamplingFields(Fields):
     model: str
     temperature: float = Field(1.0, ge=0, le=100, allow_inf_nan=False)
     top_p: float = Field(1.0, gt=0, le=1, allow_inf_nan=False)
-    top_k: int = Field(0, ge=0, le=1 << 31)
+    top_k: int = Field(0, ge=-1, le=1 << 31)
     min_p: float = Field(0.0, ge=0, le=1, allow_inf_nan=False)
     repetition_penalty: float = Field(1.0, gt=0, le=100, allow_inf_nan=False)
     presence_penalty: float = Field(0.0, ge=-MOST_PENALTY, le=MOST_PENALTY)
@@ -130,7 +134,22 @@ class SamplingFields(Fields):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
 
-class CompletionBody(SamplingFields):
+class NeutralSampling(Fields):
+    """Fields of both APIs that clients of vLLM send with values that change nothing.
+
+    min_tokens   with ignore_eos and without stop strings nothing ends a text early
+    """
+
+    min_tokens: int = Field(0, ge=0, le=1 << 31)
+    stop_token_ids: Annotated[Any, only([])] = None
+    length_penalty: Annotated[Any, only(1, 1.0)] = None
+    use_beam_search: Annotated[Any, only(False)] = None
+    skip_special_tokens: Annotated[Any, only(True)] = None
+    spaces_between_special_tokens: Annotated[Any, only(False, True)] = None
+    include_stop_str_in_output: Annotated[Any, only(False)] = None
+
+
+class CompletionBody(SamplingFields, NeutralSampling):
     prompt: Annotated[Prompt, BeforeValidator(at_most(MOST_PROMPTS))]
     max_tokens: int = Field(16, ge=0, le=1 << 31)
     logprobs: int | None = Field(None, ge=0, le=TOP_LOGPROBS)
@@ -148,20 +167,18 @@ class Message(Fields):
 
     role: str
     content: Annotated[
-        str | Annotated[list[TextPart], Field(fail_fast=True)],
-        BeforeValidator(at_most(MOST_MESSAGES)),
-        BeforeValidator(no_null),
+        list[TextPart], Field(fail_fast=True), BeforeValidator(at_most(MOST_MESSAGES)), BeforeValidator(as_parts)
     ]
     name: str | None = None
     tool_calls: Annotated[Any, only([])] = None
     annotations: Annotated[Any, only([])] = None
 
     def as_template_sees_it(self) -> dict[str, str]:
-        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        content = "".join(part.text for part in self.content)
         return {"role": self.role, "content": content} | ({} if self.name is None else {"name": self.name})
 
 
-class NeutralFields(Fields):
+class NeutralFields(NeutralSampling):
     """Fields of chats that clients send with values that change nothing."""
 
     response_format: Annotated[Any, only({"type": "text"})] = None

@@ -10,7 +10,7 @@ from typing import Any
 from qbench.runtime import ModelConfig, Sampling, Tokenizer
 from qbench.runtime.engine import Engine, Request, most_tokens
 from qbench.runtime.text.prompt_length import check_prompt_length
-from qbench.serve.bodies import MOST_STOP_CHARS, ChatBody, CompletionBody, SamplingFields
+from qbench.serve.bodies import MOST_STOP_CHARS, ChatBody, CompletionBody
 from qbench.serve.chat_template import ChatTemplate
 from qbench.serve.conversation import conversation_tokens
 from qbench.serve.engine_thread import EngineThread
@@ -75,7 +75,7 @@ class Served:
         asked = self._asked(body, max_tokens, (body.top_logprobs or 0) if body.logprobs else None)
         return choices(replace(asked, tokens=tokens), body.n)
 
-    def _asked(self, body: SamplingFields, max_tokens: int, logprobs: int | None) -> Request:
+    def _asked(self, body: CompletionBody | ChatBody, max_tokens: int, logprobs: int | None) -> Request:
         """As `_request`. raises InputError for a biased token that the model does not have"""
         request = _request(body, max_tokens, logprobs)
         if request.sampling.nudges is not None:
@@ -109,12 +109,16 @@ def _listed(prompt: str | list[int] | list[str] | list[list[int]]) -> list[str] 
     return prompts
 
 
-def _request(body: SamplingFields, max_tokens: int, logprobs: int | None) -> Request:
+def _request(body: CompletionBody | ChatBody, max_tokens: int, logprobs: int | None) -> Request:
     """All but the prompt. Without a seed every request has its own random numbers."""
     seed = secrets.randbits(61) if body.seed == -1 else body.seed
     sampling = Sampling(
-        body.temperature, body.top_p, body.top_k, body.min_p, body.repetition_penalty, seed, body.nudges
+        body.temperature, body.top_p, max(body.top_k, 0), body.min_p, body.repetition_penalty, seed, body.nudges
     )
+    if body.min_tokens and not (body.ignore_eos and not body.stop_strings):
+        raise InputError(
+            f"min_tokens is {body.min_tokens}, expected 0, or ignore_eos without stop strings; not supported otherwise"
+        )
     if not all(body.stop_strings):
         raise InputError("a stop string is empty, expected at least one character")
     if (longest := max(map(len, body.stop_strings), default=0)) > MOST_STOP_CHARS:

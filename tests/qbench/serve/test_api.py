@@ -243,6 +243,9 @@ NEUTRAL = [
     {"service_tier": "default", "parallel_tool_calls": False},
     {"tools": None, "seed": None, "reasoning_effort": None, "prediction": None},
     {"seed": -1, "ignore_eos": False, "chat_template_kwargs": {}},
+    {"top_k": -1, "min_tokens": 0, "stop_token_ids": [], "length_penalty": 1.0, "use_beam_search": False},
+    {"skip_special_tokens": True, "spaces_between_special_tokens": True, "include_stop_str_in_output": False},
+    {"length_penalty": 1, "spaces_between_special_tokens": False},
 ]
 
 
@@ -254,7 +257,21 @@ def test_fields_that_change_nothing_are_accepted(server, fields):
     assert got.status_code == 200 and got.json()["choices"] == plain
 
 
+def test_load_generators_ask_for_a_least_number_of_tokens(server):
+    """genai-perf and aiperf send it together with ignore_eos."""
+    asked = GREEDY | {"prompt": PROMPT, "max_tokens": 4, "min_tokens": 4}
+    got = patient.post(f"{server.url}/v1/completions", json=asked | {"ignore_eos": True})
+    assert got.json()["usage"]["completion_tokens"] == 4
+    for others in ({}, {"ignore_eos": True, "stop": "x"}):
+        got = patient.post(f"{server.url}/v1/completions", json=asked | others)
+        assert got.status_code == 400
+        assert got.json()["error"]["message"].startswith("min_tokens is 4, expected 0, or ignore_eos without stop")
+
+
 REFUSED = [
+    ({"use_beam_search": True}, "use_beam_search: expected false; not supported otherwise"),
+    ({"length_penalty": 0.5}, "length_penalty: expected 1 or 1.0; not supported otherwise"),
+    ({"top_k": -2}, "top_k: Input should be greater than or equal to -1"),
     ({"response_format": {"type": "json_object"}}, 'response_format: expected {"type": "text"}; not supported'),
     ({"tools": [{"type": "function"}]}, "tools: expected []; not supported otherwise"),
     ({"tool_choice": "auto"}, 'tool_choice: expected "none"; not supported otherwise'),
@@ -295,8 +312,11 @@ def test_an_answer_of_another_server_in_the_history(server):
         ({"content": None, "tool_calls": [{"id": "1"}]}, "messages.0.content: is null, expected a text; messages with"),
         ({"content": "x", "tool_calls": [{"id": "1"}]}, "messages.0.tool_calls: expected []; not supported otherwise"),
         ({"content": "x", "tool_call_id": "1"}, "messages.0.tool_call_id: not supported by this server"),
+        ({"content": [{"type": "image_url", "image_url": {}}]}, "messages.0.content.0.type: Input should be 'text'"),
+        ({"content": [{"type": "text", "text": "x", "cache_control": {}}]}, "messages.0.content.0.cache_control: not"),
+        ({"content": 1}, "messages.0.content: expected a text or a list of parts with text"),
     ],
-    ids=["null", "calls", "answer"],
+    ids=["null", "calls", "answer", "image", "other part", "number"],
 )
 def test_messages_with_tool_calls_are_refused(server, message, reason):
     asked = GREEDY | {"messages": [{"role": "assistant"} | message]}

@@ -26,17 +26,23 @@ def with_special_tokens_map(folder: Path, settings: Mapping[str, Any]) -> dict[s
 def add_missing_tokens(tokenizer: Tokenizer, folder: Path, settings: Mapping[str, Any], vocab_size: Any) -> bool:
     """Adds them in transformers' order; returns whether there were any.
 
+    A token of `added_tokens_decoder` replaces one of other flags: such a list counts, and tokenizer.json does not.
     settings     of `with_special_tokens_map`
     vocab_size   rows of the embedding, if the config says it. A token behind them means nothing to the model, so it is
                  left out with a warning
     source       transformers 5, tokenization_utils_tokenizers.py, TokenizersBackend.__init__()
     """
-    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    known = {token.content: _flags_of(token) for token in tokenizer.get_added_tokens_decoder().values()}
+    rows = settings.get(DECODER)
+    listed = {content_of(row) for row in rows.values()} if isinstance(rows, Mapping) else set()
+    seen: set[str] = set()
     found = False
     for token in _named_tokens(folder, settings):
-        if token.content in known:
+        if token.content in seen:
             continue
-        known.add(token.content)
+        seen.add(token.content)
+        if token.content in known and (token.content not in listed or known[token.content] == _flags_of(token)):
+            continue
         token_id = tokenizer.token_to_id(token.content)
         next_id = tokenizer.get_vocab_size(with_added_tokens=True)
         if token_id is None and isinstance(vocab_size, int) and next_id >= vocab_size:
@@ -56,6 +62,10 @@ def content_of(token: Any) -> str | None:
     """The text of a token in a settings file: a string, or an object that has it."""
     token = token.get("content") if isinstance(token, Mapping) else token
     return token if isinstance(token, str) else None
+
+
+def _flags_of(token: AddedToken) -> list[bool]:
+    return [getattr(token, flag) for flag in _FLAGS]
 
 
 def _named_tokens(folder: Path, settings: Mapping[str, Any]) -> Iterator[AddedToken]:

@@ -65,6 +65,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> TokenizerInfo | N
         found = None if token is None else tokenizer.token_to_id(token)
         ids[kind] = config_token_id(config, f"{kind}_token_id", str(folder)) if found is None else found
     first = _first_token(tokenizer, path)
+    _warn_of_more(tokenizer, path)
     if first is not None:  # whatever other token the settings name
         ids["bos"] = first
     add_bos = ids["bos"] is not None and _adds_bos(settings, first is not None, path)
@@ -98,6 +99,18 @@ def _first_token(tokenizer: Tokenizer, path: Path) -> int | None:
     with panics_as(lambda error: InputError(f"{path}: the tokenizer cannot cut a text: {error}")):
         encoded = tokenizer.encode("a")
     return encoded.ids[0] if encoded.special_tokens_mask[:1] == [1] else None
+
+
+def _warn_of_more(tokenizer: Tokenizer, path: Path) -> None:
+    """Warn of tokens that the post-processor adds beyond one before a text, most often EOS at its end."""
+    encoded = tokenizer.encode("a")
+    added = [text for text, special in zip(encoded.tokens, encoded.special_tokens_mask, strict=True) if special]
+    if added[encoded.special_tokens_mask[:1] == [1] :]:
+        logging.getLogger(__name__).warning(
+            "%s: the post-processor adds %s to every text; transformers does so, and here only a first token is added",
+            path,
+            ", ".join(map(shown, added)),
+        )
 
 
 def _adds_bos(settings: Mapping[str, Any], processed: bool, path: Path) -> bool:

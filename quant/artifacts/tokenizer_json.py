@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 
 from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 from quant.artifacts.text_growth import MOST_GROWTH, text_growth
 from quant.artifacts.tokenizer_parts import prepend
@@ -20,6 +21,7 @@ def parse_tokenizer(text: str) -> Tokenizer:
     """The tokenizer of the text, for whole texts: it neither cuts nor pads them, whatever was saved with it.
 
     transformers sets both again for each call, so a file has the settings of the last call before it was saved.
+    Dropout of merges is for training: with it a text has other tokens at each call.
     raises   Exception itself for a malformed text, as the library does; RuntimeError for a panic, and for rules that
              make a text much longer
     """
@@ -31,6 +33,8 @@ def parse_tokenizer(text: str) -> Tokenizer:
             )
         tokenizer.no_truncation()
         tokenizer.no_padding()
+        if isinstance(tokenizer.model, BPE) and tokenizer.model.dropout:
+            tokenizer.model.dropout = None
         return tokenizer
 
 

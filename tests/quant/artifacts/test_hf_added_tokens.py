@@ -65,6 +65,20 @@ def test_tokens_that_are_there_change_nothing(folder, byte_level_tokenizer):
     assert not ours(folder).is_completed and ours(folder).json == byte_level_tokenizer.json
 
 
+@pytest.mark.parametrize("flags", [{"rstrip": True}, {"lstrip": True, "special": False}], ids=str)
+def test_flags_of_the_list_count(folder, flags):
+    """As in transformers: the added_tokens_decoder of tokenizer_config.json wins over tokenizer.json."""
+    put(folder, tokenizer_config={**CLASS, "added_tokens_decoder": {"0": {**NEW, "content": "<|end|>", **flags}}})
+    info, text = ours(folder), "the <|end|>  cat"
+    assert info.is_completed and ids(info, text) == theirs(folder, text)
+    assert ids(info, text) != Tokenizer.from_str((folder / "tokenizer.json").read_text()).encode(text).ids
+
+
+def test_flags_that_are_the_same_change_nothing(folder, byte_level_tokenizer):
+    put(folder, tokenizer_config={**CLASS, "added_tokens_decoder": {"0": {**NEW, "content": "<|end|>"}}})
+    assert not ours(folder).is_completed and ours(folder).json == byte_level_tokenizer.json
+
+
 def test_a_token_behind_the_embedding_is_left_out_and_named(folder, byte_level_tokenizer, caplog):
     put(folder, tokenizer_config={**CLASS, "pad_token": "<new>"})
     size = Tokenizer.from_str(byte_level_tokenizer.json).get_vocab_size()
@@ -85,6 +99,19 @@ def with_template(folder, token):
     }
     (folder / "tokenizer.json").write_text(json.dumps(document))
     return token_id
+
+
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["before BOS", "behind BOS", "at the end"])
+def test_other_tokens_of_the_post_processor_are_reported(folder, caplog, place):
+    with_template(folder, "<|end|>")
+    put(folder, tokenizer_config=CLASS)
+    ours(folder)
+    assert "the post-processor adds" not in caplog.text
+    document = json.loads((folder / "tokenizer.json").read_text())
+    document["post_processor"]["single"].insert(place, {"SpecialToken": {"id": "<|end|>", "type_id": 0}})
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    ours(folder)
+    assert "the post-processor adds '<|end|>', '<|end|>' to every text" in caplog.text
 
 
 @pytest.mark.parametrize("key", [True, False])

@@ -70,6 +70,15 @@ def test_settings_of_an_earlier_call_neither_cut_nor_pad_a_text(tokenizer, tmp_p
     assert read_tokenizer(tmp_path, {}) == info, "it still adds BOS, which padding would hide"
 
 
+def test_dropout_of_merges_is_off():
+    """With it, each call would cut the text in another way."""
+    document = json.loads(byte_level_json())
+    document["model"] |= {"dropout": 1.0, "merges": [["a", "b"]]}
+    document["model"]["vocab"]["ab"] = 300
+    info = TokenizerInfo(json.dumps(document), None, None, add_bos=False)
+    assert Tokenizer(info).encode("abab") == [300, 300]
+
+
 def test_text_without_utf8_is_refused(tokenizer):
     with pytest.raises(InputError, match=r"not UTF-8: U\+D800 at character 2"):
         tokenizer.encode("ab\ud800")

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from qbench.calibration.open_subject import open_subject
-from qbench.measure.host.conditions import peak_device_bytes, reset_peak_device
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
 from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
@@ -15,7 +16,7 @@ from qbench.measure.metrics import Facts, Memory, Metrics
 from qbench.measure.speed_figures import MachinePeaks, Roofline, Speed, SpeedFigures
 from qbench.measure.subject import Subject
 from qbench.options.cache_spec import DYNAMIC, FULL
-from qbench.options.choices import CPU
+from qbench.options.choices import CPU, CUDA
 from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
 from qbench.runtime import load_model
@@ -230,3 +231,14 @@ def speed_of(
         cache=None if options.cache == DYNAMIC else options.cache,
         policy=None if options.policy == FULL else options.policy,
     )
+
+
+def reset_peak_device(device: str) -> None:
+    """Start the peak again from the bytes that are held now."""
+    if device == CUDA:
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_device_bytes(device: str) -> int | None:
+    """The peak since then; None without a GPU."""
+    return torch.cuda.max_memory_allocated() if device == CUDA else None

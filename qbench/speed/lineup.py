@@ -8,7 +8,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from qbench.measure.host.conditions import peak_device_bytes, reset_peak_device
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
 from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
@@ -18,7 +17,15 @@ from qbench.measure.subject import Subject
 from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
 from qbench.runtime.load import set_threads
-from qbench.speed.bench import BandwidthProbe, LoadedSubject, bench_cases, load_subject, speed_of
+from qbench.speed.bench import (
+    BandwidthProbe,
+    LoadedSubject,
+    bench_cases,
+    load_subject,
+    peak_device_bytes,
+    reset_peak_device,
+    speed_of,
+)
 from qbench.speed.case_facts import CaseFacts, case_facts
 from qbench.speed.entry import Entry
 from qbench.speed.interleaved import interleave_cases

@@ -1,4 +1,4 @@
-"""State of the machine during a timed span: clock, heat, load, share of other processes, energy, memory of a GPU."""
+"""State of the machine during a timed span: clock, heat, load, share of other processes, energy."""
 
 import re
 import time
@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-import torch
 
 from qbench.measure.host.energy import NO_METER, Meter
-from qbench.options.choices import CUDA
 from quant.errors import InputError
 
 WATCHED_S = 0.5
@@ -38,17 +36,6 @@ def check_clock(clock: str, threads: int) -> None:
     """raises InputError where processor time is asked for more than one thread, which wait for each other"""
     if clock == "cpu" and threads != 1:
         raise InputError(f"{threads} threads also take time while they wait; count it with --threads 1")
-
-
-def reset_peak_device(device: str) -> None:
-    """Start the peak again from the bytes that are held now."""
-    if device == CUDA:
-        torch.cuda.reset_peak_memory_stats()
-
-
-def peak_device_bytes(device: str) -> int | None:
-    """The peak since then; None without a GPU."""
-    return torch.cuda.max_memory_allocated() if device == CUDA else None
 
 
 ROOT = Path("/")

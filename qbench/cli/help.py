@@ -15,18 +15,20 @@ SHARED: Mapping[str, Sequence[str]] = {
     "Processes of the ranks": ("ray", "restarts", "link", "rank_timeout"),
     "Output": ("output", "keep", "json"),
 }
+CALIBRATION = (
+    *("calibration", "samples", "seq_len", "seed", "calibrate_on"),
+    *("min_expert_tokens", "calibrate_in", "stats", "imatrix", "export_imatrix"),
+)
 # Command -> its own sections, which come first.
 OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
     "quantize": {
-        "Search for a size or a speed": (
-            *("target", "ctx", "kv", "policy", "batch"),
-            *("text", "windows", "exhaustive", "ablation", "keep"),
-        ),
-        "Calibration": (
-            *("calibration", "samples", "seq_len", "seed", "calibrate_on"),
-            *("min_expert_tokens", "calibrate_in", "stats", "imatrix", "export_imatrix"),
-        ),
+        "Calibration": CALIBRATION,
         "Output": ("output", "max_shard_size", "best", "resume", "dry_run", "json"),
+    },
+    "search": {
+        "Search": ("target", "text", "windows", "exhaustive", "ablation"),
+        "KV cache in the size": ("ctx", "kv", "policy", "batch"),
+        "Calibration": CALIBRATION,
     },
     "eval": {
         "Text": ("protocol", "text", "documents", "windows", "logits", "save_logits", "kld_reference"),
@@ -79,7 +81,11 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "patterns": ("qbench patterns", "qbench patterns --json"),
     "quantize": (
         "qbench quantize ref:llama --recipe q4_k_m -o model.gguf",
-        "qbench quantize ref:llama --target 4.5bpw -o best.gguf",
+        "qbench quantize ref:llama --recipe q4_k_m --dry-run",
+    ),
+    "search": (
+        "qbench search ref:llama --target 4.5bpw -o best.gguf",
+        "qbench search ref:llama --target 2.5MB --ctx 1024 --kv auto -o small.gguf",
     ),
     "inspect": ("qbench inspect ref:llama", "qbench inspect model.gguf --json"),
     "doctor": ("qbench doctor model.gguf", "qbench doctor model.gguf --source ref:llama"),

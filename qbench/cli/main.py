@@ -48,6 +48,7 @@ GROUPS = {
     "Choose": {
         "plan": "Memory by part, predicted before anything is written",
         "recommend": "Which recipe and KV format to run within given memory and speed",
+        "search": "The mix of formats that loses least within a size or at a speed",
     },
     "Read results": {
         "report": "Tables, pages and pictures of records",

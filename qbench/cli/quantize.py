@@ -1,5 +1,7 @@
 """`qbench quantize MODEL --recipe R -o OUT`: write a model as one recipe says."""
 
+import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,6 @@ from qbench.cli.calibration import calibration_options
 from qbench.cli.help import Command
 from qbench.cli.output import echo, json_option, print_json, readable_bytes, threads_option
 from qbench.cli.progress import progress_bar
-from qbench.cli.target_options import refuse_options, target_options, write_best
 from qbench.cli.types import BYTE_COUNT
 from qbench.measure.host.machine import available_cores
 from quant.errors import InputError
@@ -22,7 +23,10 @@ if TYPE_CHECKING:  # loaded when the command runs, not for its help
 @click.command("quantize", cls=Command)
 @click.argument("model")
 @click.option("--recipe", "recipe_name", help="A recipe's name, or a YAML file of rules.")
-@target_options
+@click.option(
+    "--target",
+    help="Search for the best mix instead, as `qbench search MODEL --target SIZE`, which has more options.",
+)
 @click.option(
     "-o",
     "--output",
@@ -37,7 +41,7 @@ if TYPE_CHECKING:  # loaded when the command runs, not for its help
 @threads_option
 @json_option
 def command(
-    model, recipe_name, wanted, output, max_shard_size, best, resume, dry_run, calibration, threads, as_json
+    model, recipe_name, target, output, max_shard_size, best, resume, dry_run, calibration, threads, as_json
 ) -> None:
     """Quantize MODEL by a recipe, or by the best mix for a target, and write it with a manifest."""
     from qbench.sources import open_source
@@ -45,10 +49,10 @@ def command(
     from quant.artifacts.output import default_output
     from quant.recipes import get_recipe  # imports the families of models
 
-    if wanted is not None:
+    if target is not None:
         refused = {"--recipe": recipe_name, "--max-shard-size": max_shard_size, "--best": best, "--resume": resume}
         refuse_options(refused | {"--dry-run": dry_run})
-        write_best(model, wanted, output, calibration, threads, as_json)
+        search_instead(target, output)
         return
     if recipe_name is None:
         raise click.UsageError("give --recipe NAME, or --target SIZE to search for the best mix")
@@ -68,6 +72,23 @@ def command(
     warn_of_unread_text(job, calibration)
     for warning in job.warnings():
         click.echo(f"warning: {warning}", err=True)
+
+
+def refuse_options(values: Mapping[str, object]) -> None:
+    """raises UsageError for an option that a search does not take. values: option -> its value"""
+    for option, value in values.items():
+        if value:
+            raise click.UsageError(f"--target searches for the recipe itself and does not take {option}; drop one")
+
+
+def search_instead(target: str, output: str | None) -> None:
+    """Run `qbench search` with the values of this command line."""
+    context = click.get_current_context()
+    if output is None:
+        raise click.UsageError("--target needs -o, a name like best.gguf, or a directory for compressed-tensors")
+    search = importlib.import_module("qbench.cli.search").command  # by name, as `cli.main` imports commands
+    given = {name: value for name, value in context.params.items() if name in {each.name for each in search.params}}
+    context.invoke(search, **given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,20 @@ MOVED = {
         "--keep": "qbench race MODEL --vs llama.cpp --keep PATH",
         "--cpu-time": "qbench race A B --cpu-time` or `qbench breakdown MODEL --cpu-time",
     },
+    "quantize": {
+        name: f"qbench search MODEL --target SIZE {name}{value} -o OUT"
+        for name, value in {
+            "--ctx": " N",
+            "--kv": " FORMAT",
+            "--policy": " POLICY",
+            "--batch": " N",
+            "--text": " FILE",
+            "--windows": " N",
+            "--exhaustive": "",
+            "--ablation": "",
+            "--keep": " PATH",
+        }.items()
+    },
     "race": {name: f"qbench bench MODEL {name} N" for name in ("--tp", "--stages", "--ep", "--sp")},
 }
 

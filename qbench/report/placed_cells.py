@@ -1,4 +1,4 @@
-"""Cells of the tables of `qbench plan --goal`, of several ranks in `qbench compare`, and of `quantize --target`."""
+"""Cells of the tables of `qbench plan --goal`, of several ranks in `qbench compare`, and of `qbench search`."""
 
 from qbench.measure.records.kept_placements import PlacementCase, PlacementMetrics
 from qbench.measure.records.kept_ranks import RanksCase, RanksMetrics, setup_name

@@ -217,7 +217,7 @@ def _check_options(options: SearchOptions) -> None:
     by = options.calibration
     if options.output.suffix in FILES:
         raise InputError(
-            f"--target writes a GGUF file or a directory; got output {options.output}, expected a name like best.gguf "
+            f"search writes a GGUF file or a directory; got output {options.output}, expected a name like best.gguf "
             "or best"
         )
     if options.name in {*RECIPES, *PHASES}:
@@ -227,7 +227,7 @@ def _check_options(options: SearchOptions) -> None:
         )
     for name, value in (("--imatrix", by.imatrix), ("--stats", by.stats), ("--export-imatrix", by.export_imatrix)):
         if value is not None:
-            raise InputError(f"--target and {name}: the search collects its own statistics; drop {name}")
+            raise InputError(f"search and {name}: the search collects its own statistics; drop {name}")
 
 
 def file_head_bytes(source: Source) -> int:

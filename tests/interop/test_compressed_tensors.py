@@ -98,7 +98,7 @@ def test_they_multiply_4_bit_inputs_as_we_do(write_model):
 
 
 def test_they_load_a_mix(tmp_path, windows):
-    """As `qbench quantize --target` writes it: each product of a layer in a format of its own."""
+    """As `qbench search` writes it: each product of a layer in a format of its own."""
     source = open_source(REFERENCE)
     sites = sites_of(source, HF)
     formats = list(sites[0].formats)

@@ -1,4 +1,4 @@
-"""Mixes that `qbench quantize --target` writes, opened by llama.cpp: the same tokens give the same perplexity."""
+"""Mixes that `qbench search` writes, opened by llama.cpp: the same tokens give the same perplexity."""
 
 from pathlib import Path
 

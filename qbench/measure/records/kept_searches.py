@@ -1,4 +1,4 @@
-"""The rows of `qbench quantize --target`: a searched mix of formats next to the fixed recipes of the same size."""
+"""The rows of `qbench search`: a searched mix of formats next to the fixed recipes of the same size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -20,7 +20,7 @@ from qbench.measure.host.commit import code_version
         ("mla", "ref:mla-moe"),
         ("race", "model.gguf", "--vs", "llama.cpp"),
         ("compare", "ref:llama", "--noise-floor"),
-        ("quantize", "ref:llama", "--target", "4bpw"),
+        ("search", "ref:llama", "--target", "4bpw", "-o", "x.gguf"),
     ],
     ids=lambda argv: " ".join(argv[:3]),
 )

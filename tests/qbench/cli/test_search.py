@@ -1,4 +1,4 @@
-"""`qbench quantize --target`: the best file, its recipe, and targets that cannot be."""
+"""`qbench search`: the best file, its recipe, and targets that cannot be."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ def test_the_file_keeps_the_target_and_its_recipe_makes_it_again(qbench, tmp_pat
     monkeypatch.setattr(keep_path, "code_version", lambda: replace(code_version(), dirty=False))
     best, again, kept = tmp_path / "best.gguf", tmp_path / "again.gguf", tmp_path / "kept.jsonl"
     whole = ("--keep", kept, "--exhaustive", "--json")
-    outcome = qbench("quantize", "ref:llama", "--target", "4.5bpw", "-o", best, *FEW, *whole)
+    outcome = qbench("search", "ref:llama", "--target", "4.5bpw", "-o", best, *FEW, *whole)
     assert outcome.status == 0, outcome
     result = json.loads(outcome.out)
     found = {each["name"]: each for each in result["candidates"]}
@@ -55,34 +55,53 @@ def test_the_file_keeps_the_target_and_its_recipe_makes_it_again(qbench, tmp_pat
         (("--target", "1GiB"), ["1GiB", "take between"]),
         (("--target", "4bpw,5bpw"), ["4bpw,5bpw", "two sizes"]),
         (("--target", "small"), ["'small'", "expected bits per weight or bytes"]),
-        (("--target", "4bpw", "--recipe", "q4_k"), ["--recipe", "drop one"]),
-        (("--target", "4bpw", "--resume"), ["--resume", "drop one"]),
         (("--target", "4bpw", "--imatrix", "a.gguf"), ["--imatrix", "drop"]),
-        (("--recipe", "q4_k", "--text", "a.txt"), ["--text", "--target"]),
-        (("--recipe", "q4_k", "--keep", "a.jsonl"), ["--keep", "--target"]),
-        (("--recipe", "q4_k", "--exhaustive"), ["--exhaustive", "--target"]),
-        (("--recipe", "q4_k", "--ablation"), ["--ablation", "--target"]),
-        (("--recipe", "q4_k", "--ctx", "64"), ["--ctx", "--target"]),
         (("--target", "4bpw", "--kv", "auto"), ["--kv", "give --ctx too"]),
         (("--target", "4bpw", "--batch", "2"), ["--batch", "give --ctx too"]),
         (("--target", "4bpw", "--policy", "auto"), ["--policy", "give --ctx too"]),
-        (("--recipe", "q4_k", "--policy", "auto"), ["--policy", "--target"]),
         (("--target", "4bpw", "--ctx", "64", "--policy", "full,h3o"), ["'h3o'", "h2o"]),
         (("--target", "4bpw", "--ctx", "64", "--policy", "window:256"), ["window:256 keeps all of the 64 tokens"]),
         (("--target", "4bpw", "--ctx", "64", "--kv", "kv-int5"), ["'kv-int5'", "kv-int8"]),
         (("--target", "4bpw", "--ctx", "64", "--kv", "kv-fp8-cal"), ["kv-fp8-cal", "take kv-fp8"]),
         (("--target", "9tok/s", "--ctx", "64"), ["9tok/s", "add one"]),
         (("--target", "4bpw", "--ctx", "1024"), ["4bpw", "a file and a KV cache of"]),
-        ((), ["--recipe", "--target"]),
     ],
 )
 def test_refused_before_any_work(qbench, tmp_path, argv, says):
+    qbench("search", "ref:llama", *argv, "-o", tmp_path / "best.gguf").fails_with(*says)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("--target", "4bpw", "--recipe", "q4_k"), ["--recipe", "drop one"]),
+        (("--target", "4bpw", "--resume"), ["--resume", "drop one"]),
+        (("--recipe", "q4_k", "--text", "a.txt"), ["qbench search MODEL --target SIZE --text FILE -o OUT"]),
+        (("--recipe", "q4_k", "--keep", "a.jsonl"), ["--keep", "--target"]),
+        (("--recipe", "q4_k", "--exhaustive"), ["--exhaustive", "--target"]),
+        (("--recipe", "q4_k", "--ablation"), ["--ablation", "--target"]),
+        (("--recipe", "q4_k", "--ctx", "64"), ["--ctx", "--target"]),
+        (("--recipe", "q4_k", "--policy", "auto"), ["--policy", "--target"]),
+        ((), ["--recipe", "--target"]),
+    ],
+)
+def test_quantize_leaves_the_options_of_a_search_to_it(qbench, tmp_path, argv, says):
     qbench("quantize", "ref:llama", *argv, "-o", tmp_path / "best.gguf").fails_with(*says)
     assert not list(tmp_path.iterdir())
 
 
+def test_quantize_with_a_target_is_the_same_search(qbench, tmp_path):
+    for command in ("search", "quantize"):
+        (tmp_path / command).mkdir()
+        few = FEW[:4] if command == "quantize" else FEW
+        argv = ("ref:llama", "--target", "1bpw", "--threads", "1", "-o", tmp_path / command / "best.gguf", *few)
+        qbench(command, *argv).fails_with("1bpw", "take between 2.644bpw")
+    qbench("quantize", "ref:llama", "--target", "4bpw").fails_with("--target needs -o")
+
+
 def test_outputs_that_cannot_be(qbench, tmp_path):
-    search = ("quantize", "ref:llama", "--target", "4bpw")
+    search = ("search", "ref:llama", "--target", "4bpw")
     qbench(*search).fails_with("-o")
     for taken in ("q8_0.gguf", "check.gguf"):
         qbench(*search, "-o", tmp_path / taken).fails_with(taken, "a name like best.gguf")
@@ -98,7 +117,7 @@ def test_text_that_was_calibrated_on(qbench, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("Every word of this is read twice: " + " ".join(map(str, range(2000))), encoding="utf-8")
     argv = ("--target", "4bpw", "--calibration", text, "--text", text, "-o", tmp_path / "best.gguf", *FEW)
-    qbench("quantize", "ref:llama", *argv).fails_with("is in the calibration text too", "--text")
+    qbench("search", "ref:llama", *argv).fails_with("is in the calibration text too", "--text")
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
@@ -106,7 +125,7 @@ def test_text_that_was_calibrated_on(qbench, tmp_path):
 def test_the_kv_cache_counts_in_the_size(qbench, tmp_path):
     best, again = tmp_path / "best.gguf", tmp_path / "again.gguf"
     cache = ("--ctx", "128", "--kv", "kv-int8,kv-int4")
-    outcome = qbench("quantize", "ref:llama", "--target", "2.2MB", *cache, "-o", best, *FEW)
+    outcome = qbench("search", "ref:llama", "--target", "2.2MB", *cache, "-o", best, *FEW)
     assert outcome.status == 0, outcome
     written = yaml.safe_load((tmp_path / "best.yaml").read_text())
     assert f"--kv {written['kv']}" in outcome.out and "+" + written["kv"] in outcome.out
@@ -121,7 +140,7 @@ def test_the_kv_cache_counts_in_the_size(qbench, tmp_path):
 def test_a_cache_policy_makes_room_for_weights(qbench, tmp_path):
     best = tmp_path / "best.gguf"
     cache = ("--ctx", "1024", "--kv", "kv-f16", "--policy", "snapkv:budget=25%")
-    outcome = qbench("quantize", "ref:llama", "--target", "2.5MB", *cache, "--json", "-o", best, *FEW)
+    outcome = qbench("search", "ref:llama", "--target", "2.5MB", *cache, "--json", "-o", best, *FEW)
     assert outcome.status == 0, outcome
     result = json.loads(outcome.out)
     caches = kv_sizes(open_source("ref:llama"), KVWanted("kv-f16", 1024, policies=("snapkv:budget=25%",)))
@@ -138,7 +157,7 @@ def test_a_cache_policy_makes_room_for_weights(qbench, tmp_path):
 def test_a_directory_for_compressed_tensors(qbench, tmp_path):
     """2.5 MB are 4 to 5 bits per weight of the linears: embedding and head stay in bfloat16."""
     best, again = tmp_path / "best-4.5", tmp_path / "again"
-    outcome = qbench("quantize", "ref:llama", "--target", "2.5MB", "--json", "--exhaustive", "-o", best, *FEW)
+    outcome = qbench("search", "ref:llama", "--target", "2.5MB", "--json", "--exhaustive", "-o", best, *FEW)
     assert outcome.status == 0, outcome
     result = json.loads(outcome.out)
     mix, *rivals = result["candidates"]
@@ -153,7 +172,7 @@ def test_a_directory_for_compressed_tensors(qbench, tmp_path):
 @pytest.mark.exhaustive("makes eight files")
 def test_an_ablation_makes_each_step_and_claims_no_cost(qbench, tmp_path):
     argv = ("--target", "4bpw", "--ablation", "--json", "-o", tmp_path / "best.gguf", *FEW)
-    result = json.loads(qbench("quantize", "ref:llama", *argv).out)
+    result = json.loads(qbench("search", "ref:llama", *argv).out)
     names = [each["name"] for each in result["candidates"]]
     assert names[0] == "best" and names[-1] == "best-plain" and names[1].startswith("uniform-")
     assert {"imatrix", "gptq"} < {name.split("-")[0] for name in names}

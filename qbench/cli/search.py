@@ -1,6 +1,6 @@
-"""`qbench quantize --target SIZE`: the options of a search, and its printed result."""
+"""`qbench search MODEL --target SIZE -o OUT`: the best mix of formats for a size or a speed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -10,15 +10,16 @@ import click
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.cli.cache_options import CheckedList
+from qbench.cli.calibration import calibration_options
+from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
-from qbench.cli.output import print_json, readable_bytes
+from qbench.cli.output import json_option, print_json, readable_bytes, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.cli.types import count_option
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_case
 from qbench.options.cache_spec import FULL, check_policy
 from qbench.search.target import WINDOWS, parse_target
-from quant.errors import InputError
 
 if TYPE_CHECKING:  # loaded when the command runs, not for its help
     from qbench.search.kv_choice import KVWanted
@@ -36,53 +37,38 @@ def check_policy_or_auto(name: str) -> None:
 OPTIONS = (
     click.option(
         "--target",
-        help="Search for the best mix of formats within a size: 4.5bpw (bits per weight), 3.2GiB; "
-        "at a speed of decoding on this machine: 25tok/s; or both: 4.5bpw,25tok/s.",
+        required=True,
+        help="Size of the file: 4.5bpw (bits per weight), 3.2GiB; or speed of decoding on this machine: 25tok/s; or "
+        "both: 4.5bpw,25tok/s.",
     ),
-    count_option("--ctx", help="With --target: number of tokens of a KV cache that counts in the size."),
+    click.option(
+        "--text",
+        type=click.Path(path_type=Path),
+        help="Held-out text that the mix is checked on  [default: a reference model's held-out text]",
+    ),
+    count_option("--windows", default=WINDOWS, help="Largest number of windows of the held-out text."),
+    click.option("--exhaustive", is_flag=True, help="Check every fixed recipe on all windows, however clear it is."),
+    click.option(
+        "--ablation",
+        is_flag=True,
+        help="Check each step on the way to the mix, as --exhaustive: one format, fixed mixes, no GPTQ.",
+    ),
+    count_option("--ctx", help="Number of tokens of a KV cache that counts in the size."),
     click.option(
         "--kv",
         metavar="auto|FORMAT,...",
-        help="With --target and --ctx: KV formats to choose from  [default: auto, all that the model can take]",
+        help="KV formats to choose from, with --ctx  [default: auto, all that the model can take]",
     ),
     click.option(
         "--policy",
         "policies",
         type=CheckedList("auto|policy,...", check_policy_or_auto),
-        help="With --target and --ctx: cache policies to choose from; auto: full, and two policies that evict, each "
-        "with a half and a quarter of the tokens  [default: full]",
+        help="Cache policies to choose from, with --ctx; auto: full, and two policies that evict, each with a half and "
+        "a quarter of the tokens  [default: full]",
     ),
-    count_option("--batch", help="With --target and --ctx: number of sequences in the KV cache  [default: 1]"),
-    click.option(
-        "--text",
-        type=click.Path(path_type=Path),
-        help="With --target: held-out text that the mix is checked on  [default: a reference model's held-out text]",
-    ),
-    count_option("--windows", default=WINDOWS, help="With --target: largest number of windows of the held-out text."),
-    click.option(
-        "--exhaustive",
-        is_flag=True,
-        help="With --target: check every fixed recipe on all windows, however clear the outcome is.",
-    ),
-    click.option(
-        "--ablation",
-        is_flag=True,
-        help="With --target: check each step on the way to the mix, as --exhaustive: one format, fixed mixes, no GPTQ.",
-    ),
-    click.option("--keep", type=KeepPath(), help="With --target: append the search as a record to this path."),
+    count_option("--batch", help="Number of sequences in the KV cache, with --ctx  [default: 1]"),
+    click.option("--keep", type=KeepPath(), help="Append the search as a record to this path."),
 )
-
-
-OF_A_SEARCH = {
-    "text": "--text is the held-out text of a search",
-    "keep": "--keep keeps what a search measured",
-    "exhaustive": "--exhaustive is the longer check of a search",
-    "ablation": "--ablation checks the steps of a search",
-    "ctx": "--ctx is the size of a KV cache in a search",
-    "kv": "--kv chooses the KV format in a search",
-    "batch": "--batch is the number of sequences in a search",
-    "policies": "--policy chooses the cache policy in a search",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,54 +96,49 @@ class Wanted:
         return KVWanted(self.kv or AUTO, self.ctx, self.batch or 1, self.policies or (FULL,))
 
 
-NAMES = tuple(field.name for field in fields(Wanted))
-
-
-def target_options(command: Callable) -> Callable:
-    """Adds the options; the command gets them as `wanted`, a Wanted, or None without a target."""
+def wanted_options(command: Callable) -> Callable:
+    """Adds the options; the command gets them as `wanted`, a Wanted."""
 
     @wraps(command)
     def wrapped(**values):
-        wanted = {name: values.pop(name) for name in NAMES}
-        for name, what in OF_A_SEARCH.items():
-            if wanted["target"] is None and wanted[name] not in (None, False):
-                raise click.UsageError(f"{what}; give --target too, or drop it")
-        for name, option in (("kv", "--kv"), ("batch", "--batch"), ("policies", "--policy")):
-            if wanted["ctx"] is None and wanted[name] is not None:
+        wanted = Wanted(**{field.name: values.pop(field.name) for field in fields(Wanted)})
+        for option, value in (("--kv", wanted.kv), ("--batch", wanted.batch), ("--policy", wanted.policies)):
+            if wanted.ctx is None and value is not None:
                 raise click.UsageError(f"{option} goes with a KV cache of --ctx tokens; give --ctx too, or drop it")
-        return command(wanted=None if wanted["target"] is None else Wanted(**wanted), **values)
+        return command(wanted=wanted, **values)
 
     for option in reversed(OPTIONS):
         wrapped = option(wrapped)
     return wrapped
 
 
-def refuse_options(values: Mapping[str, object]) -> None:
-    """raises UsageError for an option that a search does not take. values: option -> its value"""
-    for option, value in values.items():
-        if value:
-            raise click.UsageError(f"--target searches for the recipe itself and does not take {option}; drop one")
-
-
-def write_best(
+@click.command("search", cls=Command)
+@click.argument("model")
+@wanted_options
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    required=True,
+    help="A name like best.gguf, or a directory for compressed-tensors; the recipe is written next to it.",
+)
+@calibration_options
+@threads_option
+@json_option
+def command(
     model: str,
     wanted: Wanted,
-    output: str | None,
+    output: str,
     calibration: CalibrationOptions,
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Searches, writes the best file with its recipe, and prints the measured candidates."""
+    """Search for the mix of formats of MODEL that loses least within a size, or at a speed, and write it."""
     from qbench.runtime import set_threads
     from qbench.search.plan import SearchOptions, plan_search
     from qbench.search.search import search
     from qbench.sources import open_source
 
-    if output is None:
-        raise InputError(
-            "--target needs -o, a name like best.gguf, or a directory for compressed-tensors; its recipe is written "
-            "next to it"
-        )
     target, threads = parse_target(wanted.target), threads or available_cores()
     set_threads(threads)
     options = SearchOptions(

@@ -35,8 +35,9 @@ def hf_stop_tokens(folder: Path, config: Config) -> dict[str, list[int]]:
     path = folder / GENERATION_CONFIG
     if not path.exists():
         return {}
+    generation = read_json(path)
     try:
-        own, others = token_ids(config, EOS), token_ids(read_json(path), EOS)
+        own, others = token_ids(config, EOS), token_ids(generation, EOS)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return {} if set(others) <= set(own) else {EOS: _joined((*own, *others))}

@@ -47,6 +47,14 @@ def test_a_generation_config_that_is_none_is_named(tmp_path):
         open_source(str(path))
 
 
+def test_a_generation_config_that_cannot_be_read_is_named_once(tmp_path):
+    path = directory(tmp_path, 2)
+    (path / "generation_config.json").mkdir()
+    with pytest.raises(InputError) as caught:
+        open_source(str(path))
+    assert str(caught.value).count("generation_config.json") == 1
+
+
 def test_keys_and_turn_ends_of_a_gguf_file():
     """llama.cpp takes <end_of_turn> for a control token of any type."""
     tokens, types = ["a", "<|end|>", "<end_of_turn>", "b", "</s>"], [NORMAL, CONTROL, NORMAL, NORMAL, CONTROL]

@@ -104,12 +104,12 @@ def _first_token(tokenizer: Tokenizer, path: Path) -> int | None:
 def _warn_of_more(tokenizer: Tokenizer, path: Path) -> None:
     """Warn of tokens that the post-processor adds beyond one before a text, most often EOS at its end."""
     encoded = tokenizer.encode("a")
-    added = [text for text, special in zip(encoded.tokens, encoded.special_tokens_mask, strict=True) if special]
+    added = [token for token, special in zip(encoded.ids, encoded.special_tokens_mask, strict=True) if special]
     if added[encoded.special_tokens_mask[:1] == [1] :]:
         logging.getLogger(__name__).warning(
             "%s: the post-processor adds %s to every text; transformers does so, and here only a first token is added",
             path,
-            ", ".join(map(shown, added)),
+            ", ".join(shown(tokenizer.id_to_token(token) or token) for token in added),
         )
 
 

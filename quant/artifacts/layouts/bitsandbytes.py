@@ -18,7 +18,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from quant.artifacts.layouts.base import Layout, Part, StoredModule, check_holds, module_of, tensor_info
+from quant.artifacts.layouts.base import NEXT_STEP, Layout, Part, StoredModule, check_holds, module_of, tensor_info
 from quant.errors import InputError, shown
 from quant.formats import get_format
 from quant.formats.llm_int8 import OUTLIER_THRESHOLD, LlmInt8Format
@@ -71,10 +71,10 @@ class BitsandbytesLayout(Layout):
     def of_config(cls, config: Mapping[str, Any], where: str) -> "BitsandbytesLayout":
         threshold = config.get("llm_int8_threshold", OUTLIER_THRESHOLD)
         if config.get("load_in_8bit") is not True or threshold != OUTLIER_THRESHOLD:
+            bits = "load_in_4bit" if config.get("load_in_4bit") is True else "load_in_8bit"
             raise InputError(
-                f"{where}: quantization_config has load_in_8bit {shown(config.get('load_in_8bit'))} and "
-                f"llm_int8_threshold {shown(threshold)}; read here: "
-                f"load_in_8bit with a threshold of {OUTLIER_THRESHOLD}"
+                f"{where}: quantization_config has {bits} {shown(config.get(bits))} and llm_int8_threshold "
+                f"{shown(threshold)}; read here: load_in_8bit with a threshold of {OUTLIER_THRESHOLD}; {NEXT_STEP}"
             )
         return cls()
 

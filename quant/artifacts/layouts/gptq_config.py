@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
-from quant.artifacts.layouts.base import module_of
+from quant.artifacts.layouts.base import NEXT_STEP, module_of
 from quant.artifacts.layouts.int_parts import int_group_format
 from quant.artifacts.layouts.patterns import Pattern, compiled
 from quant.errors import InputError, shown
@@ -63,7 +63,7 @@ class GptqConfig:
         if version not in (V1, V2) or pack_dtype != PACK_DTYPE:
             raise InputError(
                 f"{where}: quantization_config has checkpoint_format {shown(version)} in {shown(pack_dtype)}; "
-                f"read here: {V1} and {V2} in {PACK_DTYPE}"
+                f"read here: {V1} and {V2} in {PACK_DTYPE}; {NEXT_STEP}"
             )
         dynamic = raw.get("dynamic") or {}
         if not isinstance(dynamic, Mapping) or not all(isinstance(value, Mapping) for value in dynamic.values()):
@@ -128,7 +128,7 @@ def _format_of(raw: Mapping[str, Any], own: Mapping[str, Any], where: str) -> In
     if found is None:
         raise InputError(
             f"{where}: quantization_config asks for {shown(dict(own) or main)}; "
-            "read here: bits 2, 3, 4 or 8, a group_size above 0 or -1, sym true or false"
+            f"read here: bits 2, 3, 4 or 8, a group_size above 0 or -1, sym true or false; {NEXT_STEP}"
         )
     return found
 

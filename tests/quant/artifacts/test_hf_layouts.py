@@ -274,9 +274,19 @@ def edit_quantization(folder, **changes):
             id="hqq",
         ),
         pytest.param(
-            "w4g32", "gptq", {"checkpoint_format": "marlin"}, "'marlin' in 'int32'; read here: gptq", id="marlin"
+            "w4g32",
+            "gptq",
+            {"checkpoint_format": "marlin"},
+            "'marlin' in 'int32'; read here: gptq.*; for others take the original model",
+            id="marlin",
         ),
-        pytest.param("w4g32", "gptq", {"bits": 5}, "'bits': 5.*read here: bits 2, 3, 4 or 8", id="5 bits"),
+        pytest.param(
+            "w4g32",
+            "gptq",
+            {"bits": 5},
+            "'bits': 5.*read here: bits 2, 3, 4 or 8.*; for others take the original model",
+            id="5 bits",
+        ),
         pytest.param("w4g32", "gptq", {"sym": "yes"}, "'sym': 'yes'", id="sym"),
         pytest.param("w4g32", "gptq", {"dynamic": {"+:(": {}}}, "is no regular expression", id="pattern"),
         pytest.param(
@@ -296,7 +306,13 @@ def edit_quantization(folder, **changes):
         pytest.param("nvfp4a16", "compressed-tensors", {"transform_config": [1]}, "transform_config", id="list"),
         pytest.param("nvfp4a16", "compressed-tensors", {"transform_config": {"x": 1}}, None, id="no transforms"),
         pytest.param("nvfp4a16", "compressed-tensors", transforms(ignore=[]), "not quantized, and trans", id="head"),
-        pytest.param("llm-int8", "bitsandbytes", {"load_in_8bit": False}, "read here: load_in_8bit", id="4 bit"),
+        pytest.param(
+            "llm-int8",
+            "bitsandbytes",
+            {"load_in_8bit": False, "load_in_4bit": True},
+            "has load_in_4bit True .*read here: load_in_8bit .*; for others take the original model",
+            id="4 bit",
+        ),
         pytest.param("trellis-w2-l8", "trellis", {"linears": None}, "has no linears", id="no linears"),
         pytest.param("trellis-w2-l8", "trellis", {"linears": {MODULE: "w4"}}, "expected trellis-w2", id="other"),
         pytest.param(

@@ -40,9 +40,10 @@ LINES = {
     "recommend": ("recommend", "{model}", "--text", "{text}", "--memory", "1GiB", "--windows", "1"),
     "sweep": ("sweep", "{suite}", "--dry-run"),
 }
-# `verify` and `serve` have tests below, `mla` is of latent attention alone, and the rest name no model to run.
+# `verify` and `serve` have tests below, families of `search` are in test_llama_cpp_searched.py, `mla` is of latent
+# attention alone, and the rest name no model to run.
 ELSEWHERE = {"verify", "serve", "mla", "gate", "models", "recipes", "policies", "patterns", "info", "report", "compare"}
-ELSEWHERE |= {"query", "completion", "kernels", "selftest", "tune"}
+ELSEWHERE |= {"search", "query", "completion", "kernels", "selftest", "tune"}
 
 
 @pytest.fixture(scope="module", params=KINDS)

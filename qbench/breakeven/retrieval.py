@@ -9,7 +9,7 @@ from qbench.breakeven.verdict import Answer
 from qbench.options.cache_spec import CacheSpec
 from qbench.progress import Progress
 from qbench.runtime import load_model
-from qbench.runtime.caches.rules import check_source
+from qbench.runtime.cache_suits import check_source
 from qbench.speed.speed_worker import TimedModel
 from quant.errors import InputError
 from quant.models import ModelConfig

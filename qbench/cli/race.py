@@ -43,7 +43,7 @@ TAKEN_BY: Mapping[str, Sequence[str]] = {
 class Rivals:
     """Values of the options that name contenders, and how they race.
 
-    layouts, policies  None for options that were not given
+    layouts, policies  None without the option
     """
 
     layouts: tuple[str, ...] | None

@@ -22,9 +22,7 @@ from qbench.runtime.caches.view.sink_view import turns_with_text
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import AttentionRule, ModelConfig
-from quant.models.encoder_decoder import is_encoder_decoder
 from quant.models.online import KEYS
-from quant.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +121,6 @@ class Asked:
     def evicts(self) -> bool:
         return not self.policy.position_only and self.policy.retrieval is None
 
-    @property
-    def has_modes(self) -> bool:
-        """Whether the cache of a model with latent attention attends to latents by a mode"""
-        return has_modes(self.spec)
-
 
 def has_modes(spec: CacheSpec) -> bool:
     """Whether the cache of a model with latent attention keeps latents, and attends to them by a mode."""
@@ -192,7 +185,7 @@ RULES: tuple[Rule, ...] = (
         lambda a: f"attention {KERNEL} does not read {a.format} with heads of {a.config.head_dim}; choose another one",
     ),
     Rule(
-        lambda a: a.mode is not None and not a.has_modes,
+        lambda a: a.mode is not None and not has_modes(a.spec),
         lambda a: (
             f"cache {a.spec} has no modes; a mode goes with cache dynamic, static or paged, and any policy but sinks"
         ),
@@ -381,26 +374,3 @@ def _changed(asked: Asked, changes: Sequence[dict[str, object]]) -> Asked | None
         return replace(asked, spec=replace(asked.spec, **given), **own)
     except InputError:
         return None
-
-
-def check_source(source: Source, spec: CacheSpec, attention: str | None = None) -> None:
-    """`check` of a source, in its KV format, before it is read. raises InputError for an encoder-decoder, too"""
-    if spec == DEFAULT_CACHE and attention is None:
-        return
-    if is_encoder_decoder(source.config):
-        _check_encoder_decoder(source.spec, spec, attention)
-        return
-    config = ModelConfig.of(source)
-    check(Asked(config, KVScheme.of(source.config, config, source.spec), spec, attention))
-
-
-def _check_encoder_decoder(name: str, spec: CacheSpec, attention: str | None) -> None:
-    """raises InputError for attention, a pattern or a policy that its decoder does not have"""
-    if attention is not None:
-        raise InputError(f"{name} is an encoder-decoder, which has one attention alone; got attention {attention}")
-    if spec.prefill != DENSE:
-        raise InputError(
-            f"{name} is an encoder-decoder, whose encoder is not causal; got prefill {spec.prefill}, expected {DENSE}"
-        )
-    if spec.make_policy().retrieval is not None:
-        raise InputError(f"{name} is an encoder-decoder; got policy {spec.policy}, expected {FULL}")

@@ -13,7 +13,7 @@ from qbench.options.cache_spec import DEFAULT_CACHE
 from qbench.options.choices import FLOAT32, KERNEL, SDPA, TEXTBOOK
 from qbench.options.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches.rules import check_source
+from qbench.runtime.cache_suits import check_source
 from quant.errors import InputError
 from quant.kv.source import KVSource
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import Run, choose_basis, quantized_model
 from qbench.progress import Progress
+from qbench.run.work import CalibrationWork
 from qbench.sources import open_source
 from quant.artifacts.manifest import changes, versions
 from quant.calibrated import Calibration, ImatrixCalibration
@@ -68,7 +68,7 @@ def _differing(
     progress: Progress | None,
 ) -> dict[str, str]:
     """Name -> difference, against the artifact that the job makes now. described: the manifest's calibration"""
-    options = CalibrationOptions()
+    options = CalibrationWork()
     if described is not None:
         options = options_of(described, text)
         check_calibration(job, options, described)
@@ -78,11 +78,11 @@ def _differing(
             return dict(differences(artifact, remade, job.container, progress))
 
 
-def options_of(described: Calibration, text: str | None) -> CalibrationOptions:
+def options_of(described: Calibration, text: str | None) -> CalibrationWork:
     """Options of a calibration that a manifest describes. text: present path of its text, or None"""
     if isinstance(described, ImatrixCalibration):
-        return CalibrationOptions(imatrix=Path(text or described.imatrix))
-    return CalibrationOptions(
+        return CalibrationWork(imatrix=Path(text or described.imatrix))
+    return CalibrationWork(
         text=text or described.text,
         samples=described.asked_samples,
         seq_len=described.seq_len,
@@ -93,7 +93,7 @@ def options_of(described: Calibration, text: str | None) -> CalibrationOptions:
     )
 
 
-def check_calibration(job: QuantizationJob, options: CalibrationOptions, described: Calibration) -> None:
+def check_calibration(job: QuantizationJob, options: CalibrationWork, described: Calibration) -> None:
     """raises InputError where the text gives other tokens than it did, or the importance matrix is another"""
     now = choose_basis(job, options).about.calibration
     if now.sha256 != described.sha256:

@@ -1,5 +1,7 @@
 """The meaning of every key of a suite. A test compares the keys with the classes that read them."""
 
+from qbench.run.axes import SUITE_AXES
+
 SUITE_KEYS = {
     "name": "Name of the suite, and of its folder under `runs/`.",
     "description": "One line about the suite.",
@@ -15,28 +17,7 @@ SUITE_KEYS = {
     "launches": "Number of processes that measure each speed, 1 by default; `qbench sweep --launches` overrides it.",
     "calibration": "Text for recipes that need calibration, see below.",
 }
-AXIS_KEYS = {
-    "models": "As above. The first axis turns slowest. Each axis takes a list or one value.",
-    "recipes": "As above.",
-    "kv_formats": "KV formats. Default: the one of the recipe, or `f32`.",
-    "caches": "Cache layouts: `dynamic`, `static`, `paged` or `none`. Default: `dynamic`.",
-    "policies": "Cache policies, for example `window:1024`. Default: `full`.",
-    "prefill_chunks": "Largest number of prompt tokens per forward pass. Default: the whole prompt.",
-    "prefill": "Prefill patterns, for example `star:25%`. Default: `dense`.",
-    "kv_ram": "Memory of the KV cache, for example `2MiB`; the rest is on a disk. Default: `all`.",
-    "attention": "Attention code: `textbook`, `sdpa`, `kernel` or `triton`. Default: the best for the model.",
-    "question": "For tasks under a policy: `visible`, `hidden` or `second`.",
-    "compute": "Precision of matmuls: `fast`, `exact` or `float32`. Default: `fast`.",
-    "isa": "Instruction sets, for example `avx2`. Default: the best of the machine.",
-    "device": "`cpu` or `cuda`. Default: `cpu`.",
-    "divisions": "Divisions of the model among ranks: `tp`, `gather`, `pp`, `ep` or `sp`, over all ranks that "
-    "`torchrun` started. Default: one rank.",
-    "memory": "Memory limits of the process, for example `2GiB`, `40%` of the bytes of the weights, or `none`. "
-    "Default: `none`.",
-    "threads": "Numbers of threads, or `all`. Default: every core that the process may use.",
-    "batches": "Sequences at once. Default: 1.",
-    "contexts": "Tokens in the cache before the timed phases. Default: `depth` of `bench`.",
-}
+AXIS_KEYS = {axis.key: axis.in_suites for axis in SUITE_AXES}
 SECTION_KEYS = {
     "eval": {
         "text": "Text file, relative to the suite. Default for reference models: their held-out text.",

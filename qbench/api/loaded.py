@@ -5,11 +5,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from qbench.api.run_arguments import with_run_arguments
 from qbench.calibration.open_subject import open_subject
-from qbench.options.cache_spec import DENSE, DYNAMIC, FULL
-from qbench.options.choices import CPU, FAST
-from qbench.options.run_options import RunOptions
 from qbench.progress import progress_bar
+from qbench.run.options import RunOptions
 from qbench.runtime import Sampling, StoppingStream, Tokenizer, generate, load_model
 from quant.errors import InputError
 
@@ -92,28 +91,11 @@ class LoadedModel:
         return self.tokenizer
 
 
-def load(
-    model: str,
-    *,
-    recipe: str | None = None,
-    kv: str | None = None,
-    policy: str = FULL,
-    cache: str = DYNAMIC,
-    prefill: str = DENSE,
-    compute: str = FAST,
-    device: str = CPU,
-    threads: int | None = None,
-) -> LoadedModel:
+@with_run_arguments
+def load(model: str, *, options: RunOptions) -> LoadedModel:
     """Load a model, quantized now if a recipe is given.
 
     model    a directory, a .gguf file, `ref:NAME`, `rand:SHAPE` or `hf:ORG/NAME`
-    recipe   a name of `qbench recipes` or a YAML file; None: as stored
-    kv       KV format; None: the model's own
-    policy   cache policy, as in "snapkv:budget=512"
-    cache    cache layout, as `--cache` names it
-    prefill  prefill pattern, as in "star:25%"
-    compute  precision of matmuls: fast, exact or float32
-    threads  None: every core
     raises   InputError for an unknown name, or options that the model cannot have
     """
-    return LoadedModel(str(model), RunOptions(recipe, kv, cache, policy, compute, device, threads, prefill=prefill))
+    return LoadedModel(str(model), options)

@@ -5,50 +5,42 @@ from pathlib import Path
 
 import pandas as pd
 
+from qbench.api.run_arguments import with_run_arguments
 from qbench.comparison.measured import Measuring
 from qbench.comparison.run import compare as compare_words
 from qbench.gate.options import suite_file
-from qbench.measure.case import Case
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record_files import default_folders
-from qbench.options.cache_spec import DENSE, DYNAMIC, FULL
-from qbench.options.choices import FAST
-from qbench.options.run_options import RunOptions
 from qbench.progress import Update, progress_bar
 from qbench.quality.evaluate import evaluate as evaluate_quality
-from qbench.quality.quality_settings import QualitySettings
 from qbench.recommendation import Asked
 from qbench.recommendation import recommend as search_recommendation
 from qbench.recommendation.answer import Recommendation
 from qbench.recommendation.candidates import KV_CHOICES, RECIPES
+from qbench.run.case import Case
+from qbench.run.options import RunOptions
+from qbench.run.work import QualityWork, SpeedWork, TasksWork, fitting_sizes
 from qbench.sources import open_source
 from qbench.speed.bench import bench as bench_speed
-from qbench.speed.speed_case import SpeedCase, fitting_sizes
 from qbench.store import load_records
 from qbench.sweeps.suite.load_suite import load_suite
 from qbench.sweeps.sweep import OnEvent, SweepEvent, run_sweep
 from qbench.tasks.evaluate import evaluate_tasks
-from qbench.tasks.settings import TaskSettings
 from qbench.words.written import parse_bytes
 from quant.models import ModelConfig
 
 
+@with_run_arguments
 def evaluate(
     model: str,
     *,
-    recipe: str | None = None,
-    kv: str | None = None,
-    policy: str = FULL,
-    cache: str = DYNAMIC,
-    prefill: str = DENSE,
-    compute: str = FAST,
+    options: RunOptions,
     reference: str | None = None,
     text: str | Path | None = None,
     windows: int | None = None,
     protocols: Sequence[str] = (),
     tasks: Sequence[str] = (),
     limit: int | None = None,
-    threads: int | None = None,
 ) -> Metrics:
     """Perplexity of a model, its divergence from a reference, or its scores on tasks.
 
@@ -59,29 +51,23 @@ def evaluate(
     tasks      tasks of lm-eval, instead of a text; limit: the first items of each
     returns    figures by name: `found.figure("perplexity")`, or everything: `found.to_json()`
     """
-    options = RunOptions(recipe, kv, cache, policy, compute, threads=threads, prefill=prefill)
     with progress_bar(f"evaluate {model}") as update:
         if tasks:
-            return evaluate_tasks(model, TaskSettings(tuple(tasks), limit), options, progress=update)
-        settings = QualitySettings(text, windows, tuple(protocols), reference=reference)
+            return evaluate_tasks(model, TasksWork(tuple(tasks), limit), options, progress=update)
+        settings = QualityWork(None if text is None else str(text), windows, tuple(protocols), reference=reference)
         return evaluate_quality(model, settings, options, progress=update)
 
 
+@with_run_arguments
 def bench(
     model: str,
     *,
-    recipe: str | None = None,
-    kv: str | None = None,
-    policy: str = FULL,
-    cache: str = DYNAMIC,
-    prefill: str = DENSE,
-    compute: str = FAST,
+    options: RunOptions,
     pp: int | None = None,
     tg: int | None = None,
     depth: int = 0,
     batch: int = 1,
     repetitions: int = 5,
-    threads: int | None = None,
 ) -> Metrics:
     """Speed and memory of a model: prefill of `pp` tokens, then decode of `tg` tokens.
 
@@ -89,11 +75,10 @@ def bench(
     depth    tokens in the cache before each phase
     returns  figures by name: `found.figure("tg_tok_s")`, or everything: `found.to_json()`
     """
-    options = RunOptions(recipe, kv, cache, policy, compute, threads=threads, prefill=prefill)
     if pp is None or tg is None:
         pp, tg = fitting_sizes(pp, tg, depth, ModelConfig.of(open_source(model)).max_positions)
     with progress_bar(f"bench {model}") as update:
-        return bench_speed(model, SpeedCase(pp, tg, depth, repetitions, batch), options, progress=update)
+        return bench_speed(model, SpeedWork(pp, tg, depth, repetitions, batch), options, progress=update)
 
 
 def compare(

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import Run
 from qbench.calibration.write import write_quantized
 from qbench.measure.host.machine import available_cores
 from qbench.progress import progress_bar
+from qbench.run.work import CalibrationWork
 from qbench.runtime import set_threads
 from qbench.sources import open_source
 from quant.artifacts import make_artifact_job
@@ -19,7 +19,7 @@ def quantize(
     recipe: str,
     output: str | Path | None = None,
     *,
-    calibration: CalibrationOptions | str | None = None,
+    calibration: CalibrationWork | str | None = None,
     best: bool = False,
     resume: bool = False,
     threads: int | None = None,
@@ -35,8 +35,8 @@ def quantize(
     source, chosen = open_source(str(model)), get_recipe(recipe)
     chosen = chosen.with_options(effort="best") if best else chosen
     job = make_artifact_job(source, chosen, output or default_output(source, chosen))
-    options = CalibrationOptions(text=calibration) if isinstance(calibration, str) else calibration
+    options = CalibrationWork(text=calibration) if isinstance(calibration, str) else calibration
     count = threads or available_cores()
     set_threads(count)
     with progress_bar(f"quantize {model} as {recipe}") as update:
-        return write_quantized(job, options or CalibrationOptions(), Run(count, resume, update))
+        return write_quantized(job, options or CalibrationWork(), Run(count, resume, update))

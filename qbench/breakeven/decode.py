@@ -6,7 +6,7 @@ from qbench.breakeven.question import Settings
 from qbench.breakeven.turns import ratios_to_first
 from qbench.breakeven.verdict import Answer, Point
 from qbench.progress import Progress
-from qbench.speed.speed_case import SpeedCase
+from qbench.run.work import SpeedWork
 from qbench.speed.speed_worker import TimedModel
 
 STEPS = 16  # decode steps per round: the context grows by little
@@ -29,7 +29,7 @@ def decode_answers(
     for number, size in enumerate(sizes):
         if progress:
             progress(number, len(sizes), "contexts")
-        case = SpeedCase(pp=0, tg=STEPS, depth=size, repetitions=settings.rounds)
+        case = SpeedWork(pp=0, tg=STEPS, depth=size, repetitions=settings.rounds)
         ratios = ratios_to_first(sides, case, "tg")
         for name, side, found in zip(names, sides[1:], ratios, strict=True):
             points[name].append(Point(size, name, found.value, found.low, found.high, figures(side)))

@@ -2,7 +2,7 @@
 
 from qbench.breakeven.question import Settings
 from qbench.calibration.open_subject import open_subject
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.sources.first_layers import FirstLayers
 from quant.source import Source
 

@@ -9,9 +9,9 @@ from qbench.breakeven.question import Question, Settings, question
 from qbench.breakeven.turns import ratios_to_first
 from qbench.breakeven.verdict import OFF, Answer, Point
 from qbench.progress import Progress
+from qbench.run.work import SpeedWork
 from qbench.runtime.offload.budget import MEBI
 from qbench.sources import open_source
-from qbench.speed.speed_case import SpeedCase
 from qbench.speed.timed_process import TimedProcess, speed_process
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -31,7 +31,7 @@ class OffloadQuestion(Question):
     def answers(self, spec: str, settings: Settings, progress: Progress | None = None) -> Iterator[Answer]:
         check(settings)
         depth = min(DEPTH, ModelConfig.of(open_source(spec)).max_positions - STEPS)
-        case = SpeedCase(pp=0, tg=STEPS, depth=depth, repetitions=settings.rounds)
+        case = SpeedWork(pp=0, tg=STEPS, depth=depth, repetitions=settings.rounds)
         with ExitStack() as stack:
             in_memory = stack.enter_context(speed_process(spec, settings.options))
             peak = peak_mebibytes(in_memory, case)
@@ -56,7 +56,7 @@ def check(settings: Settings) -> None:
         raise InputError("offload has one alternative and needs all layers; leave out --only and --layers")
 
 
-def peak_mebibytes(side: TimedProcess, case: SpeedCase) -> int:
+def peak_mebibytes(side: TimedProcess, case: SpeedWork) -> int:
     """Peak memory of the process after a step of the case."""
     side.hold([[1] * case.depth], case.longest)
     side.seconds([[1] * STEPS], 1)
@@ -68,7 +68,7 @@ def limits_of(settings: Settings, peak: int) -> Sequence[int]:
     return sorted(settings.sizes or {int(peak * share) for share in SHARES}, reverse=True)
 
 
-def point_at(spec: str, in_memory: TimedProcess, size: int, case: SpeedCase, settings: Settings) -> Point | None:
+def point_at(spec: str, in_memory: TimedProcess, size: int, case: SpeedWork, settings: Settings) -> Point | None:
     """The speed within the limit over that in memory; None for a usual limit that is too small.
 
     raises   InputError for a limit of the user's own that is too small

@@ -10,13 +10,13 @@ from qbench.breakeven.first_layers import opened
 from qbench.breakeven.question import Question, Settings, question
 from qbench.breakeven.turns import PatternTurn, ratios_to_first
 from qbench.breakeven.verdict import Answer, Point
-from qbench.options.cache_spec import DENSE
 from qbench.prefill import parse_pattern, pattern_names
 from qbench.progress import Progress
 from qbench.reference.corpus import heldout_text
+from qbench.run.cache_spec import DENSE
+from qbench.run.work import SpeedWork
 from qbench.runtime import load_model
 from qbench.runtime.text.tokenizer import Tokenizer
-from qbench.speed.speed_case import SpeedCase
 from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.present import present
@@ -88,7 +88,7 @@ def points_at(
     measured = {name: setting for name, setting in chosen.items() if setting.mass >= settings.mass}
     sides = [PatternTurn(model, DENSE, tokens, settings.clock)]
     sides += [PatternTurn(model, setting.pattern, tokens, settings.clock) for setting in measured.values()]
-    case = SpeedCase(pp=size, tg=0, repetitions=settings.rounds)
+    case = SpeedWork(pp=size, tg=0, repetitions=settings.rounds)
     ratios = ratios_to_first(sides, case, "pp") if measured else []
     estimates = dict(zip(measured, ratios, strict=True))
     for name, setting in chosen.items():

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from qbench.breakeven.verdict import Answer
-from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
+from qbench.run.options import RunOptions
 from qbench.words.written import nearest
 from quant.errors import InputError
 

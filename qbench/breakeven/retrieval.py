@@ -6,8 +6,8 @@ from qbench.breakeven.decode import STEPS, decode_answers
 from qbench.breakeven.first_layers import opened
 from qbench.breakeven.question import Question, Settings, question
 from qbench.breakeven.verdict import Answer
-from qbench.options.cache_spec import CacheSpec
 from qbench.progress import Progress
+from qbench.run.cache_spec import CacheSpec
 from qbench.runtime import load_model
 from qbench.runtime.cache_suits import check_source
 from qbench.speed.speed_worker import TimedModel

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from qbench.run.work import SpeedWork
 from qbench.speed.interleaved import Side, interleave
-from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.speed import speed_ratio
@@ -31,7 +31,7 @@ class PatternTurn(TimedModel):
         return super().seconds(self.tokens.tolist(), self.tokens.shape[1])
 
 
-def ratios_to_first(sides: Sequence[Side], case: SpeedCase, phase: str) -> list[Estimate]:
+def ratios_to_first(sides: Sequence[Side], case: SpeedWork, phase: str) -> list[Estimate]:
     """Speed of each other side over the first's in a phase, from rounds in which all take turns."""
     rounds = interleave(sides, case)
     first, *others = ([1 / seconds for seconds in rounds.steady(phase, side)] for side in range(len(sides)))

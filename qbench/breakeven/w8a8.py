@@ -7,8 +7,8 @@ from qbench.breakeven.question import Question, Settings, question
 from qbench.breakeven.turns import ratios_to_first
 from qbench.breakeven.verdict import Answer, Point
 from qbench.progress import Progress
+from qbench.run.work import SpeedWork
 from qbench.runtime import load_model
-from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
 from quant.recipes import get_recipe
 
@@ -37,7 +37,7 @@ class W8A8Question(Question):
         for number, size in enumerate(sorted(set(sizes))):
             if progress:
                 progress(number, len(sizes), "batches")
-            case = SpeedCase(pp=0, tg=STEPS, batch=size, repetitions=settings.rounds)
+            case = SpeedWork(pp=0, tg=STEPS, batch=size, repetitions=settings.rounds)
             for name, found in zip(names, ratios_to_first(sides, case, "tg"), strict=True):
                 points[name].append(Point(size, name, found.value, found.low, found.high))
         for name, its in points.items():

@@ -1,6 +1,6 @@
 """In which arithmetic a model is run for its calibration, and the Hessians are summed."""
 
-from qbench.calibration.options import CalibrationOptions
+from qbench.run.work import CalibrationWork
 from quant.calibrated import TextCalibration
 from quant.calibration.stats_file import StatsFile
 from quant.extension import import_kernels
@@ -11,7 +11,7 @@ DECODER_IMPL = {"fp32": "reference", "bf16": "bf16"}
 BF16_ISAS = ("avx512_bf16", "amx")
 
 
-def choose_arithmetic(options: CalibrationOptions) -> str:
+def choose_arithmetic(options: CalibrationWork) -> str:
     """The one asked for, else that of the statistics to be read, else bf16 if this CPU multiplies it faster."""
     if options.arithmetic is not None:
         return options.arithmetic

@@ -7,10 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from qbench.calibration.arithmetic import choose_arithmetic
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import Run, quantized_model
 from qbench.calibration.windows import window_seq_len
 from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
+from qbench.run.work import CalibrationWork
 from quant.artifacts import write_artifact
 from quant.artifacts.output import artifact_name
 from quant.calibration.hidden import ITEM_BYTES
@@ -66,7 +66,7 @@ class Forecast(JsonData):
     artifact_bytes: int
 
 
-def forecast(job: QuantizationJob, options: CalibrationOptions, threads: int) -> Forecast:
+def forecast(job: QuantizationJob, options: CalibrationWork, threads: int) -> Forecast:
     """The cost of a calibrated job, without a file of statistics.
 
     The middle layer is calibrated and quantized once, on all windows, and written as a model of one layer.
@@ -88,7 +88,7 @@ def forecast(job: QuantizationJob, options: CalibrationOptions, threads: int) ->
 def plain_seconds(job: QuantizationJob, threads: int) -> float:
     """Seconds of a job without calibration: those of its middle layer for each layer, and of hashing the source."""
     num_bytes = sum(info.size_bytes for info in job.source.tensors.values())
-    probe = measure_layer(job, CalibrationOptions(), threads)
+    probe = measure_layer(job, CalibrationWork(), threads)
     return total_seconds(probe, ModelConfig.of(job.source).num_layers, num_bytes * hash_seconds_per_byte())
 
 
@@ -108,7 +108,7 @@ def tensor_sizes(job: QuantizationJob) -> dict[str, int]:
     return {name: get_format(job.choices[name].format).size_bytes(shape) for name, shape in shapes.items()}
 
 
-def disk_bytes(job: QuantizationJob, options: CalibrationOptions, config: ModelConfig) -> int:
+def disk_bytes(job: QuantizationJob, options: CalibrationWork, config: ModelConfig) -> int:
     """The most bytes at one time: all staged layers, with the hidden states of one layer or with the artifact."""
     source, choices = job.source, job.choices
     sizes = tensor_sizes(job)
@@ -124,7 +124,7 @@ def disk_bytes(job: QuantizationJob, options: CalibrationOptions, config: ModelC
     return staged + max(rows * row_bytes, sum(sizes.values()))
 
 
-def measure_layer(job: QuantizationJob, options: CalibrationOptions, threads: int) -> Probe:
+def measure_layer(job: QuantizationJob, options: CalibrationWork, threads: int) -> Probe:
     """Quantizes and writes the model's middle layer as the job does."""
     clock = _Clock()
     reset_peak_rss()

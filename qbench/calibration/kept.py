@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from qbench.calibration.options import CalibrationOptions
+from qbench.run.work import CalibrationWork
 from quant.artifacts.imatrix import write_imatrix
 from quant.calibrated import CalibrationKey, TextCalibration
 from quant.calibration.saved import SavedStatistics
@@ -15,7 +15,7 @@ from quant.stats import LayerStats
 
 
 def keep_statistics(
-    statistics: Statistics, stage: Stage, options: CalibrationOptions, about: CalibrationKey, source: Source
+    statistics: Statistics, stage: Stage, options: CalibrationWork, about: CalibrationKey, source: Source
 ) -> None:
     """Writes the files of statistics that `options` asks for, once all layers are done.
 

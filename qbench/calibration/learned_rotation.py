@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.rounded_decoder import RoundedDecoder
 from qbench.calibration.windows import calibration_tokens
 from qbench.progress import Progress
+from qbench.run.work import CalibrationWork
 from qbench.runtime.reference_decoder import check_covered
 from quant.errors import InputError
 from quant.formats import ActivationFormat, get_format
@@ -40,7 +40,7 @@ class LearnedRotation:
 
 
 def with_learned_rotation(
-    job: QuantizationJob, options: CalibrationOptions, progress: Progress | None = None
+    job: QuantizationJob, options: CalibrationWork, progress: Progress | None = None
 ) -> QuantizationJob:
     """The job with learned bases in its rotated source. The same text and seed give the same bases.
 

@@ -3,15 +3,15 @@
 import sys
 from collections.abc import Callable
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.temporary import open_quantized
 from qbench.measure.host.machine import available_cores
 from qbench.measure.subject import Subject
 from qbench.measure.tuning import tuned
 from qbench.measure.watched_source import WatchedSource
-from qbench.options.choices import CPU, check_device
-from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
+from qbench.run.choices import CPU, check_device
+from qbench.run.options import DEFAULTS, RunOptions
+from qbench.run.work import CalibrationWork
 from qbench.runtime.cache_suits import check_source
 from qbench.runtime.device.suits import check_device_cache
 from qbench.sources import open_source
@@ -50,7 +50,7 @@ def open_subject(
         job = make_job(source, get_recipe(options.recipe))
         for warning in job.warnings():
             print(f"warning: {warning}", file=sys.stderr)
-        source = quantize(job, CalibrationOptions(), threads=threads, progress=progress)
+        source = quantize(job, CalibrationWork(), threads=threads, progress=progress)
     source = with_kv_format(source, options.kv_format, options.device)
     if progress is not None:
         source = WatchedSource(source, progress)

@@ -8,10 +8,10 @@ from pathlib import Path
 from qbench.calibration.arithmetic import DECODER_IMPL, choose_arithmetic
 from qbench.calibration.kept import keep_statistics
 from qbench.calibration.learned_rotation import with_learned_rotation
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
 from qbench.measure.host.commit import QUANTIZING, code_hash
 from qbench.progress import Progress
+from qbench.run.work import CalibrationWork
 from qbench.runtime.streamed import StreamedDecoder
 from quant.artifacts.file_bytes import sha256_file
 from quant.artifacts.imatrix import read_imatrix
@@ -49,7 +49,7 @@ ONE_THREAD = Run()
 
 @contextmanager
 def quantized_model(
-    job: QuantizationJob, options: CalibrationOptions, folder: Path, how: Run = ONE_THREAD
+    job: QuantizationJob, options: CalibrationWork, folder: Path, how: Run = ONE_THREAD
 ) -> Iterator[QuantizedSource]:
     """Yields the model as the job makes it, calibrated if its methods need that.
 
@@ -67,7 +67,7 @@ def quantized_model(
         yield QuantizedSource(job)
 
 
-def _calibrated(job: QuantizationJob, options: CalibrationOptions, folder: Path, how: Run) -> Iterator[QuantizedSource]:
+def _calibrated(job: QuantizationJob, options: CalibrationWork, folder: Path, how: Run) -> Iterator[QuantizedSource]:
     # First text, tokenizer and decoder, which qbench has. Then the job goes down into quant and does not come back up.
     basis = choose_basis(job, options)
     statistics = basis.statistics(job, options, folder, how.threads)
@@ -97,7 +97,7 @@ class Basis:
         on_original = isinstance(by, TextCalibration) and by.on == "original"
         return replace(self.about, recipe=None) if on_original else self.about
 
-    def statistics(self, job: QuantizationJob, options: CalibrationOptions, folder: Path, threads: int) -> Statistics:
+    def statistics(self, job: QuantizationJob, options: CalibrationWork, folder: Path, threads: int) -> Statistics:
         """From a run of the model, a file of an earlier run, or the importance matrix.
 
         raises   InputError for a file of other statistics, a KV format that needs more than an importance matrix, and
@@ -117,7 +117,7 @@ class Basis:
         return file
 
     def _live(
-        self, config: ModelConfig, tokens: CalibrationTokens, options: CalibrationOptions, folder: Path, threads: int
+        self, config: ModelConfig, tokens: CalibrationTokens, options: CalibrationWork, folder: Path, threads: int
     ) -> LiveStatistics:
         by = self.about.calibration
         assert isinstance(by, TextCalibration)
@@ -135,7 +135,7 @@ class Basis:
         )
 
 
-def choose_basis(job: QuantizationJob, options: CalibrationOptions) -> Basis:
+def choose_basis(job: QuantizationJob, options: CalibrationWork) -> Basis:
     """raises InputError for options that exclude each other, and for text or files that cannot be read"""
     if options.stats is not None:
         check_place(options.stats)
@@ -155,7 +155,7 @@ def choose_basis(job: QuantizationJob, options: CalibrationOptions) -> Basis:
     return Basis(key, tokens)
 
 
-def _refuse_imatrix(job: QuantizationJob, options: CalibrationOptions) -> None:
+def _refuse_imatrix(job: QuantizationJob, options: CalibrationWork) -> None:
     """raises InputError for an importance matrix of inputs in another basis"""
     if job.recipe.rotated and options.imatrix is not None:
         raise InputError(
@@ -163,7 +163,7 @@ def _refuse_imatrix(job: QuantizationJob, options: CalibrationOptions) -> None:
         )
 
 
-def _refuse_files(recipe: str, options: CalibrationOptions) -> None:
+def _refuse_files(recipe: str, options: CalibrationWork) -> None:
     """raises InputError for a file that a recipe without calibration would not look at"""
     if options.imatrix is not None:
         raise InputError(f"recipe {recipe} reads no importance matrix; take one that does, such as imatrix-q4_k_m")

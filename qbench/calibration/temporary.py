@@ -5,14 +5,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import Progress, Run, quantized_model
+from qbench.run.work import CalibrationWork
 from quant.job import QuantizationJob
 from quant.quantize import QuantizedSource
 
 
 def open_quantized(
-    job: QuantizationJob, options: CalibrationOptions, *, threads: int, progress: Progress | None = None
+    job: QuantizationJob, options: CalibrationWork, *, threads: int, progress: Progress | None = None
 ) -> QuantizedSource:
     """The model as the job makes it; its temporary folder is removed with the model, or when the process ends.
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from qbench.calibration.options import GENERATED, HUB, RANDOM
 from qbench.reference.corpus import EOS, documents
+from qbench.run.work import GENERATED, HUB, RANDOM
 from qbench.runtime.text.tokenizer import Tokenizer
 from qbench.words.written import read_text_file
 from quant.errors import InputError

@@ -5,8 +5,8 @@ from random import Random
 
 import numpy as np
 
-from qbench.calibration.options import GENERATED, RANDOM, SEQ_LEN, CalibrationOptions, is_file_spec
 from qbench.calibration.texts import Tokens, default_text, read_tokens
+from qbench.run.work import GENERATED, RANDOM, SEQ_LEN, CalibrationWork, is_file_spec
 from quant.artifacts.file_bytes import sha256_file
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
@@ -17,7 +17,7 @@ from quant.source import Source
 READ_FACTOR = 16
 
 
-def calibration_tokens(source: Source, options: CalibrationOptions) -> CalibrationTokens:
+def calibration_tokens(source: Source, options: CalibrationWork) -> CalibrationTokens:
     """Windows of the text without overlap, drawn by the seed and kept in the text's order.
 
     raises   InputError for a text that cannot be read, or is shorter than one window
@@ -29,7 +29,7 @@ def calibration_tokens(source: Source, options: CalibrationOptions) -> Calibrati
     return CalibrationTokens(windows[chosen], text, options.seed, options.samples, text_sha256)
 
 
-def unused_tokens(source: Source, options: CalibrationOptions, num_tokens: int) -> np.ndarray:
+def unused_tokens(source: Source, options: CalibrationWork, num_tokens: int) -> np.ndarray:
     """[T] int64, T <= num_tokens: the same text without the windows that `calibration_tokens` draws."""
     text = options.text or default_text(source)
     tokens, more = _read(text, source, options, num_tokens)
@@ -40,7 +40,7 @@ def unused_tokens(source: Source, options: CalibrationOptions, num_tokens: int) 
     return np.concatenate([some.ravel(), more])[:num_tokens]
 
 
-def _read(text: str, source: Source, options: CalibrationOptions, num_more: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def _read(text: str, source: Source, options: CalibrationWork, num_more: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """The tokens that windows are drawn from, and at most `num_more` that follow them."""
     factor = 1 if text in (GENERATED, RANDOM) else READ_FACTOR  # a seed's documents are drawn already
     num_tokens = options.samples * window_seq_len(source, options) * factor
@@ -48,7 +48,7 @@ def _read(text: str, source: Source, options: CalibrationOptions, num_more: int 
     return tokens[:num_tokens], tokens[num_tokens:]
 
 
-def _drawn(tokens: np.ndarray, source: Source, options: CalibrationOptions, text: str) -> tuple[np.ndarray, list[int]]:
+def _drawn(tokens: np.ndarray, source: Source, options: CalibrationWork, text: str) -> tuple[np.ndarray, list[int]]:
     """All windows [W, T] of the tokens, and the places of those that the seed draws."""
     seq_len = window_seq_len(source, options)
     num_windows = len(tokens) // seq_len
@@ -61,7 +61,7 @@ def _drawn(tokens: np.ndarray, source: Source, options: CalibrationOptions, text
     return tokens[: num_windows * seq_len].reshape(num_windows, seq_len), chosen
 
 
-def window_seq_len(source: Source, options: CalibrationOptions) -> int:
+def window_seq_len(source: Source, options: CalibrationWork) -> int:
     return options.seq_len or min(SEQ_LEN, ModelConfig.of(source).max_positions)
 
 

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import ONE_THREAD, Run, quantized_model
+from qbench.run.work import CalibrationWork
 from quant.artifacts import write_artifact
 from quant.job import QuantizationJob
 from quant.present import present
 from quant.stage import stage_path
 
 
-def write_quantized(job: QuantizationJob, options: CalibrationOptions, how: Run = ONE_THREAD) -> Path:
+def write_quantized(job: QuantizationJob, options: CalibrationWork, how: Run = ONE_THREAD) -> Path:
     """Writes the artifact of a job with an output and returns its path.
 
     raises   InputError, and leaves nothing half-written

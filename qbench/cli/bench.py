@@ -9,16 +9,15 @@ import click
 from qbench.cli.bench_caches import not_interleaved_line, print_caches
 from qbench.cli.bench_lines import print_row
 from qbench.cli.help import Command
-from qbench.cli.memory_size import limit_option
-from qbench.cli.output import device_option, json_option, print_warning
+from qbench.cli.output import json_option, print_warning
 from qbench.cli.policy_depths import PolicyAtDepth, cache_option, entries_of, policy_option
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_lines import print_ranks
-from qbench.cli.rank_options import RANK_FIELDS, bench_rank_options
-from qbench.cli.run_options import with_run_options
-from qbench.cli.speed_options import ATTENDS, LEAST_REPETITIONS, SpeedOptions, attends_options, speed_options
-from qbench.options.choices import check_device
-from qbench.options.run_options import RunOptions
+from qbench.cli.rank_options import refuse_undivided
+from qbench.cli.run_options import run_options
+from qbench.cli.speed_options import ATTENDS, LEAST_REPETITIONS, SpeedOptions, speed_options
+from qbench.run.choices import check_device
+from qbench.run.options import RunOptions
 
 if TYPE_CHECKING:
     from qbench.speed.entry import Entry
@@ -42,30 +41,28 @@ def single(ctx: click.Context, param: click.Parameter, values: Sequence[Any] | N
 @click.argument("model", metavar="MODEL", nargs=-1, required=True, is_eager=True, callback=single)
 @click.option("--recipe", multiple=True, callback=single, help="Quantize MODEL by this recipe while it loads.")
 @speed_options
-@attends_options
 @cache_option(callback=single)
 @policy_option(callback=single)
-@device_option
-@limit_option
-@bench_rank_options
 @json_option
-@with_run_options("recipe", *ATTENDS, "device", "memory", "expert_placement", *RANK_FIELDS)
-def command(model, work: SpeedOptions, layout, policy, as_json, options: RunOptions) -> None:
+@run_options(*ATTENDS, "device", "memory", "expert_placement", "division", own=("recipe",))
+def command(model, work: SpeedOptions, cache, policy, as_json, options: RunOptions) -> None:
     """Speed and memory of MODEL: prefill (pp) and decode (tg) as llama-bench defines them.
 
     Several depths and batches take turns; the output has the ratio of each to the first, with its interval. Numbers of
     threads, as in 1,2, are measured one after the other. `qbench race` compares models, caches, policies or processes,
     and `qbench breakdown` takes a decode step apart.
     """
-    several_ranks, has_cache = options.layout.num_ranks > 1, bool(layout or policy)
+    several_ranks, has_cache = options.layout.num_ranks > 1, bool(cache or policy)
     if several_ranks:
         work = for_ranks(work, has_cache)
+    else:
+        refuse_undivided()
     check_device(options.device, options.compute)
     cases, options = work.cases([model]), replace(options, threads=work.counts[0])
     if several_ranks:
         print_ranks(model, cases, options, as_json)
         return
-    entries = entries_of((layout,) if layout else (), (policy,) if policy else (), cases)
+    entries = entries_of((cache,) if cache else (), (policy,) if policy else (), cases)
     printed = print_caches if has_cache else bench_and_report
     printed(model, entries, options, work.counts, as_json)
 
@@ -77,8 +74,7 @@ def for_ranks(work: SpeedOptions, has_cache: bool) -> SpeedOptions:
     """
     if has_cache or len(work.counts) > 1 or work.precision is not None:
         raise click.UsageError(
-            "--tp, --stages, --ep and --sp are for one number of threads, with -r, and not for --cache, --policy or "
-            "--precision"
+            "--ranks is for one number of threads, with -r, and not for --cache, --policy or --precision"
         )
     return replace(work, repetitions=work.repetitions or LEAST_REPETITIONS)
 

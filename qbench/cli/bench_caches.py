@@ -8,7 +8,7 @@ from qbench.cli.bench_lines import PHASES, num_rounds, samples_of
 from qbench.cli.output import aligned, print_json, print_warning, readable_bytes
 from qbench.cli.progress import progress_bar
 from qbench.measure.metrics import Metrics
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.speed.entry import Entry
 from quant.present import present
 

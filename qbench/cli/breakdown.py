@@ -6,14 +6,14 @@ import click
 
 from qbench.cli.bench_lines import kernels_line
 from qbench.cli.help import Command
-from qbench.cli.output import aligned, cpu_time_option, json_option, print_json, print_pairs, threads_option
+from qbench.cli.output import aligned, cpu_time_option, json_option, print_json, print_pairs
 from qbench.cli.progress import progress_bar
-from qbench.cli.run_options import with_run_options
-from qbench.cli.speed_options import ATTENDS, STEPS, attends_options, shortest_context
+from qbench.cli.run_options import run_options
+from qbench.cli.speed_options import ATTENDS, STEPS, shortest_context
 from qbench.cli.types import count_option
 from qbench.measure.breakdown import Breakdown
-from qbench.options.run_options import RunOptions
-from qbench.speed.speed_case import SpeedCase, breakdown_depth, fitting_sizes
+from qbench.run.options import RunOptions
+from qbench.run.work import SpeedWork, breakdown_depth, fitting_sizes
 
 ABOUT: Mapping[str, str] = {
     "products": "matrix products",
@@ -30,24 +30,21 @@ ABOUT: Mapping[str, str] = {
 
 @click.command("breakdown", cls=Command)
 @click.argument("model")
-@click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
 @count_option("-n", "--tg", help=STEPS)
 @count_option("-d", "--depth", least=0, default=0, help="Number of tokens in the cache before the first step.")
-@attends_options
-@threads_option
 @cpu_time_option
 @json_option
-@with_run_options("recipe", *ATTENDS, "threads")
+@run_options("recipe", *ATTENDS, "threads")
 def command(model, tg, depth, cpu_time, as_json, options: RunOptions) -> None:
     """Where the time of a decode step of MODEL goes, by part: one sequence on the CPU.
 
     The slower half of the steps does not count. --cpu-time with --threads 1 counts processor time, for busy machines.
     """
     pp, tg = fitting_sizes(None, tg, breakdown_depth(depth), shortest_context([model]))
-    print_breakdown(model, SpeedCase(pp, tg, depth), options, "cpu" if cpu_time else "wall", as_json)
+    print_breakdown(model, SpeedWork(pp, tg, depth), options, "cpu" if cpu_time else "wall", as_json)
 
 
-def print_breakdown(model: str, case: SpeedCase, options: RunOptions, clock: str, as_json: bool) -> None:
+def print_breakdown(model: str, case: SpeedWork, options: RunOptions, clock: str, as_json: bool) -> None:
     """One object, or the facts and a table of parts, the largest first."""
     from qbench.speed.breakdown import breakdown
 

@@ -4,17 +4,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qbench.cli.cache_options import kv_option, split_list
+from qbench.cli.cache_options import split_list
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import MEMORY_SIZE
-from qbench.cli.output import aligned, cpu_time_option, json_option, print_json, print_warning, threads_option
+from qbench.cli.output import aligned, cpu_time_option, json_option, print_json, print_warning
 from qbench.cli.progress import progress_bar
+from qbench.cli.run_options import axis_option
 from qbench.cli.types import IntList, Percentage, count_option
 from qbench.measure.host.conditions import busy_share, busy_warning, check_clock
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_row
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 
 if TYPE_CHECKING:
     from qbench.breakeven import Answer, Point
@@ -60,8 +61,8 @@ def list_questions(ctx: click.Context, param: click.Parameter, value: bool) -> N
 @count_option("--layers", help="Measure the first layers alone  [default: all]")
 @count_option("--rounds", default=8, help="Turns of each side.")
 @cpu_time_option
-@kv_option
-@threads_option
+@axis_option("kv_format")
+@axis_option("threads")
 @click.option("--keep", type=KeepPath(), help="Append each alternative as a record to this file or folder.")
 @json_option
 def command(

@@ -1,15 +1,15 @@
-"""The options of every command that may calibrate, as one CalibrationOptions."""
+"""The options of every command that may calibrate, as one CalibrationWork."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from qbench.calibration.options import ARITHMETICS, MODELS, SAMPLES, SEQ_LEN, CalibrationOptions
 from qbench.cli.option_group import with_options
 from qbench.cli.types import count_option
+from qbench.run.work import ARITHMETICS, LAYER_INPUTS, SAMPLES, SEQ_LEN, CalibrationWork
 
-# parameter -> field of CalibrationOptions
+# parameter -> field of CalibrationWork
 FIELDS = {
     "calibration": "text",
     "samples": "samples",
@@ -34,8 +34,8 @@ OPTIONS = (
     count_option("--seed", least=0, default=0, help="Seed of the choice of windows."),
     click.option(
         "--calibrate-on",
-        type=click.Choice(MODELS),
-        default=MODELS[0],
+        type=click.Choice(LAYER_INPUTS),
+        default=LAYER_INPUTS[0],
         show_default=True,
         help="Inputs of each layer: outputs of the quantized layers before it, the same in one pass (steps), or "
         "outputs of the original layers.",
@@ -56,5 +56,5 @@ OPTIONS = (
 
 
 def calibration_options(command: Callable) -> Callable:
-    """Adds the options; the command gets them as `calibration`, a CalibrationOptions."""
-    return with_options("calibration", CalibrationOptions, OPTIONS, command, FIELDS)
+    """Adds the options; the command gets them as `calibration`, a CalibrationWork."""
+    return with_options("calibration", CalibrationWork, OPTIONS, command, FIELDS)

@@ -13,9 +13,9 @@ from qbench.measure.host.conditions import busy_share, busy_warning
 from qbench.measure.records.kept_ranks import CheckedLayout, DeviceRates, LinkRates, RankRates, RankRatesCase
 from qbench.measure.records.kept_row import keep_case
 from qbench.measure.records.record import read_files
-from qbench.options.cache_spec import DYNAMIC, FULL
-from qbench.options.rank_layout import find_world
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import DYNAMIC, FULL
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import find_world
 from quant.errors import InputError
 from quant.present import present
 

@@ -7,17 +7,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from qbench.cli.cache_options import kv_option, prefill_option
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
-from qbench.cli.output import echo, json_option, print_json, print_warning, threads_option
+from qbench.cli.output import echo, json_option, print_json, print_warning
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_compare import compare_ranks, divisions_of
-from qbench.cli.rank_options import rank_options
+from qbench.cli.rank_options import refuse_undivided
+from qbench.cli.run_options import run_options
 from qbench.cli.types import count_option
-from qbench.options.cache_spec import DENSE
-from qbench.options.choices import FAST, PRECISIONS
-from qbench.options.run_options import RunOptions
+from qbench.run.axes import RANKS
+from qbench.run.cache_spec import DENSE
+from qbench.run.choices import FAST
+from qbench.run.options import RunOptions
 from qbench.words.written import names_in
 
 COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the words say the same
@@ -42,48 +43,42 @@ COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the 
 @count_option("--limit", help="Number of first items to use of each task  [default: all]")
 @click.option("--noise-floor", is_flag=True, help="Measure the distance of model A from itself.")
 @click.option("--keep", type=KeepPath(), help="Append the measurements as records to this file or folder.")
-@click.option("--compute", type=click.Choice(PRECISIONS), help="For models: precision of matmuls  [default: fast]")
-@threads_option
-@kv_option
-@prefill_option
-@rank_options
 @click.option("--recipes", help="For several ranks: recipes to compare, for example bf16,q4_0  [default: as stored]")
 @click.option(
     "--divisions",
-    help="For several ranks: divisions to compare instead of --tp, --pp, --ep and --sp, for example tp,gather,pp,sp",
+    help="For several ranks: divisions to compare instead of the one of --ranks, for example tp,gather,pp,sp",
 )
 @json_option
+@run_options("kv_format", "prefill", "compute", "threads", RANKS)
 def command(
-    words, baseline, long, noise_floor, keep, as_json, tp, stages, cut, ep, sp, kv, prefill, recipes, **how
+    words, baseline, long, noise_floor, keep, as_json, recipes, divisions, options: RunOptions, **how
 ) -> int | None:
     """Changes from A to B: better, same or worse, each with its interval.
 
     A and B are rows of records: a file or folder, alone or with conditions, as in results/quickstart:recipe=q4_k_m and
-    then, in the same place, :recipe=q4_0. Or they are two models, measured now on the same text. With --tp, --pp,
-    --ep or --sp, A is one model, and its logits on several ranks are compared with those on one.
+    then, in the same place, :recipe=q4_0. Or they are two models, measured now on the same text. With --ranks, A is one
+    model, and its logits on several ranks are compared with those on one.
     """
-    numeric = {"compute": how["compute"] or FAST, "threads": how["threads"], "kv_format": kv, "prefill": prefill}
-    more = {name: how.pop(name) for name in ("micro_batches", "dispatch")}
-    options = RunOptions(**numeric, tp=tp, pp=stages, cut=cut, ep=ep, sp=sp, **more)
-    divided = divisions_of(options, how.pop("divisions"), options != RunOptions(**numeric))
+    divided = divisions_of(options, divisions)
     if divided[0].layout.num_ranks > 1:
         given = ("reference", "protocols", "tasks", "limit")
         if len(words) > 1 or baseline or long or noise_floor or any(how[name] for name in given):
             raise click.UsageError(
-                "--tp, --pp, --ep and --sp take one model, --recipes, --kv, --prefill, --text, --windows, --compute, "
-                "--threads and --keep"
+                "--ranks takes one model, --recipes, --kv, --prefill, --text, --windows, --compute, --threads and "
+                "--keep"
             )
         several, shown = (None,) if recipes is None else names_in(recipes), {"keep": keep, "as_json": as_json}
         return compare_ranks(words[0], several, divided, how["text"], how["windows"], **shown)
-    if recipes or cut or kv or prefill != DENSE:
-        raise click.UsageError(
-            "--recipes, --kv, --prefill and --cut are for several ranks: give --tp, --pp, --ep or --sp"
-        )
+    refuse_undivided()
+    if recipes or options.kv_format or options.prefill != DENSE:
+        raise click.UsageError("--recipes, --kv and --prefill are for several ranks: give --ranks")
     from qbench.comparison.measured import Measuring
     from qbench.comparison.run import compare
 
     with progress_bar("compare") as update:
-        found = compare(words, Measuring(**how), baseline=baseline, noise_floor=noise_floor, keep=keep, progress=update)
+        compute = None if options.compute == FAST else options.compute  # records are measured already
+        measuring = Measuring(**how, compute=compute, threads=options.threads)
+        found = compare(words, measuring, baseline=baseline, noise_floor=noise_floor, keep=keep, progress=update)
     print_warning(found.warning)
     (print_rows if as_json else print_tables)(found, long)
 

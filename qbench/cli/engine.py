@@ -2,9 +2,8 @@
 
 import click
 
-from qbench.cli.cache_options import check_store
 from qbench.cli.engine_instances import check_instances, print_lending
-from qbench.cli.engine_options import engine_options
+from qbench.cli.engine_options import check_store, engine_options
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import MEMORY_SIZE
@@ -20,14 +19,13 @@ from qbench.cli.rank_options import check_engine_ranks, follows, join
 from qbench.cli.types import IntList, count_option
 from qbench.measure.host.conditions import busy_warning
 from qbench.measure.records.kept_row import keep_row
-from qbench.options.cache_spec import DENSE, FULL
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import DENSE, FULL
+from qbench.run.options import RunOptions
 from qbench.throughput.workload import Workload, fitting_lengths
 
 
 @click.command("engine", cls=Command)
 @click.argument("model")
-@click.option("--recipe", help="Quantize MODEL while it loads.")
 @count_option("--requests", default=64, help="Number of requests; all of them wait at the start.")
 @click.option(
     "--prompt", type=IntList(1), help="Smallest and largest number of prompt tokens  [default: 32,256, or fewer]"

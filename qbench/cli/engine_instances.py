@@ -7,9 +7,9 @@ import click
 
 from qbench.cli.output import aligned, print_json
 from qbench.cli.rank_options import join
-from qbench.options.cache_spec import DENSE, FULL
-from qbench.options.rank_layout import RankLayout
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import DENSE, FULL
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import RankLayout
 from quant.errors import InputError
 
 if TYPE_CHECKING:

@@ -8,16 +8,15 @@ from typing import Any
 
 import click
 
-from qbench.cli.cache_options import cache_options, kv_option, kv_tier_options, prefill_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.help import Command
-from qbench.cli.memory_size import limit_option
-from qbench.cli.output import echo, json_option, print_json, threads_option
+from qbench.cli.output import echo, json_option, print_json
 from qbench.cli.progress import progress_bar
-from qbench.cli.rank_options import RANK_FIELDS, join, rank_options
-from qbench.cli.run_options import with_run_options
+from qbench.cli.rank_options import join
+from qbench.cli.run_options import run_options
 from qbench.cli.types import count_option
-from qbench.options.run_options import RunOptions
+from qbench.run.axes import KV_CACHE, RANKS
+from qbench.run.options import RunOptions
 from quant.errors import InputError
 
 
@@ -37,7 +36,6 @@ def in_utf8(_context: click.Context, _option: click.Parameter, text: Any) -> Any
 @click.argument("model", is_eager=True)
 @click.argument("prompt", required=False, callback=in_utf8)
 @click.option("--prompt", "prompt_option", callback=in_utf8, help="Another way to give PROMPT.")
-@click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
 @count_option(
     "-n", "--max-new-tokens", help="Largest number of tokens to generate  [default: 128, or fewer in a short context]"
 )
@@ -53,18 +51,8 @@ def in_utf8(_context: click.Context, _option: click.Parameter, text: Any) -> Any
 @click.option("--stop", multiple=True, callback=in_utf8, help="Stop before this text; may be given several times.")
 @count_option("--logprobs", least=0, help="With --json: log-probabilities of each token and of this many alternatives.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of sampling.")
-@kv_option
-@cache_options
-@prefill_option
-@kv_tier_options
-@threads_option
-@limit_option
-@rank_options
 @json_option
-@with_run_options(
-    "recipe", "kv", "cache", "policy", "prefill", "prefill_chunk", "attention", "kv_ram", "kv_disk", "threads",
-    "memory", "expert_placement", *RANK_FIELDS,
-)  # fmt: skip
+@run_options("recipe", KV_CACHE, "threads", "memory", "expert_placement", RANKS)
 def command(
     model, prompt, prompt_option, max_new_tokens, temperature, top_p, top_k, min_p, repetition_penalty, stop, logprobs,
     seed, as_json, options: RunOptions,

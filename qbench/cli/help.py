@@ -4,15 +4,22 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from qbench.run.axes import AXES, KV_CACHE, MACHINE, RANKS
+
 OTHERS = "Options"  # of a command that has few
 MOST_OF_A_SECTION = 10
 
+
+def of_group(group: str) -> tuple[str, ...]:
+    """Options of the axes of a group."""
+    return tuple(axis.option.parameter for axis in AXES if axis.option is not None and axis.option.group == group)
+
+
 # Section -> options, of every command that has them.
 SHARED: Mapping[str, Sequence[str]] = {
-    "KV cache": ("kv", "cache", "policy", "prefill", "prefill_chunk", "attention", "kv_ram", "kv_disk", "kv_memory"),
-    "Machine": ("device", "compute", "threads", "memory", "expert_placement", "cpu_time"),
-    "Ranks": ("tp", "stages", "cut", "ep", "dispatch", "sp", "micro_batches"),
-    "Processes of the ranks": ("ray", "restarts", "link", "rank_timeout"),
+    KV_CACHE: (*of_group(KV_CACHE), "kv_memory"),
+    MACHINE: (*of_group(MACHINE), "cpu_time"),
+    RANKS: of_group(RANKS),
     "Output": ("output", "keep", "json"),
 }
 CALIBRATION = (

@@ -7,8 +7,9 @@ import click
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.only_option import only_option
-from qbench.cli.output import cpu_time_option, json_option, print_json, print_warning, threads_option
+from qbench.cli.output import cpu_time_option, json_option, print_json, print_warning
 from qbench.cli.progress import progress_bar
+from qbench.cli.run_options import axis_option
 from qbench.cli.types import IntList
 from qbench.gate.options import suite_file
 from qbench.measure.host.conditions import busy_share, busy_warning
@@ -38,7 +39,7 @@ MOST_TOKENS = 2**20  # of a call: at K = 8192 they are 32 GiB of float32
     help="Number of tokens per call.",
 )
 @cpu_time_option
-@threads_option
+@axis_option("threads")
 @click.option("--keep", type=KeepPath(), help="Append the rows as records to this file or folder.")
 @json_option
 @click.pass_context

@@ -17,7 +17,7 @@ from qbench.cli.renamed import check_variables, new_option
 from qbench.cli.warning_lines import show_warnings
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.forced import CPU, ISA, LINEAR_PATH, SWITCHES, TILES_ONLY
-from qbench.options.rank_layout import farewells
+from qbench.run.rank_layout import farewells
 from qbench.version import __version__
 from qbench.words.read import printable
 from qbench.words.written import nearest

@@ -1,11 +1,9 @@
 """Memory as people write it: 6GiB, 6GB, 500MB."""
 
 import math
-from collections.abc import Callable
 
 import click
 
-from qbench.options.choices import DYNAMIC, PLACEMENTS
 from qbench.words.written import UNITS, parse_bytes, parse_share
 from quant.errors import InputError
 
@@ -49,22 +47,6 @@ class LimitSize(SizeOrShare):
 
 
 MEMORY_SIZE, SIZE_OR_SHARE = MemorySize(), SizeOrShare()
-
-
-def limit_option(command: Callable) -> Callable:
-    text = (
-        "Memory limit of the process, e.g. 2GiB, or 140% of the weights' bytes; weights that do not fit are read from "
-        "disk in each forward pass."
-    )
-    placement = click.option(
-        "--expert-placement",
-        type=click.Choice(PLACEMENTS),
-        default=DYNAMIC,
-        show_default=True,
-        help="Experts that stay in memory under --memory: those used last, the same number in each layer, "
-        "those used most, or those of the first or last layers.",
-    )
-    return click.option("--memory", type=LimitSize(), help=text)(placement(command))
 
 
 def enough(num_bytes: int) -> str:

@@ -5,7 +5,6 @@ from operator import itemgetter
 
 import click
 
-from qbench.cli.cache_options import kv_option
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import (
@@ -15,9 +14,9 @@ from qbench.cli.output import (
     print_json,
     print_warning,
     readable_bytes,
-    threads_option,
 )
 from qbench.cli.progress import progress_bar
+from qbench.cli.run_options import axis_option
 from qbench.cli.types import IntList, count_option
 from qbench.measure.records.kept_row import keep_row
 
@@ -47,8 +46,8 @@ HEADINGS = ("mode", "cache", "operations", "time", "memory")
 @click.option(
     "--fit", type=click.Path(), help="Measure nothing, and fit the cost of each term to the rows of this file."
 )
-@kv_option
-@threads_option
+@axis_option("kv_format")
+@axis_option("threads")
 @json_option
 def command(model, contexts, batches, tokens, modes, rounds, cpu_time, device, keep, fit, kv, threads, as_json) -> None:
     """Bytes, operations, time and memory of latent attention in one layer, for every mode.

@@ -5,9 +5,10 @@ from pathlib import Path
 import click
 
 from qbench.cli.help import Command
-from qbench.cli.output import json_option, print_json, threads_option
+from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import progress_bar
-from qbench.options.run_options import RunOptions
+from qbench.cli.run_options import axis_option
+from qbench.run.options import RunOptions
 from quant.errors import InputError
 from quant.present import present
 
@@ -17,7 +18,7 @@ from quant.present import present
 @click.option("--skills", is_flag=True, help="Measure the skills of a reference model on its held-out sets.")
 @click.option("--recipe", help="With --skills: quantize the model by this recipe first.")
 @click.option("--into", type=click.Path(), help="With --skills: put the lines between a file's `skills` markers.")
-@threads_option
+@axis_option("threads")
 @json_option
 def command(model, skills: bool, recipe, into, threads, as_json: bool) -> None:
     """Models that need no file, or the skills of a reference model."""

@@ -9,7 +9,7 @@ from qbench.cli.progress import progress_bar
 from qbench.measure.host.conditions import busy_share, busy_warning
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_row
-from qbench.options.cache_spec import DYNAMIC, FULL
+from qbench.run.cache_spec import DYNAMIC, FULL
 
 if TYPE_CHECKING:
     from qbench.plan.offload import OffloadCase

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import click
 
 from qbench.cli.finite_range import FiniteRange
-from qbench.options.choices import CPU, DEVICES, FAST, MAX_THREADS, PRECISIONS
 from qbench.words.read import LINES, printable
 from quant.json_data import JsonData
 
@@ -23,11 +22,6 @@ json_option = click.option(
 )
 
 
-def threads_option(command: Callable) -> Callable:
-    threads = click.IntRange(1, MAX_THREADS)
-    return click.option("--threads", type=threads, help="Number of threads  [default: all cores]")(command)
-
-
 def cpu_time_option(command: Callable) -> Callable:
     text = "Compare CPU time of one thread instead of wall time; for busy machines."
     return click.option("--cpu-time", is_flag=True, help=text)(command)
@@ -39,24 +33,10 @@ def budget_option(default: int) -> Callable:
     return click.option("--budget", type=FiniteRange(min=0), default=default, show_default=True, help=text)
 
 
-def device_option(command: Callable) -> Callable:
-    text = "Device that runs the model; interpreter: CUDA kernels on the CPU, for tests"
-    return click.option("--device", type=click.Choice(DEVICES), default=CPU, help=text, show_default=True)(command)
-
-
 def format_option(formats: Sequence[str]) -> Callable:
     """--format of tables, as the parameter `form`."""
     text = "Format of the tables on stdout."
     return click.option("--format", "form", type=click.Choice(formats), default="md", show_default=True, help=text)
-
-
-def compute_option(command: Callable) -> Callable:
-    text = (
-        "Precision of matmuls. fast: rounds weights, keys and values again for many tokens; "
-        "exact: as stored; float32: inputs as float32 too"
-    )
-    option = click.option("--compute", type=click.Choice(PRECISIONS), default=FAST, help=text, show_default=True)
-    return option(command)
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import click
 
-from qbench.cli.cache_options import cache_options, kv_option
 from qbench.cli.cluster_plan import check_cluster_goal, print_cluster_plan
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
@@ -12,19 +11,23 @@ from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.offload_plan import GOALS, check_goal, print_offload
 from qbench.cli.output import aligned, json_option, print_json, print_pairs, readable_bytes
 from qbench.cli.progress import progress_bar
+from qbench.cli.run_options import axis_option
 from qbench.cli.types import count_option
 from qbench.measure.records.kept_row import keep_row
-from qbench.options.cache_spec import DYNAMIC, FULL
+from qbench.run.cache_spec import DYNAMIC, FULL
 from quant.errors import InputError
 
 
 @click.command("plan", cls=Command)
 @click.argument("model")
 @click.option("--recipe", help="Plan for the model quantized by this recipe  [default: as stored]")
-@kv_option
+@axis_option("kv_format")
 @count_option("--ctx", help="Number of tokens per sequence  [default: the model's own, at most 8192]")
 @count_option("--batch", default=1, help="Number of sequences at once.")
-@cache_options
+@axis_option("cache")
+@axis_option("policy")
+@axis_option("prefill_chunk")
+@axis_option("attention")
 @click.option(
     "--memory",
     type=MEMORY_SIZE,

@@ -6,11 +6,14 @@ from typing import Any
 
 import click
 
-from qbench.cli.cache_options import LAYOUT_HELP, POLICY, POLICY_HELP, SOME_LAYOUTS, pairs_of, split_list
-from qbench.options.cache_spec import DYNAMIC, FULL
+from qbench.cli.cache_options import CheckedList, pairs_of, split_list
+from qbench.cli.run_options import type_of
+from qbench.run.axes import AXIS
+from qbench.run.cache_spec import DYNAMIC, FULL, check_layout
+from qbench.run.work import SpeedWork
 from qbench.speed.entry import Entry
-from qbench.speed.speed_case import SpeedCase
 from qbench.words.written import LARGEST
+from quant.present import present
 
 DEPTH = click.IntRange(0, LARGEST)
 
@@ -40,24 +43,28 @@ class PolicyDepths(click.ParamType):
 
     def _one(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> PolicyAtDepth:
         policy, at, depth = text.partition("@")
-        return PolicyAtDepth(POLICY.convert(policy, param, ctx), DEPTH(depth, param, ctx) if at else None)
+        return PolicyAtDepth(
+            type_of(AXIS["policy"]).convert(policy, param, ctx), DEPTH(depth, param, ctx) if at else None
+        )
 
 
 def policy_option(*, several: bool = False, callback: Callable | None = None) -> Callable:
     """--policy, as the parameter `policies`; of one policy, `policy`."""
-    text = f"{POLICY_HELP} Several with commas; full@1024 is at that depth only." if several else POLICY_HELP
-    return click.option(
-        "--policy", "policies" if several else "policy", type=PolicyDepths(), callback=callback, help=text
-    )
+    return _option("policy", PolicyDepths(), "; full@1024 is at that depth only", several, callback)
 
 
 def cache_option(*, several: bool = False, callback: Callable | None = None) -> Callable:
-    """--cache, as the parameter `layouts`; of one layout, `layout`."""
-    text = f"{LAYOUT_HELP} Several with commas." if several else LAYOUT_HELP
-    return click.option("--cache", "layouts" if several else "layout", type=SOME_LAYOUTS, callback=callback, help=text)
+    """--cache, as the parameter `caches`; of one layout, `cache`."""
+    return _option("cache", CheckedList("cache,...", check_layout), "", several, callback)
 
 
-def entries_of(layouts: Sequence[str], policies: Sequence[PolicyAtDepth], cases: Sequence[SpeedCase]) -> list[Entry]:
+def _option(name: str, kind: click.ParamType, more: str, several: bool, callback: Callable | None) -> Callable:
+    text = present(AXIS[name].option).help + (f" Several with commas{more}." if several else "")
+    parameter = {"policy": "policies", "cache": "caches"}[name] if several else name
+    return click.option(f"--{name}", parameter, type=kind, callback=callback, help=text)
+
+
+def entries_of(layouts: Sequence[str], policies: Sequence[PolicyAtDepth], cases: Sequence[SpeedWork]) -> list[Entry]:
     """Every layout, policy and case that go together, in this order.
 
     raises   InputError as `pairs_of`
@@ -75,7 +82,7 @@ def entries_of(layouts: Sequence[str], policies: Sequence[PolicyAtDepth], cases:
     return list(dict.fromkeys(entries))
 
 
-def _at(one: PolicyAtDepth, cases: Sequence[SpeedCase]) -> Iterator[SpeedCase]:
+def _at(one: PolicyAtDepth, cases: Sequence[SpeedWork]) -> Iterator[SpeedWork]:
     """The cases at the depth of the policy, if it has one"""
     for case in cases:
         yield case if one.depth is None else replace(case, depth=one.depth)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from qbench.options.rank_layout import find_world
 from qbench.progress import Update
 from qbench.progress import progress_bar as shown_progress
+from qbench.run.rank_layout import find_world
 
 __all__ = ["Update", "progress_bar"]
 

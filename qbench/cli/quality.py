@@ -13,9 +13,9 @@ from qbench.cli.output import print_json, print_warning, readable_bytes
 from qbench.cli.progress import progress_bar
 from qbench.cli.quality_lines import few_tokens_warning, print_kept, print_quality
 from qbench.cli.types import count_option
-from qbench.options.run_options import RunOptions
 from qbench.quality.protocols.documents import HOW
-from qbench.quality.quality_settings import QualitySettings
+from qbench.run.options import RunOptions
+from qbench.run.work import QualityWork
 from quant.present import present
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ class QualityOptions:
         return any(asdict(self).values())
 
     @property
-    def settings(self) -> QualitySettings:
-        return QualitySettings(
+    def settings(self) -> QualityWork:
+        return QualityWork(
             self.text, self.windows, self.protocols, self.documents, reference=self.reference, logits=self.logits
         )
 

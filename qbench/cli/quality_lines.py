@@ -6,7 +6,7 @@ from qbench.cli.output import print_pairs, readable_bytes
 from qbench.cli.prefill_lines import prefill_lines
 from qbench.measure.metrics import Facts, Metrics
 from qbench.measure.quality_figures import AttentionDelta, KLDBin, NonFinite, Quality
-from qbench.options.choices import FAST
+from qbench.run.choices import FAST
 from qbench.statistics.estimate import ENOUGH_BLOCKS
 from quant.present import present
 

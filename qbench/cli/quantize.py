@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.cli.calibration import calibration_options
 from qbench.cli.help import Command
-from qbench.cli.output import echo, json_option, print_json, readable_bytes, threads_option
+from qbench.cli.output import echo, json_option, print_json, readable_bytes
 from qbench.cli.progress import progress_bar
+from qbench.cli.run_options import axis_option
 from qbench.cli.types import BYTE_COUNT
 from qbench.measure.host.machine import available_cores
+from qbench.run.work import CalibrationWork
 from quant.errors import InputError
 
 if TYPE_CHECKING:  # loaded when the command runs, not for its help
@@ -38,7 +39,7 @@ if TYPE_CHECKING:  # loaded when the command runs, not for its help
 @click.option("--resume", is_flag=True, help="Continue a run that was killed.")
 @click.option("--dry-run", is_flag=True, help="Print the format of each tensor, and write nothing.")
 @calibration_options
-@threads_option
+@axis_option("threads")
 @json_option
 def command(
     model, recipe_name, target, output, max_shard_size, best, resume, dry_run, calibration, threads, as_json
@@ -95,7 +96,7 @@ def search_instead(target: str, output: str | None) -> None:
 class WriteOptions:
     """How a job is run; nothing here but the calibration changes its tensors' bytes."""
 
-    calibration: CalibrationOptions
+    calibration: CalibrationWork
     threads: int | None
     resume: bool
 
@@ -177,7 +178,7 @@ def quantize_and_report(job: "QuantizationJob", how: WriteOptions, as_json: bool
         click.echo(f"{path}: {weights.num_weights:,} weights, {size}, {bits:.3f} bits per weight")
 
 
-def warn_of_unread_text(job: "QuantizationJob", calibration: CalibrationOptions) -> None:
+def warn_of_unread_text(job: "QuantizationJob", calibration: CalibrationWork) -> None:
     """Says that --calibration is not read: the same script may give it for other recipes."""
     if calibration.text is None:
         return

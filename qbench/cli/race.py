@@ -11,21 +11,20 @@ from qbench.cli.bench_lines import print_row, readable_comparison
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
-from qbench.cli.memory_size import limit_option
 from qbench.cli.option_group import with_options
-from qbench.cli.output import cpu_time_option, device_option, json_option, print_json, print_pairs, print_warning
+from qbench.cli.output import cpu_time_option, json_option, print_json, print_pairs, print_warning
 from qbench.cli.policy_depths import PolicyAtDepth, cache_option, entries_of, policy_option
 from qbench.cli.progress import progress_bar
-from qbench.cli.run_options import with_run_options
-from qbench.cli.speed_options import ATTENDS, SpeedOptions, attends_options, speed_options
+from qbench.cli.run_options import run_options
+from qbench.cli.speed_options import ATTENDS, SpeedOptions, speed_options
 from qbench.measure.host.conditions import busy_share, busy_warning
 from qbench.measure.launch import MAX_LAUNCHES
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics
 from qbench.measure.records.kept_row import keep_row
-from qbench.options.choices import CPU, check_device
-from qbench.options.run_options import RunOptions
+from qbench.run.choices import CPU, check_device
+from qbench.run.options import RunOptions
+from qbench.run.work import SpeedWork
 from qbench.speed.peaks import unmeasured_warning
-from qbench.speed.speed_case import SpeedCase
 
 MODELS, CACHES, LAUNCHES, PEER = "several models", "caches or policies", "launches of one model", "--vs"
 # Option -> the races that it is for.
@@ -43,10 +42,10 @@ TAKEN_BY: Mapping[str, Sequence[str]] = {
 class Rivals:
     """Values of the options that name contenders, and how they race.
 
-    layouts, policies  None without the option
+    caches, policies  None without the option
     """
 
-    layouts: tuple[str, ...] | None
+    caches: tuple[str, ...] | None
     policies: tuple[PolicyAtDepth, ...] | None
     vs: str | None
     launches: int
@@ -85,11 +84,8 @@ OPTIONS = (
 @click.option("--recipe", "recipes", multiple=True, help="Recipe of the models; may be given several times.")
 @partial(with_options, "rivals", Rivals, OPTIONS)
 @speed_options
-@attends_options
-@device_option
-@limit_option
 @json_option
-@with_run_options(*ATTENDS, "device", "memory", "expert_placement")
+@run_options(*ATTENDS, "device", "memory", "expert_placement")
 def command(models, recipes, work: SpeedOptions, rivals: Rivals, as_json, options: RunOptions) -> None:
     """Speeds of several rivals in turn, and the ratio of each to the first, with its interval.
 
@@ -108,7 +104,7 @@ def command(models, recipes, work: SpeedOptions, rivals: Rivals, as_json, option
         check_comparison(models, recipes, work)
         print_comparison(models[0], cases, options, rivals, as_json)
     elif kind == CACHES:
-        entries = entries_of(rivals.layouts or (), rivals.policies or (), cases)
+        entries = entries_of(rivals.caches or (), rivals.policies or (), cases)
         print_caches(models[0], entries, options, work.counts, as_json)
     else:
         print_side_by_side(models, recipes, cases, options, work.counts, rivals, as_json)
@@ -120,7 +116,7 @@ def kind_of(models: Sequence[str], recipes: Sequence[str], rivals: Rivals) -> st
         return PEER
     if len(models) > 1 or len(recipes) > 1:
         return MODELS
-    if max(len(rivals.layouts or ()), len(rivals.policies or ())) > 1:
+    if max(len(rivals.caches or ()), len(rivals.policies or ())) > 1:
         return CACHES
     if rivals.launches > 1:
         return LAUNCHES
@@ -133,7 +129,7 @@ def kind_of(models: Sequence[str], recipes: Sequence[str], rivals: Rivals) -> st
 def check_taken(kind: str, rivals: Rivals, options: RunOptions) -> None:
     """raises UsageError for an option that this kind of race does not take"""
     given = {
-        "--cache and --policy": bool(rivals.layouts or rivals.policies),
+        "--cache and --policy": bool(rivals.caches or rivals.policies),
         "--device": options.device != CPU,
         "--memory": options.memory_bytes is not None,
         "--launches": rivals.launches > 1,
@@ -156,7 +152,7 @@ def check_comparison(models: Sequence[str], recipes: Sequence[str], work: SpeedO
 def print_side_by_side(
     models: Sequence[str],
     recipes: Sequence[str],
-    cases: list[SpeedCase],
+    cases: list[SpeedWork],
     options: RunOptions,
     threads: Sequence[int | None],
     rivals: Rivals,
@@ -176,7 +172,7 @@ def print_side_by_side(
             print_row(row, as_json, number)
 
 
-def print_comparison(model: str, cases: list[SpeedCase], options: RunOptions, rivals: Rivals, as_json: bool) -> None:
+def print_comparison(model: str, cases: list[SpeedWork], options: RunOptions, rivals: Rivals, as_json: bool) -> None:
     """One object, or one block of lines, for each case; a record of each with --keep."""
     from qbench.versus.compare import CASE_KEYS, compare
 

@@ -1,4 +1,4 @@
-"""`qbench compare MODEL --tp N`: the table of the equivalence gate."""
+"""`qbench compare MODEL --ranks`: the table of the equivalence gate."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,9 +11,9 @@ from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import is_silent, join
 from qbench.measure.records.kept_ranks import setup_name
 from qbench.measure.records.kept_row import keep_row
-from qbench.options.cache_spec import DENSE
-from qbench.options.rank_layout import DIVISIONS, find_world
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import DENSE
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import DIVISIONS, RankLayout, find_world
 from qbench.words.read import markdown_grid
 from qbench.words.written import names_in
 from quant.errors import InputError
@@ -71,23 +71,22 @@ def print_tables(model: str, divisions: Sequence[RunOptions], found: "Sequence[R
                 click.echo(f"\n{setup_name(row.recipe, row.kv_format, row.prefill)}: {row.found.reason}")
 
 
-def divisions_of(options: RunOptions, names: str | None, is_divided: bool) -> list[RunOptions]:
+def divisions_of(options: RunOptions, names: str | None) -> list[RunOptions]:
     """The options, divided in each way that --divisions names, over the ranks that torchrun started; None: as they are
 
-    is_divided  whether another option divides the model, or says how
-    raises      InputError for an unknown name, for both, and for fewer than two ranks
+    raises   InputError for an unknown name, for a division of the options, and for fewer than two ranks
     """
     if names is None:
         return [options]
-    if is_divided:
-        raise InputError("--divisions names whole divisions; leave out --tp, --pp, --ep, --sp and their options")
+    if options.division is not None:
+        raise InputError(f"--divisions names whole divisions; leave out --ranks {options.layout.words}")
     world = find_world()
     if world is None or world.size < 2:
         raise InputError("--divisions needs two ranks or more; start them with torchrun --nproc-per-node 2 -m qbench")
     for name in names_in(names):
         if name not in DIVISIONS:
             raise InputError(f"division {name!r} is unknown; known: {', '.join(DIVISIONS)}")
-    return [replace(options, **DIVISIONS[name](world.size)) for name in names_in(names)]
+    return [replace(options, division=str(RankLayout.of(name, world.size))) for name in names_in(names)]
 
 
 def settings(options: RunOptions, text: str | None, windows: int | None) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`qbench bench --tp N` and its lines for people."""
+"""`qbench bench --ranks` and its lines for people."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -7,15 +7,15 @@ from qbench.cli.bench_lines import PHASES, milliseconds, test_name, throughput
 from qbench.cli.output import print_result, readable_bytes
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import join
-from qbench.options.run_options import RunOptions
-from qbench.speed.speed_case import SpeedCase
+from qbench.run.options import RunOptions
+from qbench.run.work import SpeedWork
 from quant.present import present
 
 if TYPE_CHECKING:
     from qbench.speed.rank_bench import RankSpeed
 
 
-def print_ranks(model: str, cases: Sequence[SpeedCase], options: RunOptions, as_json: bool) -> None:
+def print_ranks(model: str, cases: Sequence[SpeedWork], options: RunOptions, as_json: bool) -> None:
     """One object, or one block of lines, for each case."""
     options = join(model, options)
     from qbench.speed.rank_bench import rank_bench

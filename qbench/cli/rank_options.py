@@ -1,4 +1,4 @@
-"""--tp, --pp, --ep, --sp and --cut: one model on several ranks, which torchrun starts."""
+"""--ranks: one model on several ranks, which torchrun or Ray starts."""
 
 import os
 import sys
@@ -9,90 +9,17 @@ from functools import partial
 
 import click
 
-from qbench.cli.finite_range import FiniteRange
-from qbench.cli.types import count_option
+from qbench.cli.run_options import asked_processes
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import own_cores
-from qbench.options.rank_layout import ALL_TO_ALL, AUTO, CUTS, DISPATCHES, LINKS, RankLayout, check_world, find_world
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import ALL_TO_ALL, AUTO, TIMEOUT_S, RankLayout, check_world, find_world
 from quant.errors import InputError
 from quant.present import present
 
-OPTIONS = ("--tp", "--pp", "--stages", "--ep", "--sp", "--cluster", "--instances", "--divisions")
-RANK_FIELDS = ("tp", "stages", "cut", "ep", "sp", "micro_batches", "dispatch")
-TIMEOUT = "--rank-timeout"
-TIMEOUT_S = 120.0
-LINK = "--link"
-RAY = "--ray"
-RESTARTS = "--restarts"
-RANKS_UNDER_RAY = "Start the ranks in a Ray cluster instead of by torchrun: HOST:PORT of its head, auto, or local."
+OPTION = "--ranks"
+DIVIDING = (OPTION, "--cluster", "--instances", "--divisions")
 RANK_0_FIRST_S = 5.0  # Python takes about a second to reach the check of the options, and more on a busy machine
-
-
-def rank_options(command: Callable) -> Callable:
-    """--tp, --pp, --ep, --sp and --cut."""
-    return _options(command, RANKS_UNDER_RAY, "--pp", "--stages", "stages")
-
-
-def sweep_rank_options(command: Callable) -> Callable:
-    """The same of a command that also runs on the nodes of a Ray cluster, with one rank on each."""
-    text = (
-        "Run on the nodes of a Ray cluster: HOST:PORT of its head, or auto; with --tp, --pp, --ep or --sp also local."
-    )
-    return _options(command, text, "--pp", "--stages", "stages")
-
-
-def bench_rank_options(command: Callable) -> Callable:
-    """--tp, --stages, --ep, --sp and --cut of a command whose --pp is the length of a prompt."""
-    return _options(command, RANKS_UNDER_RAY, "--stages")
-
-
-def _options(command: Callable, under_ray: str, *stages: str) -> Callable:
-    text = "Cut of the output and down projections. sum: fewer messages; gather: the bits of one rank  [default: sum]"
-    cut = click.option("--cut", type=click.Choice(CUTS), help=text)
-    pp = count_option(*stages, help="Number of stages, each with some of the layers; torchrun starts the ranks")
-    tp = count_option("--tp", help="Number of lanes, each with a part of every layer; torchrun starts the ranks")
-    ep = count_option("--ep", help="Number of lanes, each with some routed experts; torchrun starts the ranks")
-    sp = count_option("--sp", help="Number of lanes, each with the KV cache of some tokens; torchrun starts the ranks")
-    parts = count_option("--micro-batches", help="Number of parts of each forward pass that stages compute in turns")
-    text = (
-        "Way of tokens to experts of --ep. sum: all lanes have all tokens; all-to-all: lanes send them  [default: sum]"
-    )
-    dispatch = click.option("--dispatch", type=click.Choice(DISPATCHES), help=text)
-    text = "Longest wait for another rank, in seconds; the run then ends with its name"
-    wait = click.option(
-        TIMEOUT,
-        type=FiniteRange(min=0, min_open=True),
-        default=TIMEOUT_S,
-        show_default=True,
-        expose_value=False,
-        callback=_keep,
-        help=text,
-    )
-    ray = click.option(RAY, metavar="ADDRESS", expose_value=False, callback=_keep, help=under_ray)
-    restarts = click.option(
-        RESTARTS,
-        type=click.IntRange(min=0),
-        default=0,
-        show_default=True,
-        expose_value=False,
-        callback=_keep,
-        help="With --ray: number of times that all ranks start again after one of them was lost.",
-    )
-    link = click.option(
-        LINK,
-        type=click.Choice(LINKS),
-        default=AUTO,
-        show_default=True,
-        expose_value=False,
-        callback=_keep,
-        help="How values travel between ranks. shm: memory that they share; gloo: sockets; auto: shm on one host",
-    )
-    return tp(pp(cut(ep(dispatch(sp(parts(ray(restarts(link(wait(command)))))))))))
-
-
-def _keep(ctx: click.Context, option: click.Parameter, value: float | str | None) -> None:
-    ctx.meta[option.opts[0]] = value
 
 
 def join(model: str, options: RunOptions, layout: RankLayout | None = None) -> RunOptions:
@@ -114,20 +41,25 @@ def join_for(layout: RankLayout, threads: int | None, about: Callable[[], dict[s
     about    facts that all ranks have in common next to code and command line; called once they have joined
     raises   InputError as `join`
     """
-    asked = click.get_current_context().meta
-    if asked[RESTARTS] and asked[RAY] is None:
-        raise InputError(f"{RESTARTS} is for ranks of {RAY}; torchrun has --max-restarts")
+    processes = asked_processes()
     if layout.num_ranks == 1:
+        refuse_undivided()
         return False
-    if asked[RAY] is not None:
+    if processes.ray is not None:
         if find_world() is not None:
-            raise InputError(f"{RAY} starts the ranks by itself; leave out torchrun")
+            raise InputError(f"{OPTION}: ray starts the ranks by itself; leave out torchrun")
         from qbench.cli.ray_ranks import run_ranks_under_ray
 
-        how = (asked[RAY], layout.num_ranks, threads or 1, asked[RESTARTS])
+        how = (processes.ray, layout.num_ranks, threads or 1, processes.restarts)
         raise click.exceptions.Exit(run_ranks_under_ray(*how))
-    _meet(layout, asked[TIMEOUT], asked[LINK], about)
+    _meet(layout, processes.timeout_s, processes.link, about)
     return True
+
+
+def refuse_undivided() -> None:
+    """raises InputError for a command on one rank that Ray should start"""
+    if asked_processes().ray is not None:
+        raise InputError(f"{OPTION}: ray starts ranks, but none of tp, pp, ep and sp divides the model among them")
 
 
 def join_world(model: str, options: RunOptions) -> RunOptions:
@@ -178,10 +110,11 @@ def check_engine_ranks(options: RunOptions, refused: Mapping[str, bool]) -> None
     """
     if options.layout.num_ranks == 1:
         return
-    own = {f"--sp {options.sp}": (options.sp or 1) > 1, f"--dispatch {ALL_TO_ALL}": options.dispatch == ALL_TO_ALL}
+    layout = options.layout
+    own = {f"sp={layout.sp}": layout.sp > 1, f"dispatch={ALL_TO_ALL}": layout.dispatch == ALL_TO_ALL}
     for option, is_given in {**own, **refused}.items():
         if is_given:
-            raise InputError(f"{option} does not combine with an engine on {options.layout} yet; leave it out")
+            raise InputError(f"{option} does not combine with an engine on {layout} yet; leave it out")
 
 
 def check_launch(arguments: list[str], files_may_divide: bool) -> None:
@@ -191,9 +124,6 @@ def check_launch(arguments: list[str], files_may_divide: bool) -> None:
     """
     world = find_world()
     if world is None or world.size == 1:
-        has_ray = any(word.partition("=")[0] == RAY for word in arguments)
-        if has_ray and not files_may_divide and not _divides(arguments):
-            raise InputError(f"{RAY} starts ranks, but none of --tp, --pp, --ep and --sp divides the model among them")
         return
     # torch reads it when it is first imported. Its warnings on a rank that ended would hide the one line about it.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -204,13 +134,13 @@ def check_launch(arguments: list[str], files_may_divide: bool) -> None:
 def undivided() -> InputError:
     """For ranks that have nothing to divide"""
     return InputError(
-        f"torchrun started {present(find_world()).size} ranks, but none of --tp, --pp, --ep and --sp divides the model "
-        "among them; eval, bench, sweep, generate, compare, engine and serve take them"
+        f"torchrun started {present(find_world()).size} ranks, but no {OPTION} divides the model among them; eval, "
+        "bench, sweep, generate, compare, engine and serve take it"
     )
 
 
 def _divides(arguments: list[str]) -> bool:
-    return any(argument.partition("=")[0] in OPTIONS for argument in arguments)
+    return any(argument.partition("=")[0] in DIVIDING for argument in arguments)
 
 
 def is_silent() -> bool:

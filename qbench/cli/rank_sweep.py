@@ -1,18 +1,16 @@
-"""`qbench sweep SUITE --tp N`: the ranks of a sweep, which divide every model of the suite."""
+"""`qbench sweep SUITE --ranks`: the ranks of a sweep, which divide every model of the suite."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from qbench.cli.rank_options import RAY, RESTARTS, is_silent, join_for, undivided
+from qbench.cli.rank_options import is_silent, join_for, undivided
+from qbench.cli.run_options import asked_processes
 from qbench.measure.records.record import json_hash
-from qbench.options.rank_layout import division_here, find_world
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import division_here, find_world
 from quant.errors import InputError
-from quant.present import present
 
 if TYPE_CHECKING:
     from qbench.sweeps.ranks import RankExecutor
@@ -24,11 +22,9 @@ def divided(suite: "Suite", options: RunOptions) -> "Suite":
     """The suite, divided as the options ask. raises InputError for divisions of both"""
     if options.layout.num_ranks == 1:
         return suite
-    if suite.divisions:
-        raise InputError(
-            f"suite {suite.name} names divisions itself; leave out --tp, --pp, --ep, --sp and their options"
-        )
-    return replace(suite, divisions=(str(options.layout),))
+    if "division" in suite.axes:
+        raise InputError(f"suite {suite.name} names divisions itself; leave out --ranks {options.layout.words}")
+    return suite.with_values("division", (str(options.layout),))
 
 
 def check_one_rank() -> None:
@@ -36,8 +32,8 @@ def check_one_rank() -> None:
     world = find_world()
     if world is not None and world.size > 1:
         raise undivided()
-    if click.get_current_context().meta[RESTARTS]:
-        raise InputError(f"{RESTARTS} is for ranks; with {RAY}, a case of one rank starts again without it")
+    if asked_processes().restarts:
+        raise InputError("--ranks: restarts is for ranks; with ray, a case of one rank starts again without it")
 
 
 def rank_executor(
@@ -55,7 +51,7 @@ def rank_executor(
         own = [replace(case, threads=None).to_json() for case in selected_cases(suite, selection)[1]]
         return {"list of cases": json_hash({"cases": own})}
 
-    layout = options.layout if options.layout.num_ranks > 1 else division_here(present(suite.divisions)[0])
+    layout = options.layout if options.layout.num_ranks > 1 else division_here(suite.axes["division"][0])
     join_for(layout, None, cases)
     from qbench.runtime.parallel import joined_ranks
     from qbench.sweeps.ranks import RankExecutor, follow_cases

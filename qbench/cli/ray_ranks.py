@@ -1,4 +1,4 @@
-"""--ray: the ranks of a command as tasks in a placement group of Ray, instead of processes that torchrun starts."""
+"""--ranks ray=ADDRESS: the ranks of a command as tasks in a placement group of Ray, without torchrun."""
 
 import os
 import signal
@@ -18,7 +18,8 @@ from qbench.measure.host.machine import available_cores
 from qbench.sweeps.ray.ray_cluster import connected
 from quant.errors import InputError
 
-OPTIONS = ("--ray", "--restarts")  # the starter's own
+OPTION = "--ranks"
+OWN = ("ray", "restarts")  # keys of the option that are the starter's own
 PLACED_S = 60.0  # for the cluster to reserve a bundle per rank
 ENDING_S = 10.0  # for the other ranks to end by themselves after one has failed
 CANCEL_S = 10.0  # for Ray to end a worker
@@ -85,14 +86,22 @@ def run_ranks_under_ray(address: str, num_ranks: int, threads: int, restarts: in
 
 
 def without_options(argv: Sequence[str]) -> list[str]:
-    """The command line of a rank: without the options of the starter, and their values."""
-    kept, rest = [], iter(argv)
-    for word in rest:
-        if word in OPTIONS:
-            next(rest, None)
-        elif word.partition("=")[0] not in OPTIONS:
+    """The command line of a rank: the starter's own keys of --ranks are left out."""
+    kept, is_value = [], False
+    for word in argv:
+        option, equals, value = word.partition("=")
+        if is_value:
+            kept.append(_own_left_out(word))
+        elif option == OPTION and equals:
+            kept.append(f"{OPTION}={_own_left_out(value)}")
+        else:
             kept.append(word)
+        is_value = word == OPTION
     return kept
+
+
+def _own_left_out(ranks: str) -> str:
+    return ",".join(part for part in ranks.split(",") if part.partition("=")[0].strip() not in OWN)
 
 
 def placed(ray: Any, num_ranks: int, threads: int) -> list[Any]:
@@ -133,7 +142,7 @@ def start(ray: Any, bundles: Sequence[Any], argv: Sequence[str], output: Shown |
             outbox = output.outbox if output and rank == 0 else None
             running.append(on(rank, run_rank, list(argv), env, os.getcwd(), outbox))
     except ray.exceptions.RayError as error:
-        raise InputError(f"{OPTIONS[0]}: no rank starts: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{OPTION}: no rank starts: {str(error).splitlines()[0]}") from error
     return ends_of(ray, running, output)
 
 

@@ -10,12 +10,14 @@ import click
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.help import Command
 from qbench.cli.memory_size import MEMORY_SIZE, enough
-from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes, threads_option
+from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes
 from qbench.cli.progress import Update, progress_bar
+from qbench.cli.run_options import axis_option
 from qbench.cli.types import count_option
 from qbench.measure.metrics import Metrics
-from qbench.sweeps.suite.axes import DENSE, Point
+from qbench.run.case import Case
 from qbench.words.written import names_in
+from quant.kv_names import FLOAT32
 from quant.present import present
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ FOLDER = "runs/recommend"
 @click.option(
     "-o", "--output", type=click.Path(), default=FOLDER, show_default=True, help="Folder of the measurements."
 )
-@threads_option
+@axis_option("threads")
 @json_option
 def command(model, memory, tps, ctx, batch, recipes, kv, text, windows, exhaustive, output, threads, as_json) -> None:
     """Find the recipe and KV format nearest to MODEL that fit the limits; exit status 1 if nothing fits."""
@@ -151,8 +153,8 @@ def about(one: "MeasuredPoint", more: "MoreKld | None" = None) -> dict[str, str 
     return lines | ({"file": one.artifact} if one.artifact else {})
 
 
-def place(point: Point) -> str:
-    return named(point.recipe, point.kv_format)
+def place(point: Case) -> str:
+    return named(present(point.recipe), present(point.kv_format))
 
 
 def point(one: "JudgedPoint | RelaxedLimit") -> str:
@@ -160,7 +162,7 @@ def point(one: "JudgedPoint | RelaxedLimit") -> str:
 
 
 def named(recipe: str, kv_format: str) -> str:
-    return recipe if kv_format == DENSE else f"{recipe} with {kv_format}"
+    return recipe if kv_format == FLOAT32 else f"{recipe} with {kv_format}"
 
 
 def miss(one: "JudgedPoint") -> str:

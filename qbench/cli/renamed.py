@@ -6,6 +6,23 @@ import click
 
 from quant.errors import InputError
 
+# Options that are keys of --ranks now.
+RANKS = {
+    "--tp": "tp=N",
+    "--pp": "pp=N",
+    "--stages": "pp=N",
+    "--ep": "ep=N",
+    "--sp": "sp=N",
+    "--cut": "tp=N,cut=gather",
+    "--micro-batches": "pp=N,micro-batches=N",
+    "--dispatch": "ep=N,dispatch=all-to-all",
+    "--link": "tp=N,link=shm",
+    "--rank-timeout": "tp=N,timeout=SECONDS",
+    "--ray": "tp=N,ray=HOST:PORT",
+    "--restarts": "tp=N,ray=HOST:PORT,restarts=N",
+}
+RANKED = ("eval", "bench", "sweep", "generate", "compare", "engine", "serve")  # commands that have --ranks
+
 # An old option -> the new one, by command; "": of every command.
 OPTIONS = {
     "": {"--products": "--compute", "--cache-kind": "--cache", "--kv-format": "--kv"},
@@ -42,7 +59,7 @@ MOVED = {
             "--keep": " PATH",
         }.items()
     },
-    "race": {name: f"qbench bench MODEL {name} N" for name in ("--tp", "--stages", "--ep", "--sp")},
+    "race": {name: f"qbench bench MODEL --ranks {new}" for name, new in RANKS.items()},
 }
 
 PAGED = ("plan", "engine", "serve")  # whose prompts come in parts, but a prefill pattern looks at whole prompts
@@ -55,6 +72,8 @@ def new_option(error: click.NoSuchOption) -> str | None:
     new = {**OPTIONS[""], **OPTIONS.get(command or "", {})}.get(error.option_name)
     if new is None and error.option_name == "--prefill" and command in PAGED:
         return f"{command} reads every prompt densely; --prefill PATTERN is an option of {PATTERNED}"
+    if new is None and command in RANKED and error.option_name in RANKS:
+        new = f"--ranks {RANKS[error.option_name]}"
     if line := MOVED.get(command or "", {}).get(error.option_name):
         return f"{command} has no {error.option_name}; use `{line}`"
     return new and f"{error.option_name} is called {new} now"

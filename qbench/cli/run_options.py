@@ -1,18 +1,91 @@
-"""Collect the options of a command that say how the model runs."""
+"""The options of a command that say how the model runs: one for each axis, by the rows of `qbench.run.axes`."""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
 
+import click
+
+from qbench.cli.cache_options import Checked
+from qbench.cli.memory_size import MEMORY_SIZE, SIZE_OR_SHARE, LimitSize
 from qbench.cli.option_group import collected
-from qbench.options.run_options import RunOptions
+from qbench.run.axes import AXES, AXIS, Axis
+from qbench.run.choices import MAX_THREADS
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import RankProcesses, parse_ranks
+from qbench.words.written import LARGEST
+from quant.errors import InputError
+from quant.present import present
 
-FIELDS = {
-    "kv": "kv_format",
-    "memory": "memory_bytes",
-    "stages": "pp",
-}  # parameter of a command -> field of RunOptions, if they differ
+PROCESSES = "qbench.ranks"  # in the context of a command: how the processes of its ranks run
 
 
-def with_run_options(*names: str) -> Callable:
-    """A decorator: the command gets these parameters as one keyword, `options`; write it below the click options."""
-    return partial(collected, "options", RunOptions, {name: FIELDS.get(name, name) for name in names})
+def keep_ranks(ctx: click.Context, _option: click.Parameter, values: Sequence[str]) -> str | None:
+    """The division that --ranks names, None for one rank; several options are one. The context keeps the processes."""
+    if not values:
+        return None
+    try:
+        layout, ctx.meta[PROCESSES] = parse_ranks(",".join(values))
+    except InputError as error:
+        raise click.BadParameter(str(error)) from error
+    return None if layout.num_ranks == 1 else str(layout)
+
+
+def asked_processes() -> RankProcesses:
+    """How the processes of this command's ranks run."""
+    return click.get_current_context().meta.get(PROCESSES, RankProcesses())
+
+
+# Axis -> the type of its option, if its row does not say it.
+TYPES: Mapping[str, click.ParamType] = {
+    "recipe": click.STRING,
+    "kv_format": click.STRING,
+    "kv_ram": SIZE_OR_SHARE,
+    "kv_disk": MEMORY_SIZE,
+    "memory": LimitSize(),
+    "threads": click.IntRange(1, MAX_THREADS),
+    "division": click.STRING,
+}
+DEFAULTS = {field.name: field.default for field in fields(RunOptions)}
+
+
+def type_of(axis: Axis) -> click.ParamType:
+    if axis.name in TYPES:
+        return TYPES[axis.name]
+    if present(axis.option).choices:
+        return click.Choice(present(axis.option).choices)
+    if axis.kind is int:
+        return click.IntRange(axis.least, LARGEST)
+    return Checked(axis.name, present(axis.check))
+
+
+def field_of(axis: Axis) -> str:
+    return present(axis.option).field or axis.name
+
+
+def axis_option(name: str, **other: Any) -> Callable:
+    """The click option of an axis, with the default of `RunOptions`; other: arguments that replace those of the row"""
+    axis, option = AXIS[name], present(AXIS[name].option)
+    default = DEFAULTS[field_of(axis)]
+    arguments: dict[str, Any] = {"type": type_of(axis), "help": option.help, "metavar": option.metavar}
+    arguments |= {"multiple": True, "callback": keep_ranks} if name == "division" else {"default": default}
+    return click.option(option.name, **{**arguments, "show_default": default is not None, **other})
+
+
+def run_options(*wanted: str, own: Sequence[str] = ()) -> Callable:
+    """A decorator: the command has the options of these axes, and gets them as one keyword, `options`.
+
+    wanted  names of axes, or of groups of them
+    own     axes whose options the command adds itself
+    """
+    axes = [axis for axis in AXES if axis.option is not None and {axis.name, axis.option.group} & {*wanted, *own}]
+
+    def decorator(command: Callable) -> Callable:
+        parameters = {axis.option.parameter: field_of(axis) for axis in axes if axis.option is not None}
+        wrapped = collected("options", RunOptions, parameters, command)
+        for axis in reversed(axes):
+            if axis.name not in own:
+                wrapped = axis_option(axis.name)(wrapped)
+        return wrapped
+
+    return decorator

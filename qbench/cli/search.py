@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.cli.cache_options import CheckedList
 from qbench.cli.calibration import calibration_options
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
-from qbench.cli.output import json_option, print_json, readable_bytes, threads_option
+from qbench.cli.output import json_option, print_json, readable_bytes
 from qbench.cli.progress import progress_bar
+from qbench.cli.run_options import axis_option
 from qbench.cli.types import count_option
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_case
-from qbench.options.cache_spec import FULL, check_policy
+from qbench.run.cache_spec import FULL, check_policy
+from qbench.run.work import CalibrationWork
 from qbench.search.target import WINDOWS, parse_target
 
 if TYPE_CHECKING:  # loaded when the command runs, not for its help
@@ -123,13 +124,13 @@ def wanted_options(command: Callable) -> Callable:
     help="A name like best.gguf, or a directory for compressed-tensors; the recipe is written next to it.",
 )
 @calibration_options
-@threads_option
+@axis_option("threads")
 @json_option
 def command(
     model: str,
     wanted: Wanted,
     output: str,
-    calibration: CalibrationOptions,
+    calibration: CalibrationWork,
     threads: int | None,
     as_json: bool,
 ) -> None:

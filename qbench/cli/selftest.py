@@ -68,7 +68,7 @@ def check_lacking(isa: str) -> None:
     """raises RuntimeError if this machine has `isa`, or would not run it with its instructions emulated either"""
     import cpu_kernels
     from cpu_kernels.emulation import TITLES, require_around
-    from qbench.sweeps.suite.suite_names import ISAS
+    from qbench.run.choices import ISAS
 
     if isa in cpu_kernels.features():
         raise RuntimeError(f"this machine has {TITLES[isa]}, and the self-test runs its kernels on it")

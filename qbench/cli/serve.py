@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cli.cache_options import check_store
-from qbench.cli.engine_options import engine_options
+from qbench.cli.engine_options import check_store, engine_options
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.help import Command
 from qbench.cli.memory_size import MEMORY_SIZE
@@ -14,8 +13,8 @@ from qbench.cli.output import print_warning
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import check_engine_ranks, follows, join
 from qbench.cli.types import count_option
-from qbench.options.cache_spec import DENSE, FULL
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import DENSE, FULL
+from qbench.run.options import RunOptions
 from qbench.words.written import read_text_file
 from quant.errors import InputError
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 @click.command("serve", cls=Command)
 @click.argument("model")
-@click.option("--recipe", help="Quantize MODEL by this recipe while it loads.")
 @click.option(
     "--host",
     default="127.0.0.1",

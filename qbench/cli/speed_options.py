@@ -5,23 +5,17 @@ from dataclasses import dataclass
 
 import click
 
-from qbench.cli.cache_options import (
-    attention_option,
-    kv_option,
-    kv_tier_options,
-    prefill_chunk_option,
-    prefill_option,
-)
 from qbench.cli.option_group import with_options
 from qbench.cli.output import budget_option
 from qbench.cli.types import IntList, Percentage, count_option
-from qbench.options.choices import MAX_THREADS
-from qbench.speed.speed_case import SpeedCase, fitting_sizes
+from qbench.run.choices import MAX_THREADS
+from qbench.run.work import SpeedWork, fitting_sizes
 
 LEAST_REPETITIONS = 6  # the smallest number that gives an interval of a median
 PRECISION = 0.02  # narrow enough to show a regression of 5 %
 STEPS = "Number of tokens to decode  [default: 128, or fewer in a short context]"
-ATTENDS = ("kv", "prefill", "prefill_chunk", "attention", "kv_ram", "kv_disk")  # parameters of `attends_options`
+# Axes of a model that is timed with one cache; the layout and the policy are those of each command.
+ATTENDS = ("kv_format", "prefill", "prefill_chunk", "attention", "kv_ram", "kv_disk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +36,13 @@ class SpeedOptions:
         """Numbers of threads, which are measured one after the other."""
         return self.threads or (None,)
 
-    def cases(self, models: Sequence[str]) -> list[SpeedCase]:
+    def cases(self, models: Sequence[str]) -> list[SpeedWork]:
         """Every batch at every depth, with default sizes that fit the shortest context of the models."""
         pp, tg = self.pp, self.tg
         if pp is None or tg is None:
             pp, tg = fitting_sizes(pp, tg, max(self.depths), shortest_context(models))
         how_long = effort(self.repetitions, self.precision, self.budget)
-        return [SpeedCase(pp, tg, depth, batch=batch, **how_long) for batch in self.batches for depth in self.depths]
+        return [SpeedWork(pp, tg, depth, batch=batch, **how_long) for batch in self.batches for depth in self.depths]
 
 
 OPTIONS = (
@@ -90,11 +84,6 @@ def speed_options(command: Callable) -> Callable:
     return with_options("work", SpeedOptions, OPTIONS, command)
 
 
-def attends_options(command: Callable) -> Callable:
-    """The KV format, the prefill and the attention of a model that is timed."""
-    return kv_option(prefill_option(prefill_chunk_option(attention_option(kv_tier_options(command)))))
-
-
 def shortest_context(models: Sequence[str]) -> int:
     from qbench.sources import open_source
     from quant.models import ModelConfig
@@ -103,7 +92,7 @@ def shortest_context(models: Sequence[str]) -> int:
 
 
 def effort(repetitions: int | None, precision: float | None, budget: float) -> dict:
-    """The fields of SpeedCase. Repetitions without a precision are exactly as many as were given."""
+    """The fields of SpeedWork. Repetitions without a precision are exactly as many as were given."""
     if precision is None and repetitions is None:
         precision = PRECISION
     return {

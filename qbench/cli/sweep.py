@@ -10,14 +10,14 @@ from qbench.cli.case_limit import CaseLimit
 from qbench.cli.help import Command
 from qbench.cli.output import echo, json_option, print_json
 from qbench.cli.progress import progress_bar
-from qbench.cli.rank_options import RANK_FIELDS, RAY, sweep_rank_options
 from qbench.cli.rank_sweep import check_one_rank, divided, rank_executor
-from qbench.cli.run_options import with_run_options
+from qbench.cli.run_options import asked_processes, run_options
 from qbench.cli.sweep_forecast import print_forecast
 from qbench.gate.options import suite_file
 from qbench.measure.host.machine import machine
 from qbench.measure.launch import MAX_LAUNCHES
-from qbench.options.run_options import RunOptions
+from qbench.run.axes import RANKS
+from qbench.run.options import RunOptions
 from qbench.sweeps.forecast.time_left import TimeLeft
 from qbench.sweeps.interrupt import gentle_interrupt
 from qbench.sweeps.suite.rules import parse_only
@@ -52,9 +52,8 @@ INTERRUPTED = 130  # 128 + SIGINT, as in shells
     "suite's]",
 )
 @click.option("--dry-run", is_flag=True, help="Print the cases with their time, memory and disk, and write nothing.")
-@sweep_rank_options
 @json_option
-@with_run_options(*RANK_FIELDS)
+@run_options(RANKS)
 @click.pass_context
 def command(
     ctx, suite: str, output: str | None, only, shuffle, limit, resume, launches, dry_run, as_json, options: RunOptions
@@ -63,7 +62,8 @@ def command(
 
     A sweep can be stopped and started again: Ctrl-C ends it after the running case, a second Ctrl-C at once.
 
-    With --tp, --pp, --ep or --sp, or with a suite that names divisions, ranks divide every model among them.
+    With --ranks, or with a suite that names divisions, ranks divide every model among them. --ranks ray=HOST:PORT alone
+    runs whole cases on the nodes of a Ray cluster.
     """
     from qbench.sweeps.suite.load_suite import load_suite
     from qbench.sweeps.sweep import Selection, run_sweep
@@ -72,7 +72,7 @@ def command(
     selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, most, budget_s, launches)
     loaded = divided(load_suite(suite_file(suite)), options)
     folder = Path(output) if output else Path("runs") / loaded.name
-    if loaded.divisions is None:
+    if "division" not in loaded.axes:
         check_one_rank()
     elif dry_run:
         raise InputError("--dry-run forecasts cases of one rank; leave it out for models that ranks divide")
@@ -80,7 +80,7 @@ def command(
         forecast_only(loaded, folder, selection, as_json)
         return
     left = time_left(folder / "records.jsonl")
-    where = executor() if loaded.divisions is None else rank_executor(loaded, options, selection)
+    where = executor() if "division" not in loaded.axes else rank_executor(loaded, options, selection)
     if where is None:
         return
     from qbench.cli.sweep_view import sweep_view  # which imports rich
@@ -94,8 +94,8 @@ def command(
 
 
 def executor() -> Callable:
-    """Makes the executor of a run's folder: this machine, or the cluster at the address of --ray."""
-    ray = click.get_current_context().meta[RAY]
+    """Makes the executor of a run's folder: this machine, or the cluster of --ranks ray=ADDRESS."""
+    ray = asked_processes().ray
     if ray is None:
         from qbench.sweeps.executor import LocalExecutor
 

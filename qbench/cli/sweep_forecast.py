@@ -4,7 +4,8 @@ import click
 
 from qbench.cli.duration import readable_duration
 from qbench.cli.output import print_json, readable_bytes
-from qbench.sweeps.suite.axes import NAMES, Point
+from qbench.run.axes import SUITE_AXES
+from qbench.run.case import Case
 from qbench.words.read import markdown_grid
 
 HEADINGS = ("model", "recipe", "cases", "measured", "quality", "speed", "takes", "says", "memory", "artifacts")
@@ -33,7 +34,7 @@ def print_forecast(suite, forecast, as_json: bool) -> None:
 
 
 def forecast_row(case) -> dict:
-    return {name: case.selected.point.value(name) for name in NAMES} | {
+    return {axis.name: axis.value(case.selected.point) for axis in SUITE_AXES} | {
         "measures": list(case.selected.sections),
         "is_measured": case.basis == "done",
         "seconds": case.seconds,
@@ -44,7 +45,7 @@ def forecast_row(case) -> dict:
     }
 
 
-def point_text(point: Point) -> str:
+def point_text(point: Case) -> str:
     return f"{point.model} {point.recipe}"
 
 
@@ -92,6 +93,6 @@ def summary(suite, forecast) -> list[str]:
         lines.append("warning: that is more memory than this machine has; leave cases out with `exclude` or --only")
     if disk > forecast.free_disk_bytes:
         lines.append("warning: that is more disk than is free; make room, or choose another folder with -o")
-    if suite.eval and any(model.startswith("rand:") for model in suite.models):
+    if suite.eval and any(model.startswith("rand:") for model in suite.axes["model"]):
         lines.append("rand: models are never evaluated: random weights predict nothing")
     return lines

@@ -16,6 +16,7 @@ from rich.text import Text
 from qbench.cli.duration import readable_duration
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record
+from qbench.run.axes import AXIS
 
 OnEvent = Callable[[Any], None]
 SHOWN = 8  # results: a small window has room for so many next to the prompt
@@ -162,7 +163,7 @@ def _line(name: Text, done: int, total: int, about: str) -> Table:
 def case_text(event: Any, varying: tuple[str, ...]) -> str:
     """Model and recipe, of the other axes those that have more than one value here, and whether it is a second time."""
     words = [event.point.model, event.point.recipe]
-    words += [f"{name}={event.point.value(name)}" for name in varying if name not in ("model", "recipe")]
+    words += [f"{name}={AXIS[name].text(event.point)}" for name in varying if name not in ("model", "recipe")]
     return " ".join([*words, *([event.of_kind] if event.of_kind else [])])
 
 

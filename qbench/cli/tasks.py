@@ -13,7 +13,7 @@ from qbench.cli.option_group import with_options
 from qbench.cli.output import print_json, print_pairs
 from qbench.cli.progress import progress_bar
 from qbench.cli.types import count_option
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.words.written import names_in
 
 
@@ -48,7 +48,7 @@ class JsonObject(click.ParamType):
 
 
 def check_question_name(name: str) -> None:
-    from qbench.tasks.settings import check_question
+    from qbench.run.work import check_question
 
     check_question(name)
 
@@ -107,14 +107,14 @@ def check_tasks(options: TaskOptions, others: bool) -> None:
 
 
 def eval_tasks(model: str, tasks: TaskOptions, options: RunOptions, as_json: bool) -> None:
+    from qbench.run.work import TasksWork
     from qbench.tasks.evaluate import evaluate_tasks
     from qbench.tasks.offline import offline_names
-    from qbench.tasks.settings import TaskSettings
 
     if tasks.tasks == "list":
         return click.echo("\n".join(offline_names()))
     names = names_in(tasks.tasks or "")
-    settings = TaskSettings(
+    settings = TasksWork(
         names, tasks.limit, tasks.num_fewshot, tasks.include_path, tasks.metadata or {}, tasks.question
     )
     with progress_bar(f"tasks of {model}") as update:

@@ -5,8 +5,9 @@ from pathlib import Path
 import click
 
 from qbench.cli.help import Command
-from qbench.cli.output import echo, json_option, print_json, threads_option
+from qbench.cli.output import echo, json_option, print_json
 from qbench.cli.progress import progress_bar
+from qbench.cli.run_options import axis_option
 from qbench.measure.host.machine import available_cores
 
 
@@ -14,7 +15,7 @@ from qbench.measure.host.machine import available_cores
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option("--source", help="The model it was made from, if it has moved.")
 @click.option("--calibration", help="The calibration text or importance matrix, if it has moved.")
-@threads_option
+@axis_option("threads")
 @json_option
 def command(artifact: Path, source: str | None, calibration: str | None, threads: int | None, as_json: bool) -> None:
     """Make ARTIFACT again as its manifest says, and compare bit by bit. Exit status 1 if a tensor or a file differs."""

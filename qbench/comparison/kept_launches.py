@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import median
 
-from qbench.measure.case import Case, SpeedWork
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.kinds import AGAIN
 from qbench.measure.records.record import Record, read_files
+from qbench.run.case import Case
+from qbench.run.work import SpeedWork
 from qbench.statistics.launches import LaunchedSpeed, launched_speeds
 from qbench.store.load import files_with
 
@@ -40,7 +41,7 @@ def row_of(record: Record) -> Row:
 def work_of(record: Record) -> Work:
     """The work of a model's row. A model that `compare` measured itself has neither threads nor speeds."""
     case = record.model_case
-    work = case.speed or SpeedWork(lacks=frozenset({"pp", "tg", "depth"}))
+    work = case.speed or SpeedWork(repetitions=1, lacks=frozenset({"pp", "tg", "depth"}))
     pp, tg, depth = (None if name in work.lacks else getattr(work, name) for name in ("pp", "tg", "depth"))
     where = record.machine.id, record.machine.processor
     return Work(*where, case.threads, None if "batch" in case.lacks else case.batch, pp, tg, depth)

@@ -1,19 +1,18 @@
 """Models measured now, on the same text or tasks, as the records that a comparison takes."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qbench.measure.case import Case, QualityCase, TasksCase
 from qbench.measure.records.record import Record, make_record
-from qbench.options.choices import FAST
-from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
 from qbench.quality.evaluate import evaluate
-from qbench.quality.quality_settings import QualitySettings
+from qbench.run.case import Case
+from qbench.run.choices import FAST
+from qbench.run.options import RunOptions
+from qbench.run.work import QualityWork, TasksWork
 from qbench.sources import open_source
 from qbench.tasks.evaluate import evaluate_tasks
-from qbench.tasks.settings import TaskSettings
 from qbench.words.written import names_in
 from quant.artifacts.file_bytes import sha256_file
 from quant.errors import InputError
@@ -51,12 +50,12 @@ class Measuring:
         return RunOptions(compute=self.compute or FAST, threads=self.threads)
 
     @property
-    def quality_settings(self) -> QualitySettings:
-        return QualitySettings(self.text, self.windows, self.protocols, reference=self.reference)
+    def quality_settings(self) -> QualityWork:
+        return QualityWork(self.text, self.windows, self.protocols, reference=self.reference)
 
     @property
-    def task_settings(self) -> TaskSettings:
-        return TaskSettings(names_in(self.tasks or ""), self.limit)
+    def task_settings(self) -> TasksWork:
+        return TasksWork(names_in(self.tasks or ""), self.limit)
 
     def require_nothing(self, what: str) -> None:
         """raises InputError if anything is asked for, since `what` is measured already"""
@@ -90,11 +89,11 @@ def _case(spec: str, measuring: Measuring) -> Case:
     """As a sweep's, of a model that is measured as it is stored, so that it has no suite's axes."""
     quality, tasks, rest = None, None, ()
     if measuring.tasks is not None:
-        tasks = TasksCase(**asdict(measuring.task_settings), explicit=frozenset({"limit", "num_fewshot", "include"}))
+        tasks = replace(measuring.task_settings, explicit=frozenset({"limit", "num_fewshot", "include"}))
     else:
         text = measuring.text
         sha256 = None if text is None else sha256_file(Path(text))
-        quality = QualityCase(text, measuring.windows, measuring.protocols, sha256)
+        quality = QualityWork(text, measuring.windows, measuring.protocols, text_sha256=sha256)
         rest = (("reference", measuring.reference),)
     return Case(
         model=spec,

@@ -21,11 +21,11 @@ from qbench.measure.quality_figures import Quality
 from qbench.measure.records.kinds import NOISE_FLOOR, FloorCase, FloorMetrics, FloorVariant
 from qbench.measure.records.record import Record, make_record
 from qbench.measure.subject import Subject, running_isa
-from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.protocols.conventions import DEFAULT
 from qbench.quality.quality import Reference, measure_quality
+from qbench.run.options import RunOptions
 from qbench.runtime import Model
 from qbench.runtime.load import load_model, set_threads
 from qbench.statistics.estimate import Estimate

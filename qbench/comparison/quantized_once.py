@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.temporary import open_quantized
 from qbench.progress import Progress
+from qbench.run.work import CalibrationWork
 from qbench.runtime.parallel import joined_ranks
 from quant.job import QuantizationJob
 from quant.present import present
@@ -13,7 +13,7 @@ from quant.stage import read_stage
 
 
 def quantized_once(
-    job: QuantizationJob, options: CalibrationOptions, *, threads: int, progress: Progress | None = None
+    job: QuantizationJob, options: CalibrationWork, *, threads: int, progress: Progress | None = None
 ) -> QuantizedSource:
     """As `open_quantized`. The others wait for rank 0, and read the layers from its folder while it has the model.
 

@@ -12,12 +12,12 @@ from qbench.calibration.open_subject import open_subject
 from qbench.comparison.quantized_once import quantized_once
 from qbench.measure.quality_figures import AttentionDelta
 from qbench.measure.records.kept_ranks import RanksMetrics
-from qbench.options.choices import FLOAT32
-from qbench.options.rank_layout import GATHER, RankLayout
-from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
 from qbench.quality.attention_delta import DeltaSums
 from qbench.quality.evaluate import prepare, read_text
+from qbench.run.choices import FLOAT32
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import GATHER, RankLayout
 from qbench.runtime import load_model
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.parallel import RankModel, joined_ranks
@@ -115,7 +115,7 @@ class Whole:
             alone = options.undivided
             self._models = [load_model(self._source, each) for each in (alone, replace(alone, compute=FLOAT32))]
         model, in_float32 = self._models
-        expected = _logits(model, tokens, options.micro_batches)
+        expected = _logits(model, tokens, options.layout.micro_batches)
         self._floor.add(expected, _logits(in_float32, tokens), torch.from_numpy(tokens[1:]))
         if self._keeps:
             self._kept.append(expected)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from qbench.comparison import text
 from qbench.comparison.comparison import Comparison
 from qbench.comparison.side import identity, value_of
-from qbench.measure.case import Case, SpeedWork
 from qbench.measure.records.record import Record
+from qbench.run.case import Case
+from qbench.run.work import SpeedWork
 from qbench.statistics.cell import Cell
 from qbench.statistics.verdict import POWER
 from qbench.words.read import count, markdown_grid
@@ -162,5 +163,7 @@ def _origin(record: Record) -> str:
 
 def _work(case: Case, work: SpeedWork) -> str:
     """ "pp512 and tg128 at depth 0, 2 threads": conditions of the speeds."""
-    phases = " and ".join(f"{phase}{getattr(work, phase)}" for phase in ("pp", "tg") if getattr(work, phase))
+    phases = " and ".join(
+        f"{phase}{getattr(work, phase)}" for phase in ("pp", "tg") if phase not in work.lacks and getattr(work, phase)
+    )
     return f"{phases} at depth {work.depth}, {count(case.threads or 1, 'thread')}"

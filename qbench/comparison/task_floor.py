@@ -10,8 +10,8 @@ from qbench.comparison.task_cells import task_cells
 from qbench.measure.quality_figures import ProtocolFacts, Quality, TaskResult
 from qbench.measure.records.kinds import FloorMetrics, FloorVariant
 from qbench.measure.records.record import Record, make_record
-from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
+from qbench.run.options import RunOptions
 from qbench.runtime.load import load_model, set_threads
 from qbench.statistics.cell import NEUTRAL, Cell
 from qbench.tasks.run import run_tasks

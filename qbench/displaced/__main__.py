@@ -8,7 +8,7 @@ import torch
 from qbench.displaced.dit import TRAIN_STEPS, trained
 from qbench.displaced.measure import PatchQuality, measure_patches
 from qbench.displaced.sampler import NEVER, Schedule
-from qbench.options.rank_layout import RankLayout, find_world
+from qbench.run.rank_layout import RankLayout, find_world
 from qbench.runtime.parallel.joined import close_joined, join_ranks
 from qbench.words.read import markdown_grid
 from quant.errors import InputError

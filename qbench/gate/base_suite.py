@@ -3,19 +3,21 @@
 import json
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from qbench.gate.base_commit import Tree
+from qbench.run.axes import AXIS
 from qbench.sweeps.suite.grid import grid
 from qbench.sweeps.suite.load_suite import SECTIONS, load_suite
 from qbench.sweeps.suite.rules import Rule
 from qbench.sweeps.suite.suite import Suite
 from qbench.words.written import real_path
 from quant.errors import InputError
+from quant.present import present
 
 # Run by the tree's own interpreter; names on stdin, those it does not know on stdout.
 ASK = """\
@@ -39,10 +41,10 @@ def known_suite(tree: Tree, suite: Path) -> Path:
     raises   InputError if it knows no recipe of the suite
     """
     loaded = load_suite(real_path(suite))
-    unknown = unknown_recipes(tree, loaded.recipes)
+    unknown = unknown_recipes(tree, loaded.axes["recipe"])
     if not unknown:
         return suite
-    left = tuple(recipe for recipe in loaded.recipes if recipe not in unknown)
+    left = tuple(recipe for recipe in loaded.axes["recipe"] if recipe not in unknown)
     if not left:
         raise InputError(f"{tree.name} knows none of the suite's recipes: {', '.join(unknown)}")
     tree.folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +64,7 @@ def unknown_recipes(tree: Tree, recipes: Sequence[str]) -> list[str]:
 
 def with_recipes(suite: Suite, recipes: tuple[str, ...]) -> Suite:
     """The suite with those recipes alone, without the rules that then match nothing."""
-    fewer = replace(suite, recipes=recipes)
+    fewer = suite.with_values("recipe", recipes)
     points = list(grid(fewer))
     return replace(fewer, exclude=tuple(rule for rule in suite.exclude if any(map(rule.matches, points))))
 
@@ -70,17 +72,16 @@ def with_recipes(suite: Suite, recipes: tuple[str, ...]) -> Suite:
 def document_of(suite: Suite) -> dict[str, Any]:
     """The document that `build_suite` makes the suite from; valid in any folder, since its files are named from the
     root."""
-    given = {field.name: getattr(suite, field.name) for field in fields(suite)}
-    return {
-        field.name: _plain(field.name, given[field.name])
-        for field in fields(suite)
-        if given[field.name] != field.default
-    }
+    given = {one.name: getattr(suite, one.name) for one in fields(suite) if one.name != "axes"}
+    usual = {one.name: one.default for one in fields(suite)}
+    axes = {present(AXIS[name].key): list(values) for name, values in suite.axes.items()}
+    return axes | {name: _plain(name, value) for name, value in given.items() if value != usual[name]}
 
 
 def _plain(name: str, value: Any) -> Any:
     if name in SECTIONS:
-        return {key: _listed(one) for key, one in asdict(value).items() if one not in (None, (), {})}
+        given = {key: getattr(value, key) for key in value.in_suites}
+        return {key: _listed(one) for key, one in given.items() if one not in (None, (), {})}
     if name == "exclude":
         return [_rule(rule) for rule in value]
     return _listed(value)

@@ -17,15 +17,13 @@ from qbench.gate.pairing import Pair
 from qbench.gate.quality import quality_checks
 from qbench.gate.speed import typical
 from qbench.gate.timed import ALONE
-from qbench.measure.case import QualityCase
 from qbench.measure.launch import PEAK, Launch
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record, make_record
-from qbench.options.run_options import RunOptions
 from qbench.quality.evaluate import evaluate
-from qbench.quality.quality_settings import QualitySettings
+from qbench.run.options import RunOptions
+from qbench.run.work import QualityWork, SpeedWork
 from qbench.sources import open_source
-from qbench.speed.speed_case import SpeedCase
 from quant.present import present
 from quant.sizes import size_summary
 
@@ -60,13 +58,13 @@ class QbenchGate:
         name   in the baseline, for a model whose path is another in each run [the file's name]
         """
         text = None if text is None else str(text)
-        scored = QualitySettings(text, windows, reference=reference)
+        scored = QualityWork(text, windows, reference=reference)
         found = evaluate(str(model), scored, RunOptions(threads=threads))
         quality = present(found.quality)
         within("perplexity", quality.perplexity, quality.perplexity_interval, max_perplexity)
         if max_kld is not None:
             within("mean KLD", quality.mean_kld, quality.kld_interval, max_kld)
-        case = case_of_test("quality", model, name, quality=QualityCase(text, windows), threads=threads)
+        case = case_of_test("quality", model, name, quality=QualityWork(text, windows), threads=threads)
         self._compare(make_record(case, found), lambda rows, pair: quality_checks(pair, rows.floors(pair)))
         return found.to_json()
 
@@ -82,7 +80,7 @@ class QbenchGate:
     ) -> dict[str, int | list[int]]:
         """Bytes of the weights as stored, and the peaks of fresh processes that prefill `context` tokens."""
         size = size_summary(open_source(str(model)).tensors).size_bytes
-        launches = alone(model, SpeedCase(pp=context, tg=0, repetitions=1), threads)
+        launches = alone(model, SpeedWork(pp=context, tg=0, repetitions=1), threads)
         peaks = peaks_of(launches, 0)
         require(max_weight_bytes is None or size <= max_weight_bytes, f"{size} bytes of weights, over the limit")
         over = max_peak_rss_bytes is not None and min(peaks) > max_peak_rss_bytes
@@ -107,7 +105,7 @@ class QbenchGate:
         No baseline is read: measurements of another hour cannot decide on a few per cent. `qbench gate` against a
         commit does.
         """
-        launches = alone(model, SpeedCase(pp=pp, tg=tg, repetitions=ROUNDS), threads)
+        launches = alone(model, SpeedWork(pp=pp, tg=tg, repetitions=ROUNDS), threads)
         found = {}
         for phase, count, limit in (("pp", pp, min_pp_tok_s), ("tg", tg, min_tg_tok_s)):
             if count:
@@ -127,7 +125,7 @@ class QbenchGate:
         require(not worse, moved(worse))
 
 
-def alone(model: str | Path, case: SpeedCase, threads: int | None) -> list[Launch]:
+def alone(model: str | Path, case: SpeedWork, threads: int | None) -> list[Launch]:
     """Fresh processes of this interpreter."""
     tree = Tree("this tree", Path(sys.executable), Path())
     subject = Subject("", ((tree, Path(model)),), case, RunOptions(threads=threads or 1))

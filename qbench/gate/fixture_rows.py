@@ -6,10 +6,10 @@ from pathlib import Path
 from qbench.comparison.kept_floor import kept_floors, of_model
 from qbench.gate.floors import measure
 from qbench.gate.pairing import Pair, difference
-from qbench.measure.case import QualityCase
 from qbench.measure.records.kinds import GATE_TEST, GateTestCase
 from qbench.measure.records.record import Record, append_record, read_records
 from qbench.measure.records.record_files import kept_file, record_files
+from qbench.run.work import QualityWork
 from qbench.sources import open_source
 from qbench.statistics.cell import Floors
 from quant.errors import InputError
@@ -20,7 +20,7 @@ def case_of_test(
     model: str | Path,
     name: str | None,
     *,
-    quality: QualityCase | None = None,
+    quality: QualityWork | None = None,
     context: int | None = None,
     threads: int | None = None,
 ) -> GateTestCase:

@@ -7,10 +7,10 @@ from qbench.comparison.kept_floor import kept_floors
 from qbench.comparison.measured import Measuring
 from qbench.comparison.noise_floor import measure_noise_floors
 from qbench.gate.pairing import Pair
-from qbench.measure.case import Case
 from qbench.measure.records.kinds import GateTestCase
 from qbench.measure.records.record import Record, append_record
 from qbench.measure.records.record_files import make_folder
+from qbench.run.case import Case
 from quant.present import present
 
 Key = tuple[str, str]  # (fingerprint of the unquantized model, protocol hash)

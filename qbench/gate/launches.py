@@ -9,10 +9,10 @@ from pathlib import Path
 
 from qbench.gate.base_commit import Tree
 from qbench.measure.launch import PEAK, Launch
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.work import SpeedWork
 from qbench.speed.interleaved import interleave
 from qbench.speed.rounds import PHASES
-from qbench.speed.speed_case import SpeedCase
 from qbench.speed.timed_process import WORKER_FILE, TimedProcess, speed_process
 from quant.errors import InputError
 from quant.present import present
@@ -22,7 +22,7 @@ from quant.present import present
 ROUNDS = 20
 
 # The newest module that the worker imports of the packages that it times.
-WORKER_IMPORTS = "qbench.options.run_options"
+WORKER_IMPORTS = "qbench.run.options"
 
 Launches = dict[str, list[Launch]]  # name of the case -> its launches
 
@@ -36,7 +36,7 @@ class Subject:
 
     name: str
     sides: tuple[tuple[Tree, Path], ...]
-    case: SpeedCase
+    case: SpeedWork
     options: RunOptions
     isa: str | None = None
 

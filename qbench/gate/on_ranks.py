@@ -19,9 +19,18 @@ def apart_on_ranks(suite: Path, num_ranks: int, say: Say) -> dict[str, str]:
     """`GateResult.apart`; `torchrun` starts the ranks of `qbench compare`, with one window of text."""
     loaded = load_suite(real_path(suite))
     found: dict[str, str] = {}
-    for model in loaded.models:
+    for model in loaded.axes["model"]:
         say(f"comparing {model} on {num_ranks} ranks with one rank")
-        command = ["compare", model, "--divisions", DIVISIONS, "--recipes", ",".join(loaded.recipes), "--windows", "1"]
+        command = [
+            "compare",
+            model,
+            "--divisions",
+            DIVISIONS,
+            "--recipes",
+            ",".join(loaded.axes["recipe"]),
+            "--windows",
+            "1",
+        ]
         done = subprocess.run(
             [*TORCHRUN, str(num_ranks), "-m", "qbench", *command, "--json"],
             capture_output=True,

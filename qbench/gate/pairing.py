@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qbench.measure.case import Case
 from qbench.measure.host.machine import Machine
 from qbench.measure.records.record import Record, read_records
 from qbench.measure.records.record_files import record_files
+from qbench.run.case import Case
 from quant.errors import InputError
 
 # Axes that make two cases the same test. The bytes of the model or of a recipe may have changed: then that change is

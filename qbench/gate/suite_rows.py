@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from qbench.gate.pairing import names_of
-from qbench.measure.case import Case
 from qbench.measure.records.record import Record, case_key
+from qbench.run.case import Case
 from qbench.sweeps.suite.cases import make_cases, select_points
 from qbench.sweeps.suite.load_suite import load_suite
 from qbench.words.written import real_path

@@ -13,10 +13,10 @@ from qbench.gate.memory import IN_TURN, OTHER_HOURS, peak_checks
 from qbench.gate.options import GateOptions
 from qbench.gate.pairing import Pair
 from qbench.gate.speed import apart_checks, in_turn_checks
-from qbench.options.run_options import RunOptions
-from qbench.speed.speed_case import SpeedCase
+from qbench.run.choices import AUTO_ISA
+from qbench.run.options import RunOptions
+from qbench.run.work import SpeedWork
 from qbench.sweeps.suite.grid import chosen_kv_format
-from qbench.sweeps.suite.suite_names import AUTO
 from quant.present import present
 
 LEAST = 8  # launches before the first look at how far they scatter: from fewer that is a guess
@@ -81,7 +81,7 @@ def subject_of(pair: Pair, trees: Sequence[Tree], suite: Path) -> Subject:
     return Subject(
         pair.name,
         tuple((tree, artifact_of(tree, suite, row)) for tree, row in zip(trees, rows, strict=True)),
-        SpeedCase(work.pp, work.tg, work.depth, batch=case.batch, repetitions=ROUNDS),
+        SpeedWork(work.pp, work.tg, work.depth, batch=case.batch, repetitions=ROUNDS),
         RunOptions(kv_format=chosen_kv_format(case), threads=present(case.threads)),
-        isa=None if case.isa == AUTO else case.isa,
+        isa=None if case.isa == AUTO_ISA else case.isa,
     )

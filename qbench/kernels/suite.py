@@ -10,9 +10,9 @@ from qbench.kernels.linear_benchmarks import ANY_SHAPE
 from qbench.kernels.timed import timed_ops
 from qbench.measure.host.conditions import CLOCKS, check_clock
 from qbench.measure.host.machine import available_cores
-from qbench.options.choices import check_threads
-from qbench.sweeps.suite.axes import ALL
-from qbench.sweeps.suite.suite_values import fields_of
+from qbench.run.axes import ALL
+from qbench.run.choices import check_threads
+from qbench.sweeps.suite.suite_values import fields_of, names_of
 from qbench.words.written import nearest
 from quant.errors import InputError
 from quant.yaml_file import read_yaml
@@ -79,7 +79,7 @@ class KernelSuite:
 def load_kernel_suite(path: Path) -> KernelSuite:
     """raises InputError for a file, key, name or value that it cannot use"""
     document: Any = read_yaml(path, "suite")
-    values = fields_of(document, KernelSuite, str(path), LISTS, sections=("cases",))
+    values = fields_of(document, KernelSuite, str(path), names_of(KernelSuite), LISTS, sections=("cases",))
     require(document, ("name", "cases"), path)
     cases = values["cases"]
     if not isinstance(cases, list) or not cases:
@@ -89,7 +89,7 @@ def load_kernel_suite(path: Path) -> KernelSuite:
 
 
 def _cases(document: Any, where: str) -> Cases:
-    values = fields_of(document, Cases, where, LISTS_OF_CASES)
+    values = fields_of(document, Cases, where, names_of(Cases), LISTS_OF_CASES)
     require(document, ("kernels",), where)
     try:
         return Cases(**values)

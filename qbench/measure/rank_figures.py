@@ -72,7 +72,7 @@ class Exchange(CountedTraffic):
 class RankFigures(JsonRow):
     """Figures of all ranks, in their order.
 
-    link       between the ranks, one of qbench.options.rank_layout.LINKS
+    link       between the ranks, one of qbench.run.rank_layout.LINKS
     exchanges  phase -> its traffic
     """
 

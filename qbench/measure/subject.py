@@ -15,8 +15,8 @@ from qbench.measure.host.machine import available_cores, machine
 from qbench.measure.host.placement import placement
 from qbench.measure.metrics import Facts
 from qbench.measure.tuning import tuned
-from qbench.options.cache_spec import DENSE, FULL
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import DENSE, FULL
+from qbench.run.options import RunOptions
 from quant.kv.scheme import CONFIG_KEY
 from quant.sizes import size_summary
 from quant.source import Source

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from qbench.options.cache_spec import DEFAULT_CACHE
+from qbench.run.cache_spec import DEFAULT_CACHE
 from qbench.runtime.attention.rope import RotationTable, inverse_frequencies
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker

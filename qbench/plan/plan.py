@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from qbench.options.cache_spec import DYNAMIC, FULL, NONE, CacheSpec
-from qbench.options.choices import CPU, check_attention
 from qbench.plan.fits import Room, largest_batch, largest_contexts
 from qbench.plan.kv_forms import attention_form, kv_forms, windowed_share
 from qbench.plan.measured import Compared
+from qbench.run.cache_spec import DYNAMIC, FULL, NONE, CacheSpec
+from qbench.run.choices import CPU, check_attention
 from qbench.runtime.memory import MemoryParts, MemoryPredictor
 from qbench.sources import open_source
 from qbench.sweeps.forecast.planned_source import PlannedSource

@@ -1,7 +1,7 @@
 """Memory of a process beyond its model: Python, torch, kernels and their threads."""
 
 from qbench.measure.host.machine import available_cores
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import predict_memory
 from qbench.sources import open_source
 from qbench.speed.timed_process import speed_process

@@ -22,7 +22,7 @@ class Star(PrefillPattern):
     block  tokens of a part, or a share of the prompt; rounded up to whole blocks of 128 tokens
     query  tokens at the end of the prompt that see all tokens; the blocks of 128 tokens that hold them do
     deviation  The paper computes parts on several machines and merges the query's partial results by their log-sum-exp.
-               Lanes of --sp do so, too; one rank computes the same sums in one softmax. All tokens keep the positions
+               Lanes of sp do so, too; one rank computes the same sums in one softmax. All tokens keep the positions
                of the text.
     source     Acharya et al. 2024, arXiv:2411.17116, sections 2.1 and 2.2; block and anchor of a quarter as in its code
     """

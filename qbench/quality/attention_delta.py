@@ -6,9 +6,9 @@ import numpy as np
 from torch import Tensor
 
 from qbench.measure.quality_figures import AttentionDelta
-from qbench.options.choices import TEXTBOOK, check_attention
-from qbench.options.run_options import RunOptions
 from qbench.quality.kld.kld import Divergence, concatenate, divergence
+from qbench.run.choices import TEXTBOOK, check_attention
+from qbench.run.options import RunOptions
 from quant.errors import InputError
 
 Difference = tuple[Divergence, float]  # token by token, and the largest of a logit

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.metrics import Metrics
-from qbench.options.choices import CPU, TEXTBOOK
-from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
 from qbench.quality.attention_delta import has_textbook
 from qbench.quality.non_finite import find_non_finite
@@ -19,8 +17,10 @@ from qbench.quality.protocols.documents import read_passage
 from qbench.quality.protocols.forward import batch_size
 from qbench.quality.protocols.scoring import Scoring, Setting
 from qbench.quality.quality import Reference, measure_quality
-from qbench.quality.quality_settings import QualitySettings
 from qbench.reference.corpus import heldout_text
+from qbench.run.choices import CPU, TEXTBOOK
+from qbench.run.options import DEFAULTS, RunOptions
+from qbench.run.work import QualityWork
 from qbench.runtime import load_model
 from qbench.runtime.offload import OffloadedModel, Use, check_limit
 from qbench.sources import open_source
@@ -30,12 +30,12 @@ from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.source import Source
 
-EVERYTHING = QualitySettings()  # the whole held-out text under the default protocol, without a reference
+EVERYTHING = QualityWork()  # the whole held-out text under the default protocol, without a reference
 
 
 def evaluate(
     spec: str,
-    settings: QualitySettings = EVERYTHING,
+    settings: QualityWork = EVERYTHING,
     options: RunOptions = DEFAULTS,
     *,
     logits_cache: Path | None = None,

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from qbench.measure.subject import Subject
-from qbench.options.run_options import RunOptions
 from qbench.quality.kld.reference_logits import KeptLogits, cache_path
 from qbench.quality.protocols.scoring import Scoring, Setting
 from qbench.quality.quality import Reference
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from quant.errors import InputError

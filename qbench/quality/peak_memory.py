@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from qbench.measure.host.memory import current_rss_bytes
 from qbench.measure.subject import Subject
-from qbench.options.cache_spec import DEFAULT_CACHE
-from qbench.options.choices import KERNEL, TEXTBOOK
 from qbench.quality.attention_delta import has_textbook
 from qbench.quality.protocols.forward import scoring_bytes
+from qbench.run.cache_spec import DEFAULT_CACHE
+from qbench.run.choices import KERNEL, TEXTBOOK
 from qbench.runtime.memory import MemoryPredictor
 from qbench.runtime.offload import Use
 from qbench.runtime.workspace import torch_attention_bytes

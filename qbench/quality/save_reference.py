@@ -9,14 +9,14 @@ from typing import ClassVar
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.metrics import Facts
 from qbench.measure.quality_figures import Quality
-from qbench.options.choices import FLOAT32
-from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
 from qbench.quality.evaluate import read_text, setting_of
 from qbench.quality.kld.reference_logits import KeptLogits, default_mode, kept_bytes, save_logits
 from qbench.quality.protocols.conventions import DEFAULT, make_scorings
 from qbench.quality.protocols.perplexity import perplexity_statistics
-from qbench.quality.quality_settings import QualitySettings
+from qbench.run.choices import FLOAT32
+from qbench.run.options import DEFAULTS, RunOptions
+from qbench.run.work import QualityWork
 from qbench.runtime import load_model
 from quant.errors import InputError
 from quant.json_data import JsonData
@@ -48,13 +48,13 @@ class SavedReference(JsonData):
 def save_reference(
     spec: str,
     path: str | Path,
-    settings: QualitySettings,
+    settings: QualityWork,
     options: RunOptions = DEFAULTS,
     *,
     mode: str | None = None,
     progress: Progress | None = None,
 ) -> SavedReference:
-    """The model's perplexity, its logits kept in `path` for `QualitySettings.logits`, and the bytes they take there.
+    """The model's perplexity, its logits kept in `path` for `QualityWork.logits`, and the bytes they take there.
 
     settings  at most one protocol; empty: gptq-2048
     mode      "exact" or "top-k"; None: exact as long as that fits in 2 GiB

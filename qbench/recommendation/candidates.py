@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from qbench.recommendation.goal import Goal
 from qbench.runtime.memory import MemoryParts, MemoryPredictor
 from qbench.sweeps.forecast.planned_source import PlannedSource, foreseen_scheme
-from qbench.sweeps.suite.axes import DENSE
 from quant.errors import InputError
 from quant.job import QuantizationJob, make_job
+from quant.kv_names import FLOAT32
 from quant.present import present
 from quant.recipes import get_recipe
 from quant.source import Source
@@ -16,7 +16,7 @@ from quant.source import Source
 # Recipes without calibration and with one pass, from 16 bits per weight to 2; others by name.
 RECIPES = ("bf16", "rtn-w8", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "rtn-w4g128", "q4_0", "q3_k_m", "q2_k")
 # The most precise first: a coarser one is tried only if those before it are too large or too slow.
-KV_CHOICES = (DENSE, "kv-f16", "kv-int8", "kv-fp8", "kv-int4")
+KV_CHOICES = (FLOAT32, "kv-f16", "kv-int8", "kv-fp8", "kv-int4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Candidate:
         return present(self.memory).total_bytes
 
     def __str__(self) -> str:
-        return self.recipe if self.kv_format == DENSE else f"{self.recipe} with {self.kv_format}"
+        return self.recipe if self.kv_format == FLOAT32 else f"{self.recipe} with {self.kv_format}"
 
 
 def make_candidates(source: Source, goal: Goal, recipes: Sequence[str], kv_formats: Sequence[str]) -> list[Candidate]:
@@ -76,7 +76,7 @@ def check_new(job: QuantizationJob, jobs: Sequence[QuantizationJob]) -> None:
 def predicted(source: Source, goal: Goal, recipe: str, kv_format: str, planned: MemoryPredictor) -> Candidate:
     """planned: of the recipe, with its own KV format"""
     try:
-        predictor = planned if kv_format == DENSE else planned.with_scheme(foreseen_scheme(source, kv_format))
+        predictor = planned if kv_format == FLOAT32 else planned.with_scheme(foreseen_scheme(source, kv_format))
         memory = predictor.at(goal.context, goal.batch)
     except (InputError, NotImplementedError) as error:
         return Candidate(recipe, kv_format, unfit=str(error))

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from qbench.comparison.kept_launches import kept_launches
-from qbench.measure.case import Case
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
 from qbench.measure.metrics import Metrics
@@ -16,13 +15,14 @@ from qbench.recommendation.goal import Goal
 from qbench.recommendation.heat import heat_windows
 from qbench.recommendation.search import Measured
 from qbench.report.launches import joined
-from qbench.speed.speed_case import SpeedCase
+from qbench.run.case import Case
+from qbench.run.work import SpeedWork
 from qbench.store import latest_records
 from qbench.sweeps.case_runner import Outcome
 from qbench.sweeps.executor import LocalExecutor, Numbered, OnStage
 from qbench.sweeps.suite.cases import make_cases, select_points
 from qbench.sweeps.suite.rules import Rule
-from qbench.sweeps.suite.suite import EvalSettings, Suite
+from qbench.sweeps.suite.suite import QualityWork, Suite
 from qbench.sweeps.sweep import OnEvent, Selection, run_sweep
 from qbench.words.written import real_path
 from quant.present import present
@@ -65,7 +65,7 @@ class Judge:
         self,
         model: str,
         goal: Goal,
-        quality: EvalSettings,
+        quality: QualityWork,
         folder: Path,
         known: Iterable[Path],
         *,
@@ -76,7 +76,7 @@ class Judge:
         self.threads, self.batch = threads, goal.batch
         self.executor = OpenExecutor(real_path(folder))
         steps = min(STEPS, goal.context)
-        self.bench = SpeedCase(pp=0, tg=steps, depth=goal.context - steps, repetitions=REPETITIONS)
+        self.bench = SpeedWork(pp=0, tg=steps, depth=goal.context - steps, repetitions=REPETITIONS)
         folders = [path for path in (*known, folder) if path.is_dir() and any(path.rglob("*.jsonl"))]
         rows = latest_records(folders, [None]).values() if folders else ()
         launches = kept_launches([str(folder) for folder in folders]) if folders else {}
@@ -95,7 +95,7 @@ class Judge:
         windows = heat_windows(present(self.quality.max_windows))
         return self.divergences(candidates, replace(self.quality, max_windows=windows))
 
-    def divergences(self, candidates: Sequence[Candidate], quality: EvalSettings) -> list[Measured]:
+    def divergences(self, candidates: Sequence[Candidate], quality: QualityWork) -> list[Measured]:
         suite = self.suite(candidates, eval=quality)
         return self.measured(suite, candidates, is_same_quality, lambda row: row.quality and row.quality.mean_kld)
 
@@ -124,7 +124,7 @@ class Judge:
         return self.suite([candidate], bench=self.bench, batches=(self.batch,))
 
     def suite(self, candidates: Sequence[Candidate], **sections: Any) -> Suite:
-        return Suite(
+        return Suite.of(
             "recommend",
             (self.model,),
             tuple(dict.fromkeys(candidate.recipe for candidate in candidates)),
@@ -152,7 +152,7 @@ class Judge:
             how = {"selection": Selection(only=only), "executor": lambda folder: self.executor, "is_held": True}
             result = run_sweep(suite, self.folder, self.on_event, **how)
             for row in read_records(result.records):
-                if isinstance(row.case, Case) and row.case.model in suite.models:
+                if isinstance(row.case, Case) and row.case.model in suite.axes["model"]:
                     self.rows += filter(None, [_counted(row)])
                     failed[row.case.recipe, row.case.kv_format] = row.error
         return [self.told(self.row(cases[point], is_same), figure, failed.get(point)) for point in wanted]

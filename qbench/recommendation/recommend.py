@@ -18,11 +18,12 @@ from qbench.recommendation.heat import heat_windows
 from qbench.recommendation.measure import Judge
 from qbench.recommendation.relax import Relaxation, relaxations
 from qbench.recommendation.search import GAIN, Verdict, search
+from qbench.run.choices import check_kv_format
 from qbench.sources import open_source
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.statistics.paired import kld_difference
-from qbench.sweeps.suite.suite import EvalSettings
-from qbench.sweeps.suite.suite_names import check_kv_format, check_model, check_recipe
+from qbench.sweeps.suite.suite import QualityWork
+from qbench.sweeps.suite.suite_names import check_model, check_recipe
 from qbench.sweeps.sweep import OnEvent, exclusive
 from qbench.words.written import real_path
 from quant.errors import InputError
@@ -76,7 +77,7 @@ def recommend(
     ]
     candidates = make_candidates(source, goal, asked.recipes, ordered)
     window = min(GPTQ_WINDOW, ModelConfig.of(source).max_positions)
-    quality = EvalSettings(asked.text, asked.windows or max(1, JUDGED_TOKENS // window))
+    quality = QualityWork(asked.text, asked.windows or max(1, JUDGED_TOKENS // window))
     how = {"threads": asked.threads, "on_event": on_event}
     with exclusive(real_path(folder)), closing(Judge(model, goal, quality, folder, map(Path, FOLDERS), **how)) as judge:
         goal = replace(goal, runtime_bytes=runtime_bytes(asked.threads))

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 
 from qbench.measure.quality_figures import Quality
 from qbench.measure.records.record import Record
-from qbench.options.choices import ATTENTIONS, TEXTBOOK
 from qbench.report.caches import MISSING, megabytes, speed
 from qbench.report.kinds import origin
 from qbench.report.launches import OF_LAUNCHES
 from qbench.report.recorded import recorded
+from qbench.run.choices import ATTENTIONS, TEXTBOOK
 from qbench.words.read import count, markdown_grid
 
 HEADINGS = ("tokens", "attention")

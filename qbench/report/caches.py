@@ -6,13 +6,13 @@ they are one row, and models are below each other.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from qbench.measure.case import Case
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record
 from qbench.report.extra_columns import SHARES
 from qbench.report.kinds import origin
 from qbench.report.launches import OF_LAUNCHES, speed_text
 from qbench.report.recorded import recorded
+from qbench.run.case import Case
 from qbench.words.read import count, markdown_grid
 
 MISSING = "n/a"

@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 from qbench.report.extra_columns import ENDS, OVERHEAD, PROTOCOL, SHARES, TASK, metric_of
 from qbench.report.launches import FREEDOM, HIGH, LAUNCHES, LOW, PHASES, SPREAD
 from qbench.report.table import Table, is_missing
+from qbench.run.axes import AXES, IN_TABLES, ON_PAGE, Axis, Heading
 from qbench.words.read import ROOFLINE_LEGEND
 from quant.errors import InputError
 
@@ -91,23 +92,33 @@ class Places(TypedDict):
 HIDDEN: Places = {"in_markdown": False, "on_page": False}
 NATS = "Kullback-Leibler divergence of the next-token distribution from the unquantized model's, in nats: "
 
+
+def _axis(axis: Axis, heading: Heading) -> Column:
+    return Column(
+        heading.column or axis.name,
+        heading.text,
+        "fixed" if axis.kind is int or heading.digits else "text",
+        digits=heading.digits,
+        scale=heading.scale,
+        meaning=axis.meaning,
+        **HIDDEN,
+    )
+
+
+OF_AXES = {axis.name: _axis(axis, axis.heading) for axis in AXES if axis.heading is not None}
 COLUMNS = (
-    _text("recipe", "recipe"),
-    _text("model", "model", **HIDDEN),
+    replace(OF_AXES["recipe"], in_markdown=True, on_page=True),
+    OF_AXES["model"],
     _text("family", "family", **HIDDEN, meaning="What rounds the weights."),
-    _text("kv_format", "KV", **HIDDEN, meaning="Format of the KV cache."),
-    _text("cache", "cache", **HIDDEN, meaning="Layout of the KV cache."),
-    _text("policy", "policy", **HIDDEN, meaning="Tokens that the KV cache keeps, as in window:256."),
-    _text("attention", "attention", **HIDDEN, meaning="Code that computes attention, if one was chosen."),
-    _text("prefill", "prefill", **HIDDEN, meaning="Blocks of the attention matrix that a prefill computes."),
-    _text("question", "question", **HIDDEN, meaning="When a policy sees the question of a task (`--question`)."),
-    _text("compute", "compute", **HIDDEN, meaning="Precision of the matmuls."),
-    _text("division", "division", **HIDDEN, meaning="Division of the model among ranks."),
-    _text("memory", "memory", **HIDDEN, meaning="Memory limit of the process, as the suite names it."),
-    Column("memory_limit_bytes", "limit MiB", digits=0, scale=2**-20, **HIDDEN, meaning="The same in bytes."),
-    Column("kv_ram", "KV RAM MB", scale=1e-6, **HIDDEN, meaning="Memory of the KV cache; the rest is on a disk."),
-    Column("depth", "depth", digits=0, **HIDDEN, meaning="Tokens in the cache before a timed speed."),
-    Column("batch", "batch", digits=0, **HIDDEN),
+    *(column for name, column in OF_AXES.items() if name not in ("recipe", "model")),
+    Column(
+        "memory_limit_bytes",
+        "limit MiB",
+        digits=0,
+        scale=2**-20,
+        **HIDDEN,
+        meaning="Memory limit of the process.",
+    ),
     Column(
         "bits_per_weight",
         "bits/weight",
@@ -215,9 +226,6 @@ COLUMNS = (
         **HIDDEN,
         meaning="Share of the dense attention weights that lie on what prefills computed.",
     ),
-    Column(
-        "prefill_chunk", "prefill chunk", digits=0, **HIDDEN, meaning="Tokens of a prompt per forward pass, at most."
-    ),
     Column("kv_bytes_held", "cache MB", scale=1e-6, **HIDDEN, meaning="What the cache takes after the last pass."),
     Column("kv_peak_bytes", "cache peak MB", scale=1e-6, **HIDDEN, meaning="The most that the cache took in any pass."),
     Column(
@@ -227,9 +235,6 @@ COLUMNS = (
     Column("kv_hit_share", "hit share", **HIDDEN, meaning="Share of the needed KV blocks that are in memory."),
     Column("streamed_bytes", "read MB/step", digits=1, scale=1e-6, **HIDDEN, meaning="From the disk per decode step."),
     _text("impls", "kernels", on_page=False, meaning="What ran."),
-    _text("isa", "ISA", **HIDDEN),
-    _text("device", "device", **HIDDEN),
-    Column("threads", "threads", digits=0, **HIDDEN),
     Column("context", "context", digits=0, **HIDDEN),
     _text("protocol", "protocol", **HIDDEN),
     _text("machine", "machine", **HIDDEN),
@@ -244,25 +249,17 @@ COLUMNS = (
     ),
 )
 
-# Columns that are shown if rows differ in them -> figures that are shown with them.
-IF_ROWS_DIFFER = {
-    "kv_format": (),
-    "cache": ("kv_bytes_held",),
-    "policy": ("kv_bytes_held",),
-    "prefill": ("prefill_blocks", "prefill_mass"),
-}
-# The same on the page only: the Markdown has separate tables for these rows.
-IF_ROWS_DIFFER_ON_PAGE = IF_ROWS_DIFFER | {
-    "attention": (),
-    "question": (),
-    "compute": (),
-    "division": (),
+
+def _shown(*places: str) -> dict[str, tuple[str, ...]]:
+    """Column of each axis that is shown there if rows differ in it -> figures that are shown with it."""
+    headings = [(axis.name, axis.heading) for axis in AXES if axis.heading is not None and axis.heading.shown in places]
+    return {heading.column or name: heading.figures for name, heading in headings}
+
+
+IF_ROWS_DIFFER = _shown(IN_TABLES)
+# The Markdown has separate tables for rows that differ in other axes.
+IF_ROWS_DIFFER_ON_PAGE = _shown(IN_TABLES, ON_PAGE) | {
     "memory_limit_bytes": ("streamed_bytes",),
-    "kv_ram": ("kv_bytes_read", "kv_hit_share"),
-    "prefill_chunk": (),
-    "threads": (),
-    "depth": (),
-    "batch": (),
     "protocol": (),
     "machine": (),
 }

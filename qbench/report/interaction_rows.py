@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from qbench.measure.records.record import Record
-from qbench.options.cache_spec import FULL
 from qbench.report.policy_rows import PolicyRow, policy_rows, setting
 from qbench.report.recorded import recorded
+from qbench.run.cache_spec import FULL
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.paired import Together, kld_excess
 from qbench.statistics.verdict import holm

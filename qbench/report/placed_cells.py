@@ -1,13 +1,15 @@
 """Cells of the tables of `qbench plan --goal`, of several ranks in `qbench compare`, and of `qbench search`."""
 
+import re
+
 from qbench.measure.records.kept_placements import PlacementCase, PlacementMetrics
 from qbench.measure.records.kept_ranks import RanksCase, RanksMetrics, setup_name
 from qbench.measure.records.kept_searches import PLAIN_MIX, SearchCase, SearchedFile, SearchMetrics
 from qbench.measure.records.record import Record
 from qbench.measure.step_time import StepTime
-from qbench.options.rank_layout import RankLayout
 from qbench.report.recorded import rows_of
 from qbench.report.speeds import Cells
+from qbench.run.rank_layout import RankLayout
 from qbench.statistics.estimate import Estimate
 
 MISSING = "n/a"
@@ -70,8 +72,11 @@ def ranks_cells(records: list[Record]) -> Cells:
 
 
 def instead(reason: str | None) -> str:
-    """The legal alternatives of a refusal, or its whole reason"""
-    return "" if reason is None else reason.partition("legal: ")[2] or reason
+    """The legal alternatives of a refusal, or its whole reason; old rows have `--tp 2` for `tp=2`."""
+    if reason is None:
+        return ""
+    words = re.sub(r"--(tp|pp|ep|sp) (\d+) --cut gather", r"\1=\2,cut=gather", reason.partition("legal: ")[2] or reason)
+    return re.sub(r"--(tp|pp|ep|sp|cut)\b", r"\1", re.sub(r"--(tp|pp|ep|sp) (\d+)", r"\1=\2", words))
 
 
 def distances(found: RanksMetrics) -> list[str]:

@@ -6,13 +6,13 @@ from itertools import combinations
 
 import numpy as np
 
-from qbench.measure.case import Case
 from qbench.measure.metrics import Metrics
 from qbench.measure.quality_figures import Quality, TaskResult
 from qbench.measure.records.record import Record
 from qbench.measure.speed_figures import SpeedFigures
-from qbench.options.cache_spec import FULL
 from qbench.report.pareto import pareto_front
+from qbench.run.cache_spec import FULL
+from qbench.run.case import Case
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.paired import kld_difference
 from qbench.statistics.verdict import holm

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qbench.measure.host.machine import processors_text
-from qbench.options.choices import FAST
 from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
 from qbench.report.launches import LAUNCHES, PHASES, SECONDS, SPREAD, launches_text
 from qbench.report.pareto import pareto_front
+from qbench.run.choices import FAST
 from qbench.store.load import ALL_TOKENS
 from qbench.words.read import ROOFLINE_LEGEND, count, short_commit, units_notes
 

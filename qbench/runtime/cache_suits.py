@@ -1,8 +1,8 @@
 """Whether a source can have a cache: asked before any weight is read."""
 
-from qbench.options.cache_spec import DEFAULT_CACHE, DENSE, FULL, CacheSpec
-from qbench.options.choices import CPU
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import DEFAULT_CACHE, DENSE, FULL, CacheSpec
+from qbench.run.choices import CPU
+from qbench.run.options import RunOptions
 from qbench.runtime.caches.rules import Asked, check
 from qbench.runtime.device.suits import check_device_cache
 from quant.errors import InputError

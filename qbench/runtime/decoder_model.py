@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.options.cache_spec import CacheSpec
+from qbench.run.cache_spec import CacheSpec
 from qbench.runtime.caches.sequences import Sequences
 from qbench.runtime.caches.step import Step
 from qbench.runtime.prefill_tally import PrefillTally

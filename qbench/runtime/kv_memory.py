@@ -3,8 +3,8 @@
 from bisect import bisect_right
 from functools import partial
 
-from qbench.options.cache_spec import DEFAULT_CACHE, NONE, PAGED, CacheSpec
 from qbench.policies.retrieval import RetrievalPolicy
+from qbench.run.cache_spec import DEFAULT_CACHE, NONE, PAGED, CacheSpec
 from qbench.runtime.attention.in_torch import is_in_torch
 from qbench.runtime.caches.places.owned_pages import window_pages
 from qbench.runtime.caches.places.window_pages import sink_slots, window_slots

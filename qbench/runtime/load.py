@@ -5,8 +5,8 @@ from functools import partial
 
 import torch
 
-from qbench.options.choices import CPU, EXACT, FAST, FLOAT32, check_threads
-from qbench.options.run_options import DEFAULTS, RunOptions
+from qbench.run.choices import CPU, EXACT, FAST, FLOAT32, check_threads
+from qbench.run.options import DEFAULTS, RunOptions
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.storage.latent_format import chosen_latents
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors

@@ -3,8 +3,8 @@
 from copy import copy
 from dataclasses import dataclass
 
-from qbench.options.cache_spec import DEFAULT_CACHE, CacheSpec
-from qbench.options.choices import IN_TORCH
+from qbench.run.cache_spec import DEFAULT_CACHE, CacheSpec
+from qbench.run.choices import IN_TORCH
 from qbench.runtime.attention.in_torch import impl_of
 from qbench.runtime.caches.rules import Asked, check
 from qbench.runtime.caches.storage.latent_format import chosen_latents, has_latent_kernels
@@ -63,7 +63,7 @@ class MemoryPredictor:
     """Memory of a model at any context and batch; its tensors are read once.
 
     spec     layout and policy of its cache
-    attention  the code that computes it, one of qbench.options.choices; None: the best that the model can have
+    attention  the code that computes it, one of qbench.run.choices; None: the best that the model can have
     raises   InputError for tensors that do not fit the config, and a cache that it cannot have
     """
 

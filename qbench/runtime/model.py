@@ -11,7 +11,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from qbench.options.cache_spec import CacheSpec
+from qbench.run.cache_spec import CacheSpec
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker

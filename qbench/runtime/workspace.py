@@ -3,7 +3,7 @@
 import importlib
 from types import ModuleType
 
-from qbench.options.choices import TEXTBOOK
+from qbench.run.choices import TEXTBOOK
 from qbench.runtime.attention.mla_modes import choose_mode
 from qbench.runtime.layers.latent import LATENT_TOKENS
 from qbench.runtime.layers.paths import LAYERS, NET_STEPS, PYTHON, STEPS, LayerPath

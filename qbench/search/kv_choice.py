@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from qbench.options.cache_spec import FULL, CacheSpec
+from qbench.run.cache_spec import FULL, CacheSpec
 from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, KVScheme, get_kv_format

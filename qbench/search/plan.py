@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
 from qbench.progress import Progress
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.protocols.scoring import Scoring
+from qbench.run.work import CalibrationWork
 from qbench.search.cost import PHASES
 from qbench.search.document import is_searched
 from qbench.search.kv_choice import CacheChoice, KVWanted, kv_sizes
@@ -59,7 +59,7 @@ class SearchOptions:
 
     target: Target
     output: Path
-    calibration: CalibrationOptions = field(default_factory=CalibrationOptions)
+    calibration: CalibrationWork = field(default_factory=CalibrationWork)
     text: Path | None = None
     windows: int = WINDOWS
     threads: int = 1

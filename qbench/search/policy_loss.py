@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from qbench.options.cache_spec import FULL, CacheSpec
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import FULL, CacheSpec
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.policy.model_policy import policy_for
 from qbench.runtime.caches.rules import Asked, check

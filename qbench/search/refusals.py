@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import unused_tokens, window_seq_len
 from qbench.quality.protocols.scoring import Scoring
 from qbench.quality.protocols.windows import whole
+from qbench.run.work import CalibrationWork
 from quant.artifacts.hf_tokenizer import write_tokenizer
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -77,7 +77,7 @@ FEWEST_WINDOWS = 6  # divergence differs several times over from window to windo
 SHARE = 0.2  # tokens of a pass over the finished mix, over those of the calibration text
 
 
-def unused_text(source: Source, options: CalibrationOptions, check: Scoring) -> Scoring | None:
+def unused_text(source: Source, options: CalibrationWork, check: Scoring) -> Scoring | None:
     """Windows as long as those of the check, and at most as many; None if the text has too few that are not used.
 
     check   the windows of the held-out text

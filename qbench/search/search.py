@@ -10,8 +10,8 @@ from typing import ClassVar
 from qbench.calibration.arithmetic import choose_arithmetic
 from qbench.calibration.run import Run, quantized_model
 from qbench.measure.records.kept_searches import PLAIN_MIX, SearchCase, SearchedFile, SearchMetrics, SearchSpeed
-from qbench.options.cache_spec import FULL
 from qbench.progress import Progress
+from qbench.run.cache_spec import FULL
 from qbench.search.cost import CHECK, PREDICTION, SOLVE, SPEED, SURVEY, WRITE, Phases
 from qbench.search.document import METHOD, is_searched, mix_document, to_yaml
 from qbench.search.errors import METHODS

@@ -13,8 +13,8 @@ from math import prod
 from statistics import median
 
 from qbench.measure.host.machine import last_level_cache_bytes
-from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
+from qbench.run.options import RunOptions
 from qbench.runtime.load import load_model
 from qbench.search.document import mix_document
 from qbench.search.sites import Site

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from qbench.measure.quality_figures import Blocks
 from qbench.measure.records.kept_searches import SearchedFile
-from qbench.options.cache_spec import FULL
-from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
 from qbench.quality.kld.reference_logits import KeptLogits, mode_that_fits, save_logits
 from qbench.quality.protocols.scoring import Scoring
 from qbench.quality.quality import Reference, measure_quality
+from qbench.run.cache_spec import FULL
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.intervals import MIN_BLOCKS, block_mean

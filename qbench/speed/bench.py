@@ -15,10 +15,11 @@ from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_
 from qbench.measure.metrics import Facts, Memory, Metrics
 from qbench.measure.speed_figures import MachinePeaks, Roofline, Speed, SpeedFigures
 from qbench.measure.subject import Subject
-from qbench.options.cache_spec import DYNAMIC, FULL
-from qbench.options.choices import CPU, CUDA
-from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
+from qbench.run.cache_spec import DYNAMIC, FULL
+from qbench.run.choices import CPU, CUDA
+from qbench.run.options import DEFAULTS, RunOptions
+from qbench.run.work import SpeedWork
 from qbench.runtime import load_model
 from qbench.runtime.cache_suits import check_cache_suits
 from qbench.runtime.load import set_threads
@@ -30,14 +31,13 @@ from qbench.speed.machine_peaks import CurrentPeaks, busy_during, measure_machin
 from qbench.speed.peaks import last_cache_bytes, measure_bandwidth
 from qbench.speed.shares import fits_in_cache, operands_of, roofline
 from qbench.speed.speed import time_model
-from qbench.speed.speed_case import SpeedCase
 from quant.models import ModelConfig
 from quant.present import present
 
 
 def bench(
     spec: str,
-    case: SpeedCase,
+    case: SpeedWork,
     options: RunOptions = DEFAULTS,
     *,
     machine_peaks: MachinePeaks | None = None,
@@ -50,7 +50,7 @@ def bench(
 
 def bench_cases(
     spec: str,
-    cases: Sequence[SpeedCase],
+    cases: Sequence[SpeedWork],
     options: RunOptions = DEFAULTS,
     *,
     threads: Sequence[int | None] = (),
@@ -104,7 +104,7 @@ class LoadedSubject:
     def row(
         self,
         subject: Subject,
-        case: SpeedCase,
+        case: SpeedWork,
         known: CurrentPeaks | None,
         progress: Progress | None,
         model: Any = None,
@@ -129,7 +129,7 @@ class LoadedSubject:
 
 
 def load_subject(
-    spec: str, asked: Sequence[tuple[RunOptions, SpeedCase]], progress: Progress | None = None
+    spec: str, asked: Sequence[tuple[RunOptions, SpeedWork]], progress: Progress | None = None
 ) -> LoadedSubject:
     """The model of the first options, after all options and cases were checked.
 
@@ -173,7 +173,7 @@ class BandwidthProbe:
 def bench_case(
     subject: Subject,
     model: Any,
-    case: SpeedCase,
+    case: SpeedWork,
     known: CurrentPeaks | None,
     progress: Progress | None = None,
 ) -> tuple[Facts, Speed, Memory, float]:
@@ -210,7 +210,7 @@ def bench_case(
 
 def speed_of(
     about: CaseFacts,
-    case: SpeedCase,
+    case: SpeedWork,
     figures: SpeedFigures,
     machine_peaks: CurrentPeaks,
     bounds: Roofline,

@@ -13,13 +13,13 @@ from qbench.measure.breakdown import KERNELS, Breakdown, PartTime
 from qbench.measure.host.conditions import check_clock
 from qbench.measure.host.machine import available_cores
 from qbench.measure.host.placement import huge_page_share
-from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
+from qbench.run.options import RunOptions
+from qbench.run.work import WARM_UP_STEPS, SpeedWork, breakdown_depth
 from qbench.runtime.text.sampling import Sampler, Sampling
 from qbench.sources import open_source
 from qbench.speed.bench import load_subject
 from qbench.speed.interleaved import random_tokens
-from qbench.speed.speed_case import WARM_UP_STEPS, SpeedCase, breakdown_depth
 from quant.errors import InputError
 from quant.models import ModelConfig
 
@@ -27,7 +27,7 @@ Parts = Mapping[str, float]  # part -> seconds of a step
 
 
 def breakdown(
-    spec: str, case: SpeedCase, options: RunOptions, *, clock: str = "wall", progress: Progress | None = None
+    spec: str, case: SpeedWork, options: RunOptions, *, clock: str = "wall", progress: Progress | None = None
 ) -> Breakdown:
     """Greedy text of case.tg tokens after case.depth random ones, each step by part.
 
@@ -66,7 +66,7 @@ def breakdown(
     )
 
 
-def decode_steps(model: Any, case: SpeedCase, cpu_time: bool = False, progress: Progress | None = None) -> list[Parts]:
+def decode_steps(model: Any, case: SpeedWork, cpu_time: bool = False, progress: Progress | None = None) -> list[Parts]:
     """The parts of each step, after a warm-up."""
     held = random_tokens(model.config.vocab_size, case)[:, : max(1, case.depth)]
     cache = model.new_cache(capacity=breakdown_depth(case.depth) + case.tg)

@@ -5,11 +5,11 @@ from typing import Any
 
 from qbench.measure.metrics import Facts
 from qbench.measure.subject import Subject
-from qbench.options.choices import CPU
+from qbench.run.choices import CPU
+from qbench.run.work import SpeedWork
 from qbench.runtime.memory import MemoryPredictor
 from qbench.speed.case_memory import device_parts_of_case, parts_of_case
 from qbench.speed.roofline import Shape, least_work, linear_operands
-from qbench.speed.speed_case import SpeedCase
 from quant.json_data import JsonData
 
 # of `MemoryParts`: weights as stored and as held, keys and values, activations, and the sum of held bytes
@@ -30,7 +30,7 @@ class CaseFacts(JsonData):
     work: dict[str, dict[str, float]]
 
 
-def case_facts(subject: Subject, model: Any, case: SpeedCase) -> CaseFacts:
+def case_facts(subject: Subject, model: Any, case: SpeedWork) -> CaseFacts:
     shape, tensors = Shape.of(model), dict(subject.source.tensors)
     if subject.options.device == CPU:
         how = {"spec": model.cache_spec, "attention": model.attention}

@@ -4,30 +4,30 @@ import sys
 from bisect import bisect_left
 
 from qbench.measure.host.memory import usable_memory_bytes
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.work import SpeedWork
 from qbench.runtime.device.memory import predict_device_memory
 from qbench.runtime.device.model import DeviceModel
 from qbench.runtime.memory import MemoryParts, MemoryPredictor
-from qbench.speed.speed_case import SpeedCase
 from quant.errors import InputError
 from quant.source import Source
 
 TOKEN_BYTES = 16  # one pointer in a list of token ids, and one id in its tensor
 
 
-def check_case_memory(source: Source, options: RunOptions, case: SpeedCase) -> None:
+def check_case_memory(source: Source, options: RunOptions, case: SpeedWork) -> None:
     """As `check_batch_memory`."""
     for num_tokens, steps in case.ends:
         check_batch_memory(source, options, case.batch, num_tokens, steps)
 
 
-def parts_of_case(predictor: MemoryPredictor, case: SpeedCase) -> MemoryParts:
+def parts_of_case(predictor: MemoryPredictor, case: SpeedWork) -> MemoryParts:
     """Bytes at the end of the phase that takes the most."""
     ends = [predictor.at(num_tokens, case.batch, steps=steps) for num_tokens, steps in case.ends]
     return max(ends, key=lambda parts: parts.total_bytes)
 
 
-def device_parts_of_case(model: DeviceModel, source: Source, case: SpeedCase) -> dict[str, int]:
+def device_parts_of_case(model: DeviceModel, source: Source, case: SpeedWork) -> dict[str, int]:
     """The same of a model on a device."""
     ends = [predict_device_memory(model, source, num_tokens, case.batch, steps) for num_tokens, steps in case.ends]
     return max(ends, key=lambda parts: parts["total_bytes"])

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from qbench.options.cache_spec import DYNAMIC
-from qbench.options.run_options import RunOptions
-from qbench.speed.speed_case import SpeedCase
+from qbench.run.cache_spec import DYNAMIC
+from qbench.run.options import RunOptions
+from qbench.run.work import SpeedWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Entry:
 
     layout: str
     policy: str
-    case: SpeedCase
+    case: SpeedWork
 
     @property
     def name(self) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 from qbench.measure.host.conditions import Watch
 from qbench.measure.host.energy import NO_METER, Meter
 from qbench.progress import Progress
+from qbench.run.work import MOST_ROUNDS, SpeedWork
 from qbench.speed.rounds import PHASES, Rounds, Samples, Side
-from qbench.speed.speed_case import MOST_ROUNDS, SpeedCase
 from qbench.statistics.intervals import median_interval
 from qbench.statistics.speed import speed_ratio
 
@@ -27,7 +27,7 @@ IDLE_S = 1.0  # a thousand updates of RAPL's counters, ten of a graphics card's
 
 def interleave(
     sides: Sequence[Side],
-    case: SpeedCase,
+    case: SpeedWork,
     *,
     threads: int = 1,
     meter: Meter = NO_METER,
@@ -41,7 +41,7 @@ def interleave(
 
 def interleave_cases(
     sides: Sequence[Side],
-    cases: Sequence[SpeedCase],
+    cases: Sequence[SpeedWork],
     *,
     threads: int = 1,
     meter: Meter = NO_METER,
@@ -102,7 +102,7 @@ def idle_watts(meter: Meter) -> dict[str, float]:
     return {name: joules / seconds for name, joules in spent.items()}
 
 
-def _calls(side: Side, case: SpeedCase) -> dict[str, tuple[list[list[int]], int]]:
+def _calls(side: Side, case: SpeedWork) -> dict[str, tuple[list[list[int]], int]]:
     """phase -> (tokens, step) of Side.seconds, after the depth is held"""
     tokens = random_tokens(side.vocab_size, case)
     side.hold(tokens[:, : case.depth].tolist(), case.longest)
@@ -111,12 +111,12 @@ def _calls(side: Side, case: SpeedCase) -> dict[str, tuple[list[list[int]], int]
     return {phase: calls[phase] for phase in PHASES if getattr(case, phase)}
 
 
-def random_tokens(vocab_size: int, case: SpeedCase) -> np.ndarray:
+def random_tokens(vocab_size: int, case: SpeedWork) -> np.ndarray:
     """[B, longest]"""
     return np.random.default_rng(SEED).integers(vocab_size, size=(case.batch, case.longest))
 
 
-def why_stop(rounds: Rounds, case: SpeedCase, elapsed_s: float) -> str:
+def why_stop(rounds: Rounds, case: SpeedWork, elapsed_s: float) -> str:
     """As Rounds.stopped has it; empty to go on."""
     done = rounds.done
     if done < case.repetitions:

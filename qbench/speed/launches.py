@@ -8,11 +8,11 @@ import numpy as np
 
 from qbench.measure.launch import Launch
 from qbench.measure.metrics import Memory, Metrics
-from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
+from qbench.run.options import DEFAULTS, RunOptions
+from qbench.run.work import SpeedWork
 from qbench.speed.rounds import PHASES
 from qbench.speed.side_by_side import Contender, bench_side_by_side
-from qbench.speed.speed_case import SpeedCase
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.intervals import student_mean
 from quant.present import present
@@ -20,7 +20,7 @@ from quant.present import present
 
 def bench_launches(
     contenders: Sequence[Contender],
-    cases: Sequence[SpeedCase],
+    cases: Sequence[SpeedWork],
     options: RunOptions = DEFAULTS,
     *,
     launches: int,

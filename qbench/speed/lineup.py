@@ -14,8 +14,9 @@ from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
 from qbench.measure.metrics import Memory, Metrics
 from qbench.measure.speed_figures import SpeedFigures
 from qbench.measure.subject import Subject
-from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
+from qbench.run.options import DEFAULTS, RunOptions
+from qbench.run.work import SpeedWork
 from qbench.runtime.load import set_threads
 from qbench.speed.bench import (
     BandwidthProbe,
@@ -34,7 +35,6 @@ from qbench.speed.memory_together import why_not_together
 from qbench.speed.peaks import last_cache_bytes
 from qbench.speed.shares import fits_in_cache, roofline
 from qbench.speed.speed import cached_statistics, rate_ratios
-from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
 from quant.present import present
 
@@ -109,7 +109,7 @@ class _Row:
         model, subject = loaded.model.cached_by(options.cache_spec), replace(loaded.subject, options=options)
         return cls(entry, subject, model, case_facts(subject, model, entry.case))
 
-    def turn_case(self, num_rows: int) -> SpeedCase:
+    def turn_case(self, num_rows: int) -> SpeedWork:
         """The case with the time limit of all rows together."""
         case = self.entry.case
         return case if case.budget_s is None else replace(case, budget_s=case.budget_s * num_rows)

@@ -7,7 +7,7 @@ from statistics import median
 
 from qbench.measure.host.conditions import QUIET
 from qbench.measure.speed_figures import MachinePeaks, SpeedFigures
-from qbench.options.choices import CPU
+from qbench.run.choices import CPU
 from qbench.speed.peaks import last_cache_bytes, measure_op_peaks
 
 MOST_AGE_S = 600.0  # a machine that warms up or throttles does so within minutes

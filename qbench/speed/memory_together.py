@@ -6,16 +6,16 @@ from typing import Any
 import torch
 
 from qbench.measure.host.memory import free_memory_bytes
-from qbench.options.cache_spec import FULL
-from qbench.options.choices import CPU, CUDA
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import FULL
+from qbench.run.choices import CPU, CUDA
+from qbench.run.options import RunOptions
+from qbench.run.work import SpeedWork
 from qbench.runtime.memory import MemoryPredictor
 from qbench.speed.case_memory import device_parts_of_case, parts_of_case
-from qbench.speed.speed_case import SpeedCase
 from quant.source import Source
 
 
-def why_not_together(source: Source, model: Any, asked: Sequence[tuple[RunOptions, SpeedCase]]) -> str | None:
+def why_not_together(source: Source, model: Any, asked: Sequence[tuple[RunOptions, SpeedWork]]) -> str | None:
     """One clause if the caches need more memory than is free; None if they fit.
 
     model    loaded from the source
@@ -30,7 +30,7 @@ def why_not_together(source: Source, model: Any, asked: Sequence[tuple[RunOption
     return f"the caches of all {len(asked)} cases need {needed} bytes together, and {free} bytes are free"
 
 
-def _cache_and_workspace(source: Source, model: Any, options: RunOptions, case: SpeedCase) -> tuple[int, int]:
+def _cache_and_workspace(source: Source, model: Any, options: RunOptions, case: SpeedWork) -> tuple[int, int]:
     """Bytes that the cache holds, and those of a forward pass."""
     if options.device == CPU:
         predictor = MemoryPredictor(source, impl=model.impl, spec=options.cache_spec, attention=options.attention)

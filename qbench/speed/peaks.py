@@ -3,7 +3,7 @@
 from functools import cache
 
 from qbench.measure.host.machine import available_cores, last_level_cache_bytes
-from qbench.options.choices import CPU, CUDA
+from qbench.run.choices import CPU, CUDA
 from qbench.speed.units import ARITHMETICS, BF16, CAN_DO, INT16, Unit, strongest
 from qbench.words.read import count
 from quant.present import present

@@ -13,16 +13,16 @@ from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
 from qbench.measure.metrics import Facts, Memory, Metrics
 from qbench.measure.rank_figures import Bubble, Exchange, ExpertLoad, RankFigures
 from qbench.measure.speed_figures import Speed, SpeedFigures
-from qbench.options.rank_layout import RankLayout
-from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import RankLayout
+from qbench.run.work import SpeedSizes, SpeedWork
 from qbench.runtime import load_model
 from qbench.runtime.parallel import RankModel
 from qbench.runtime.parallel.traffic import Exchanges, Traffic, bubble, expected_bubble, expected_traffic
 from qbench.speed.interleaved import interleave, random_tokens
 from qbench.speed.rounds import PHASES, Rounds
 from qbench.speed.speed import cached_statistics
-from qbench.speed.speed_case import SpeedCase, SpeedSizes
 from qbench.speed.speed_worker import TimedModel
 from quant.json_data import JsonData
 from quant.models import ModelConfig
@@ -40,7 +40,7 @@ class BenchLayout(RankLayout):
 class RankSpeed(JsonData):
     """One case. weight_bytes, kv_bytes, peak_rss_bytes: of every rank; threads of `facts` are those of a rank
 
-    link  between the ranks, one of qbench.options.rank_layout.LINKS
+    link  between the ranks, one of qbench.run.rank_layout.LINKS
     """
 
     json_flat: ClassVar[tuple[str, ...]] = ("facts", "layout", "sizes", "figures")
@@ -57,7 +57,7 @@ class RankSpeed(JsonData):
 
 
 def rank_bench(
-    spec: str, cases: Sequence[SpeedCase], options: RunOptions, progress: Progress | None = None
+    spec: str, cases: Sequence[SpeedWork], options: RunOptions, progress: Progress | None = None
 ) -> Iterator[RankSpeed]:
     """One row per case, equal on all ranks except the times, which are those of rank 0.
 
@@ -98,7 +98,7 @@ class TimedRanks(TimedModel):
 
 
 def time_ranks(
-    model: RankModel, case: SpeedCase, *, threads: int = 1, progress: Progress | None = None
+    model: RankModel, case: SpeedWork, *, threads: int = 1, progress: Progress | None = None
 ) -> tuple[SpeedFigures, Rounds]:
     """As `time_model`, on every rank of the model at once."""
     timed = TimedRanks(model)
@@ -106,7 +106,7 @@ def time_ranks(
     return cached_statistics(case, rounds, 0, present(timed.cache)), rounds
 
 
-def bench_on_ranks(spec: str, case: SpeedCase, options: RunOptions, progress: Progress | None = None) -> Metrics:
+def bench_on_ranks(spec: str, case: SpeedWork, options: RunOptions, progress: Progress | None = None) -> Metrics:
     """One case as the row of a sweep has it; every rank calls it, and memory is that of the largest rank."""
     start, is_reset = time.perf_counter(), reset_peak_rss()
     (row,) = rank_bench(spec, [case], options, progress)
@@ -121,7 +121,7 @@ def bench_on_ranks(spec: str, case: SpeedCase, options: RunOptions, progress: Pr
     )
 
 
-def measure_exchange(model: RankModel, case: SpeedCase, phase: str) -> Exchange:
+def measure_exchange(model: RankModel, case: SpeedWork, phase: str) -> Exchange:
     """The traffic of the phase, measured again after its depth is held."""
     timed, ranks = TimedModel(model), model.ranks
     tokens = torch.from_numpy(random_tokens(timed.vocab_size, case))

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from qbench.options.choices import CPU, CUDA, DEVICES
 from qbench.policies import Budget, parse_policy
+from qbench.run.choices import CPU, CUDA, DEVICES
+from qbench.run.work import SpeedWork
 from qbench.speed.operands import operands_of_attention, operands_of_linear
-from qbench.speed.speed_case import SpeedCase
 from qbench.speed.units import BF16
 from quant.kv import KVFormat
 from quant.models import EMBEDDING, HEAD, split_name
@@ -116,7 +116,7 @@ def read_share(name: str, shape: Shape, tokens: int = 1) -> float:
     return 1.0 if expert is None else 1 - (1 - shape.expert_share) ** tokens
 
 
-def decode_bytes(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) -> dict[str, float]:
+def decode_bytes(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedWork) -> dict[str, float]:
     """Bytes that one decode step must move, on average over the steps of a repetition, term by term.
 
     Weights count as stored, once for the whole batch: an implementation that unpacks them into something larger moves
@@ -139,17 +139,17 @@ def decode_bytes(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) 
     }
 
 
-def mean_length(case: SpeedCase) -> float:
+def mean_length(case: SpeedWork) -> float:
     """Tokens of a sequence in the cache before a decode step: depth .. depth + tg - 1."""
     return case.depth + (case.tg - 1) / 2
 
 
-def prefill_ops(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) -> dict[str, dict[str, float]]:
+def prefill_ops(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedWork) -> dict[str, dict[str, float]]:
     """Operations of one prefill of all sequences, as `forward_ops`."""
     return forward_ops(tensors, shape, case.batch, case.pp, case.depth)
 
 
-def decode_ops(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) -> dict[str, dict[str, float]]:
+def decode_ops(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedWork) -> dict[str, dict[str, float]]:
     """Operations of one decode step of all sequences, as `forward_ops`."""
     return forward_ops(tensors, shape, case.batch, 1, mean_length(case))
 
@@ -180,7 +180,7 @@ def forward_ops(
 
 
 def least_work(
-    tensors: dict[str, TensorInfo], shape: Shape, operands: Mapping[str, str], case: SpeedCase
+    tensors: dict[str, TensorInfo], shape: Shape, operands: Mapping[str, str], case: SpeedWork
 ) -> dict[str, dict[str, float]]:
     """The work on any machine: tg_bytes of a step by term; tg_ops of a step and pp_ops of a prefill by operands.
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from qbench.measure.speed_figures import Roofline
+from qbench.run.work import SpeedWork
 from qbench.speed.machine_peaks import CurrentPeaks
 from qbench.speed.roofline import Peaks, least_seconds
 from qbench.speed.rounds import PHASES, Rounds
-from qbench.speed.speed_case import SpeedCase
 
 ROUND = "round"  # `Roofline.bandwidth_of`: older records divide by the largest bandwidth of the run
 
@@ -52,7 +52,7 @@ def share_of_rounds(least: Sequence[float], taken: Sequence[float]) -> float:
 
 
 def phase_shares(
-    work: Work, case: SpeedCase, rounds: Rounds, side: int, machine: CurrentPeaks
+    work: Work, case: SpeedWork, rounds: Rounds, side: int, machine: CurrentPeaks
 ) -> dict[str, float | None]:
     """Phase -> the share of this side; None for a phase that was not measured or whose operations have no peak, and for
     tg if a cache holds its bytes.
@@ -72,7 +72,7 @@ def phase_shares(
     return found
 
 
-def roofline(work: Work, case: SpeedCase, rounds: Rounds, side: int, machine: CurrentPeaks) -> Roofline:
+def roofline(work: Work, case: SpeedWork, rounds: Rounds, side: int, machine: CurrentPeaks) -> Roofline:
     """Shares of this side with the terms that they come from. Arguments as in `phase_shares`."""
     shares = phase_shares(work, case, rounds, side, machine)
     return Roofline(

@@ -12,9 +12,10 @@ from qbench.measure.host.conditions import check_clock
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
 from qbench.measure.metrics import Memory, Metrics
-from qbench.options.choices import check_threads
-from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
+from qbench.run.choices import check_threads
+from qbench.run.options import DEFAULTS, RunOptions
+from qbench.run.work import SpeedWork
 from qbench.sources import open_source
 from qbench.speed.bench import speed_of
 from qbench.speed.case_facts import CaseFacts
@@ -24,7 +25,6 @@ from qbench.speed.machine_peaks import measure_machine_peaks
 from qbench.speed.peaks import last_cache_bytes, measure_bandwidth
 from qbench.speed.shares import fits_in_cache, roofline
 from qbench.speed.speed import rate_ratios, speed_statistics
-from qbench.speed.speed_case import SpeedCase
 from qbench.speed.timed_process import TimedProcess, speed_process
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -59,7 +59,7 @@ def contenders(specs: Sequence[str], recipes: Sequence[str]) -> list[Contender]:
 
 def bench_side_by_side(
     contenders: Sequence[Contender],
-    cases: Sequence[SpeedCase],
+    cases: Sequence[SpeedWork],
     options: RunOptions = DEFAULTS,
     *,
     threads: Sequence[int | None] = (None,),
@@ -86,7 +86,7 @@ def bench_side_by_side(
 
 def check(
     contenders: Sequence[Contender],
-    cases: Sequence[SpeedCase],
+    cases: Sequence[SpeedWork],
     options: RunOptions,
     threads: Sequence[int | None],
     clock: str,
@@ -108,7 +108,7 @@ def check(
 def rows_of_case(
     contenders: Sequence[Contender],
     sides: Sequence[TimedProcess],
-    case: SpeedCase,
+    case: SpeedWork,
     threads: int,
     clock: str,
     progress: Progress | None,

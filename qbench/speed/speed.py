@@ -9,10 +9,10 @@ import numpy as np
 from qbench.measure.host.energy import NO_METER, Meter
 from qbench.measure.speed_figures import Samples, SpeedFigures, Spread
 from qbench.progress import Progress
+from qbench.run.work import SpeedWork
 from qbench.runtime.caches.step_reads import TierReads
 from qbench.speed.interleaved import interleave
 from qbench.speed.rounds import PHASES, Rounds
-from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
 from qbench.speed.spent import energy
 from qbench.speed.steady import outliers
@@ -23,7 +23,7 @@ from quant.present import present
 
 def measure_speed(
     model: Any,
-    case: SpeedCase,
+    case: SpeedWork,
     *,
     threads: int = 1,
     meter: Meter = NO_METER,
@@ -38,7 +38,7 @@ def measure_speed(
 
 def time_model(
     model: Any,
-    case: SpeedCase,
+    case: SpeedWork,
     *,
     threads: int = 1,
     meter: Meter = NO_METER,
@@ -52,7 +52,7 @@ def time_model(
     return cached_statistics(case, rounds, 0, present(timed.cache)), rounds
 
 
-def cached_statistics(case: SpeedCase, rounds: Rounds, side: int, cache: Any) -> SpeedFigures:
+def cached_statistics(case: SpeedWork, rounds: Rounds, side: int, cache: Any) -> SpeedFigures:
     """`speed_statistics`, and the figures of the cache that the side holds after the rounds."""
     figures = speed_statistics(case, rounds, side)
     held = {"kv_bytes_held": cache.size_bytes, "kv_peak_bytes": cache.peak_bytes, "tokens_read": cache.tokens_read}
@@ -78,7 +78,7 @@ def _tier_figures(reads: TierReads | None) -> dict[str, float]:
     }
 
 
-def speed_statistics(case: SpeedCase, rounds: Rounds, side: int) -> SpeedFigures:
+def speed_statistics(case: SpeedWork, rounds: Rounds, side: int) -> SpeedFigures:
     """The figures of one of the sides, from the rounds after the warm-up."""
     rates = {phase: _rates(case, rounds, phase, side) for phase in PHASES}
     ttft, step = (_median_ms(rounds, phase, side) for phase in PHASES)
@@ -101,12 +101,12 @@ def _ends(rates: list[float]) -> list[float] | None:
     return None if interval is None else list(interval)
 
 
-def _rates(case: SpeedCase, rounds: Rounds, phase: str, side: int) -> list[float]:
+def _rates(case: SpeedWork, rounds: Rounds, phase: str, side: int) -> list[float]:
     """Tokens a second of each round after the warm-up."""
     return [tokens(case, phase) / seconds for seconds in rounds.steady(phase, side)] if phase in rounds.of else []
 
 
-def tokens(case: SpeedCase, phase: str) -> int:
+def tokens(case: SpeedWork, phase: str) -> int:
     return case.batch * {"pp": case.pp, "tg": case.tg}[phase]
 
 
@@ -114,7 +114,7 @@ def _median_ms(rounds: Rounds, phase: str, side: int) -> float | None:
     return 1e3 * float(np.median(rounds.steady(phase, side))) if phase in rounds.of else None
 
 
-def _samples(case: SpeedCase, rounds: Rounds, side: int, rates: dict[str, list[float]]) -> Samples:
+def _samples(case: SpeedWork, rounds: Rounds, side: int, rates: dict[str, list[float]]) -> Samples:
     """The rates that count, those of the warm-up, the outliers, and the conditions of each."""
     of = {f"{phase}_tok_s": (phase, rounds.of[phase][side], rounds.warm_up(phase)) for phase in rounds.of}
 

@@ -115,7 +115,7 @@ class TimedSubject(TimedModel):
     def open(self, model: str, options: Mapping[str, Any]) -> "Described":
         """Take this model, in place of one that is held; returns as `describe`."""
         from qbench.calibration.open_subject import open_subject
-        from qbench.options.run_options import RunOptions
+        from qbench.run.options import RunOptions
         from qbench.runtime import load_model
 
         self.model = self.cache = None  # their memory is free before that of the next is taken
@@ -128,10 +128,10 @@ class TimedSubject(TimedModel):
 
     def facts(self, case: Mapping[str, Any]) -> "CaseFacts":
         """`case_facts` of a case, given by its fields."""
+        from qbench.run.work import SpeedWork
         from qbench.speed.case_facts import case_facts
-        from qbench.speed.speed_case import SpeedCase
 
-        return case_facts(self.subject, self.model, SpeedCase.from_json(case))
+        return case_facts(self.subject, self.model, SpeedWork.from_json(case))
 
     def memory(self) -> Memory:
         peak = max(peak_rss_bytes(), self.baseline_rss_bytes)

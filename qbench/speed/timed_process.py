@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from quant.errors import InputError
 from quant.present import present
 

@@ -1,6 +1,9 @@
 """The flat columns of a sweep's rows: name, place in a record, and SQL type."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from qbench.run.axes import AXES, Axis, Heading
+from qbench.run.case import Case
 
 NUMBER, COUNT, TEXT, FLAG, JSON = "DOUBLE", "BIGINT", "VARCHAR", "BOOLEAN", "JSON"
 INTERVAL = "DOUBLE[]"
@@ -44,6 +47,21 @@ def _phase(phase: str) -> dict[str, Column]:
     return {**_metrics(NUMBER, speed), **spread}
 
 
+def _axis(axis: Axis, heading: Heading) -> Column:
+    """The column of an axis; a record lacks the key of a usual value that `Case.json_omits` names."""
+    part, _, name = (axis.place or axis.name).rpartition(".")
+    keys = ["case", *([Case.json_keys.get(part, part)] if part else []), name]
+    usual = None if part else DEFAULTS[name]
+    is_omitted = usual is not None and name in Case.json_omits
+    return Column(
+        heading.path or ".".join(keys),
+        COUNT if axis.kind is int or axis.name == "kv_ram" else TEXT,
+        f"coalesce({{}}, '{usual}')" if is_omitted else "{}",
+    )
+
+
+DEFAULTS = {one.name: one.default for one in fields(Case)}
+OF_AXES = {axis.heading.column or axis.name: _axis(axis, axis.heading) for axis in AXES if axis.heading is not None}
 STATISTICS = ("mean", "median", "p90", "p99", "p999", "max")
 # Columns of entries with names of their own per row, as far as a table shows them: items and blocks stay in the
 # records.
@@ -54,7 +72,8 @@ TASKS = (
 PROTOCOLS = "MAP(VARCHAR, STRUCT(perplexity DOUBLE, perplexity_interval DOUBLE[], protocol STRUCT(hash VARCHAR)))"
 
 COLUMNS: dict[str, Column] = {
-    **_case(TEXT, "model", "recipe", "kv_format", "device", "fingerprint"),
+    **OF_AXES,
+    **_case(TEXT, "fingerprint"),
     **{name: Column(name, TEXT) for name in ("status", "error")},
     **_metrics(NUMBER, "bits_per_weight"),
     **_metrics(COUNT, "size_bytes"),
@@ -65,7 +84,7 @@ COLUMNS: dict[str, Column] = {
     **{f"kld_{name}": Column(f"metrics.kld.{name}") for name in STATISTICS},
     **_interval("kld", "metrics.kld_interval"),
     **_metrics(NUMBER, "same_top"),
-    **{name: Column(f"case.bench.{name}", COUNT) for name in ("pp", "tg", "depth")},
+    **{name: Column(f"case.bench.{name}", COUNT) for name in ("pp", "tg")},
     **_phase("pp"),
     **_phase("tg"),
     **_interval("tg", "metrics.interval.tg_tok_s"),
@@ -81,25 +100,14 @@ COLUMNS: dict[str, Column] = {
     **_metrics(COUNT, "quantize_peak_rss_bytes"),
     **_metrics(NUMBER, "seconds", "wall_seconds", "overhead_seconds", "machine_peaks_seconds"),
     "impls": Column("metrics.impls", "MAP(VARCHAR, BIGINT)", "nullif(array_to_string(map_keys({}), ', '), '')"),
-    "cache": Column("case.cache", TEXT, "coalesce({}, 'dynamic')"),
-    "policy": Column("case.policy", TEXT, "coalesce({}, 'full')"),
-    "prefill_chunk": Column("case.prefill_chunk", COUNT),
-    "attention": Column("case.attention", TEXT),
-    "prefill": Column("case.prefill", TEXT, "coalesce({}, 'dense')"),
     **_metrics(NUMBER, "prefill_blocks", "prefill_mass"),
     **_metrics(COUNT, "kv_bytes_held", "kv_peak_bytes"),
     **_metrics(NUMBER, "tokens_read", "kv_blocks_loaded", "kv_bytes_read", "kv_hit_share"),
-    "kv_ram": Column("case.kv_ram", COUNT),
-    "compute": Column("case.compute", TEXT, "coalesce({}, 'fast')"),
-    "division": Column("case.division", TEXT),
-    "memory": Column("case.memory", TEXT),
     **{f"{name}_bytes": Column(f"metrics.offload.{name}_bytes", COUNT) for name in ("memory_limit", "streamed")},
-    **_metrics(TEXT, "isa"),
-    **_case(COUNT, "threads", "context", "batch"),
+    **_case(COUNT, "context"),
     "load_average": Column("metrics.load_average.before", "DOUBLE[]", "{}[1]"),
     "protocol": Column("metrics.protocol.name", TEXT),
     "protocol_hash": Column("metrics.protocol.hash", TEXT),
-    "question": Column("case.tasks.question", TEXT),
     "tasks": Column("metrics.tasks", TASKS, AS_JSON),
     "protocols": Column("metrics.protocols", PROTOCOLS, AS_JSON),
     "machine": Column("machine.id", TEXT),

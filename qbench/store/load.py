@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from qbench.measure.records.record import Record, cannot_read, latest, read_records
 from qbench.measure.records.record_files import record_files
+from qbench.run.axes import AXES
 from qbench.store.columns import COLUMNS, ORIGIN, TEXT, Column
 from qbench.store.kept_rows import keep, place_of, read_kept
 from qbench.store.scan import scan
@@ -27,14 +28,7 @@ KIND_IS = b'"kind":'
 # Recipes that keep the weights as they are or only cast them: the row that others are read against.
 UNQUANTIZED = ("f32", "f16", "bf16")
 # A recipe may name the KV format, so rows of one group may differ in it, in the cache, and in a limit.
-OF_RECIPE = json.dumps(
-    dict.fromkeys(
-        (
-            *("recipe", "recipe_sha256", "kv_format", "cache", "policy", "prefill_chunk", "attention", "prefill"),
-            *("kv_ram", "division", "memory"),
-        )
-    )
-)
+OF_RECIPE = json.dumps(dict.fromkeys(("recipe_sha256", *(axis.name for axis in AXES if axis.compared))))
 
 # Rows under a policy that were measured before its bound counted the tokens that the policy keeps: it counts all tokens
 # of the text, so that a step reads more than the cache holds, or is faster than the bound. Such a share is no share.

@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from qbench.measure.case import CalibrationCase, Case, QualityCase, SpeedWork
 from qbench.measure.host.commit import QUANTIZING, code_hash
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.kinds import AGAIN
 from qbench.measure.records.record import Origin
 from qbench.measure.speed_figures import MachinePeaks
-from qbench.speed.speed_case import SpeedCase
+from qbench.run.case import Case
+from qbench.run.choices import AUTO_ISA
+from qbench.run.work import CalibrationWork, QualityWork
 from qbench.sweeps.job import Job, MadeArtifact, MeasureJob, QuantizeJob, R, ReferenceJob, Work
 from qbench.sweeps.job_runner import WORKER, JobFailed, Worker
 from qbench.sweeps.messages import JobRequest
 from qbench.sweeps.suite.grid import run_options
-from qbench.sweeps.suite.memory_limit import limit_bytes
-from qbench.sweeps.suite.suite_names import AUTO
+from qbench.words.written import parse_bytes, parse_share
 from quant.json_data import JsonRow
 from quant.present import present
 
@@ -59,7 +59,7 @@ class Stamp(JsonRow):
     json_flat: ClassVar[tuple[str, ...]] = ("made",)
 
     recipe: str | None = None
-    calibration: CalibrationCase | None = None
+    calibration: CalibrationWork | None = None
     code: str | None = None
     fingerprint: str | None = None
     recipe_sha256: str | None = None
@@ -77,7 +77,7 @@ class CaseRunner:
     def __init__(self, artifacts: Path, temporary: Path, worker: Sequence[str] = WORKER) -> None:
         self.artifacts, self.temporary, self.worker = artifacts, temporary, Worker(worker)
         self.launch = 1  # number of the last case's
-        self.references: dict[tuple[str, QualityCase], JobFailed | None] = {}  # those that ran, and how they failed
+        self.references: dict[tuple[str, QualityWork], JobFailed | None] = {}  # those that ran, and how they failed
         self.peaks: dict[str, MachinePeaks] = {}  # `_place` -> of the machine, from the newest row
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class CaseRunner:
 
     def measured(self, case: Case, artifact: Path, on_stage: OnStage) -> tuple[Metrics, float]:
         """The measurement, and the seconds of its process. raises JobFailed"""
-        forced = {ISA: None if case.isa == AUTO else case.isa}  # in the measurement alone
+        forced = {ISA: None if case.isa == AUTO_ISA else case.isa}  # in the measurement alone
         metrics = self.job(self.measurement(case, artifact), on_stage, forced)
         return metrics, self.worker.seconds
 
@@ -130,7 +130,7 @@ class CaseRunner:
             model=case.model,
             options=replace(run_options(case), memory_bytes=limit),
             logits=str(self.temporary),
-            work=Work(case.quality, case.speed and speed_case(case.speed, case.batch), case.tasks),
+            work=Work(case.quality, case.speed and replace(case.speed, batch=case.batch), case.tasks),
             peaks=self.peaks.get(_place(case)) if case.speed else None,
         )
 
@@ -199,13 +199,18 @@ class CaseRunner:
         return job.answer(self.worker.run(request, log, progress=progress, environment=environment))
 
 
+def limit_bytes(text: str, artifact: Path) -> int:
+    """Bytes of a limit. artifact: the file or folder of the weights, of which "40%" is a share"""
+    share = parse_share(text)
+    if share is None:
+        return parse_bytes(text)
+    files = [artifact] if artifact.is_file() else [path for path in artifact.iterdir() if path.is_file()]
+    return int(share * sum(path.stat().st_size for path in files if path.suffix in (".gguf", ".safetensors")))
+
+
 def _place(case: Case) -> str:
     """Instruction set and device of a case, which the machine's peaks depend on."""
     return f"{case.isa} {case.device}"
-
-
-def speed_case(work: SpeedWork, batch: int) -> SpeedCase:
-    return SpeedCase(work.pp, work.tg, work.depth, work.repetitions, batch, work.precision, work.budget_s)
 
 
 def _stamp(case: Case) -> Stamp:

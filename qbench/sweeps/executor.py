@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from qbench.measure.case import Case
 from qbench.measure.host.machine import machine
+from qbench.run.case import Case
 from qbench.sweeps.case_runner import CaseRunner, Outcome
 from qbench.sweeps.job_runner import WORKER
 

@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from qbench.calibration.options import SAMPLES, CalibrationOptions
-from qbench.measure.case import CalibrationCase, QualityCase, TasksCase
 from qbench.measure.metrics import Metrics
 from qbench.measure.speed_figures import MachinePeaks
-from qbench.options.run_options import RunOptions
-from qbench.speed.speed_case import SpeedCase
+from qbench.run.options import RunOptions
+from qbench.run.work import CalibrationWork, QualityWork, SpeedWork, TasksWork
 from quant.json_data import JsonData
 
 R = TypeVar("R", bound=JsonData)
@@ -50,7 +48,7 @@ class ReferenceJob(WritingJob[KeptReferences]):
     name: ClassVar[str] = "reference"
     result: ClassVar[type[JsonData]] = KeptReferences
 
-    quality: QualityCase
+    quality: QualityWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +72,16 @@ class QuantizeJob(WritingJob[MadeArtifact]):
     result: ClassVar[type[JsonData]] = MadeArtifact
 
     recipe: str
-    calibration: CalibrationCase | None
+    calibration: CalibrationWork | None
 
 
 @dataclass(frozen=True, slots=True)
 class Work(JsonData):
     """Measurements of an artifact; a part that is None is not made."""
 
-    quality: QualityCase | None = None
-    speed: SpeedCase | None = None
-    tasks: TasksCase | None = None
+    quality: QualityWork | None = None
+    speed: SpeedWork | None = None
+    tasks: TasksWork | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +129,6 @@ class ProbeJob(Job[ModelProbe]):
 
     model: str
     recipes: tuple[str, ...]
-    calibration: CalibrationCase | None
+    calibration: CalibrationWork | None
     threads: int
     budget_s: float
-
-
-def calibration_options(case: CalibrationCase | None) -> CalibrationOptions:
-    """The options that a suite gives; all others have their defaults."""
-    if case is None:
-        return CalibrationOptions()
-    return CalibrationOptions(case.text, case.samples or SAMPLES, case.seq_len, case.seed)

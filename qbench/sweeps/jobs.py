@@ -13,17 +13,16 @@ from qbench.measure.host.commit import QUANTIZING, code_hash, code_version
 from qbench.measure.host.machine import machine
 from qbench.measure.host.memory import peak_rss_bytes
 from qbench.measure.metrics import Facts, Metrics
-from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
 from qbench.quality.evaluate import evaluate, read_text, setting_of
 from qbench.quality.kld.reference_logits import cache_path, mode_that_fits, save_logits
 from qbench.quality.protocols.conventions import DEFAULT, make_scorings
-from qbench.quality.quality_settings import QualitySettings
+from qbench.run.options import RunOptions
+from qbench.run.work import CalibrationWork, SpeedWork
 from qbench.runtime import load_model, set_threads
 from qbench.sources import open_source
 from qbench.speed.bench import bench
 from qbench.speed.rank_bench import bench_on_ranks
-from qbench.speed.speed_case import SpeedCase
 from qbench.sweeps.job import (
     Job,
     KeptReferences,
@@ -33,11 +32,9 @@ from qbench.sweeps.job import (
     ProbeJob,
     QuantizeJob,
     ReferenceJob,
-    calibration_options,
 )
 from qbench.sweeps.probe import probe_model
 from qbench.tasks.evaluate import evaluate_tasks
-from qbench.tasks.settings import TaskSettings
 from quant.artifacts import make_artifact_job
 from quant.artifacts.output import artifact_name
 from quant.errors import InputError
@@ -86,7 +83,7 @@ def quantize(job: QuantizeJob, progress: Progress) -> MadeArtifact:
     set_threads(job.threads)
     start = time.perf_counter()
     making = make_artifact_job(source, recipe, Path(job.folder) / artifact_name("model", recipe))
-    write_quantized(making, calibration_options(job.calibration), Run(job.threads or 1, progress=progress))
+    write_quantized(making, job.calibration or CalibrationWork(), Run(job.threads or 1, progress=progress))
     return MadeArtifact(
         file=present(making.output).path.name,
         code=code_hash(QUANTIZING),
@@ -102,20 +99,15 @@ def measure(job: MeasureJob, progress: Progress) -> Metrics:
     if work.speed is not None:
         parts.append(timed(job, work.speed, progress))
     if work.quality is not None:
-        asked = work.quality
-        settings = QualitySettings(asked.text, asked.max_windows, asked.protocols, reference=job.model)
-        parts.append(evaluate(job.artifact, settings, job.options, logits_cache=Path(job.logits), progress=progress))
+        quality = replace(work.quality, reference=job.model)
+        parts.append(evaluate(job.artifact, quality, job.options, logits_cache=Path(job.logits), progress=progress))
     if work.tasks is not None:
-        asked = work.tasks
-        settings = TaskSettings(
-            asked.names, asked.limit, asked.num_fewshot, asked.include, asked.metadata, asked.question
-        )
-        found = evaluate_tasks(job.artifact, settings, job.options, progress=progress)
+        found = evaluate_tasks(job.artifact, work.tasks, job.options, progress=progress)
         parts.append(replace(found, timed_seconds=found.seconds))  # lm-eval does not report its own time apart
     return joined(parts)
 
 
-def timed(job: MeasureJob, case: SpeedCase, progress: Progress) -> Metrics:
+def timed(job: MeasureJob, case: SpeedWork, progress: Progress) -> Metrics:
     """On the rank that calls it, if ranks divide the model."""
     if job.options.layout.num_ranks > 1:
         return bench_on_ranks(job.artifact, case, job.options, progress)

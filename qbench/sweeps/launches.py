@@ -6,9 +6,9 @@ Such rows are of the kind AGAIN, with the key of the first row in `of`; `qbench.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from qbench.measure.case import Case
 from qbench.measure.records.kinds import AGAIN
 from qbench.measure.records.record import case_key
+from qbench.run.case import Case
 from qbench.sweeps.suite.cases import Selected
 
 

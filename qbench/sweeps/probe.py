@@ -7,13 +7,14 @@ import numpy as np
 import torch
 
 from qbench.calibration.forecast import OneLayer, measure_layer, total_seconds
-from qbench.options.run_options import RunOptions
 from qbench.progress import Progress
 from qbench.quality.kld.kld import divergence
 from qbench.quality.protocols.forward import Outputs, pieces
+from qbench.run.options import RunOptions
+from qbench.run.work import CalibrationWork
 from qbench.runtime import load_model
 from qbench.sources import open_source
-from qbench.sweeps.job import ModelProbe, ProbeJob, calibration_options
+from qbench.sweeps.job import ModelProbe, ProbeJob
 from quant.job import make_job
 from quant.models import ModelConfig
 from quant.qtensor import QTensor
@@ -54,7 +55,7 @@ def probe_model(job: ProbeJob, progress: Progress) -> ModelProbe:
             break
         progress(done, len(job.recipes), f"one layer as {recipe}")
         making = make_job(source, get_recipe(recipe))
-        layer = measure_layer(making, calibration_options(job.calibration), job.threads)
+        layer = measure_layer(making, job.calibration or CalibrationWork(), job.threads)
         quantize_s[recipe] = total_seconds(layer, num_layers, 0.0)
     return ModelProbe(**times, quantize_s=quantize_s)
 

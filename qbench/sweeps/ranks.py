@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from qbench.measure.case import Case
 from qbench.measure.metrics import Metrics
 from qbench.progress import Progress
+from qbench.run.case import Case
 from qbench.runtime.parallel import RankError, Ranks
 from qbench.runtime.parallel.follow import signals_ignored
 from qbench.sweeps.case_runner import CaseRunner, OnStage, Outcome

@@ -10,19 +10,19 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from qbench import store
-from qbench.measure.case import Case
 from qbench.measure.host.commit import code_version
 from qbench.measure.records.record import Record, append_record, case_key, make_record
+from qbench.run.axes import SUITE_AXES
+from qbench.run.case import Case
 from qbench.sweeps.executor import Executor, LocalExecutor
 from qbench.sweeps.launches import further_launches
-from qbench.sweeps.suite.axes import Point, varying
 from qbench.sweeps.suite.cases import Selected, make_cases, select_points
 from qbench.sweeps.suite.rules import Rule
 from qbench.sweeps.suite.suite import Suite
@@ -57,7 +57,7 @@ class SweepEvent:
     kind: str  # "begin" once, then of each case "skipped", or "start", "progress" and "done" or "failed"
     index: int  # of the case, from 0
     total: int  # cases
-    point: Point
+    point: Case
     stage: str = ""  # "reference", "quantize", "measure"
     progress: tuple[int, int, str] | None = None
     record: Record | None = None
@@ -113,7 +113,7 @@ def selected_cases(suite: Suite, selection: Selection) -> tuple[list[Selected], 
     selected = select(suite, selection)
     cases = make_cases(suite, selected)
     launches = selection.launches or suite.launches or 1
-    if launches > 1 and suite.divisions:
+    if launches > 1 and "division" in suite.axes:
         raise InputError(
             f"suite {suite.name}: {launches} launches measure on one rank; leave them out, or the divisions"
         )
@@ -129,6 +129,11 @@ def select(suite: Suite, selection: Selection) -> list[Selected]:
     if selection.shuffle is not None:
         random.Random(selection.shuffle).shuffle(chosen)
     return chosen
+
+
+def varying(points: Sequence[Case]) -> tuple[str, ...]:
+    """The axes that have more than one value in these points."""
+    return tuple(axis.name for axis in SUITE_AXES if len({axis.value(point) for point in points}) > 1)
 
 
 def measured_keys(records: Path, machines: set[str]) -> set[str]:
@@ -175,7 +180,7 @@ class _Run:
         held = set() if selection.fresh else measured_keys(self.records, self.executor.machines())
         missing = [case for case in self.cases if case_key(case) not in held]
         self.tell(
-            "begin", 0, cases=tuple(missing[: selection.limit]), varying=varying([p.point for p in self.selected])
+            "begin", 0, cases=tuple(missing[: selection.limit]), varying=varying([one.point for one in self.selected])
         )
         end = math.inf if selection.budget_s is None else time.monotonic() + selection.budget_s
         waiting = self.waiting(held, selection.limit, lambda: stop() or time.monotonic() > end)

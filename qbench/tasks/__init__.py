@@ -1,6 +1,6 @@
-"""lm-eval's tasks on every artifact and cache: `run_tasks` measures the tasks of `TaskSettings`."""
+"""lm-eval's tasks on every artifact and cache: `run_tasks` measures the tasks of `TasksWork`."""
 
+from qbench.run.work import TasksWork
 from qbench.tasks.run import run_tasks
-from qbench.tasks.settings import TaskSettings
 
-__all__ = ["TaskSettings", "run_tasks"]
+__all__ = ["TasksWork", "run_tasks"]

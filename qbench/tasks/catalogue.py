@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
+from qbench.run.work import TasksWork
 from qbench.tasks.names import unknown_task
 from qbench.tasks.offline import OFFLINE, offline_names
-from qbench.tasks.settings import TaskSettings
 from quant.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Loaded(TypedDict):
     group_map: dict[str, list[str]]
 
 
-def load_tasks(settings: TaskSettings, tokenizer: Path | None = None) -> Loaded:
+def load_tasks(settings: TasksWork, tokenizer: Path | None = None) -> Loaded:
     """The tasks and groups that the settings name.
 
     tokenizer  folder of the tokenizer that tasks of a given length in tokens use, unless their metadata names one

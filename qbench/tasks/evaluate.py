@@ -6,18 +6,18 @@ from pathlib import Path
 
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.metrics import Metrics
-from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
+from qbench.run.options import DEFAULTS, RunOptions
+from qbench.run.work import HIDDEN, VISIBLE, TasksWork
 from qbench.runtime import load_model
 from qbench.tasks.names import check_task_names
 from qbench.tasks.run import run_tasks
-from qbench.tasks.settings import HIDDEN, VISIBLE, TaskSettings
 from quant.errors import InputError
 
 
 def evaluate_tasks(
     spec: str,
-    settings: TaskSettings,
+    settings: TasksWork,
     options: RunOptions = DEFAULTS,
     *,
     cache: Path | None = None,

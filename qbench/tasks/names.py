@@ -6,8 +6,8 @@ from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
 
+from qbench.run.work import TasksWork
 from qbench.tasks.offline import OFFLINE, offline_names
-from qbench.tasks.settings import TaskSettings
 from qbench.words.written import nearest
 from quant.errors import InputError
 
@@ -20,7 +20,7 @@ WORD_LIST = re.compile(r"^[ \t]*(?:task|group|tag):[ \t]*\[([^\]]*)\]", re.MULTI
 NAME_LINE = re.compile(r"""^(?:task|group|tag):[ \t]+["']?([^\s"'#:,\[\]{}]+)""", re.MULTILINE)
 
 
-def check_task_names(settings: TaskSettings) -> None:
+def check_task_names(settings: TasksWork) -> None:
     """Refuse folders and names that do not exist, before a model is loaded.
 
     Names in folders of the user's own are left to lm-eval, whose files may build names in other ways.

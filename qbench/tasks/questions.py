@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from qbench.tasks.settings import SECOND, VISIBLE
+from qbench.run.work import SECOND, VISIBLE
 from quant.errors import InputError
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from qbench.measure.quality_figures import TaskResult
 from qbench.measure.records.migrate import protocol_identity
-from qbench.options.choices import FAST
+from qbench.run.choices import FAST
 from qbench.statistics.intervals import share_interval
 
 # The main figure of a task that has several: the first of these, else the first that it lists.

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from qbench.measure.host.commit import code_version
 from qbench.measure.quality_figures import TaskResult
-from qbench.options.choices import FAST
 from qbench.progress import Progress
+from qbench.run.choices import FAST
+from qbench.run.work import TasksWork
 from qbench.tasks.catalogue import Loaded, load_tasks
 from qbench.tasks.quiet import quiet
 from qbench.tasks.results import summarize_group, summarize_task
-from qbench.tasks.settings import TaskSettings
 from qbench.tasks.tokenizer_folder import tokenizer_folder
 from quant.kv.scheme import CONFIG_KEY
 from quant.present import present
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def run_tasks(
     model: "DecoderModel",
     source: Source,
-    settings: TaskSettings,
+    settings: TasksWork,
     *,
     cache: Path | None = None,
     compute: str = FAST,

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.metrics import Facts
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.engine import EngineOptions, Event, Request
 from qbench.runtime.engine.check_source import check_engine_source

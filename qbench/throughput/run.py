@@ -11,9 +11,9 @@ from qbench.calibration.open_subject import open_subject, with_kv_format
 from qbench.measure.host.conditions import CLOCKS, busy_share, check_clock
 from qbench.measure.host.memory import usable_memory_bytes
 from qbench.measure.metrics import Facts
-from qbench.options.cache_spec import DENSE, FULL
-from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
+from qbench.run.cache_spec import DENSE, FULL
+from qbench.run.options import DEFAULTS, RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.engine import EngineOptions, StoreOptions, StoreStats, most_tokens, store_opener
 from qbench.runtime.engine.check_source import check_engine_source

@@ -14,9 +14,10 @@ from qbench.measure.metrics import Facts
 from qbench.measure.records.kept_kinds import PeerFacts, VersusRatio
 from qbench.measure.speed_figures import SpeedFigures
 from qbench.measure.subject import summarize_impls
-from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.path_names import path_at
 from qbench.progress import Progress
+from qbench.run.options import DEFAULTS, RunOptions
+from qbench.run.work import SpeedWork
 from qbench.runtime import load_model
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.speed.case_memory import check_case_memory
@@ -27,7 +28,6 @@ from qbench.speed.roofline import Shape, least_work, linear_operands
 from qbench.speed.rounds import PHASES, Rounds, Side
 from qbench.speed.shares import peaks_of, phase_shares, units_of
 from qbench.speed.speed import speed_statistics
-from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
 from qbench.statistics.intervals import spread
 from qbench.statistics.speed import speed_ratio
@@ -94,7 +94,7 @@ class VersusRow(JsonData):
 
 def compare(
     spec: str,
-    cases: list[SpeedCase],
+    cases: list[SpeedWork],
     options: RunOptions = DEFAULTS,
     *,
     clock: str = "wall",
@@ -146,7 +146,7 @@ def compare(
     return rows
 
 
-def ran(impls: dict[str, str], case: SpeedCase) -> dict[str, dict[str, int]]:
+def ran(impls: dict[str, str], case: SpeedWork) -> dict[str, dict[str, int]]:
     """phase -> the implementation of this number of tokens, and how many linears"""
     tokens = {"pp": case.pp, "tg": 1}
     return {
@@ -177,7 +177,7 @@ def kv_type_of(model: DecoderModel) -> str:
 
 
 def measure_both(
-    ours: Side, theirs: Side, case: SpeedCase, threads: int, progress: Progress | None
+    ours: Side, theirs: Side, case: SpeedWork, threads: int, progress: Progress | None
 ) -> tuple[Rounds, BothSpeeds]:
     """The rounds, phase by phase in turn; figures of both, and the ratio ours / theirs of those rounds."""
     bandwidth = partial(measure_bandwidth, threads)
@@ -197,7 +197,7 @@ def ratio(rounds: Rounds, phase: str) -> VersusRatio | None:
     return VersusRatio(of["median"], of["mad"], of["min"], of["max"], interval)
 
 
-def shares(work: dict[str, dict[str, float]], case: SpeedCase, rounds: Rounds, machine: CurrentPeaks) -> BothShares:
+def shares(work: dict[str, dict[str, float]], case: SpeedWork, rounds: Rounds, machine: CurrentPeaks) -> BothShares:
     """Shares of the roofline, of both, as in `qbench.speed.shares`."""
     ours, theirs = (phase_shares(work, case, rounds, side, machine) for side in range(len(SIDES)))
     return BothShares(ours, theirs, rounds.probed, peaks_of(work, machine.ops_per_s), units_of(work, machine))

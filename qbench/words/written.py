@@ -58,6 +58,12 @@ def parse_bytes(text: str) -> int:
     return int(num_bytes)
 
 
+def written_bytes(num_bytes: float) -> str:
+    """A text that `parse_bytes` reads, of the largest unit that divides the number: 2097152 -> "2MiB"."""
+    unit = max((name for name, size in UNITS.items() if num_bytes % size == 0), key=UNITS.__getitem__)
+    return f"{num_bytes / UNITS[unit]:.0f}{unit}B"
+
+
 def parse_share(text: str) -> float | None:
     """Share in a text such as "40%"; None if the text has no %. raises InputError for 0%, less, and no number"""
     number = text.strip().removesuffix("%")

@@ -10,7 +10,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.byte_tokenizer import BOS, byte_tokenizer
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import Tokenizer, load_model
 from quant.errors import InputError
 

@@ -33,7 +33,7 @@ SHARE = 0.97  # of the limit for qbench's own --memory: the shell that starts a 
 
 QBENCH = """
 import json, sys, time, torch
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
 spec, memory, steps, batch = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])

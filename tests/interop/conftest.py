@@ -9,8 +9,8 @@ import pytest
 from support.artifact import write_artifact
 from support.perplexity import REFERENCE, reference_windows
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.write import write_quantized
+from qbench.run.work import CalibrationWork
 from qbench.sources import open_source
 from quant.artifacts import make_artifact_job
 from quant.formats import ActivationFormat, get_format
@@ -59,6 +59,6 @@ def write_model(tmp_path) -> WriteModel:
         method = "static" if isinstance(fmt, ActivationFormat) and fmt.static_inputs else "rtn"
         recipe = Recipe(format_name, "hf", method, Linears(format_name), packing=packing)
         job = make_artifact_job(open_source(REFERENCE), recipe, tmp_path / format_name)
-        return write_quantized(job, CalibrationOptions(samples=8))
+        return write_quantized(job, CalibrationWork(samples=8))
 
     return write

@@ -12,8 +12,8 @@ from support.data import written
 from support.perplexity import REFERENCE, assert_agree, assert_same_model, our_perplexity, their_perplexity
 from support.small_directory import write_small
 
-from qbench.calibration.options import GENERATED, CalibrationOptions
 from qbench.quality.evaluate import read_text
+from qbench.run.work import GENERATED, CalibrationWork
 from qbench.runtime import load_model
 from qbench.runtime.layers.linear import ReferenceLinear
 from qbench.search.document import mix_document
@@ -118,7 +118,7 @@ def test_they_load_a_searched_mix(tmp_path, kind, target):
     sizes = dict.fromkeys(("hidden_size", "intermediate_size", "moe_intermediate_size"), 256)
     model = write_small(kind, tmp_path / "model", **sizes, **EVERY_EXPERT.get(kind, {}))
     text = written(tmp_path / "text.txt", read_text(None, REFERENCE))
-    by = CalibrationOptions(GENERATED, samples=8, seq_len=128)
+    by = CalibrationWork(GENERATED, samples=8, seq_len=128)
     options = SearchOptions(parse_target(target), tmp_path / "mix", by, text=text, windows=6)
     found = search(plan_search(open_source(str(model)), options)).metrics
     assert found.chosen == "mix" and len({each.split()[0] for each in found.mix.values()}) > 1

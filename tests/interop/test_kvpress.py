@@ -12,7 +12,7 @@ from support.caches import policy_cache
 from support.copying_model import write_copying_model
 from support.transformers_llama import transformers_llama
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import Tokenizer, load_model
 from qbench.runtime.caches.policy.policy_cache import PolicyCache
 from qbench.sources import open_source

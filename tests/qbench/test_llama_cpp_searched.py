@@ -10,8 +10,8 @@ from support.llama_logits import llama_cpp_perplexity
 from support.perplexity import assert_agree, our_perplexity, stacked
 from support.small_directory import write_small
 
-from qbench.calibration.options import GENERATED, CalibrationOptions
 from qbench.quality.evaluate import prepare, read_text
+from qbench.run.work import GENERATED, CalibrationWork
 from qbench.search.plan import SearchOptions, plan_search
 from qbench.search.search import search
 from qbench.search.target import parse_target
@@ -28,7 +28,7 @@ NAME = "best"
 def check(folder: Path, model: str | Path, target: str, text: Path | None = None, calibration: str | None = None):
     """Searches, and compares the perplexity of the first window of the held-out text."""
     source, path = open_source(str(model)), folder / f"{NAME}.gguf"
-    by = CalibrationOptions(calibration, samples=8, seq_len=128)
+    by = CalibrationWork(calibration, samples=8, seq_len=128)
     found = search(plan_search(source, SearchOptions(parse_target(target), path, by, text=text, windows=6)))
     assert found.metrics.chosen == NAME and len({each.split()[0] for each in found.metrics.mix.values()}) > 1
     windows = stacked(prepare(source, read_text(text, str(model)), 1)[0])

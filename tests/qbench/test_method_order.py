@@ -10,11 +10,11 @@ import pytest
 import torch
 from support.perplexity import stacked
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.temporary import open_quantized
 from qbench.quality.evaluate import prepare
 from qbench.quality.kld.kld import divergence
 from qbench.reference.corpus import heldout_text
+from qbench.run.work import CalibrationWork
 from qbench.runtime import Model, load_model
 from qbench.sources import open_source
 from qbench.statistics.intervals import token_mean
@@ -24,7 +24,7 @@ from quant.recipes.yaml_recipe import recipe_from
 
 WINDOWS = 48  # of the text; each test states how many its difference needs
 TOGETHER = 4  # windows per forward pass; each number of windows here is a multiple of it
-CALIBRATION = CalibrationOptions(samples=24)
+CALIBRATION = CalibrationWork(samples=24)
 MANY_WINDOWS = pytest.mark.exhaustive("half a minute; the difference that the fewest windows show is in every run")
 
 

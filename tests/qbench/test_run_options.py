@@ -2,8 +2,8 @@
 
 import pytest
 
-from qbench.options.cache_spec import CacheSpec
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import CacheSpec
+from qbench.run.options import RunOptions
 from quant.errors import InputError
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from dataclasses import fields as fields_of
 from pathlib import Path
 
 import click
@@ -9,13 +10,14 @@ import pytest
 import yaml
 
 from qbench.cli.main import COMMANDS, cli
-from qbench.measure.case import Case, TasksCase
 from qbench.measure.metrics import Metrics
-from qbench.options.run_options import RunOptions
 from qbench.plan.plan import CASE_KEYS as PLAN_KEYS
+from qbench.run.axes import AXES, Setup
+from qbench.run.case import Case
+from qbench.run.options import RunOptions
+from qbench.run.work import TasksWork
 from qbench.store.columns import COLUMNS, KERNEL_COLUMNS, VERSUS_COLUMNS
-from qbench.sweeps.suite.axes import AXES
-from quant.json_data import keys_of
+from quant.json_data import HIDDEN, keys_of
 
 ROOT = Path(__file__).parents[2]
 # replaced word -> today's
@@ -89,7 +91,7 @@ def test_an_option_means_the_same_in_every_command():
         for one in command.params:
             for option in set(one.opts) & {"--kv", "--cache", "--policy", "--compute"}:
                 kinds.setdefault(option, set()).add(one.type.name.removesuffix(",...").removeprefix("auto|"))
-    assert kinds == {"--kv": {"text"}, "--cache": {"layout"}, "--policy": {"policy"}, "--compute": {"choice"}}
+    assert kinds == {"--kv": {"text"}, "--cache": {"cache"}, "--policy": {"policy"}, "--compute": {"choice"}}
 
 
 @pytest.mark.parametrize("kind", [Case, Metrics, RunOptions], ids=lambda kind: kind.__name__)
@@ -105,7 +107,10 @@ def test_columns(columns):
 
 
 def test_axes_are_named_as_the_fields_of_a_case():
-    assert {axis.name for axis in AXES} <= {*Case.__dataclass_fields__, *TasksCase.__dataclass_fields__}
+    fields = {*Case.__dataclass_fields__, *TasksWork.__dataclass_fields__, *RunOptions.__dataclass_fields__}
+    assert {axis.name for axis in AXES} <= fields
+    own = {field.name for field in fields_of(Setup)} - {*HIDDEN}
+    assert own <= {axis.name for axis in AXES}, "each field of a setup has a row"
 
 
 def names_of(path: Path) -> set[str]:

@@ -1,7 +1,7 @@
 """A `CacheSpec` from one word: a layout, or a policy."""
 
-from qbench.options.cache_spec import LAYOUTS, CacheSpec
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import LAYOUTS, CacheSpec
+from qbench.run.options import RunOptions
 
 ONE_OF_EACH = (*LAYOUTS, "window:300")
 

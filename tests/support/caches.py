@@ -9,8 +9,8 @@ import torch
 from support.close import assert_close
 from torch import Tensor
 
-from qbench.options.cache_spec import DEFAULT_CACHE
 from qbench.policies import parse_policy
+from qbench.run.cache_spec import DEFAULT_CACHE
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.places.places import OwnPages

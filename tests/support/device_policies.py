@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from quant.source import Source
 

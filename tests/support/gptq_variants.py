@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from support.calibration import layer_tensors
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import quantized_model
 from qbench.calibration.texts import read_tokens
 from qbench.quality.evaluate import prepare, read_text
+from qbench.run.work import CalibrationWork
 from qbench.runtime.streamed import StreamedDecoder
 from qbench.search.validate import Check, measure_all
 from qbench.sources import open_source
@@ -237,7 +237,7 @@ def print_model(spec: str, recipes: list[str], num_windows: int, variants: list[
             files = {}
             for name, own in options.items():
                 made = replace(get_recipe(recipe), method="gptq" if name == "gptq" else Variant.name, options=own)
-                model = quantized_model(make_job(source, made), CalibrationOptions(), folder / name)
+                model = quantized_model(make_job(source, made), CalibrationWork(), folder / name)
                 files[name] = stack.enter_context(model)
             found.append(measure_all(Check(source, files, {}, "gptq", scoring, True, folder, threads=1), scoring))
     print("| divergence over that of gptq, " + spec + " | " + " | ".join(recipes) + " |")

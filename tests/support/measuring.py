@@ -5,30 +5,28 @@ from pathlib import Path
 from typing import Any
 
 from qbench.measure.speed_figures import MachinePeaks
-from qbench.options.run_options import RunOptions
 from qbench.quality.evaluate import evaluate
-from qbench.quality.quality_settings import QualitySettings
 from qbench.quality.save_reference import save_reference
+from qbench.run.options import RunOptions
+from qbench.run.work import QualityWork, SpeedWork, TasksWork
 from qbench.speed.bench import bench
-from qbench.speed.speed_case import SpeedCase
 from qbench.tasks.evaluate import evaluate_tasks
-from qbench.tasks.settings import TaskSettings
 
 
 def benched(spec: str, *, machine_peaks: Any = None, **values: Any) -> Any:
     kept = MachinePeaks.from_json(machine_peaks) if isinstance(machine_peaks, dict) else machine_peaks
-    return bench(spec, of(SpeedCase, values), run_options(values), machine_peaks=kept).to_json()
+    return bench(spec, of(SpeedWork, values), run_options(values), machine_peaks=kept).to_json()
 
 
 def evaluated(spec: str, *, logits_cache: Path | None = None, **values: Any) -> Any:
-    return evaluate(spec, of(QualitySettings, values), run_options(values), logits_cache=logits_cache).to_json()
+    return evaluate(spec, of(QualityWork, values), run_options(values), logits_cache=logits_cache).to_json()
 
 
 def saved_reference(spec: str, path: Path, *, mode: str | None = None, **values: Any) -> Any:
-    return save_reference(spec, path, of(QualitySettings, values), run_options(values), mode=mode).to_json()
+    return save_reference(spec, path, of(QualityWork, values), run_options(values), mode=mode).to_json()
 
 
-def tasks_of(spec: str, settings: TaskSettings, *, answers: Path | None = None, **values: Any) -> Any:
+def tasks_of(spec: str, settings: TasksWork, *, answers: Path | None = None, **values: Any) -> Any:
     return evaluate_tasks(spec, settings, run_options(values), cache=answers).to_json()
 
 

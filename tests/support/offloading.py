@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.offload.load import OffloadedModel
 from quant.source import Source

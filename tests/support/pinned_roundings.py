@@ -33,6 +33,11 @@ class PinnedRoundings:
         for fmt in {type(fmt) for fmt in formats if isinstance(fmt, ActivationFormat)}:
             monkeypatch.setattr(fmt, "fake_quantize_input", self._pinned(fmt.fake_quantize_input))
 
+    @property
+    def num_calls(self) -> int:
+        """Rounded inputs of the run on one rank."""
+        return len(self._calls)
+
     def pin(self, ranks: Ranks) -> None:
         """From now on this thread is a lane, at the start of its run."""
         self._lane.number, self._lane.calls = ranks.lane, iter(self._calls)

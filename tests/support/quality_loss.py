@@ -8,10 +8,10 @@ from support.array_source import ArraySource
 
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.machine import available_cores
-from qbench.options.run_options import RunOptions
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld.reference_logits import KeptLogits, save_logits
 from qbench.quality.quality import Reference, measure_quality
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from quant.formats import get_format
 

@@ -8,7 +8,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.caches import assert_a_batch_is_its_sequences
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.policy.retrieval_cache import RetrievalCache
 from qbench.runtime.kv_memory import CacheMemory

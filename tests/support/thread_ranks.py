@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -10,8 +9,8 @@ import torch
 from support.waits import WAIT_S
 from torch import Tensor
 
-from qbench.options.rank_layout import RankLayout
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import RankLayout
 from qbench.runtime.parallel.link import Link
 from qbench.runtime.parallel.load import load_ranked
 from qbench.runtime.parallel.meeting import Meeting
@@ -54,10 +53,7 @@ class ThreadMeeting(Meeting):
 
 def model_on(ranks: Ranks, source: Source, impl: str = "auto", path: str = "auto") -> RankModel:
     """The part of the model that this rank runs, with one thread."""
-    layout = ranks.layout
-    division = {field.name: getattr(layout, field.name) for field in fields(layout)}
-    options = RunOptions(threads=1, **division)
-    return load_ranked(source, options, impl, path, ranks)
+    return load_ranked(source, RunOptions(threads=1, division=str(ranks.layout)), impl, path, ranks)
 
 
 def run_ranks(layout: RankLayout, work: Callable[[Ranks], Result]) -> list[Result]:

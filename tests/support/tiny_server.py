@@ -14,8 +14,8 @@ from support.metrics import metrics_of
 from support.waits import WAIT_S
 
 from qbench.measure.subject import Subject
-from qbench.options.cache_spec import FULL
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import FULL
+from qbench.run.options import RunOptions
 from qbench.runtime.engine import EngineOptions, StoreOptions
 from qbench.serve.app import create_app
 from qbench.serve.limits import ServeLimits

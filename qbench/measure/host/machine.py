@@ -16,7 +16,7 @@ import psutil
 
 from qbench.measure.host.cgroup import cpu_quota
 from qbench.measure.host.forced import CPU
-from qbench.options.rank_layout import find_world
+from qbench.run.rank_layout import find_world
 from qbench.version import __version__
 from quant.json_data import JsonRow
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 from qbench.measure.quality_figures import AttentionDelta
 from qbench.measure.rank_figures import Exchange
 from qbench.measure.records.kept_kinds import ModelRow, SizedRow
-from qbench.options.cache_spec import DENSE
-from qbench.options.rank_layout import SUM
+from qbench.run.cache_spec import DENSE
+from qbench.run.rank_layout import SUM
 from quant.json_data import JsonRow
 
 
@@ -38,7 +38,7 @@ class RanksMetrics(JsonRow):
     delta     distance of the ranks' logits from those of one rank; None: the cut is refused
     floor     distance of one rank's logits from those of the same model in float32: of its arithmetic alone
     reason    of a refusal
-    link      between the ranks, one of qbench.options.rank_layout.LINKS
+    link      between the ranks, one of qbench.run.rank_layout.LINKS
     exchange  their traffic; logits of all tokens are wanted, as in decode
     """
 
@@ -91,7 +91,7 @@ class LinkRates(JsonRow):
     latency_s   seconds of a message without bytes
     bandwidth   bytes per second
     call_s      seconds more of a message that Python sends by itself, as under cut "gather" and between stages
-    over        the measured link, one of qbench.options.rank_layout.LINKS; None: not measured
+    over        the measured link, one of qbench.run.rank_layout.LINKS; None: not measured
     """
 
     json_omits: ClassVar[tuple[str, ...]] = ("over",)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from qbench.measure.case import Case, QualityCase
 from qbench.measure.launch import Launch
 from qbench.measure.metrics import Facts, Metrics
 from qbench.measure.quality_figures import Blocks, Quality, TaskResult
@@ -30,6 +29,8 @@ from qbench.measure.records.kept_placements import (
 )
 from qbench.measure.records.kept_ranks import RankRates, RankRatesCase, RanksCase, RanksMetrics
 from qbench.measure.records.kept_searches import SearchCase, SearchMetrics
+from qbench.run.case import Case
+from qbench.run.work import QualityWork
 from qbench.statistics.estimate import Estimate
 from quant.json_data import JsonData, JsonRow
 
@@ -111,7 +112,7 @@ class GateTestCase(ModelCase):
 
     gate: str = field(kw_only=True)
     name: str = field(kw_only=True)
-    quality: QualityCase | None = None
+    quality: QualityWork | None = None
     context: int | None = None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from qbench.options.cache_spec import DYNAMIC, FULL, check_layout, check_policy
+from qbench.run.cache_spec import DYNAMIC, FULL, check_layout, check_policy
 from qbench.statistics.estimate import says_enough
 
 Document = dict[str, Any]

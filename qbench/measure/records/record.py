@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from qbench.measure.case import Case
 from qbench.measure.host.commit import CodeVersion, code_version
 from qbench.measure.host.machine import Machine, machine, versions
 from qbench.measure.metrics import Metrics
@@ -19,6 +18,7 @@ from qbench.measure.records.migrate import SCHEMA_VERSION, identity_of, migrate
 from qbench.measure.records.record_files import kept_file, record_files
 from qbench.measure.records.shape import is_record
 from qbench.measure.records.utc_text import utc_text
+from qbench.run.case import Case
 from quant.errors import InputError
 from quant.json_data import JsonData, JsonRow, instance_of
 

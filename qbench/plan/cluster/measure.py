@@ -14,8 +14,6 @@ import numpy as np
 import torch
 
 from qbench.measure.records.kept_ranks import DeviceRates, LinkRates
-from qbench.options.rank_layout import RankLayout
-from qbench.options.run_options import RunOptions
 from qbench.plan.cluster.hosts import MEASURED, Cluster, Rates
 from qbench.plan.cluster.plan import ClusterCase, ClusterPlan, LayoutPlan
 from qbench.plan.cluster.tokens import Tokens
@@ -23,6 +21,8 @@ from qbench.plan.cluster.work import RankWork, Whole
 from qbench.plan.offload.layer_times import counts_of
 from qbench.plan.offload.tiers import WEIGHT_BYTES, product_seconds
 from qbench.plan.random_rows import random_rows
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import RankLayout
 from qbench.runtime import load_model
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.layers.paths import PYTHON
@@ -137,7 +137,7 @@ def measure_device(source: Source, case: ClusterCase, threads: int, ranks: Ranks
 
 
 def with_shares(source: Source, threads: int, ranks: Ranks) -> DecoderModel:
-    """The model as a lane of --sp runs it, but as the only lane: it merges attention to one share, and sends nothing"""
+    """The model as a lane of sp runs it, but as the only lane: it merges attention to one share, and sends nothing"""
     model = load_model(source, RunOptions(threads=threads))
     assert isinstance(model, Model)
     return model.caching(lambda maker: sharing(maker, Ranks(ALONE, ranks.meeting, ranks.link)))
@@ -180,8 +180,7 @@ def is_here(cluster: Cluster) -> bool:
 def _checked(ranks: Ranks, source: Source, options: RunOptions, case: ClusterCase, row: LayoutPlan) -> LayoutPlan:
     layout, context = row.layout, present(case.context)
     ranks.divide(layout)
-    one = replace(options, tp=layout.tp, pp=layout.pp, cut=layout.cut, ep=layout.ep, sp=layout.sp)
-    one = replace(one, dispatch=layout.dispatch)
+    one = replace(options, division=str(layout))
     model = load_model(source, one)
     steps = min(STEPS, context - 1)
     (found,) = _seconds([TimedModel(model)], case.batch, context, steps)

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from qbench.options.rank_layout import ALL_TO_ALL, CUTS, RankLayout
 from qbench.plan.cluster.costs import PassTime, pass_time
 from qbench.plan.cluster.hosts import Cluster, Place
 from qbench.plan.cluster.tokens import Tokens
 from qbench.plan.cluster.work import RankWork, Whole
 from qbench.plan.plan import PlanCase, planned_context, planned_source
+from qbench.run.rank_layout import ALL_TO_ALL, CUTS, RankLayout
 from qbench.runtime.parallel.traffic import expected_traffic
 from qbench.sources import open_source
 from quant.errors import InputError
@@ -139,7 +139,7 @@ def _planned(whole: Whole, case: ClusterCase, cluster: Cluster, layout: RankLayo
     """raises InputError for an illegal layout, and one that fits on no devices"""
     config, context = whole.config, present(case.context)
     if layout.sp > 1 and config.mla is not None:
-        raise InputError(f"--sp {layout.sp} does not divide the latents of a {config.architecture.name} yet; use --pp")
+        raise InputError(f"sp={layout.sp} does not divide the latents of a {config.architecture.name} yet; use pp")
     ranks = [RankWork(whole, layout, rank) for rank in range(layout.num_ranks)]
     needs = [rank.memory_bytes(context, case.batch, min(context, CHUNK)) for rank in ranks]
     fitting = list(_fitting(cluster, layout, needs))

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from math import comb
 
-from qbench.options.rank_layout import ALL_TO_ALL, RankLayout
 from qbench.plan.cluster.tokens import Tokens
+from qbench.run.rank_layout import ALL_TO_ALL, RankLayout
 from qbench.runtime.parallel.make_shard import borders
 from qbench.runtime.parallel.traffic import Exchanges, Traffic
 from quant.models import ModelConfig

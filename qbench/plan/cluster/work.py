@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from qbench.options.rank_layout import ALL_TO_ALL, GATHER, RankLayout
 from qbench.plan.cluster.parts import part_tensors
 from qbench.plan.cluster.routed import most_own, routed_traffic
 from qbench.plan.cluster.tokens import Tokens
+from qbench.run.rank_layout import ALL_TO_ALL, GATHER, RankLayout
 from qbench.runtime.caches.storage.share import Share
 from qbench.runtime.kv_memory import CacheMemory
 from qbench.runtime.layers.linear import choose_linear

@@ -14,12 +14,12 @@ from statistics import median
 
 import torch
 
-from qbench.options.run_options import RunOptions
 from qbench.plan.offload.resident_model import resident_model
 from qbench.plan.offload.sizes import num_unusual
 from qbench.plan.offload.stream_rates import PassingUnits
 from qbench.plan.offload.tiers import WEIGHT_BYTES, Overheads, seconds_of
 from qbench.plan.random_rows import random_rows
+from qbench.run.options import RunOptions
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.model import Model
 from qbench.runtime.offload.placement import split_experts

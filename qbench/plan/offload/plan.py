@@ -6,7 +6,6 @@ from pathlib import Path
 
 from qbench.measure.host.machine import available_cores
 from qbench.measure.step_time import StepTime
-from qbench.options.run_options import RunOptions
 from qbench.plan.offload.costs import Costs, DiskRates, Placed, ring_of
 from qbench.plan.offload.layer_times import LayerTimes
 from qbench.plan.offload.pipeline import pipeline_time
@@ -16,6 +15,7 @@ from qbench.plan.offload.tiers import DiskProbe, Overheads, Tiers, product_secon
 from qbench.plan.plan import planned_context
 from qbench.plan.random_rows import random_rows
 from qbench.plan.runtime import runtime_bytes, small_like
+from qbench.run.options import RunOptions
 from qbench.runtime.memory import MemoryPredictor
 from qbench.runtime.offload.budget import MARGIN_BYTES, MEBI
 from qbench.runtime.offload.placement import split_experts

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.layers.moe import ExpertFeedForward
 from qbench.runtime.model import Model

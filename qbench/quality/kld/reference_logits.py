@@ -24,7 +24,7 @@ from qbench.quality.protocols.forward import Model, Outputs, batches, scored_pie
 from qbench.quality.protocols.perplexity import token_nll
 from qbench.quality.protocols.protocol import Protocol
 from qbench.quality.protocols.scoring import Scoring
-from qbench.quality.quality_settings import QualitySettings
+from qbench.run.work import QualityWork
 from qbench.statistics.protocols import require_same_protocol
 from quant.atomic import atomic_file
 from quant.errors import InputError
@@ -57,7 +57,7 @@ class KeptLogits:
         """How many windows, or documents, of the text it holds."""
         return self.header["protocol"].get("num_documents") or self.header["protocol"]["num_windows"]
 
-    def completed(self, settings: QualitySettings) -> QualitySettings:
+    def completed(self, settings: QualityWork) -> QualityWork:
         """The settings that the file was made under, if no protocol is named."""
         if settings.protocols:
             return settings

@@ -9,7 +9,7 @@ import numpy as np
 from qbench.measure.quality_figures import ProtocolFacts
 from qbench.measure.records.migrate import protocol_identity
 from qbench.measure.records.record import json_hash
-from qbench.options.choices import FAST
+from qbench.run.choices import FAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Protocol:
     unit: str | None = None  # unit of perplexity: "word", "byte"; None: token
     documents: str | None = None  # how the text is divided, one of documents.HOW; None: one stream
     num_documents: int | None = None  # scored, spread evenly over the text
-    compute: str | None = None  # one of qbench.options.choices.PRECISIONS; None: fast
+    compute: str | None = None  # one of qbench.run.choices.PRECISIONS; None: fast
 
     def of(self, compute: str) -> "Protocol":
         """The same, under which a model of this compute is measured."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from qbench.options.choices import EXACT, KERNEL, SDPA, TEXTBOOK
+from qbench.run.choices import EXACT, KERNEL, SDPA, TEXTBOOK
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.textbook_attention import textbook_attention
 from quant.models import AttentionRule

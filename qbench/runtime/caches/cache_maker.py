@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from qbench.options.cache_spec import DEFAULT_CACHE, DENSE, STATIC, CacheSpec
-from qbench.options.choices import CPU, KERNEL, check_attention
 from qbench.policies import CachePolicy, TokenKinds
 from qbench.policies.oracle import Recorder
+from qbench.run.cache_spec import DEFAULT_CACHE, DENSE, STATIC, CacheSpec
+from qbench.run.choices import CPU, KERNEL, check_attention
 from qbench.runtime.attention.in_torch import REFERENCE, attend_by, impl_of
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kv_cache import KVCache, pooled_cache

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from qbench.options.cache_spec import NONE, PAGED
 from qbench.policies import CachePolicy
 from qbench.policies.policy import Span
+from qbench.run.cache_spec import NONE, PAGED
 from qbench.runtime.caches.places.layered_sequence import window_rules
 from qbench.runtime.caches.policy.distant_cache import CHUNK_TOKENS
 from qbench.runtime.caches.policy.model_policy import policy_for, scheme_under

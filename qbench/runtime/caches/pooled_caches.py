@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from qbench.options.cache_spec import DENSE
+from qbench.run.cache_spec import DENSE
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.kv_cache import KVCache, pooled_cache

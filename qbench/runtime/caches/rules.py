@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 
-from qbench.options.cache_spec import DEFAULT_CACHE, DENSE, DYNAMIC, FULL, NONE, CacheSpec
-from qbench.options.choices import KERNEL, SDPA, TEXTBOOK
 from qbench.policies import CachePolicy
 from qbench.policies.policy import Span
+from qbench.run.cache_spec import DEFAULT_CACHE, DENSE, DYNAMIC, FULL, NONE, CacheSpec
+from qbench.run.choices import KERNEL, SDPA, TEXTBOOK
 from qbench.runtime.attention.mla_modes import get_mode
 from qbench.runtime.caches.places.layered_sequence import pages_per_row, window_rules
 from qbench.runtime.caches.policy.model_policy import policy_for

@@ -8,8 +8,8 @@ from gpu_kernels.attention.paged import HEAD_SIZES
 from gpu_kernels.decode.linears import DenseLinear, PackedLinear, Stack, named
 from gpu_kernels.decode.llama import Layer, Llama, LlamaShape
 from gpu_kernels.decode.pages import Rotation
-from qbench.options.cache_spec import DEFAULT_CACHE, FULL, CacheSpec
-from qbench.options.choices import IN_TORCH
+from qbench.run.cache_spec import DEFAULT_CACHE, FULL, CacheSpec
+from qbench.run.choices import IN_TORCH
 from qbench.runtime.attention.rope import inverse_frequencies, rotation
 from qbench.runtime.caches.rules import Asked, check
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
@@ -33,9 +33,9 @@ def load_device_model(
 ) -> DeviceModel:
     """The source's model on a device, ready to run.
 
-    device   one of qbench.options.choices.DEVICES, except the CPU
+    device   one of qbench.run.choices.DEVICES, except the CPU
     spec     layout and policy of its caches; None: dynamic and full
-    attention  the code that computes it, one of qbench.options.choices.ATTENTIONS; None: gpu_kernels
+    attention  the code that computes it, one of qbench.run.choices.ATTENTIONS; None: gpu_kernels
     raises   InputError for a device that is not here, a config or tensors that do not fit; NotImplementedError for an
              architecture, a head or a KV format that the kernels do not have
     """

@@ -11,9 +11,9 @@ from torch import Tensor
 from gpu_kernels.decode.llama import Llama, llama_head, llama_layers, llama_logits
 from gpu_kernels.decode.pages import Attend, step_inputs
 from gpu_kernels.graphs import DecodeGraphs
-from qbench.options.cache_spec import FULL, CacheSpec
-from qbench.options.choices import IN_TORCH, check_attention
 from qbench.policies import TokenKinds
+from qbench.run.cache_spec import FULL, CacheSpec
+from qbench.run.choices import IN_TORCH, check_attention
 from qbench.runtime.attention.in_torch import attend_by
 from qbench.runtime.caches.step import Step
 from qbench.runtime.decoder_model import DecoderModel

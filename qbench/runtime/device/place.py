@@ -8,14 +8,14 @@ from torch import Tensor
 
 from gpu_kernels.dispatch import force
 from gpu_kernels.graphs import Capture, eagerly
-from qbench.options.choices import INTERPRETER, check_device
+from qbench.run.choices import INTERPRETER, check_device
 
 FLOATS = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """name     one of qbench.options.choices.DEVICES
+    """name     one of qbench.run.choices.DEVICES
     torch_name  where torch keeps its tensors
     dtype       of activations, and of weights that are no codes
     capture     of decode steps; None: CUDA graphs

@@ -1,8 +1,8 @@
 """Caches that a device can have: the one place that refuses the others, for every command."""
 
-from qbench.options.cache_spec import DYNAMIC, FULL, PAGED, CacheSpec
-from qbench.options.choices import IN_TORCH, TRITON
 from qbench.policies import CachePolicy
+from qbench.run.cache_spec import DYNAMIC, FULL, PAGED, CacheSpec
+from qbench.run.choices import IN_TORCH, TRITON
 from quant.errors import InputError
 
 LAYOUTS = (DYNAMIC, PAGED)

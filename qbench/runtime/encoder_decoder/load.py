@@ -1,6 +1,6 @@
 """From a source to an encoder-decoder that runs."""
 
-from qbench.options.choices import FAST, check_compute
+from qbench.run.choices import FAST, check_compute
 from qbench.runtime.encoder_decoder.layers import Attention
 from qbench.runtime.encoder_decoder.model import DecoderLayer, EncoderDecoder, EncoderLayer
 from qbench.runtime.encoder_decoder.relative_bias import RelativeBias

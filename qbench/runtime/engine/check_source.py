@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime.caches.rules import Asked, check
 from quant.errors import InputError
 from quant.kv import KVScheme

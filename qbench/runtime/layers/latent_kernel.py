@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.options.choices import EXACT
+from qbench.run.choices import EXACT
 from qbench.runtime.attention.mla_modes import MODES, MlaMode, choose_mode
 from qbench.runtime.caches.storage.latent_format import Latents
 from qbench.runtime.caches.view.latent_view import LatentView, Span, StoredLatents, TokenWeights

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from qbench.options.choices import IN_TORCH
-from qbench.options.run_options import RunOptions
+from qbench.run.choices import IN_TORCH
+from qbench.run.options import RunOptions
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.step import Step
 from qbench.runtime.memory import MemoryPredictor

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.options.choices import DYNAMIC, EARLY, FREQUENCY, LATE, UNIFORM
+from qbench.run.choices import DYNAMIC, EARLY, FREQUENCY, LATE, UNIFORM
 from qbench.runtime.layers.moe import ExpertFeedForward
 from qbench.runtime.layers.norm import Norm
 from qbench.runtime.offload.region import Region

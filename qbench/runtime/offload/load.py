@@ -8,8 +8,8 @@ from typing import Self
 
 from torch import Tensor
 
-from qbench.options.cache_spec import CacheSpec
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import CacheSpec
+from qbench.run.options import RunOptions
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.step import Step

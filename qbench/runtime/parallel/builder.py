@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from qbench.options.rank_layout import ALL_TO_ALL, GATHER
+from qbench.run.rank_layout import ALL_TO_ALL, GATHER
 from qbench.runtime.checkpoint import HEAD
 from qbench.runtime.layers.blocks import BlockBuilder
 from qbench.runtime.layers.fused import FusedLinears

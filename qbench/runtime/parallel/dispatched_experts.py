@@ -1,4 +1,4 @@
-"""The routed experts of a lane under --dispatch all-to-all: tokens travel to the lanes that hold their experts."""
+"""The routed experts of a lane under dispatch=all-to-all: tokens travel to the lanes that hold their experts."""
 
 from collections.abc import Sequence
 

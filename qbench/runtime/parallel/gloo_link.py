@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from qbench.options.rank_layout import GLOO
+from qbench.run.rank_layout import GLOO
 from qbench.runtime.parallel.link import Link, LinkError
 from quant.errors import InputError
 

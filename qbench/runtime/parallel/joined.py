@@ -5,7 +5,7 @@ import signal
 import sys
 from typing import Any
 
-from qbench.options.rank_layout import AUTO, RankLayout, check_world, farewells
+from qbench.run.rank_layout import AUTO, RankLayout, check_world, farewells
 from qbench.runtime.parallel.meeting import Meeting, RankError
 from qbench.runtime.parallel.open_link import open_link
 from qbench.runtime.parallel.ranks import Ranks

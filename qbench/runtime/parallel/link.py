@@ -18,7 +18,7 @@ class LinkError(Exception):
 
 
 class Link(ABC):
-    """name: one of qbench.options.rank_layout.LINKS, but not "auto" """
+    """name: one of qbench.run.rank_layout.LINKS, but not "auto" """
 
     name: ClassVar[str]
 

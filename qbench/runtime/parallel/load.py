@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.storage.latent_format import chosen_latents
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors

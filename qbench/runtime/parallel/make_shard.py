@@ -3,7 +3,7 @@
 from itertools import pairwise
 from math import lcm
 
-from qbench.options.rank_layout import GATHER, RankLayout
+from qbench.run.rank_layout import GATHER, RankLayout
 from qbench.runtime.parallel.shard import COLUMNS, LAYER, Shard, rows_size
 from quant.errors import InputError
 from quant.formats import get_format
@@ -39,7 +39,7 @@ def check_sizes(source: Source, config: ModelConfig, layout: RankLayout) -> None
     """raises InputError for more ranks than layers, heads or experts, and for an architecture that cannot be cut"""
     if layout.pp > config.num_layers:
         raise InputError(
-            f"--pp {layout.pp} is more than the {config.num_layers} layers of {source.spec}; give at most that many"
+            f"pp={layout.pp} is more than the {config.num_layers} layers of {source.spec}; give at most that many"
         )
     if layout.tp > 1:
         _check_heads(source, config, layout)
@@ -83,10 +83,10 @@ def _experts(source: Source, config: ModelConfig, layout: RankLayout, rank: int)
     if layout.ep == 1:
         return range(num_experts)
     if num_experts == 0:
-        raise InputError(f"--ep {layout.ep} divides experts, and {source.spec} has none; use --tp or --pp")
+        raise InputError(f"ep={layout.ep} divides experts, and {source.spec} has none; use tp or pp")
     if layout.ep > num_experts:
         raise InputError(
-            f"--ep {layout.ep} is more than the {num_experts} experts of {source.spec}; give at most that many"
+            f"ep={layout.ep} is more than the {num_experts} experts of {source.spec}; give at most that many"
         )
     own = borders(num_experts, 1, layout.ep)[layout.lane(rank)]
     return range(own.start, own.stop)
@@ -95,12 +95,12 @@ def _experts(source: Source, config: ModelConfig, layout: RankLayout, rank: int)
 def _check_heads(source: Source, config: ModelConfig, layout: RankLayout) -> None:
     tp, heads, kv_heads = layout.tp, config.num_heads, config.num_kv_heads
     if config.mla is not None or config.moe is not None or config.attention_rule(0).has_alibi:
-        raise InputError(f"--tp does not cut a {config.architecture.name} yet; use --pp, which cuts between its layers")
+        raise InputError(f"tp does not cut a {config.architecture.name} yet; use pp, which cuts between its layers")
     legal = lanes_of_heads(config)
     if tp not in legal:
         raise InputError(
-            f"--tp {tp} does not divide the {heads} heads and {kv_heads} key-value heads of {source.spec}; "
-            f"give one of {', '.join(map(str, legal))}, or --pp"
+            f"tp={tp} does not divide the {heads} heads and {kv_heads} key-value heads of {source.spec}; "
+            f"give one of {', '.join(map(str, legal))}, or pp"
         )
 
 
@@ -114,14 +114,14 @@ def _check_columns(source: Source, config: ModelConfig, layout: RankLayout, shar
         if any(each.start % unit or each.stop % unit or not rows_size(each) for each in ranges):
             legal = legal_lanes(config, axis, unit)
             raise InputError(
-                f"--tp {layout.tp} would cut {name}, {info.format} with groups of {unit} of its {info.shape[1]} "
-                f"features, at {', '.join(str(each.start) for each in ranges[1:])}; legal: --tp "
-                f"{' or '.join(map(str, legal))}, --tp {layout.tp} --cut gather, or --pp {layout.tp}"
+                f"tp={layout.tp} would cut {name}, {info.format} with groups of {unit} of its {info.shape[1]} "
+                f"features, at {', '.join(str(each.start) for each in ranges[1:])}; legal: "
+                f"{' or '.join(f'tp={n}' for n in legal)}, tp={layout.tp},cut=gather, or pp={layout.tp}"
             )
 
 
 def legal_lanes(config: ModelConfig, axis: str, unit: int) -> list[int]:
-    """Values of --tp that cut no group of `unit` features on this axis, under cut "sum"."""
+    """Values of tp that cut no group of `unit` features on this axis, under cut "sum"."""
     fits = lanes_of_heads(config)
     if axis == "features":
         return [n for n in fits if config.ffn_size % unit == 0 and config.ffn_size // unit >= n]
@@ -129,6 +129,6 @@ def legal_lanes(config: ModelConfig, axis: str, unit: int) -> list[int]:
 
 
 def lanes_of_heads(config: ModelConfig) -> list[int]:
-    """Values of --tp that give every lane as many whole heads."""
+    """Values of tp that give every lane as many whole heads."""
     heads, kv_heads = config.num_heads, config.num_kv_heads
     return [n for n in range(1, heads + 1) if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]

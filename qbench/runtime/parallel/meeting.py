@@ -11,8 +11,8 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
-from qbench.options.rank_layout import find_world
 from qbench.rendezvous import obstacle_of
+from qbench.run.rank_layout import find_world
 from qbench.runtime.parallel.private_store import open_private_store
 from qbench.runtime.parallel.shared_memory import host_identity
 from quant.errors import InputError

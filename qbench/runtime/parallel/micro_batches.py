@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.options.rank_layout import ALL_TO_ALL
+from qbench.run.rank_layout import ALL_TO_ALL
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.step import Step

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.options.cache_spec import CacheSpec
-from qbench.options.rank_layout import ALL_TO_ALL
+from qbench.run.cache_spec import CacheSpec
+from qbench.run.rank_layout import ALL_TO_ALL
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.caches.step import Step

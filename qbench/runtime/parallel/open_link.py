@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from qbench.options.rank_layout import GLOO, SHM
+from qbench.run.rank_layout import GLOO, SHM
 from qbench.runtime.parallel.gloo_link import GlooLink
 from qbench.runtime.parallel.link import Link
 from qbench.runtime.parallel.meeting import Meeting
@@ -16,7 +16,7 @@ from quant.errors import InputError
 def open_link(meeting: Meeting, wanted: str) -> Link:
     """The same kind on all ranks.
 
-    wanted   one of qbench.options.rank_layout.LINKS; "auto": memory if all ranks share a host
+    wanted   one of qbench.run.rank_layout.LINKS; "auto": memory if all ranks share a host
     raises   InputError for a link that these ranks cannot have
     """
     memory = None if wanted == GLOO else _share_memory(meeting, wanted)
@@ -36,7 +36,7 @@ def _share_memory(meeting: Meeting, wanted: str) -> np.ndarray | None:
         names = ", ".join(sorted({name for name, _ in hosts}))
         memory, obstacle = None, f"the ranks are on {names}, in more than one host, container or user"
     if obstacle and wanted == SHM:
-        raise InputError(f"--link {SHM} needs memory that all ranks share: {obstacle}; use --link {GLOO}")
+        raise InputError(f"link={SHM} needs memory that all ranks share: {obstacle}; use link={GLOO}")
     return None if obstacle else memory
 
 

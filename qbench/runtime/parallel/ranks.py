@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.options.rank_layout import RankLayout
+from qbench.run.rank_layout import RankLayout
 from qbench.runtime.parallel.link import Link, LinkError
 from qbench.runtime.parallel.meeting import Meeting
 from qbench.runtime.parallel.traffic import Traffic

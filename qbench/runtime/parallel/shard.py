@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qbench.options.rank_layout import GATHER, RankLayout
+from qbench.run.rank_layout import GATHER, RankLayout
 from quant.formats import get_format
 from quant.models import ModelConfig
 from quant.qtensor import QTensor

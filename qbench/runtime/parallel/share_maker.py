@@ -1,12 +1,12 @@
-"""ShareMaker: caches of a model whose lanes keep different tokens of each sequence, under --sp."""
+"""ShareMaker: caches of a model whose lanes keep different tokens of each sequence, under sp."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from qbench.options.cache_spec import DENSE, STATIC, CacheSpec, check_ranked_cache
-from qbench.options.choices import EXACT
 from qbench.policies import TokenKinds
 from qbench.prefill.star import Star
+from qbench.run.cache_spec import DENSE, STATIC, CacheSpec, check_ranked_cache
+from qbench.run.choices import EXACT
 from qbench.runtime.attention.in_torch import is_in_torch
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker
@@ -43,7 +43,7 @@ class ShareMaker(CacheMaker):
         super().__init__(config, scheme, impl, spec, token_kinds, attention)
         if config.mla is not None:
             raise InputError(
-                f"--sp {ranks.layout.sp} does not divide the latents of a {config.architecture.name} yet; use --pp"
+                f"sp={ranks.layout.sp} does not divide the latents of a {config.architecture.name} yet; use pp"
             )
         self.ranks, self.share = ranks, Share(ranks.lane, ranks.layout.sp)
         check_ranked_cache(spec, ranks.layout)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from torch import Tensor
 
-from qbench.options.rank_layout import SHM
+from qbench.run.rank_layout import SHM
 from qbench.runtime.parallel.link import Link, LinkError
 
 LOOK_S = 0.1  # between two looks at whether a late rank still runs: a file and a question to rank 0

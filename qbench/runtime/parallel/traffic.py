@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
-from qbench.options.rank_layout import RankLayout
+from qbench.run.rank_layout import RankLayout
 from quant.json_data import JsonData
 
 FLOAT_BYTES = 4  # every value that ranks exchange is float32

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from qbench.options.cache_spec import DEFAULT_CACHE
-from qbench.options.run_options import DEFAULTS, RunOptions
+from qbench.run.cache_spec import DEFAULT_CACHE
+from qbench.run.options import DEFAULTS, RunOptions
 from qbench.runtime.encoder_decoder import Conditioned, load_encoder_decoder
 from qbench.runtime.load import load_model
 from qbench.runtime.model import Model

@@ -3,27 +3,27 @@
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import psutil
 
-from qbench.measure.case import Case
 from qbench.measure.host.machine import machine
 from qbench.measure.host.memory import current_rss_bytes
 from qbench.measure.records.record import case_key, read_records
 from qbench.measure.records.record_files import record_files
-from qbench.options.cache_spec import DEFAULT_CACHE, CacheSpec
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld.reference_logits import default_mode, kept_bytes
 from qbench.quality.protocols.conventions import DEFAULT
 from qbench.quality.protocols.forward import batch_size, scoring_bytes
 from qbench.quality.protocols.scoring import GPTQ_WINDOW, Scoring
+from qbench.run.cache_spec import DEFAULT_CACHE, CacheSpec
+from qbench.run.case import Case
 from qbench.runtime.memory import MemoryPredictor
 from qbench.sources import open_source
 from qbench.speed.case_memory import parts_of_case
-from qbench.sweeps.case_runner import CaseRunner, speed_case
+from qbench.sweeps.case_runner import CaseRunner
 from qbench.sweeps.forecast.past import Past
 from qbench.sweeps.forecast.planned_source import PlannedSource, foreseen_scheme
 from qbench.sweeps.job import ModelProbe, ProbeJob
@@ -264,7 +264,7 @@ class _Forecaster:
             window = min(GPTQ_WINDOW, predictor.config.max_positions)
             parts.append(predictor.at(window, case.batch).total_bytes + self.baseline)
         if case.speed and not known:
-            parts.append(parts_of_case(predictor, speed_case(case.speed, case.batch)).total_bytes + self.baseline)
+            parts.append(parts_of_case(predictor, replace(case.speed, batch=case.batch)).total_bytes + self.baseline)
         if case.quality:
             config = predictor.config
             window = min(GPTQ_WINDOW, config.max_positions)

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from qbench.measure.case import Case
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record, case_key
+from qbench.run.case import Case
 from quant.json_data import plain
 
 

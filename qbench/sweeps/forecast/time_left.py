@@ -3,8 +3,8 @@
 import statistics
 from collections.abc import Sequence
 
-from qbench.measure.case import Case
 from qbench.measure.records.record import Record, case_key
+from qbench.run.case import Case
 from qbench.sweeps.forecast.past import Past
 
 

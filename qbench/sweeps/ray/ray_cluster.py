@@ -45,7 +45,7 @@ class Cluster:
         if self.left_out or not self.nodes:
             self.leave()
             why = "; ".join(self.left_out.values()) or "the cluster has no node with a CPU"
-            raise InputError(f"--ray {address}: {why}")
+            raise InputError(f"ray={address}: {why}")
 
     def look(self) -> None:
         """See which nodes are there now, and ask those that are new who they are."""
@@ -132,7 +132,7 @@ def connected(address: str, num_cpus: int | None = None) -> Any:
     try:
         import ray
     except ImportError as error:
-        raise InputError("--ray needs Ray: pip install 'qbench-llm[ray]', on every node") from error
+        raise InputError("ray needs Ray: pip install 'qbench-llm[ray]', on every node") from error
     if address == LOCAL and num_cpus is not None:
         quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
         start_local(ray, num_cpus=num_cpus, include_dashboard=False, **quiet)
@@ -143,7 +143,7 @@ def connected(address: str, num_cpus: int | None = None) -> Any:
         ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         where = "this machine belongs to no cluster" if address == AUTO else f"no cluster there ({_first_line(error)})"
-        raise InputError(f"--ray {address}: {where}; `ray start --head` starts one") from error
+        raise InputError(f"ray={address}: {where}; `ray start --head` starts one") from error
     return ray
 
 
@@ -160,7 +160,7 @@ def start_local(ray: Any, **options: Any) -> None:
             ray.shutdown()
             if not tries_left:
                 raise InputError(
-                    f"--ray {LOCAL}: Ray does not start on this machine ({_first_line(error)}); try again when it is "
+                    f"ray={LOCAL}: Ray does not start on this machine ({_first_line(error)}); try again when it is "
                     "less busy"
                 ) from error
 
@@ -169,13 +169,11 @@ def _require_listener(address: str) -> None:
     """Ray itself tries for many minutes. raises InputError if nobody listens at "HOST:PORT" """
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
-        raise InputError(f"--ray {address}: expected HOST:PORT of a cluster's head, or {AUTO}")
+        raise InputError(f"ray={address}: expected HOST:PORT of a cluster's head, or {AUTO}")
     try:
         socket.create_connection((host, int(port)), CONNECT_S).close()
     except (OSError, OverflowError) as error:
-        raise InputError(
-            f"--ray {address}: nobody answers there ({error}); start one with `ray start --head`"
-        ) from error
+        raise InputError(f"ray={address}: nobody answers there ({error}); start one with `ray start --head`") from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qbench.calibration.options import is_file_spec
-from qbench.measure.case import Case
+from qbench.run.case import Case
+from qbench.run.work import is_file_spec
 from qbench.sweeps.case_runner import Outcome
 from qbench.sweeps.executor import Numbered, OnStage
 from qbench.sweeps.job_runner import WORKER

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from qbench.measure.case import Case
+from qbench.run.case import Case
 from qbench.sweeps.case_runner import CaseRunner, Outcome
 from quant.errors import InputError
 

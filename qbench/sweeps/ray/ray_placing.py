@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from functools import cache
 
-from qbench.measure.case import Case
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.record import Origin
-from qbench.options.choices import CUDA
+from qbench.run.case import Case
+from qbench.run.choices import CUDA
 from qbench.sources import open_source
 from quant.sizes import size_summary
 

@@ -7,25 +7,22 @@ compute, instruction set, device) that is selected. One point per recipe therefo
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from qbench.calibration.options import is_file_spec
-from qbench.measure.case import CalibrationCase, Case, QualityCase, SpeedWork, TasksCase
 from qbench.measure.host.forced import ISA
-from qbench.options.cache_spec import DENSE, FULL, CacheSpec
-from qbench.options.choices import check_attention
-from qbench.options.rank_layout import RankLayout, division_here, refuse_on_ranks
+from qbench.run.axes import AXIS, SUITE_AXES, Axis
+from qbench.run.cache_spec import DENSE, FULL, CacheSpec
+from qbench.run.case import Case
+from qbench.run.choices import AUTO_ISA, check_attention
+from qbench.run.rank_layout import RankLayout, division_here, refuse_on_ranks
+from qbench.run.work import is_file_spec
 from qbench.sources.rand import PREFIX as RANDOM
-from qbench.speed.speed_case import SpeedCase
-from qbench.sweeps.suite.axes import ALL, NAMES, OF_SPEED, Point
 from qbench.sweeps.suite.grid import grid, run_options
-from qbench.sweeps.suite.memory_limit import NO_LIMIT
 from qbench.sweeps.suite.rules import Rule
-from qbench.sweeps.suite.suite import MEASURED, CalibrationSettings, EvalSettings, Suite
-from qbench.sweeps.suite.suite_names import AUTO, check_here, check_tasks, open_model
-from qbench.tasks.settings import TaskSettings
+from qbench.sweeps.suite.suite import MEASURED, Suite
+from qbench.sweeps.suite.suite_names import check_here, check_tasks, open_model
 from quant.artifacts.file_bytes import sha256_file
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -34,9 +31,9 @@ from quant.present import present
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A point that is measured, and the sections of the suite that are measured there."""
+    """A point of the grid, as a case with all that the suite measures, and the sections that are measured there."""
 
-    point: Point
+    point: Case
     sections: tuple[str, ...]  # of MEASURED
 
 
@@ -73,15 +70,15 @@ def _points_left(suite: Suite) -> list[Selected]:
     return left
 
 
-def check_pair(point: Point, suite: Suite) -> None:
+def check_pair(point: Case, suite: Suite) -> None:
     """raises InputError for a cache, a policy, attention and a device that do not go together"""
     pair = f'cache: {point.cache}, policy: "{point.policy}"'
     if point.prefill != DENSE:
         pair += f', prefill: "{point.prefill}"'
-    if point.kv_ram != ALL:
-        pair += f", kv_ram: {point.kv_ram}"
+    if point.kv_ram is not None:
+        pair += f", kv_ram: {AXIS['kv_ram'].text(point)}"
     try:
-        spec = CacheSpec(point.cache, point.policy, point.prefill_chunk, point.prefill, point.kv_ram_bytes)
+        spec = point.cache_spec
         pair = f"attention: {point.attention}, device: {point.device}, {pair}"
         check_attention(point.attention, point.device, spec)
     except InputError as error:
@@ -92,7 +89,10 @@ def _quality_once(points: Sequence[Selected]) -> list[Selected]:
     """The points that measure anything when each subject's quality is measured at its first one alone."""
     selected, judged = [], set()
     for one in points:
-        keys = {name: (name, *one.point.values(_axes_of(name))) for name in one.sections}
+        keys = {
+            name: (name, *(axis.value(one.point) for axis in SUITE_AXES if _changes(axis, name)))
+            for name in one.sections
+        }
         measured = [name for name in one.sections if keys[name] not in judged]
         judged |= {keys[name] for name in measured}
         if measured:
@@ -100,13 +100,12 @@ def _quality_once(points: Sequence[Selected]) -> list[Selected]:
     return selected
 
 
-def _axes_of(section: str) -> tuple[str, ...]:
-    """The axes that change the results of a section."""
-    left_out = {"bench": ("question",), "eval": (*OF_SPEED, "question"), "tasks": OF_SPEED}[section]
-    return tuple(name for name in NAMES if name not in left_out)
+def _changes(axis: Axis, section: str) -> bool:
+    """Whether an axis changes the results of a section."""
+    return section == "tasks" if axis.name == "question" else section == "bench" or not axis.of_speed
 
 
-def sections(suite: Suite, point: Point) -> tuple[str, ...]:
+def sections(suite: Suite, point: Case) -> tuple[str, ...]:
     """The measurements of the suite at a point. Random weights predict nothing, so they are never evaluated."""
     given = [name for name in MEASURED if getattr(suite, name) is not None]
     return tuple(name for name in given if name == "bench" or not point.model.startswith(RANDOM))
@@ -134,63 +133,40 @@ class _Describe:
         self.model = cache(self._model)
 
     def case(self, selected: Selected) -> Case:
-        point, suite = selected.point, self.suite
+        point, measured = selected.point, selected.sections
         check_here(point)
         fingerprint, config = self.model(point.model)
         self.check_policy(point, config)
         division = None if point.division is None else str(division_here(point.division))
-        speed = None
-        if suite.bench is not None and "bench" in selected.sections:
-            speed = replace(suite.bench, depth=point.context, batch=point.batch)
+        speed = point.speed if "bench" in measured else None
+        if speed is not None:
+            speed.check_context(config.max_positions)
             if division is not None:  # ranks time as many repetitions
                 speed = replace(speed, precision=None, budget_s=None)
-            speed.check_context(config.max_positions)
-        recipe = point.recipe
-        case = Case(
-            model=point.model,
+        recipe = present(point.recipe)
+        quality = point.quality if "eval" in measured else None
+        calibration = point.calibration
+        case = replace(
+            point,
             fingerprint=fingerprint,
-            recipe=recipe,
             recipe_sha256=self.hash(recipe) if recipe.endswith((".yaml", ".yml")) else None,
-            kv_format=point.kv_format,
-            isa=point.isa,
-            device=point.device,
-            threads=point.threads,
-            cache=point.cache,
-            policy=point.policy,
-            prefill_chunk=point.prefill_chunk,
-            attention=point.attention,
-            prefill=point.prefill,
-            kv_ram=point.kv_ram_bytes,
-            compute=point.compute,
             division=division,
-            memory=None if point.memory == NO_LIMIT else point.memory,
             context=speed.longest if speed else None,
-            batch=point.batch,
-            quality=self.quality(suite.eval) if suite.eval and "eval" in selected.sections else None,
-            tasks=self.tasks(suite.tasks, point) if suite.tasks and "tasks" in selected.sections else None,
-            speed=speed and speed_work(speed),
-            calibration=self.calibration(suite.calibration) if suite.calibration else None,
+            quality=quality and replace(quality, text_sha256=self.text_hash(quality.text)),
+            tasks=point.tasks if "tasks" in measured else None,
+            speed=speed,
+            calibration=calibration and replace(calibration, text_sha256=self.text_hash(calibration.text)),
         )
         if division is not None:
             self.check_division(point, RankLayout.of(division))
             check_divided(case)
         return case
 
-    def quality(self, given: EvalSettings) -> QualityCase:
-        return QualityCase(given.text, given.max_windows, given.protocols or (), self.text_hash(given.text))
-
-    def tasks(self, given: TaskSettings, point: Point) -> TasksCase:
-        case = TasksCase(**asdict(given))
-        return case if point.question is None else replace(case, question=point.question)
-
-    def calibration(self, given: CalibrationSettings) -> CalibrationCase:
-        return CalibrationCase(**asdict(given), text_sha256=self.text_hash(given.text))
-
     def text_hash(self, text: str | None) -> str | None:
         """The hash of the file at that path; None for a text that the code makes."""
         return None if text is None or not is_file_spec(text) else self.hash(text)
 
-    def check_policy(self, point: Point, config: ModelConfig) -> None:
+    def check_policy(self, point: Case, config: ModelConfig) -> None:
         """raises InputError for a policy that the model cannot have in any KV format"""
         if point.policy == FULL:
             return
@@ -202,7 +178,7 @@ class _Describe:
             pair = f'model: "{point.model}", policy: "{point.policy}"'
             raise InputError(f"suite {self.suite.name}: {error}; exclude {{{pair}}}") from error
 
-    def check_division(self, point: Point, layout: RankLayout) -> None:
+    def check_division(self, point: Case, layout: RankLayout) -> None:
         """raises InputError for a model without a part for each rank; a recipe that a cut would split fails later"""
         from qbench.runtime.parallel.make_shard import check_sizes  # imports torch
 
@@ -211,7 +187,7 @@ class _Describe:
             check_sizes(source, ModelConfig.of(source), layout)
         except InputError as error:
             pair = f'; or exclude {{model: "{point.model}", division: {point.division}}}'
-            others = pair if len(present(self.suite.divisions)) > 1 else ""
+            others = pair if len(self.suite.axes["division"]) > 1 else ""
             raise InputError(f"suite {self.suite.name}: {error}{others}") from error
 
     def _model(self, spec: str) -> tuple[str, ModelConfig]:
@@ -222,7 +198,7 @@ class _Describe:
 def check_divided(case: Case) -> None:
     """raises InputError for a case that several ranks cannot measure yet"""
     layout = RankLayout.of(present(case.division))
-    forced = os.environ.get(ISA) or AUTO
+    forced = os.environ.get(ISA) or AUTO_ISA
     refused = {
         "tasks": case.tasks is not None,
         f"isa {case.isa}": case.isa != forced,
@@ -230,8 +206,3 @@ def check_divided(case: Case) -> None:
     }
     refuse_on_ranks(refused, layout)
     run_options(case)
-
-
-def speed_work(case: SpeedCase) -> SpeedWork:
-    """A speed case without its batch, which is an axis."""
-    return SpeedWork(case.pp, case.tg, case.depth, case.repetitions, case.precision, case.budget_s)

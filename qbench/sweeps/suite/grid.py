@@ -2,78 +2,57 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import fields, replace
 from itertools import product
+from typing import Any
 
-from qbench.measure.case import Case
 from qbench.measure.host.machine import own_cores
-from qbench.options.cache_spec import DENSE as DENSE_PREFILL
-from qbench.options.cache_spec import DYNAMIC, FULL
-from qbench.options.choices import CPU, FAST
-from qbench.options.rank_layout import RankLayout
-from qbench.options.run_options import RunOptions
-from qbench.sweeps.suite.axes import ALL, AXES, DENSE, Point
+from qbench.run.axes import ALL, SUITE_AXES, Setup
+from qbench.run.case import Case
+from qbench.run.choices import AUTO_ISA
+from qbench.run.options import RunOptions
 from qbench.sweeps.suite.suite import Suite
+from quant.json_data import HIDDEN
+from quant.kv_names import FLOAT32
 from quant.present import present
 from quant.recipes import get_recipe
 
 
-def grid(suite: Suite) -> Iterator[Point]:
-    """Every combination of the suite's values; axes that it does not give have one value."""
-    own = defaults(suite)
-    given = {axis.name: getattr(suite, axis.key) or own[axis.name] for axis in AXES}
+def grid(suite: Suite) -> Iterator[Case]:
+    """Every combination of the suite's values, with all that the suite measures; other axes have their usual value."""
+    given: dict[str, tuple[Any, ...]] = {
+        "isa": (os.environ.get("QBENCH_ISA") or AUTO_ISA,),
+        "threads": (ALL,),
+        **suite.axes,
+    }
     # On a machine of one core, 1 and all of them are one point.
     given["threads"] = tuple(dict.fromkeys(own_cores() if one == ALL else one for one in given["threads"]))
-    for values in product(*given.values()):
-        point = dict(zip(given, values, strict=True))
-        point["kv_format"] = point["kv_format"] or own_kv_format(point["recipe"])
-        yield Point(**point)
+    axes = [axis for axis in SUITE_AXES if axis.name in given]
+    for values in product(*(given[axis.name] for axis in axes)):
+        yield _case(suite, {axis.name: axis.parsed(value) for axis, value in zip(axes, values, strict=True)})
 
 
-def defaults(suite: Suite) -> dict[str, tuple]:
-    """Field of a point -> the one value of an axis that the suite does not give."""
-    return {
-        "kv_format": (None,),  # as the recipe says
-        "cache": (DYNAMIC,),
-        "policy": (FULL,),
-        "prefill_chunk": (None,),
-        "attention": (None,),
-        "prefill": (DENSE_PREFILL,),
-        "kv_ram": (ALL,),
-        "question": (None,),
-        "compute": (FAST,),
-        "isa": (os.environ.get("QBENCH_ISA") or "auto",),
-        "device": (CPU,),
-        "division": (None,),
-        "memory": (None,),
-        "threads": (ALL,),
-        "batch": (suite.bench.batch if suite.bench else 1,),
-        "context": (suite.bench.depth if suite.bench else None,),
-        "model": (),
-        "recipe": (),
-    }
+def _case(suite: Suite, values: dict[str, Any]) -> Case:
+    """The case at one point, before the model is opened."""
+    speed, tasks = suite.bench, suite.tasks
+    if speed is not None:
+        values.setdefault("batch", speed.batch)
+        speed = replace(speed, batch=1, depth=values.pop("context", speed.depth))
+    if tasks is not None:
+        tasks = replace(tasks, question=values.pop("question", tasks.question))
+    values.setdefault("kv_format", own_kv_format(values["recipe"]))
+    return Case(**values, quality=suite.eval, tasks=tasks, speed=speed, calibration=suite.calibration)
 
 
 def own_kv_format(recipe: str) -> str:
     """The KV format of the recipe itself."""
-    return get_recipe(recipe).kv or DENSE
+    return get_recipe(recipe).kv or FLOAT32
 
 
 def run_options(case: Case) -> RunOptions:
     """How the model of a suite's case runs, without its memory limit. raises InputError for options of one rank"""
-    return RunOptions(
-        kv_format=chosen_kv_format(case),
-        cache=case.cache,
-        policy=case.policy,
-        prefill_chunk=case.prefill_chunk,
-        attention=case.attention,
-        prefill=case.prefill,
-        kv_ram=case.kv_ram,
-        compute=case.compute,
-        device=case.device,
-        threads=case.threads,
-        **{} if case.division is None else asdict(RankLayout.of(case.division)),
-    )
+    setup = {one.name: getattr(case, one.name) for one in fields(Setup) if one.name not in HIDDEN}
+    return RunOptions(**setup | {"recipe": None, "kv_format": chosen_kv_format(case)})
 
 
 def chosen_kv_format(case: Case) -> str | None:

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from qbench.options.cache_spec import LAYOUTS
-from qbench.sweeps.suite.axes import DENSE
+from qbench.run.cache_spec import LAYOUTS
 from quant.errors import InputError
+from quant.kv_names import FLOAT32
 
 LAYOUT_OR_POLICY = f"a layout ({', '.join(LAYOUTS)}) or a policy (full, window:N, sinks:S+N)"
 KEYS = {
@@ -48,4 +48,4 @@ def check_caches(caches: Collection[str], where: str) -> None:
 
 
 def is_kv_format(name: Any) -> bool:
-    return isinstance(name, str) and (name.startswith("kv-") or name in (DENSE, "dense-f32"))
+    return isinstance(name, str) and (name.startswith("kv-") or name in (FLOAT32, "dense-f32"))

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from qbench.sweeps.suite.axes import NAMES, Point
+from qbench.run.axes import AXIS, NAMES, Axis
+from qbench.run.case import Case
 from qbench.sweeps.suite.renamed import check_axis
 from qbench.words.written import nearest
 from quant.errors import InputError
@@ -43,11 +44,21 @@ class Rule:
                 axes.append((key, _patterns(key, value, where)))
         return cls(tuple(axes), tuple(named))
 
-    def matches(self, point: Point) -> bool:
-        return all(any(fnmatchcase(str(point.value(name)), one) for one in patterns) for name, patterns in self.axes)
+    def matches(self, point: Case) -> bool:
+        return all(any(_is_alike(AXIS[name], point, one) for one in patterns) for name, patterns in self.axes)
 
     def __str__(self) -> str:
         return ",".join([*(f"{name}={'|'.join(patterns)}" for name, patterns in self.axes), *self.sections])
+
+
+def _is_alike(axis: Axis, point: Case, pattern: str) -> bool:
+    """Whether the value of a point has this pattern; bytes may be written in any unit."""
+    if fnmatchcase(axis.text(point), pattern):
+        return True
+    try:
+        return axis.read is not None and axis.read(pattern) == axis.value(point)
+    except InputError:
+        return False
 
 
 def _patterns(key: str, value: Any, where: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The values of a suite's file, checked against the fields that they become."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -15,16 +15,18 @@ def fields_of(
     document: Any,
     kind: type,
     where: str,
+    names: Sequence[str],
     lists: Mapping[str, tuple[type, tuple[str, ...]]] | None = None,
     sections: Collection[str] = (),
 ) -> dict[str, Any]:
     """The mapping with its keys and value types checked against the fields of a dataclass.
 
-    lists      fields that are lists of one type or of these words, where a single value is a list of one
+    names      fields that the mapping may have
+    lists      further keys, whose values are lists of one type or of these words; a single value is a list of one
     sections   fields that are taken as they are
     raises     InputError for no mapping, an unknown key, or a value of another type
     """
-    known = [field.name for field in fields(kind)]
+    known = list(dict.fromkeys([*names, *(lists or ())]))
     if not isinstance(document, Mapping):
         raise InputError(f"{where}: got {type(document).__name__}, expected a mapping of {', '.join(known)}")
     for key in document:
@@ -32,7 +34,7 @@ def fields_of(
             raise InputError(f"{where}: unknown key {key!r}; known: {', '.join(known)}{nearest(key, known)}")
     types, checked = get_type_hints(kind), {}
     for key, value in document.items():
-        if key in sections or (value is None and type(None) in get_args(types[key])):
+        if key in sections or (value is None and key in types and type(None) in get_args(types[key])):
             checked[key] = value
         elif value is None:  # null means absent, as in every config
             continue
@@ -41,6 +43,11 @@ def fields_of(
         else:
             checked[key] = _one(key, value, types[key], where)
     return checked
+
+
+def names_of(kind: type) -> list[str]:
+    """All fields of a dataclass."""
+    return [field.name for field in fields(kind)]
 
 
 def _list(key: str, value: Any, kind: type, words: tuple[str, ...], where: str) -> tuple:

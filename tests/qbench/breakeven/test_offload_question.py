@@ -10,8 +10,8 @@ from qbench.breakeven import Answer, Point, Settings, get_question
 from qbench.breakeven.offload import NEEDED, OffloadQuestion, conclusion, limits_of
 from qbench.cli.breakeven import command
 from qbench.measure.records.kept_placements import BreakevenMetrics, BreakevenPoint
-from qbench.options.run_options import RunOptions
 from qbench.report.kind_cells import pays_text
+from qbench.run.options import RunOptions
 from quant.errors import InputError
 
 

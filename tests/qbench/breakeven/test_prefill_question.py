@@ -10,8 +10,8 @@ from support.memory_source import MemorySource
 from qbench.breakeven import Settings
 from qbench.breakeven.prefill import covered, ladders_of, prompt_of, sparsest
 from qbench.cli.breakeven import command
-from qbench.options.run_options import RunOptions
 from qbench.prefill import parse_pattern, pattern_names
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources.first_layers import FirstLayers
 from quant.errors import InputError

@@ -11,7 +11,7 @@ from support.memory_source import MemorySource
 from qbench.breakeven import Settings, get_question
 from qbench.breakeven.kv import scheme_of
 from qbench.cli.breakeven import command
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from quant.errors import InputError
 from quant.kv.source import KVSource

@@ -5,10 +5,9 @@ from collections import Counter
 import pytest
 
 from qbench.cli.main import main
-from qbench.measure.case import CalibrationCase
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.work import CalibrationWork, SpeedWork
 from qbench.sources import open_source
-from qbench.speed.speed_case import SpeedCase
 from qbench.sweeps import jobs
 from qbench.sweeps.job import MeasureJob, QuantizeJob, Work
 from quant.artifacts import output
@@ -66,10 +65,10 @@ def test_a_run_in_memory(decisions, recipe):
 
 def test_a_case_of_a_sweep(tmp_path, decisions):
     fingerprint = open_source("rand:tiny").fingerprint()
-    calibration = CalibrationCase(text="random", samples=2, seq_len=32)
+    calibration = CalibrationWork(text="random", samples=2, seq_len=32)
     job = QuantizeJob("rand:tiny", fingerprint, 1, str(tmp_path), recipe="imatrix-q4_0", calibration=calibration)
     made = jobs.quantize(job, quiet)
-    speed = SpeedCase(pp=8, tg=2, depth=0, repetitions=1)
+    speed = SpeedWork(pp=8, tg=2, depth=0, repetitions=1)
     jobs.measure(
         MeasureJob(str(tmp_path / made.file), "rand:tiny", RunOptions(threads=1), "", Work(speed=speed)), quiet
     )

@@ -19,11 +19,11 @@ from qbench.calibration.forecast import (
     plain_seconds,
     total_seconds,
 )
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.write import write_quantized
 from qbench.cli.main import main
 from qbench.cli.output import readable_bytes
 from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
+from qbench.run.work import CalibrationWork
 from qbench.sources import rand
 from quant.artifacts import make_artifact_job
 from quant.job import make_job
@@ -70,7 +70,7 @@ def test_seconds_grow_with_the_layers():
 
 def test_disk_holds_layers_beside_hidden_states_or_the_artifact():
     source = small_source()
-    options, config = CalibrationOptions(samples=10, seq_len=100, arithmetic="fp32", on="steps"), ModelConfig.of(source)
+    options, config = CalibrationWork(samples=10, seq_len=100, arithmetic="fp32", on="steps"), ModelConfig.of(source)
     shapes = {name: info.shape for name, info in source.tensors.items()}
     bytes_of = {name: np.prod(s) * 4 if len(s) == 1 else np.prod(s) // 32 * 18 for name, s in shapes.items()}  # q4_0
     layer = sum(size for name, size in bytes_of.items() if ".layers." in name)
@@ -126,7 +126,7 @@ def test_forecast_within_a_fifth(benchmark, tmp_path, monkeypatch):
     shape = {**rand.SHAPES["tiny"], "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8}
     monkeypatch.setitem(rand.SHAPES, "eight", shape)
     source, recipe = rand.RandomSource("rand:eight"), get_recipe("gptq-q4_k_m")
-    options = CalibrationOptions(samples=64, seq_len=256)
+    options = CalibrationWork(samples=64, seq_len=256)
     write_quantized(make_artifact_job(source, recipe, tmp_path / "warm.gguf"), replace(options, samples=2))
     job = make_artifact_job(source, recipe, tmp_path / "m.gguf")
     foretold = forecast(job, options, threads=1)

@@ -10,9 +10,9 @@ from support.array_source import ArraySource
 
 from qbench.calibration import learned_rotation
 from qbench.calibration.learned_rotation import LearnedRotation, learn_rotation
-from qbench.calibration.options import RANDOM, CalibrationOptions
 from qbench.calibration.rounded_decoder import RoundedDecoder, round_inputs
 from qbench.calibration.run import quantized_model
+from qbench.run.work import RANDOM, CalibrationWork
 from qbench.runtime import load_model
 from quant.artifacts import HFSource, make_artifact_job, write_artifact
 from quant.errors import InputError
@@ -85,7 +85,7 @@ def test_no_step_sees_the_windows_that_judge(monkeypatch):
 
 
 def test_a_single_window_is_refused(tmp_path):
-    options = CalibrationOptions(text=RANDOM, samples=1, seq_len=24)
+    options = CalibrationWork(text=RANDOM, samples=1, seq_len=24)
     with pytest.raises(InputError, match="got 1 window"), quantized_model(job_of(), options, tmp_path / "work"):
         pass
     assert not (tmp_path / "work").exists()
@@ -159,7 +159,7 @@ def test_the_job_needs_text_and_the_source_remembers_the_bases():
 
 
 def test_a_model_is_learned_rounded_and_written(tmp_path):
-    options = CalibrationOptions(text=RANDOM, samples=4, seq_len=24)
+    options = CalibrationWork(text=RANDOM, samples=4, seq_len=24)
     folders = []
     for run in ("a", "b"):
         recipe = get_recipe("spin-gptq-w4a4+kv-int8")
@@ -178,7 +178,7 @@ def test_models_without_reference_equations_are_refused(tmp_path):
     job = make_job(ArraySource(config, random_weights(config)), get_recipe("spin-rtn-w8a8"))
     with (
         pytest.raises(InputError, match="use rot-"),
-        quantized_model(job, CalibrationOptions(text=RANDOM, samples=1, seq_len=8), tmp_path / "work"),
+        quantized_model(job, CalibrationWork(text=RANDOM, samples=1, seq_len=8), tmp_path / "work"),
     ):
         pass
     assert not (tmp_path / "work").exists()

@@ -13,7 +13,7 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 import torch
-from qbench.calibration.options import CalibrationOptions
+from qbench.run.work import CalibrationWork
 from qbench.calibration.write import write_quantized
 from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
 from qbench.sources import rand
@@ -24,7 +24,7 @@ layers, recipe, folder = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 torch.set_num_threads(1)
 wide = {"hidden_size": 768, "intermediate_size": 2048}
 rand.SHAPES["deep"] = {**rand.SHAPES["tiny"], **wide, "num_hidden_layers": layers}
-options = CalibrationOptions(samples=4, seq_len=64)
+options = CalibrationWork(samples=4, seq_len=64)
 source = rand.RandomSource("rand:deep")
 rand._quantiles()  # made once and kept
 before = current_rss_bytes()

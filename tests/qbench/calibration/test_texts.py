@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from support.calibration import small_source
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens, unused_tokens
 from qbench.reference.corpus import EOS, HELDOUT_SEED, heldout_text
+from qbench.run.work import CalibrationWork
 from qbench.runtime.text.tokenizer import Tokenizer
 from qbench.sources import open_source
 from quant.errors import InputError
@@ -22,7 +22,7 @@ OPTION_KEYS = ("on", "min_expert_tokens", "arithmetic")
 
 
 def tokens_of(text: str, source=REF, **options) -> np.ndarray:
-    return calibration_tokens(source, CalibrationOptions(text=str(text), **options))
+    return calibration_tokens(source, CalibrationWork(text=str(text), **options))
 
 
 def test_windows_of_a_text_file(tmp_path):
@@ -46,14 +46,14 @@ def test_the_seed_draws_the_windows(tmp_path):
 def test_unused_tokens_are_those_of_no_window(tmp_path):
     """A file has windows that were not drawn; a seed's documents go on after those that were."""
     np.save(tmp_path / "a.npy", np.arange(10_000))  # windows are drawn from 9600, and 400 tokens follow
-    options = CalibrationOptions(text=str(tmp_path / "a.npy"), samples=2, seq_len=300)
+    options = CalibrationWork(text=str(tmp_path / "a.npy"), samples=2, seq_len=300)
     drawn = set(calibration_tokens(REF, options).tokens.ravel().tolist())
     unused = unused_tokens(REF, options, 1000)
     assert len(unused) == len(set(unused.tolist())) == 1000 and not drawn & set(unused.tolist())
     assert set(range(9600, 10_000)) < set(unused.tolist())
     assert len(unused_tokens(REF, options, 10**6)) == 10_000 - 600
-    made = CalibrationOptions(text="generated", samples=2, seq_len=100)
-    both = CalibrationOptions(text="generated", samples=3, seq_len=100)
+    made = CalibrationWork(text="generated", samples=2, seq_len=100)
+    both = CalibrationWork(text="generated", samples=3, seq_len=100)
     assert np.array_equal(unused_tokens(REF, made, 100), calibration_tokens(REF, both).tokens[2])
 
 
@@ -82,7 +82,7 @@ def test_documents_of_json_lines_follow_each_other(tmp_path):
 
 
 def test_generated_text_is_the_default_of_a_reference_model_and_never_held_out():
-    made = calibration_tokens(REF, CalibrationOptions(samples=32, seq_len=512, seed=HELDOUT_SEED))
+    made = calibration_tokens(REF, CalibrationWork(samples=32, seq_len=512, seed=HELDOUT_SEED))
     assert made.text == "generated"
     text = Tokenizer(REF.tokenizer).decode(made.tokens.reshape(-1).tolist(), skip_special=False)
     heldout = set(heldout_text(num_chars=400_000).split(EOS))
@@ -92,7 +92,7 @@ def test_generated_text_is_the_default_of_a_reference_model_and_never_held_out()
 
 
 def test_a_random_model_gets_random_ids():
-    made = calibration_tokens(open_source("rand:tiny"), CalibrationOptions(samples=3, seq_len=100))
+    made = calibration_tokens(open_source("rand:tiny"), CalibrationWork(samples=3, seq_len=100))
     assert made.text == "random" and 0 <= made.tokens.min() and made.tokens.max() < 512
 
 
@@ -145,10 +145,10 @@ def test_models_that_need_another_text(tmp_path):
     with pytest.raises(InputError, match="has no tokenizer; calibrate on token ids"):
         tokens_of(tmp_path / "a.txt", small_source())
     with pytest.raises(InputError, match="no text is known for this model; give `qbench quantize` --calibration FILE"):
-        calibration_tokens(small_source(), CalibrationOptions())
+        calibration_tokens(small_source(), CalibrationWork())
 
 
 @pytest.mark.parametrize("option", [{"samples": 0}, {"seq_len": 1}, {"on": "both"}, {"min_expert_tokens": 0}])
 def test_options_that_cannot_be(option):
     with pytest.raises(InputError, match=next(iter(option))):
-        CalibrationOptions(**option)
+        CalibrationWork(**option)

@@ -8,11 +8,11 @@ import pytest
 import cpu_kernels.timeline
 from qbench.measure.breakdown import Breakdown
 from qbench.measure.host.placement import huge_page_share
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.work import SpeedWork
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from qbench.speed.breakdown import decode_steps, faster_half
-from qbench.speed.speed_case import SpeedCase
 
 ARGV = ("breakdown", "rand:tiny", "--recipe", "q8_0", "-n", "6", "-d", "5")
 
@@ -43,11 +43,11 @@ class SlowModel:
 
 def test_time_is_counted_for_the_part_that_it_belongs_to():
     model = SlowModel(load_model(open_source("rand:tiny"), RunOptions(threads=1)))
-    steps = decode_steps(model, SpeedCase(0, 2))
+    steps = decode_steps(model, SpeedWork(0, 2))
     assert all(0.03 < parts["python"] for parts in steps)
     # A kernel of a busy machine may wait for a processor, but not in every step.
     assert any(sum(parts.values()) - parts["python"] < parts["python"] for parts in steps)
-    cpu = decode_steps(model, SpeedCase(0, 2), cpu_time=True)
+    cpu = decode_steps(model, SpeedWork(0, 2), cpu_time=True)
     assert min(parts["python"] for parts in cpu) < 0.03, "a thread that sleeps is on no processor"
 
 

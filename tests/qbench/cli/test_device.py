@@ -11,7 +11,7 @@ import torch
 from support.interpreted import INTERPRETER_IS_BROKEN, interpreting_process, json_of, rows_of
 
 from gpu_kernels.proof.compile import ARCHITECTURES
-from qbench.options.choices import GPUS
+from qbench.run.choices import GPUS
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA GPU")
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.sources import open_source
 from qbench.speed.case_memory import check_batch_memory
 from quant.errors import InputError

@@ -4,7 +4,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from qbench.cli.memory_size import SIZE_OR_SHARE, limit_option
+from qbench.cli.memory_size import SIZE_OR_SHARE
+from qbench.cli.run_options import axis_option
 from qbench.sources import open_source
 
 MODEL = "rand:tiny"
@@ -12,8 +13,8 @@ MODEL = "rand:tiny"
 
 @click.command()
 @click.argument("model", is_eager=True)
-@limit_option
-def command(model: str, memory: int | None, expert_placement: str) -> None:
+@axis_option("memory")
+def command(model: str, memory: int | None) -> None:
     click.echo(memory)
 
 

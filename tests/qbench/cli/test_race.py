@@ -76,7 +76,7 @@ def test_bad_caches(qbench, argv, message):
         (("--launches", "2", "--cpu-time"), "--cpu-time: for a race of several models or --vs"),
         (("--vs", "llama.cpp", "--launches", "2"), "--launches: for a race of several models or launches of one model"),
         (("--vs", "llama.cpp", "--recipe", "q8_0"), "--vs takes a file as it is"),
-        (("rand:tiny", "--tp", "2"), "race has no --tp; use `qbench bench MODEL --tp N`"),
+        (("rand:tiny", "--tp", "2"), "race has no --tp; use `qbench bench MODEL --ranks tp=N`"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

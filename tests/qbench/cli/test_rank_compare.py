@@ -11,12 +11,12 @@ from qbench.comparison.several_ranks import EQUAL, REFUSED, WITHIN, RankDistance
 from qbench.measure.records.kept_ranks import RanksMetrics
 from qbench.measure.records.kept_row import keep_row
 from qbench.measure.records.record import read_records
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 
 
 @pytest.mark.parametrize(("prefill", "kept"), [("dense", {}), ("star:25%", {"prefill": "star:25%"})])
 def test_a_dense_row_is_the_case_of_rows_from_before_patterns(tmp_path, prefill, kept):
-    options, file = RunOptions(sp=2, threads=1, prefill=prefill), tmp_path / "rows.jsonl"
+    options, file = RunOptions(division="sp=2", threads=1, prefill=prefill), tmp_path / "rows.jsonl"
     row = RankDistance("ref:llama", "q8_0", None, prefill, options.layout, "fast", RanksMetrics("equal"))
     about = settings(options, None, 1)
     keep_row(str(file), row.to_json() | about, {"kind": "ranks"}, (*CASE_KEYS, *SETTINGS))
@@ -38,8 +38,8 @@ def test_divisions_of_one_run_are_those_of_runs_of_their_own():
     rows = rows_of_rank_0(*[(*command, "--divisions", "tp,gather,pp,ep,sp")] * 2)
     verdicts = [WITHIN, EQUAL, EQUAL, REFUSED, WITHIN]
     assert [row["verdict"] for row in rows] == verdicts
-    assert rows[3]["reason"] == "--ep 2 divides experts, and rand:tiny has none; use --tp or --pp"
-    alone = rows_of_rank_0(*[(*command, "--sp", "2")] * 2)
+    assert rows[3]["reason"] == "ep=2 divides experts, and rand:tiny has none; use tp or pp"
+    alone = rows_of_rank_0(*[(*command, "--ranks", "sp=2")] * 2)
     assert alone == [row for row in rows if row["sp"] == 2]
 
 
@@ -66,7 +66,7 @@ def test_one_rank_quantizes_for_all():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("--divisions", "tp", "--sp", "2"), "--divisions names whole divisions; leave out --tp"),
+        (("--divisions", "tp", "--ranks", "sp=2"), "--divisions names whole divisions; leave out --ranks sp=2"),
         (("--divisions", "tp"), "--divisions needs two ranks or more; start them with torchrun"),
     ],
 )

@@ -1,4 +1,4 @@
-"""--tp and --pp on the command line: processes that find each other, and their one line if something is wrong."""
+"""--ranks on the command line: processes that find each other, and their one line if something is wrong."""
 
 import json
 import signal
@@ -21,7 +21,7 @@ def generated(capsys) -> list[int]:
 
 
 def test_two_lanes_generate_what_one_rank_does_and_rank_0_alone_prints(capsys):
-    first, second = run_ranks(*[(*GENERATE, "--tp", "2")] * 2)
+    first, second = run_ranks(*[(*GENERATE, "--ranks", "tp=2")] * 2)
     assert (first.status, second.status) == (0, 0), first.err
     assert json.loads(first.out)["tokens"] == generated(capsys)
     assert second.out == second.err == ""
@@ -29,7 +29,7 @@ def test_two_lanes_generate_what_one_rank_does_and_rank_0_alone_prints(capsys):
 
 def test_torchrun_starts_them():
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "qbench"]
-    done = run([*command, *GENERATE, "--pp", "2"], capture_output=True, text=True)
+    done = run([*command, *GENERATE, "--ranks", "pp=2"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     assert len(json.loads(line)["tokens"]) == 8
@@ -37,7 +37,7 @@ def test_torchrun_starts_them():
 
 @pytest.mark.exhaustive("two processes; test_agree.py has the rule")
 def test_ranks_with_different_models_end_in_one_line():
-    ends = run_ranks(("generate", "ref:llama", "--tp", "2"), ("generate", "ref:llama-8k", "--tp", "2"))
+    ends = run_ranks(("generate", "ref:llama", "--ranks", "tp=2"), ("generate", "ref:llama-8k", "--ranks", "tp=2"))
     assert [end.status for end in ends] == [2, 2]
     (line,) = ends[0].err.splitlines()
     assert line.startswith("qbench: rank 1 on ") and "has another command line than rank 0" in line
@@ -46,7 +46,7 @@ def test_ranks_with_different_models_end_in_one_line():
 
 def test_an_error_of_another_rank_reaches_rank_0(tmp_path):
     lost = str(tmp_path / "lost.gguf")
-    ends = run_ranks(("generate", "ref:llama", "--tp", "2"), ("generate", lost, "--tp", "2"))
+    ends = run_ranks(("generate", "ref:llama", "--ranks", "tp=2"), ("generate", lost, "--ranks", "tp=2"))
     assert [end.status for end in ends] == [2, 2]
     (line,) = ends[0].err.splitlines()
     assert line.startswith("qbench: rank 1 on ") and "lost.gguf" in line
@@ -64,7 +64,7 @@ BY_GLOO = pytest.mark.exhaustive("one process more; links in test_links.py")
 )
 @pytest.mark.parametrize("link", ["shm", pytest.param("gloo", marks=BY_GLOO)])
 def test_a_rank_that_dies_or_hangs_is_named(sent, patience, did, link):
-    options = ("--tp", "2", "--rank-timeout", patience, "--link", link)
+    options = ("--ranks", f"tp=2,timeout={patience},link={link}")
     command = ("generate", "ref:llama", "--prompt", "The", "-n", "900", *options)
     ranks = start_ranks([command] * 2)
     try:
@@ -81,7 +81,7 @@ def test_a_rank_that_dies_or_hangs_is_named(sent, patience, did, link):
 
 def test_the_engine_of_two_lanes_has_the_text_of_static_batches():
     workload = ("--requests", "4", "--prompt", "8,40", "--new", "4,12", "--batch", "2", "--rounds", "1")
-    command = ("engine", "ref:llama", *workload, "--compute", "exact", "--tp", "2", "--cut", "gather", "--json")
+    command = ("engine", "ref:llama", *workload, "--compute", "exact", "--ranks", "tp=2,cut=gather", "--json")
     first, second = run_ranks(command, command)
     assert (first.status, second.status) == (0, 0), first.err
     contenders = json.loads(first.out)["contenders"]
@@ -133,7 +133,7 @@ os._exit(main())
 
 
 def test_a_server_of_two_lanes_answers_as_one_rank_and_ends_if_the_other_dies(capsys):
-    command = ("serve", "ref:llama", "--port", "0", "--tp", "2", "--cut", "gather", "--rank-timeout", "120")
+    command = ("serve", "ref:llama", "--port", "0", "--ranks", "tp=2,cut=gather,timeout=120")
     ranks = start_ranks([command] * 2, OFTEN_IDLE)
     try:
         address = ranks[0].wait_for_error("/v1")
@@ -174,7 +174,7 @@ os._exit(main())
 
 
 def test_a_server_of_two_lanes_that_is_asked_to_end_ends_well():
-    command = ("serve", "ref:llama", "--port", "0", "--tp", "2")
+    command = ("serve", "ref:llama", "--port", "0", "--ranks", "tp=2")
     ranks = start_ranks([command] * 2, ENDED_EARLY)
     try:
         ranks[0].wait_for_error("/v1")
@@ -190,11 +190,23 @@ def test_a_server_of_two_lanes_that_is_asked_to_end_ends_well():
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("serve", "ref:llama", "--sp", "2"), "--sp 2 does not combine with an engine on sp 2, pp 1 yet"),
-        (("serve", "ref:llama", "--tp", "2", "--preempt", "swap"), "--preempt swap does not combine with an engine"),
-        (("engine", "ref:llama", "--tp", "2", "--vs", "llama.cpp"), "--vs llama.cpp does not combine with an engine"),
-        (("engine", "ref:llama", "--tp", "2", "--kv-store", "here"), "--kv-store does not combine with an engine"),
-        (("engine", "ref:llama", "--tp", "2", "--instances", "2"), "the division tp 2, pp 1, cut sum does not combine"),
+        (("serve", "ref:llama", "--ranks", "sp=2"), "sp=2 does not combine with an engine on sp 2, pp 1 yet"),
+        (
+            ("serve", "ref:llama", "--ranks", "tp=2", "--preempt", "swap"),
+            "--preempt swap does not combine with an engine",
+        ),
+        (
+            ("engine", "ref:llama", "--ranks", "tp=2", "--vs", "llama.cpp"),
+            "--vs llama.cpp does not combine with an engine",
+        ),
+        (
+            ("engine", "ref:llama", "--ranks", "tp=2", "--kv-store", "here"),
+            "--kv-store does not combine with an engine",
+        ),
+        (
+            ("engine", "ref:llama", "--ranks", "tp=2", "--instances", "2"),
+            "the division tp 2, pp 1, cut sum does not combine",
+        ),
         (("engine", "ref:llama", "--instances", "2", "--policy", "window:64"), "--policy window:64 does not combine"),
         (("engine", "ref:llama", "--instances", "2"), "needs 2 ranks, got one process"),
         (("engine", "ref:llama", "--instances", "1"), "one instance has nobody to lend to"),
@@ -209,11 +221,11 @@ def test_engines_that_several_ranks_cannot_have(command, message, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--tp", "2"), "tp 2, pp 1, cut sum needs 2 ranks, got one process; start them with torchrun"),
-        (("--tp", "2", "--policy", "h2o:64"), "--policy h2o:64 does not combine with tp 2"),
-        (("--pp", "2", "--kv-ram", "1GiB"), "--kv-ram does not combine"),
-        (("--tp", "2", "--memory", "1GiB"), "--memory does not combine"),
-        (("--tp", "0"), "0 is not in the range"),
+        (("--ranks", "tp=2"), "tp 2, pp 1, cut sum needs 2 ranks, got one process; start them with torchrun"),
+        (("--ranks", "tp=2", "--policy", "h2o:64"), "--policy h2o:64 does not combine with tp 2"),
+        (("--ranks", "pp=2", "--kv-ram", "1GiB"), "--kv-ram does not combine"),
+        (("--ranks", "tp=2", "--memory", "1GiB"), "--memory does not combine"),
+        (("--ranks", "tp=0"), "got tp 0, ep 1, sp 1, pp 1; expected 1 or more of each"),
     ],
 )
 def test_options_that_do_not_go_together(arguments, message, capsys):
@@ -225,8 +237,8 @@ def test_options_that_do_not_go_together(arguments, message, capsys):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ((*GENERATE, "--tp", "3"), "torchrun started 2 ranks, expected tp x pp = 3 x 1 = 3"),
-        (("recipes",), "torchrun started 2 ranks, but none of --tp, --pp, --ep and --sp divides the model"),
+        ((*GENERATE, "--ranks", "tp=3"), "torchrun started 2 ranks, expected tp x pp = 3 x 1 = 3"),
+        (("recipes",), "torchrun started 2 ranks, but no --ranks divides the model"),
     ],
 )
 def test_another_number_of_ranks(command, message, monkeypatch, capsys):

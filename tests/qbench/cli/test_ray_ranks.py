@@ -32,7 +32,7 @@ MARK = "QBENCH_TEST_RUN"  # in the environment of all processes of a run, Ray's 
 
 def under_ray(*argv: str) -> subprocess.Popen:
     pytest.importorskip("ray", reason="ray is not installed")
-    command = [sys.executable, "-m", "qbench", *argv, "--ray", "local"]
+    command = [sys.executable, "-m", "qbench", *argv, "--ranks", "ray=local"]
     env = os.environ | {MARK: secrets.token_hex(8)}
     driver = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     driver.mark = env[MARK]
@@ -86,14 +86,14 @@ def run(*argv: str) -> tuple[int, str, str]:
 
 @SLOW
 def test_two_stages_generate_the_text_of_one_rank(capsys):
-    status, out, err = run(*GENERATE, "--pp", "2", "--threads", "1")
+    status, out, err = run(*GENERATE, "--ranks", "pp=2", "--threads", "1")
     assert status == 0 and main([*GENERATE, "--threads", "1"]) == 0
     assert json.loads(out)["tokens"] == json.loads(capsys.readouterr().out)["tokens"], err
 
 
 def test_ranks_get_the_command_line_without_the_address():
-    assert without_options(["eval", "m", "--ray", "auto", "--tp", "2"]) == ["eval", "m", "--tp", "2"]
-    assert without_options(["eval", "--ray=h:1", "--restarts", "2", "m", "--restarts=1"]) == ["eval", "m"]
+    assert without_options(["eval", "m", "--ranks", "ray=auto,tp=2"]) == ["eval", "m", "--ranks", "tp=2"]
+    assert without_options(["eval", "--ranks=ray=h:1, restarts=2,pp=2", "m"]) == ["eval", "--ranks=pp=2", "m"]
 
 
 def test_the_error_is_that_of_a_rank_which_failed(capsys):
@@ -164,7 +164,7 @@ def test_ranks_that_do_not_end_after_a_failure_are_killed(ends, obeys, expected,
 
 
 ENGINE = ("engine", "ref:llama", "--requests", "4", "--prompt", "8,40", "--new", "200,400", "--batch", "4")
-ENGINE = (*ENGINE, "--rounds", "1", "--compute", "exact", "--tp", "2", "--cut", "gather", "--threads", "1", "--json")
+ENGINE = (*ENGINE, "--rounds", "1", "--compute", "exact", "--ranks", "tp=2,cut=gather", "--threads", "1", "--json")
 
 
 def signalled(rank: int, number: int, *argv: str) -> tuple[int, str, str]:
@@ -193,7 +193,7 @@ def works(pid: int) -> bool:
 
 @SLOW
 def test_a_rank_that_hangs_ends_the_run_in_one_line_and_every_rank():
-    status, out, err = signalled(1, signal.SIGSTOP, *ENGINE, "--rank-timeout", PATIENCE)
+    status, out, err = signalled(1, signal.SIGSTOP, *ENGINE, "--ranks", f"timeout={PATIENCE}")
     assert (status, out) == (2, "")
     line = err.splitlines()[-1]
     assert line.startswith("qbench: rank 1 on ") and f" did not answer for {PATIENCE} s, " in line
@@ -203,7 +203,7 @@ def test_a_rank_that_hangs_ends_the_run_in_one_line_and_every_rank():
 @pytest.mark.parametrize(("number", "patience"), [(signal.SIGKILL, "120"), (signal.SIGSTOP, PATIENCE)])
 def test_ranks_start_again_and_answer_all_requests(number, patience):
     """Static batches run after the engine, and have the same text."""
-    status, out, err = signalled(1, number, *ENGINE, "--rank-timeout", patience, "--restarts", "1")
+    status, out, err = signalled(1, number, *ENGINE, "--ranks", f"timeout={patience},restarts=1")
     assert status == 0, err
     row = json.loads(out)
     assert row["contenders"]["static batches"]["same_text"] == 1
@@ -238,8 +238,8 @@ def asked(url: str) -> str:
 
 @SLOW
 def test_a_server_answers_again_after_a_rank_was_killed(capsys):
-    argv = ("serve", "ref:llama", "--pp", "2", "--threads", "1", "--port", "0")
-    driver = under_ray(*argv, "--restarts", "1")
+    argv = ("serve", "ref:llama", "--ranks", "pp=2", "--threads", "1", "--port", "0")
+    driver = under_ray(*argv, "--ranks", "restarts=1")
     try:
         before = asked(ready_url(driver))
         os.kill(waited(lambda: at_work(driver.mark, 1), driver), signal.SIGKILL)
@@ -276,9 +276,9 @@ def test_an_outbox_is_emptied_in_its_order():
 @pytest.mark.parametrize(
     "argv",
     [
-        ("eval", "ref:llama", "--windows", "1", "--pp", "2"),
-        ("bench", "ref:llama", "--tp", "2", "-p", "16", "-n", "4", "-r", "1"),
-        ("compare", "ref:llama", "--pp", "2", "--windows", "1"),
+        ("eval", "ref:llama", "--windows", "1", "--ranks", "pp=2"),
+        ("bench", "ref:llama", "--ranks", "tp=2", "-p", "16", "-n", "4", "-r", "1"),
+        ("compare", "ref:llama", "--ranks", "pp=2", "--windows", "1"),
         (*ENGINE[:-3], "--json"),
     ],
     ids=lambda argv: argv[0],
@@ -291,10 +291,10 @@ def test_other_commands_run_to_an_end(argv):
 @pytest.mark.parametrize(
     ("argv", "word"),
     [
-        (("generate", "ref:llama", "--prompt", "x", "--ray", "local"), "none of --tp, --pp, --ep and --sp"),
-        (("generate", "ref:llama", "--prompt", "x", "--pp", "2", "--ray", "nowhere"), "expected HOST:PORT"),
-        (("generate", "ref:llama", "--restarts", "1"), "--restarts is for ranks of --ray"),
-        (("generate", "ref:llama", "--pp", "2", "--restarts", "-1", "--ray", "local"), "-1 is not in the range"),
+        (("generate", "ref:llama", "--prompt", "x", "--ranks", "ray=local"), "none of tp, pp, ep and sp divides"),
+        (("generate", "ref:llama", "--prompt", "x", "--ranks", "pp=2,ray=nowhere"), "expected HOST:PORT"),
+        (("generate", "ref:llama", "--ranks", "restarts=1"), "restarts is for ranks of ray"),
+        (("generate", "ref:llama", "--ranks", "pp=2,restarts=-1,ray=local"), "got '-1', expected a whole number"),
     ],
 )
 def test_mistakes_are_one_line(argv, word, capsys, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 from support.small_directory import write_small
 
 import qbench as qb
-from qbench.speed.speed_case import fitting_sizes
+from qbench.run.work import fitting_sizes
 from qbench.throughput.workload import fitting_lengths
 
 

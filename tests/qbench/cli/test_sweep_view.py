@@ -8,11 +8,10 @@ from support.documents import case_key
 
 from qbench.cli.duration import readable_duration
 from qbench.cli.sweep_view import Lines, LiveTable, sweep_view
-from qbench.measure.case import Case
 from qbench.measure.records.record import Record
+from qbench.run.case import Case
 from qbench.sweeps.forecast.past import Past
 from qbench.sweeps.forecast.time_left import TimeLeft
-from qbench.sweeps.suite.axes import Point
 from qbench.sweeps.sweep import SweepEvent
 
 CASES = tuple(
@@ -33,22 +32,7 @@ METRICS = {"perplexity": 3.4567, "kld": {"mean": 0.00815}, "pp_tok_s": None}
 
 
 def event(kind: str, index: int, **details) -> SweepEvent:
-    about = {
-        "cache": "dynamic",
-        "policy": "full",
-        "prefill": "dense",
-        "kv_ram": "all",
-        "division": None,
-        "memory": None,
-        "compute": "fast",
-        "isa": "auto",
-        "device": "cpu",
-        "batch": 1,
-        "context": 0,
-    }
-    point = Point(
-        "ref:llama", CASES[index].recipe, "f32", threads=2, prefill_chunk=None, attention=None, question=None, **about
-    )
+    point = Case(model="ref:llama", recipe=CASES[index].recipe, kv_format="f32", threads=2, isa="auto")
     return SweepEvent(kind, index, 4, point, **details)
 
 

@@ -8,7 +8,7 @@ from qbench.displaced.dit import NUM_BLOCKS, NUM_TOKENS, PATCH, WIDTH, Dit, atte
 from qbench.displaced.measure import frechet_distance, measure_patches, psnr_db
 from qbench.displaced.sampler import NEVER, PatchSampler, Schedule, sample_ref
 from qbench.displaced.shapes import KINDS, shapes
-from qbench.options.rank_layout import RankLayout
+from qbench.run.rank_layout import RankLayout
 from quant.errors import InputError
 
 BATCH, STEPS = 3, 6

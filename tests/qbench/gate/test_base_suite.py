@@ -73,7 +73,7 @@ def test_recipes_that_came_later_are_left_out_and_their_rules_with_them(suite, t
     fewer = known_suite(tree, suite)
     assert fewer == tree.folder / "small.yaml" and fewer.stem == suite.stem
     loaded = load_suite(fewer)
-    assert loaded.recipes == ("bf16", "q8_0")
+    assert loaded.axes["recipe"] == ("bf16", "q8_0")
     assert [str(rule) for rule in loaded.exclude] == ["model=rand:*,recipe=q8_0|bf16,eval"]
     assert loaded.eval == load_suite(suite).eval
 

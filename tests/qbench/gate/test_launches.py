@@ -8,11 +8,11 @@ from qbench.gate import launches as module
 from qbench.gate.base_commit import Tree
 from qbench.gate.launches import Subject, check_worker, grouped, launch_all, launch_group, peaks_of
 from qbench.measure.launch import Launch
-from qbench.options.run_options import RunOptions
-from qbench.speed.speed_case import SpeedCase
+from qbench.run.options import RunOptions
+from qbench.run.work import SpeedWork
 from quant.errors import InputError
 
-CASE = SpeedCase(pp=8, tg=4, repetitions=3)
+CASE = SpeedWork(pp=8, tg=4, repetitions=3)
 
 
 def subject(name: str, sides: int = 2, *, isa: str | None = None, **options) -> Subject:

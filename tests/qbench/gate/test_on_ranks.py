@@ -11,7 +11,7 @@ from qbench.gate.on_ranks import apart_on_ranks, error_of, red_rows
 from qbench.gate.result import GateAbout, GateResult
 from qbench.measure.quality_figures import AttentionDelta
 from qbench.measure.records.kept_ranks import RanksMetrics
-from qbench.options.rank_layout import RankLayout
+from qbench.run.rank_layout import RankLayout
 
 SUITE = "name: small\nmodels: [rand:tiny]\nrecipes: [bf16, q8_0]\nthreads: 1\nbench: {pp: 8, tg: 4}\n"
 

@@ -5,8 +5,8 @@ from support.gate_rows import MACHINE
 from support.gate_rows import row as document
 
 from qbench.gate.pairing import names_of, pair_cases, read_baseline
-from qbench.measure.case import Case
 from qbench.measure.records.record import Record
+from qbench.run.case import Case
 from quant.errors import InputError
 
 OTHER = MACHINE | {"id": "b" * 12, "cores": 4, "flags": ["avx2", "avx512f"]}

@@ -10,8 +10,8 @@ from qbench.gate import timed
 from qbench.gate.base_commit import Tree
 from qbench.gate.check import ALPHA, POWER, judge
 from qbench.gate.launches import Subject
-from qbench.options.run_options import RunOptions
-from qbench.speed.speed_case import SpeedCase
+from qbench.run.options import RunOptions
+from qbench.run.work import SpeedWork
 
 SEE = 0.05
 MOST_TURNS = 16  # the most that the default budget allows on the machine of the records
@@ -25,7 +25,7 @@ def run_gate(rng: np.random.Generator, slower: dict[str, float] | None = None, r
     gate = DrawnGate(recordings, rng, slower or {})
     tree = Tree("drawn", Path(), Path())
     subjects = [
-        Subject(name, ((tree, Path()),) * 2, SpeedCase(pp=512, tg=64), RunOptions(threads=1))
+        Subject(name, ((tree, Path()),) * 2, SpeedWork(pp=512, tg=64), RunOptions(threads=1))
         for name in RECORDINGS[0][0]
     ]
     launches = {subject.name: [] for subject in subjects}

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from qbench.gate.suite_rows import require_all, rows_of, suite_cases
-from qbench.measure.case import Case
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record, make_record, origin
+from qbench.run.case import Case
 from quant.errors import InputError
 
 ORIGIN = origin()

@@ -5,9 +5,9 @@ import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 
-from qbench.options.cache_spec import CacheSpec
-from qbench.options.run_options import RunOptions
 from qbench.policies import policy_names
+from qbench.run.cache_spec import CacheSpec
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.storage.kv_storage import BLOCK_TOKENS
 from qbench.runtime.memory import MemoryPredictor

@@ -8,8 +8,8 @@ from support.close import assert_close
 from support.retrieval import config_of, heads, heads_of_equal_keys, scheme_of
 from support.slow_infllm import SlowInfLLM
 
-from qbench.options.cache_spec import CacheSpec
 from qbench.policies import parse_policy
+from qbench.run.cache_spec import CacheSpec
 from qbench.runtime.attention.rope import inverse_frequencies
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache_maker import CacheMaker

@@ -17,8 +17,8 @@ from support.slow_choices import BUDGET, Heavy, Scissors, snap
 from support.slow_policy import Choose, slow_policy
 from torch import Tensor
 
-from qbench.options.run_options import RunOptions
 from qbench.policies import policy_names
+from qbench.run.options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.policy.policy_cache import PolicyCache

@@ -6,10 +6,10 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.slow_policy import slow_policy
 
-from qbench.options.run_options import RunOptions
 from qbench.policies import Budget
 from qbench.policies.oracle import Oracle, Recorder
 from qbench.reference.corpus import heldout_text
+from qbench.run.options import RunOptions
 from qbench.runtime import Tokenizer, load_model
 from qbench.runtime.caches.places.places import OwnPages
 from qbench.runtime.caches.policy.policy_cache import PolicyCache

@@ -10,8 +10,8 @@ from support.close import assert_close
 from support.slow_choices import BUDGET, Heavy, Scissors, snap
 from support.slow_policy import Choose, slow_policy
 
-from qbench.options.run_options import RunOptions
 from qbench.policies import parse_policy, policy_names
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.policy.policy_cache import PolicyCache
 from quant.errors import InputError

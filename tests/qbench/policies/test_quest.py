@@ -12,9 +12,9 @@ from support.retrieval import config_of, heads, heads_of_equal_keys, scheme_of
 from support.slow_quest import slow_quest
 
 from qbench.calibration.open_subject import open_subject
-from qbench.options.cache_spec import CacheSpec
-from qbench.options.run_options import RunOptions
 from qbench.policies import parse_policy
+from qbench.run.cache_spec import CacheSpec
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.places.pages import PagePool

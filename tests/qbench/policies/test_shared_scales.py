@@ -7,9 +7,9 @@ from support.array_source import ArraySource
 from support.caches import attended, policy_cache
 from support.close import assert_close
 
-from qbench.options.cache_spec import CacheSpec
-from qbench.options.run_options import RunOptions
 from qbench.policies import parse_policy, policy_names
+from qbench.run.cache_spec import CacheSpec
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.policy.model_policy import scheme_under
 from qbench.runtime.caches.storage.storages import make_storage

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from qbench.options.run_options import RunOptions
 from qbench.quality.attention_delta import DeltaSums, has_textbook
+from qbench.run.options import RunOptions
 
 
 def test_statistics_are_those_of_all_tokens():

@@ -16,10 +16,10 @@ from support.perplexity import stacked
 from support.waits import WAIT_S
 
 from qbench.measure.host.commit import QUANTIZING, code_hash
-from qbench.options.choices import PRECISIONS
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld.reference_logits import cache_path, kept_bytes, save_logits
 from qbench.reference.corpus import heldout_text
+from qbench.run.choices import PRECISIONS
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from qbench.statistics.protocols import require_same_protocol

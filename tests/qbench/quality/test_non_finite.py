@@ -7,7 +7,7 @@ from support.damage import edit_hf
 
 from qbench.cli.quality_lines import _place
 from qbench.quality.evaluate import evaluate
-from qbench.quality.quality_settings import QualitySettings
+from qbench.run.work import QualityWork
 from qbench.sources import open_source
 from quant.recipes import get_recipe
 
@@ -35,7 +35,7 @@ def damaged(folder, tensor: str, value: int, place=(3, 5)):
     ],
 )
 def test_the_layer_and_the_token_are_told(tmp_path, text, tensor, value, layer, part):
-    quality = evaluate(damaged(tmp_path, tensor, value), QualitySettings(text, 1)).quality
+    quality = evaluate(damaged(tmp_path, tensor, value), QualityWork(text, 1)).quality
     found = quality.non_finite_at
     assert quality.non_finite and quality.perplexity is None
     assert (found.layer, found.part, found.token, found.kind) == (layer, part, 0, "NaN")
@@ -44,10 +44,10 @@ def test_the_layer_and_the_token_are_told(tmp_path, text, tensor, value, layer, 
 
 def test_a_token_whose_embedding_is_damaged_is_found_where_it_first_comes(tmp_path, text):
     path = damaged(tmp_path, "model.embed_tokens.weight", NAN, place=(slice(10, None), 0))
-    found = evaluate(path, QualitySettings(text, 1)).quality.non_finite_at
+    found = evaluate(path, QualityWork(text, 1)).quality.non_finite_at
     assert found.part == "embedding" and found.layer is None
 
 
 def test_a_healthy_model_has_no_such_place(text):
-    quality = evaluate("ref:llama", QualitySettings(text, 1)).quality
+    quality = evaluate("ref:llama", QualityWork(text, 1)).quality
     assert quality.non_finite == 0 and quality.non_finite_at is None and "non_finite_at" not in quality.to_json()

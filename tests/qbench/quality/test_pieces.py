@@ -15,11 +15,11 @@ from support.memory_source import MemorySource
 from support.perplexity import plan_of
 from support.small_directory import write_small
 
-from qbench.options.run_options import RunOptions
 from qbench.quality.kld.reference_logits import KeptLogits, save_logits
 from qbench.quality.protocols import forward, perplexity
 from qbench.quality.protocols.windows import Window
 from qbench.quality.quality import Reference, measure_quality
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.tasks.scoring import Request, group_requests, run_forward
 

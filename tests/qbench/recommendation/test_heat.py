@@ -8,13 +8,13 @@ import pytest
 from support.data import REPO
 from support.table_judge import TableJudge, chosen_of, memory_of
 
-from qbench.measure.case import Case
 from qbench.measure.quality_figures import Blocks
 from qbench.measure.records.record import read_records
 from qbench.recommendation.candidates import Candidate
 from qbench.recommendation.goal import Goal
 from qbench.recommendation.heat import Heat, heat_windows
 from qbench.recommendation.search import GAIN, Measured, search
+from qbench.run.case import Case
 from qbench.statistics.estimate import ALPHA
 
 WINDOWS, SHARE = 24, 4

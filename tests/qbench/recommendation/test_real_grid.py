@@ -5,17 +5,17 @@ from itertools import islice
 import pytest
 from support.table_judge import TableJudge, brute_force, chosen_of
 
-from qbench.measure.case import QualityCase
-from qbench.options.run_options import RunOptions
 from qbench.recommendation.candidates import KV_CHOICES, make_candidates
 from qbench.recommendation.goal import Goal
 from qbench.recommendation.search import search
+from qbench.run.options import RunOptions
+from qbench.run.work import QualityWork
 from qbench.sources import open_source
 from qbench.sweeps.job import MeasureJob, QuantizeJob, ReferenceJob, Work
 from qbench.sweeps.jobs import measure, quantize, reference
 
 MODEL, RECIPES = "ref:llama", ("q8_0", "q4_k_m", "q3_k_m", "q2_k")
-ONE_WINDOW = QualityCase(max_windows=1)
+ONE_WINDOW = QualityWork(max_windows=1)
 
 
 def no_progress(*state) -> None:

@@ -8,8 +8,8 @@ from qbench.comparison.several_ranks import REFUSED, WITHIN, RankDistance
 from qbench.measure.quality_figures import AttentionDelta
 from qbench.measure.rank_figures import Exchange
 from qbench.measure.records.kept_ranks import RanksMetrics
-from qbench.options.rank_layout import RankLayout
 from qbench.report import render_report
+from qbench.run.rank_layout import RankLayout
 
 SPREAD = {"median": 2.0, "min": 1.5, "max": 2.5, "mad": 0.1}
 

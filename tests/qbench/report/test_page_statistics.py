@@ -12,12 +12,12 @@ from support.sample_records import SWEEP
 
 from qbench.measure.quality_figures import Blocks
 from qbench.report.pareto import pareto_front
+from qbench.run.axes import NAMES
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.intervals import RESAMPLES, block_mean
 from qbench.statistics.launches import launch_ratio, launched_ratio, launched_speeds
 from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
 from qbench.statistics.verdict import accuracy_difference, holm
-from qbench.sweeps.suite.axes import NAMES
 from qbench.sweeps.suite.cases import make_cases, select_points
 from qbench.sweeps.suite.load_suite import build_suite
 

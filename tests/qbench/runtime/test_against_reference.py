@@ -11,7 +11,7 @@ from support.cache_specs import spec_of
 from support.close import assert_close
 from support.logit_bounds import BF16, INT8, float32_bound, relative_rms, rounded_bound
 
-from qbench.options.cache_spec import DYNAMIC, NONE, PAGED, STATIC
+from qbench.run.cache_spec import DYNAMIC, NONE, PAGED, STATIC
 from qbench.runtime import Model, load_model
 from qbench.runtime.reference_decoder import ReferenceDecoder
 from qbench.runtime.text.tokenizer import Tokenizer

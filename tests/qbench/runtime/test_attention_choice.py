@@ -9,9 +9,9 @@ from support.encoder_decoders import small_t5
 from support.memory_source import MemorySource
 from torch.profiler import ProfilerActivity, profile
 
-from qbench.options.cache_spec import DEFAULT_CACHE
-from qbench.options.choices import FLOAT32, KERNEL, SDPA, TEXTBOOK
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import DEFAULT_CACHE
+from qbench.run.choices import FLOAT32, KERNEL, SDPA, TEXTBOOK
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.cache_suits import check_source
 from quant.errors import InputError

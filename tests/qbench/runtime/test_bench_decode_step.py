@@ -10,7 +10,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 
 from qbench.calibration.open_subject import open_subject
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import Model, load_model
 
 NUM_LAYERS, DEPTH = 16, 8

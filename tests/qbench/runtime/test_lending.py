@@ -11,8 +11,8 @@ from support.array_source import ArraySource
 from support.launched_ranks import run_ranks as run_processes
 from support.thread_ranks import run_ranks
 
-from qbench.options.rank_layout import RankLayout
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import RankLayout
 from qbench.runtime import load_model
 from qbench.runtime.engine import Engine, EngineOptions, NeverFits, Request
 from qbench.runtime.lending import Instance, run_until_done
@@ -187,7 +187,7 @@ def test_no_more_moves_than_is_lacking_movable_and_free():
 DEAD_CREDITOR = """
 import os, sys
 from test_lending import OF_RANKS, OPTIONS, model_of, source
-from qbench.options.rank_layout import RankLayout
+from qbench.run.rank_layout import RankLayout
 from qbench.runtime.lending import Instance, run_until_done
 from qbench.runtime.parallel import RankError, join_ranks
 ranks = join_ranks(RankLayout(sp=2), 20, sys.argv[1])

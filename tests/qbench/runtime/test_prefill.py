@@ -8,9 +8,9 @@ from support.close import assert_close
 from support.encoder_decoders import small_t5
 from support.memory_source import MemorySource
 
-from qbench.options.cache_spec import CacheSpec
-from qbench.options.choices import FLOAT32
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import CacheSpec
+from qbench.run.choices import FLOAT32
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.cache_suits import check_source
 from quant.errors import InputError

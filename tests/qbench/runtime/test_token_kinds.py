@@ -7,7 +7,7 @@ from support.array_source import ArraySource
 from support.byte_tokenizer import BOS, byte_tokenizer
 from tokenizers import AddedToken, Tokenizer, decoders, models
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.token_kinds import token_kinds
 from quant.source import TokenizerInfo

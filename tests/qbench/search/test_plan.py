@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from qbench.calibration.options import CalibrationOptions
+from qbench.run.work import CalibrationWork
 from qbench.search import plan as plan_module
 from qbench.search.document import mix_document
 from qbench.search.kv_choice import CacheChoice, KVWanted, kv_sizes
@@ -28,7 +28,7 @@ from quant.recipes import get_recipe
 from quant.recipes.yaml_recipe import recipe_from
 from quant.sizes import num_weights
 
-FEW = CalibrationOptions(samples=2, seq_len=64)
+FEW = CalibrationWork(samples=2, seq_len=64)
 
 
 @pytest.mark.parametrize("model", ["ref:llama", "ref:mla-moe"])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from qbench.options.run_options import RunOptions
 from qbench.quality.kld.kld import divergence
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.search.policy_loss import policy_losses
 from qbench.sources import open_source

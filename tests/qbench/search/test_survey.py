@@ -5,8 +5,8 @@ import pytest
 import torch
 from support.memory_source import MemorySource
 
-from qbench.options.run_options import DEFAULTS
 from qbench.quality.kld.kld import divergence
+from qbench.run.options import DEFAULTS
 from qbench.runtime.load import load_model
 from qbench.search.groups import group_sites
 from qbench.search.probe_rounding import FEEDBACK, ProbeRounding

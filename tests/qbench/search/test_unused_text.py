@@ -5,10 +5,10 @@ import pytest
 import torch
 from support.perplexity import plan_of
 
-from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld.kld import divergence
+from qbench.run.work import CalibrationWork
 from qbench.runtime import load_model
 from qbench.search.refusals import FEWEST_WINDOWS, unused_text
 from qbench.search.validate import Check, predict
@@ -21,7 +21,7 @@ REF = open_source("ref:llama")
 
 
 def test_windows_are_as_those_of_the_check_and_not_calibrated_on():
-    options = CalibrationOptions(samples=4, seq_len=64)
+    options = CalibrationWork(samples=4, seq_len=64)
     (check,) = prepare(REF, read_text(None, "ref:llama"), 8)
     found = unused_text(REF, options, check)
     for ours, theirs in zip(found.windows, check.windows, strict=False):
@@ -36,14 +36,14 @@ def test_a_text_with_too_few_unused_windows(tmp_path):
     size = len(check.windows[0].tokens)
     for num_unused, is_enough in ((FEWEST_WINDOWS, True), (FEWEST_WINDOWS - 1, False)):
         np.save(tmp_path / "a.npy", np.arange(size * (1 + num_unused)) % 1000)
-        options = CalibrationOptions(text=str(tmp_path / "a.npy"), samples=1, seq_len=size)
+        options = CalibrationWork(text=str(tmp_path / "a.npy"), samples=1, seq_len=size)
         assert (unused_text(REF, options, check) is not None) is is_enough
 
 
 def test_their_number_follows_the_calibration_text():
     (check,) = prepare(REF, read_text(None, "ref:llama"), 24)
     for samples, wanted in ((64, 6), (90, 9), (128, 13), (999, 24)):
-        found = unused_text(REF, CalibrationOptions(samples=samples), check)
+        found = unused_text(REF, CalibrationWork(samples=samples), check)
         assert len(found.windows) == wanted
 
 

@@ -9,7 +9,7 @@ from support import patient
 from support.tiny_server import running, tiny_subject
 from support.waits import WAIT_S
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import Sampling, generate, load_model
 from qbench.runtime.engine import EngineOptions
 from qbench.runtime.text.tokenizer import Tokenizer

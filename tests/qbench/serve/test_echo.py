@@ -5,7 +5,7 @@ import torch
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 from support.tiny_server import running, tiny_subject
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import Tokenizer, load_model
 from qbench.runtime.engine import EngineOptions
 

@@ -9,7 +9,7 @@ from support.tiny_server import running
 
 from qbench.api.loaded import LoadedModel
 from qbench.calibration.open_subject import open_subject
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime.engine import EngineOptions
 from qbench.sources import open_source
 from quant.recipes import get_recipe

@@ -11,15 +11,15 @@ import pytest
 from support.data import REPO
 
 import cpu_kernels
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.work import MOST_ROUNDS, SpeedWork
 from qbench.speed import interleaved
 from qbench.speed.interleaved import interleave, interleave_cases, is_look, random_orders, random_tokens
-from qbench.speed.speed_case import MOST_ROUNDS, SpeedCase
 from qbench.speed.timed_process import TimedProcess, of_checkout, speed_process
 from qbench.statistics.intervals import median_interval
 from quant.errors import InputError
 
-CASE = SpeedCase(pp=4, tg=2, depth=3, repetitions=3)
+CASE = SpeedWork(pp=4, tg=2, depth=3, repetitions=3)
 
 
 class MadeUpSide:
@@ -74,7 +74,7 @@ def test_orders_are_random_and_fair():
 
 def test_sides_may_have_cases_of_their_own():
     log = []
-    deep = SpeedCase(pp=4, tg=2, depth=9, batch=2, repetitions=3)
+    deep = SpeedWork(pp=4, tg=2, depth=9, batch=2, repetitions=3)
     rounds = interleave_cases([MadeUpSide(steady(), log, "a"), MadeUpSide(steady(2.0), log, "b")], [CASE, deep])
     assert log[:2] == [("a", "hold", (1, 3), 7), ("b", "hold", (2, 9), 13)]
     assert rounds.steady("tg", 0) == [1.0] * 3 and rounds.steady("tg", 1) == [2.0] * 3
@@ -82,13 +82,13 @@ def test_sides_may_have_cases_of_their_own():
 
 def test_a_batch_is_held_and_given_whole():
     log = []
-    interleave([MadeUpSide(steady(), log)], SpeedCase(pp=4, tg=0, depth=3, batch=5, repetitions=1))
+    interleave([MadeUpSide(steady(), log)], SpeedWork(pp=4, tg=0, depth=3, batch=5, repetitions=1))
     assert log == [("a", "hold", (5, 3), 7), ("a", 4), ("a", 4)]
-    assert random_tokens(11, SpeedCase(pp=2, tg=9, batch=5)).shape == (5, 9)
+    assert random_tokens(11, SpeedWork(pp=2, tg=9, batch=5)).shape == (5, 9)
 
 
 def test_precision_ends_it_once_reached():
-    case = SpeedCase(pp=4, tg=2, repetitions=3, precision=0.02)
+    case = SpeedWork(pp=4, tg=2, repetitions=3, precision=0.02)
     calm, rough = (interleave([MadeUpSide(noisy(share), [])], case) for share in (0.002, 0.1))
     assert calm.stopped == rough.stopped == "narrow"
     assert 10 <= calm.done <= 18 < rough.done
@@ -101,7 +101,7 @@ def test_looks_are_a_fifth_apart():
 @pytest.mark.exhaustive("150 simulated series take 5 seconds; when a series ends is in every run")
 def test_a_series_that_ended_when_narrow_still_covers_the_median():
     """The comment on FIRST_LOOK, of noise that is correlated by half: a slow spell lasts some samples."""
-    case = SpeedCase(pp=4, tg=0, repetitions=5, precision=0.02)
+    case = SpeedWork(pp=4, tg=0, repetitions=5, precision=0.02)
     runs, covered = 150, 0
     for seed in range(runs):
         rounds = interleave([MadeUpSide(spells(0.03, 0.5, seed), [])], case)
@@ -123,26 +123,26 @@ def test_of_several_sides_the_ratio_must_be_narrow():
     def both_slow_at_once() -> Iterable[float]:
         return noisy(0.3, seed=1)  # the same for both: their ratio is 1 each round
 
-    case = SpeedCase(pp=4, tg=0, repetitions=6, precision=0.02)
+    case = SpeedWork(pp=4, tg=0, repetitions=6, precision=0.02)
     rounds = interleave([MadeUpSide(both_slow_at_once(), []), MadeUpSide(both_slow_at_once(), [])], case)
     assert rounds.stopped == "narrow" and rounds.done == 10
 
 
 def test_the_budget_ends_it_but_not_before_the_least():
-    case = SpeedCase(pp=4, tg=2, repetitions=4, precision=1e-6, budget_s=0.0)
+    case = SpeedWork(pp=4, tg=2, repetitions=4, precision=1e-6, budget_s=0.0)
     rounds = interleave([MadeUpSide(noisy(0.1), [])], case)
     assert rounds.stopped == "budget" and rounds.done == 4
 
 
 def test_without_a_budget_it_ends_at_last(monkeypatch):
     monkeypatch.setattr(interleaved, "MOST_ROUNDS", 20)
-    rounds = interleave([MadeUpSide(noisy(0.1), [])], SpeedCase(pp=4, tg=0, repetitions=4, precision=1e-6))
+    rounds = interleave([MadeUpSide(noisy(0.1), [])], SpeedWork(pp=4, tg=0, repetitions=4, precision=1e-6))
     assert rounds.stopped == "repetitions" and rounds.done == 20 < MOST_ROUNDS
 
 
 def test_a_warm_up_of_one_side_is_one_of_both_and_counts_for_none():
     slow_start = itertools.chain([3.0, 2.0, 1.5], steady())
-    case = SpeedCase(pp=4, tg=0, repetitions=10)
+    case = SpeedWork(pp=4, tg=0, repetitions=10)
     rounds = interleave([MadeUpSide(noisy(0.001), []), MadeUpSide(slow_start, [])], case)
     assert rounds.warm_up("pp") == 3 and rounds.done == 10
     assert rounds.of["pp"][1].seconds[:4] == [3.0, 2.0, 1.5, 1.0], "kept"
@@ -161,7 +161,7 @@ def test_a_warm_up_of_one_side_is_one_of_both_and_counts_for_none():
 )
 def test_what_cannot_end(settings, told):
     with pytest.raises(InputError, match=told):
-        SpeedCase(**settings)
+        SpeedWork(**settings)
 
 
 def checkout(folder: Path) -> Path:
@@ -177,7 +177,7 @@ def checkout(folder: Path) -> Path:
 
 
 def test_two_real_processes_and_another_checkout(tmp_path):
-    case = SpeedCase(pp=8, tg=2, depth=3, batch=2, repetitions=2)
+    case = SpeedWork(pp=8, tg=2, depth=3, batch=2, repetitions=2)
     command, env = of_checkout(checkout(tmp_path))
     scalar = env | {"QBENCH_ISA": "scalar"}
     with (

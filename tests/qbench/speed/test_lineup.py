@@ -7,16 +7,16 @@ import pytest
 from support.close import assert_close
 
 from qbench.measure.metrics import Metrics
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.work import SpeedWork
 from qbench.runtime.offload.budget import rss_bytes
 from qbench.speed import lineup, memory_together
 from qbench.speed.bench import bench_cases
 from qbench.speed.entry import Entry
 from qbench.speed.lineup import bench_lineup
-from qbench.speed.speed_case import SpeedCase
 from quant.errors import InputError
 
-CASE = SpeedCase(pp=8, tg=3, depth=5, repetitions=3)
+CASE = SpeedWork(pp=8, tg=3, depth=5, repetitions=3)
 ENTRIES = [
     Entry("dynamic", "full", CASE),
     Entry("dynamic", "h2o:budget=16", replace(CASE, depth=40)),

@@ -10,12 +10,12 @@ from support.measuring import benched
 
 from qbench.measure.host.memory import peak_rss_bytes
 from qbench.measure.speed_figures import Samples, SpeedFigures
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.work import SpeedWork
 from qbench.speed import bench as bench_module
 from qbench.speed import machine_peaks as peaks_module
 from qbench.speed.bench import bench_cases
 from qbench.speed.machine_peaks import MOST_AGE_S, CurrentPeaks, busy_during
-from qbench.speed.speed_case import SpeedCase
 from qbench.speed.units import Unit
 
 CASE = {"pp": 8, "tg": 4, "repetitions": 2, "threads": 1}
@@ -90,7 +90,7 @@ def test_the_buffer_of_the_probe_is_not_in_the_peak(monkeypatch):
 def test_a_row_of_fewer_threads_is_held_against_their_bandwidth_alone(measured, monkeypatch):
     monkeypatch.setattr(bench_module, "measure_bandwidth", lambda threads, device: threads * 1e10)
     monkeypatch.setattr(bench_module, "last_cache_bytes", lambda device: 0)
-    case = SpeedCase(pp=8, tg=4, repetitions=2)
+    case = SpeedWork(pp=8, tg=4, repetitions=2)
     rows = list(row.to_json() for row in bench_cases("rand:tiny", [case, case], threads=(2, 1)))
     assert [row["roofline"]["bandwidth_bytes_per_s"] for row in rows] == [2e10, 2e10, 1e10, 1e10]
 

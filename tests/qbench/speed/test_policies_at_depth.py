@@ -5,9 +5,9 @@ import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 
-from qbench.options.run_options import RunOptions
 from qbench.policies import CachePolicy, policy_names
 from qbench.policies.policy import LayerState
+from qbench.run.options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.policy.growth import GROWTH
 from qbench.runtime.caches.storage.kernel_storage import KernelStorage

@@ -5,13 +5,13 @@ import threading
 import pytest
 from support.thread_ranks import model_on, run_ranks
 
-from qbench.options.rank_layout import GATHER, RankLayout
+from qbench.run.rank_layout import GATHER, RankLayout
+from qbench.run.work import SpeedWork
 from qbench.sources import open_source
 from qbench.speed import speed_worker
 from qbench.speed.rank_bench import measure_exchange, time_ranks
-from qbench.speed.speed_case import SpeedCase
 
-CASE = SpeedCase(pp=16, tg=4, depth=3, repetitions=1)
+CASE = SpeedWork(pp=16, tg=4, depth=3, repetitions=1)
 HIDDEN, FFN, NUM_LAYERS, VOCABULARY = 256, 512, 2, 512  # of rand:tiny
 
 
@@ -49,7 +49,7 @@ def test_ranks_with_different_clocks_stop_after_the_same_round(monkeypatch):
 
     def work(ranks):
         this.rank, this.ticks, this.now = ranks.rank, 0, 0.0
-        _, rounds = time_ranks(model_on(ranks, open_source("rand:tiny")), SpeedCase(pp=8, tg=2, repetitions=5))
+        _, rounds = time_ranks(model_on(ranks, open_source("rand:tiny")), SpeedWork(pp=8, tg=2, repetitions=5))
         return {phase: samples[0].seconds for phase, samples in rounds.of.items()}
 
     monkeypatch.setitem(speed_worker.CLOCKS, "wall", clock)

@@ -10,7 +10,8 @@ from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.measure.speed_figures import Roofline
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.work import SpeedWork
 from qbench.runtime import load_model
 from qbench.speed.machine_peaks import CurrentPeaks
 from qbench.speed.roofline import (
@@ -24,7 +25,6 @@ from qbench.speed.roofline import (
 )
 from qbench.speed.rounds import Rounds, Samples
 from qbench.speed.shares import ROUND, roofline
-from qbench.speed.speed_case import SpeedCase
 from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.scheme import CONFIG_KEY
 from quant.source import TensorInfo
@@ -39,13 +39,13 @@ TENSORS = {
 }
 HEAD = {"lm_head.weight": TensorInfo((10, 8), "f32", 320)}
 SHAPE = Shape(num_layers=2, num_heads=2, head_dim=4, value_dim=4, kv_bytes_per_token=2 * 2 * 1 * 4 * 4)
-CASE = SpeedCase(pp=3, tg=5, depth=7)
+CASE = SpeedWork(pp=3, tg=5, depth=7)
 OPERANDS = {"model.layers.0.q": "int8", "model.layers.1.q": "fp32", "lm_head": "bf16"}
 OPS = {"fp32": 1e6, "int8": 4e6, "bf16": 2e6}
 UNITS = {"fp32": "avx2 fp32", "int8": "amx int8", "bf16": "amx bf16", "int16": "amx bf16"}
 
 
-def bounds(case: SpeedCase = CASE, bandwidth=1e6, ops=OPS, cache=0, ttft=10e-3, tpot=2e-3) -> Roofline:
+def bounds(case: SpeedWork = CASE, bandwidth=1e6, ops=OPS, cache=0, ttft=10e-3, tpot=2e-3) -> Roofline:
     """One round after one of warm-up, both at this bandwidth. ttft, tpot: seconds; None: not measured"""
     phases = {"pp": ttft, "tg": tpot and case.tg * tpot}
     rounds = Rounds({phase: [Samples([9.0, took])] for phase, took in phases.items() if took}, probed=[bandwidth] * 2)
@@ -83,10 +83,10 @@ def test_a_query_sees_its_layers_window_and_no_more():
 
 def test_recent_tokens_of_a_residual_are_read_as_float16():
     shape = replace(SHAPE, kv_bytes_per_token=6, residual=KV_FORMATS["kv-kivi-2"], float_bytes_per_token=32)
-    parts = decode_bytes(TENSORS, shape, SpeedCase(pp=3, tg=3, depth=190))  # 32 of 190 and 191, 64 of 192 are encoded
+    parts = decode_bytes(TENSORS, shape, SpeedWork(pp=3, tg=3, depth=190))  # 32 of 190 and 191, 64 of 192 are encoded
     assert parts["kv_read"] == np.mean([32 * 6 + 158 * 32, 32 * 6 + 159 * 32, 64 * 6 + 128 * 32])
     assert parts["kv_written"] == 6 + 32
-    near = decode_bytes(TENSORS, replace(shape, windows=(100,)), SpeedCase(pp=3, tg=1, depth=190))
+    near = decode_bytes(TENSORS, replace(shape, windows=(100,)), SpeedWork(pp=3, tg=1, depth=190))
     assert near["kv_read"] == 100 * 32
 
 

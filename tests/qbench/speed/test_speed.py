@@ -6,9 +6,9 @@ import torch
 from support.close import assert_close
 
 from qbench.measure.host.conditions import Conditions
+from qbench.run.work import SpeedWork
 from qbench.speed.rounds import Rounds, Samples
 from qbench.speed.speed import measure_speed, speed_statistics
-from qbench.speed.speed_case import SpeedCase
 from quant.errors import InputError
 
 VOCAB = 11
@@ -49,7 +49,7 @@ class RecordingModel:
 
 def test_passes_are_those_of_llama_bench():
     model = RecordingModel()
-    result = measure_speed(model, SpeedCase(pp=8, tg=5, depth=10, repetitions=2)).to_json()
+    result = measure_speed(model, SpeedWork(pp=8, tg=5, depth=10, repetitions=2)).to_json()
     repetition = [(10, 8), *((10 + i, 1) for i in range(5))]
     assert model.passes == [(0, 10), *(3 * repetition)], "the first is a warm-up"
     assert [len(result["samples"]["warm_up"][key]) for key in ("pp_tok_s", "tg_tok_s")] == [1, 1]
@@ -57,7 +57,7 @@ def test_passes_are_those_of_llama_bench():
 
 def test_a_batch_counts_the_tokens_of_all_its_sequences():
     model = RecordingModel(pause_s=0.005)
-    result = measure_speed(model, SpeedCase(pp=8, tg=4, depth=3, batch=5, repetitions=1)).to_json()
+    result = measure_speed(model, SpeedWork(pp=8, tg=4, depth=3, batch=5, repetitions=1)).to_json()
     assert model.batch == 5
     assert_close(result["pp_tok_s"] * result["ttft_ms"], 5 * 8 * 1e3, rtol=2.0**-50)
     assert_close(result["tg_tok_s"] * result["tpot_ms"], 5 * 1e3, rtol=2.0**-50)
@@ -65,7 +65,7 @@ def test_a_batch_counts_the_tokens_of_all_its_sequences():
 
 @pytest.mark.parametrize("pp, tg", [(8, 0), (0, 5)], ids=["prefill alone", "decode alone"])
 def test_what_is_not_asked_for_is_none(pp, tg):
-    result = measure_speed(RecordingModel(), SpeedCase(pp=pp, tg=tg, repetitions=3)).to_json()
+    result = measure_speed(RecordingModel(), SpeedWork(pp=pp, tg=tg, repetitions=3)).to_json()
     assert (result["pp_tok_s"] is None) == (result["ttft_ms"] is None) == (pp == 0)
     assert (result["tg_tok_s"] is None) == (result["tpot_ms"] is None) == (tg == 0)
     assert len(result["samples"]["pp_tok_s" if pp else "tg_tok_s"]) == 3
@@ -77,7 +77,7 @@ def samples(*seconds: float) -> Samples:
 
 def test_units():
     rounds = Rounds({"pp": [samples(9.0, 0.5, 0.25, 1.0)], "tg": [samples(9.0, 2.0, 2.0, 2.0)]})
-    result = speed_statistics(SpeedCase(pp=100, tg=10, repetitions=3), rounds, 0).to_json()
+    result = speed_statistics(SpeedWork(pp=100, tg=10, repetitions=3), rounds, 0).to_json()
     assert result["pp_tok_s"] == 200 and result["ttft_ms"] == 500
     assert result["tg_tok_s"] == 5 and result["tpot_ms"] == 200
     assert result["samples"]["pp_tok_s"] == [200, 400, 100]
@@ -85,7 +85,7 @@ def test_units():
 
 
 def test_clock_covers_the_passes():
-    result = measure_speed(RecordingModel(pause_s=0.01), SpeedCase(pp=8, tg=4, repetitions=2)).to_json()
+    result = measure_speed(RecordingModel(pause_s=0.01), SpeedWork(pp=8, tg=4, repetitions=2)).to_json()
     assert max(result["samples"]["pp_tok_s"]) <= 8 / 0.01 and max(result["samples"]["tg_tok_s"]) <= 1 / 0.01
 
 
@@ -101,15 +101,15 @@ def test_clock_covers_the_passes():
 )
 def test_sizes_that_cannot_be_measured(sizes, told):
     with pytest.raises(InputError, match=told):
-        measure_speed(RecordingModel(), SpeedCase(**sizes))
+        measure_speed(RecordingModel(), SpeedWork(**sizes))
 
 
 def test_progress_counts_repetitions():
     told = []
-    measure_speed(RecordingModel(), SpeedCase(pp=2, tg=2, repetitions=2), progress=lambda *state: told.append(state))
+    measure_speed(RecordingModel(), SpeedWork(pp=2, tg=2, repetitions=2), progress=lambda *state: told.append(state))
     assert told == [(done, 2, "repetitions") for done in (0, 1, 2)]
 
 
 def test_samples_are_finite_rates():
-    result = measure_speed(RecordingModel(), SpeedCase(pp=4, tg=4)).to_json()
+    result = measure_speed(RecordingModel(), SpeedWork(pp=4, tg=4)).to_json()
     assert_close(result["spread"]["tg_tok_s"]["median"], result["tg_tok_s"])

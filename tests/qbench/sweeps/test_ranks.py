@@ -8,8 +8,8 @@ from support.launched_ranks import run_ranks
 from qbench.cli.main import main
 from qbench.cli.rank_sweep import divided
 from qbench.measure.records.record import Record, read_records
-from qbench.options.rank_layout import DIVISIONS, RankLayout
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import DIVISIONS, RankLayout
 from qbench.sweeps.suite.load_suite import load_suite
 from qbench.sweeps.sweep import Selection, selected_cases
 from quant.errors import InputError
@@ -47,7 +47,7 @@ def test_each_division_of_a_suite_is_a_row_and_a_cut_through_groups_an_error(tmp
     found = rows(tmp_path / "run")
     assert [*found] == [("q8_0", TP), ("q8_0", PP), ("q8_0", SP), ("q4_k_m", TP)]
     refused = found.pop(("q4_k_m", TP))
-    assert "legal: --tp 1, --tp 2 --cut gather, or --pp 2" in (refused.error or "")
+    assert "legal: tp=1, tp=2,cut=gather, or pp=2" in (refused.error or "")
     for (_, division), row in found.items():
         assert division is not None and division in table
         work, ranks, figures = row.model_case.speed, row.figures.ranks, row.figures.speed
@@ -62,7 +62,7 @@ def test_each_division_of_a_suite_is_a_row_and_a_cut_through_groups_an_error(tmp
 def test_quality_of_equal_divisions_is_that_of_one_rank_and_a_second_run_measures_nothing(tmp_path):
     named = suite(tmp_path, "[ref:llama]", "[q4_0]", "eval: {max_windows: 1}")
     assert main(["sweep", named, "-o", str(tmp_path / "one")]) == 0
-    for options in (("--tp", "2", "--cut", "gather"), ("--pp", "2"), ("--pp", "2")):
+    for options in (("--ranks", "tp=2,cut=gather"), ("--ranks", "pp=2"), ("--ranks", "pp=2")):
         sweep_on_two(0, named, *options, "-o", str(tmp_path / "two"))
     (one,), two = rows(tmp_path / "one").values(), rows(tmp_path / "two")
     assert [division for _, division in two] == ["tp 2, pp 1, cut gather", PP]
@@ -87,7 +87,7 @@ def test_ranks_with_other_cases_end_in_one_line(tmp_path):
     for name, recipe in (("a", "[q8_0]"), ("b", "[q4_0]")):
         (tmp_path / name).mkdir()
         suite(tmp_path / name, "[rand:tiny]", recipe, SPEED)
-    ends = run_ranks(*[("sweep", "divided.yaml", "--tp", "2")] * 2, code=IN_FOLDERS.format(folder=str(tmp_path)))
+    ends = run_ranks(*[("sweep", "divided.yaml", "--ranks", "tp=2")] * 2, code=IN_FOLDERS.format(folder=str(tmp_path)))
     assert [end.status for end in ends] == [2, 2]
     (line,) = ends[0].err.splitlines()
     assert "has another list of cases than rank 0" in line and ends[0].out == ""
@@ -109,13 +109,17 @@ def line_of(argv: list[str], capsys) -> str:
 @pytest.mark.parametrize(
     ("lines", "argv", "message"),
     [
-        ((SPEED,), ("--tp", "2"), "needs 2 ranks, got one process; start them with torchrun --nproc-per-node 2"),
+        ((SPEED,), ("--ranks", "tp=2"), "needs 2 ranks, got one process; start them with torchrun --nproc-per-node 2"),
         (("divisions: [sp]", SPEED), (), "sp 2, pp 1 needs 2 ranks, got one process"),
-        (("divisions: [sp]", SPEED), ("--tp", "2"), "suite divided names divisions itself; leave out --tp"),
+        (
+            ("divisions: [sp]", SPEED),
+            ("--ranks", "tp=2"),
+            "suite divided names divisions itself; leave out --ranks tp=2",
+        ),
         (("divisions: [px]", SPEED), (), "division 'px' is unknown; known: tp, gather, pp, ep, sp"),
-        ((SPEED,), ("--tp", "2", "--dry-run"), "--dry-run forecasts cases of one rank"),
-        ((SPEED,), ("--restarts", "1", "--ray", "auto"), "--restarts is for ranks"),
-        ((SPEED,), ("--tp", "2", "--ep", "2"), "tp 2 does not combine with ep 2 yet"),
+        ((SPEED,), ("--ranks", "tp=2", "--dry-run"), "--dry-run forecasts cases of one rank"),
+        ((SPEED,), ("--ranks", "restarts=1,ray=auto"), "restarts is for ranks"),
+        ((SPEED,), ("--ranks", "tp=2,ep=2"), "tp 2 does not combine with ep 2 yet"),
     ],
 )
 def test_divisions_that_cannot_be_had(lines, argv, message, tmp_path, monkeypatch, capsys):
@@ -127,8 +131,8 @@ def test_divisions_that_cannot_be_had(lines, argv, message, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ((), "none of --tp, --pp, --ep and --sp divides the model"),
-        (("--tp", "3"), "torchrun started 2 ranks, expected tp x pp = 3 x 1 = 3"),
+        ((), "no --ranks divides the model"),
+        (("--ranks", "tp=3"), "torchrun started 2 ranks, expected tp x pp = 3 x 1 = 3"),
     ],
 )
 @pytest.mark.usefixtures("as_one_of_two")
@@ -139,18 +143,18 @@ def test_ranks_that_the_options_do_not_divide(argv, message, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("line", "options", "message"),
     [
-        ("memory: 1GiB", {"tp": 2}, "memory 1GiB does not combine with tp 2, pp 1, cut sum yet"),
-        ("isa: scalar", {"pp": 2}, "isa scalar does not combine with tp 1, pp 2 yet"),
-        ('policies: "window:64"', {"pp": 2}, "--policy window:64 does not combine with tp 1, pp 2 yet"),
-        ("description: no experts", {"ep": 2}, "suite divided: --ep 2 divides experts, and rand:tiny has none; use"),
-        ("launches: 2", {"tp": 2}, "2 launches measure on one rank; leave them out, or the divisions"),
+        ("memory: 1GiB", "tp=2", "memory 1GiB does not combine with tp 2, pp 1, cut sum yet"),
+        ("isa: scalar", "pp=2", "isa scalar does not combine with tp 1, pp 2 yet"),
+        ('policies: "window:64"', "pp=2", "--policy window:64 does not combine with tp 1, pp 2 yet"),
+        ("description: no experts", "ep=2", "suite divided: ep=2 divides experts, and rand:tiny has none; use"),
+        ("launches: 2", "tp=2", "2 launches measure on one rank; leave them out, or the divisions"),
     ],
 )
 @pytest.mark.usefixtures("as_one_of_two")
 def test_cases_that_ranks_cannot_measure_are_refused_before_any_runs(line, options, message, tmp_path):
     loaded = load_suite(suite(tmp_path, "[rand:tiny]", "[q8_0]", SPEED, line))
     with pytest.raises(InputError, match=message):
-        selected_cases(divided(loaded, RunOptions(**options)), Selection())
+        selected_cases(divided(loaded, RunOptions(division=options)), Selection())
 
 
 @pytest.mark.parametrize("name", [*DIVISIONS, TP, PP, SP, "tp 2, pp 2, cut gather", "ep 2, pp 1, all-to-all"])

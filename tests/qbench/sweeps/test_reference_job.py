@@ -5,18 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from qbench.measure.case import QualityCase
-from qbench.options.run_options import RunOptions
 from qbench.quality import open_reference
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld import reference_logits
 from qbench.quality.kld.reference_logits import KeptLogits, kept_bytes
+from qbench.run.options import RunOptions
+from qbench.run.work import QualityWork
 from qbench.sources import open_source
 from qbench.sweeps.job import MeasureJob, ReferenceJob, Work
 from qbench.sweeps.jobs import measure, reference
 
 MODEL = "ref:llama"
-EVAL = QualityCase(max_windows=2, protocols=("llama.cpp-128",))
+EVAL = QualityWork(max_windows=2, protocols=("llama.cpp-128",))
 
 
 def run_reference(folder) -> list[str]:

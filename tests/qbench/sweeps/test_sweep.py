@@ -19,13 +19,13 @@ import pytest
 
 from qbench.measure.host import commit
 from qbench.measure.records import record
-from qbench.speed.speed_case import SpeedCase
+from qbench.run.work import SpeedWork
 from qbench.sweeps import case_runner
 from qbench.sweeps import sweep as sweep_module
 from qbench.sweeps.executor import LocalExecutor
 from qbench.sweeps.interrupt import gentle_interrupt
 from qbench.sweeps.suite.rules import parse_only
-from qbench.sweeps.suite.suite import EvalSettings, Suite
+from qbench.sweeps.suite.suite import QualityWork, Suite
 from qbench.sweeps.sweep import Selection, run_sweep
 from quant.errors import InputError
 from quant.recipes import RECIPES as PRESETS
@@ -54,7 +54,7 @@ def read_records(path: Path) -> list[dict]:
 
 
 def suite(*recipes: str) -> Suite:
-    return Suite("test", MODELS, recipes, eval=EvalSettings(max_windows=1), bench=SpeedCase(pp=8))
+    return Suite.of("test", MODELS, recipes, eval=QualityWork(max_windows=1), bench=SpeedWork(pp=8))
 
 
 def sweep(out_dir: Path, *recipes: str, on_event=None, **how):
@@ -130,7 +130,7 @@ def test_an_edited_recipe_file_is_another_case_and_another_artifact(tmp_path):
 
 def test_an_edited_text_is_another_case(tmp_path):
     text = tmp_path / "text.txt"
-    edited = Suite("test", ("ref:llama",), ("q8_0",), eval=EvalSettings(str(text), 1))
+    edited = Suite.of("test", ("ref:llama",), ("q8_0",), eval=QualityWork(str(text), 1))
     for words in ("one text", "another text"):
         text.write_text(words)
         assert run_sweep(edited, tmp_path / "run", executor=STUB).measured == 1
@@ -224,13 +224,13 @@ def test_further_launches_follow_one_another_and_each_has_a_row_of_its_own(tmp_p
     assert len({row["key"] for row in found}) == 12
     pids = [{row["metrics"]["worker"] for row in found[first : first + 4]} for first in (0, 4, 8)]
     assert [len(of_launch) for of_launch in pids] == [1, 1, 1] and len(set.union(*pids)) == 3
-    two = Suite("test", ("ref:llama",), ("bf16",), bench=SpeedCase(pp=8), launches=2)
+    two = Suite.of("test", ("ref:llama",), ("bf16",), bench=SpeedWork(pp=8), launches=2)
     assert run_sweep(two, tmp_path / "two", executor=STUB).measured == 2
     assert run_sweep(two, tmp_path / "two", executor=STUB, selection=Selection(launches=1)).left == 0
 
 
 def test_further_launches_without_a_speed_are_an_error(tmp_path):
-    quality = Suite("test", ("ref:llama",), ("bf16",), eval=EvalSettings(max_windows=1))
+    quality = Suite.of("test", ("ref:llama",), ("bf16",), eval=QualityWork(max_windows=1))
     with pytest.raises(InputError, match="2 launches measure speeds"):
         run_sweep(quality, tmp_path, executor=STUB, selection=Selection(launches=2))
 
@@ -244,7 +244,7 @@ def test_a_fresh_run_measures_what_is_there_and_keeps_the_old_rows(tmp_path):
 
 
 def test_a_suite_that_cannot_run_leaves_no_folder(tmp_path):
-    absent = Suite("test", ("no/such/model",), ("bf16",), bench=SpeedCase(pp=8))
+    absent = Suite.of("test", ("no/such/model",), ("bf16",), bench=SpeedWork(pp=8))
     with pytest.raises(InputError, match="no/such/model"):
         run_sweep(absent, tmp_path / "run", executor=STUB)
     with pytest.raises(InputError, match="matches none"):
@@ -253,14 +253,14 @@ def test_a_suite_that_cannot_run_leaves_no_folder(tmp_path):
 
 
 def test_each_case_says_how_it_is_measured(tmp_path):
-    grid = Suite(
+    grid = Suite.of(
         "test",
         ("ref:llama",),
         ("q8_0",),
         kv_formats=("f32", "kv-int8"),
         batches=(2,),
         isa=("auto", "scalar"),
-        bench=SpeedCase(pp=8),
+        bench=SpeedWork(pp=8),
     )
     run_sweep(grid, tmp_path, executor=STUB)
     asked = [record["metrics"]["asked"] for record in read_records(tmp_path / "records.jsonl")]

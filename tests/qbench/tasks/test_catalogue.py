@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
+from qbench.run.work import TasksWork
 from qbench.sources import open_source
 from qbench.tasks.catalogue import load_tasks
 from qbench.tasks.offline import OFFLINE, offline_names
-from qbench.tasks.settings import TaskSettings
 from qbench.tasks.tokenizer_folder import tokenizer_folder
 from quant.errors import InputError
 
@@ -58,18 +58,18 @@ def test_the_reference_models_own_tasks_are_found_by_default():
         "ref_recall_8k",
         "ref_sums",
     ]
-    loaded = load_tasks(TaskSettings(("ref_su*", "ref_sums", "ref_brackets")))
+    loaded = load_tasks(TasksWork(("ref_su*", "ref_sums", "ref_brackets")))
     assert list(loaded["tasks"]) == ["ref_sums", "ref_brackets"] and loaded["groups"] == {}
     assert len(loaded["tasks"]["ref_sums"].eval_docs) == 300
 
 
 def test_a_folder_of_ones_own(folder):
-    loaded = load_tasks(TaskSettings(("yes_or_no",), include=(folder,)))
+    loaded = load_tasks(TasksWork(("yes_or_no",), include=(folder,)))
     assert loaded["tasks"]["yes_or_no"].config.num_fewshot == 0
 
 
 def test_solved_examples_are_set_unless_the_task_has_none(folder):
-    tasks = load_tasks(TaskSettings(("yes_or_no", "zero"), num_fewshot=2, include=(folder,)))["tasks"]
+    tasks = load_tasks(TasksWork(("yes_or_no", "zero"), num_fewshot=2, include=(folder,)))["tasks"]
     assert [task.config.num_fewshot for task in tasks.values()] == [2, 0]
 
 
@@ -86,13 +86,13 @@ def test_solved_examples_are_set_unless_the_task_has_none(folder):
 )
 def test_one_line_for_what_is_not_there(folder, names, parts):
     with pytest.raises(InputError) as error:
-        load_tasks(TaskSettings(names, include=(folder,)))
+        load_tasks(TasksWork(names, include=(folder,)))
     assert "\n" not in str(error.value) and all(part in str(error.value) for part in parts), error.value
 
 
 def test_no_such_folder():
     with pytest.raises(InputError, match="no/such/folder"):
-        load_tasks(TaskSettings(("ref_sums",), include=("no/such/folder",)))
+        load_tasks(TasksWork(("ref_sums",), include=("no/such/folder",)))
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ def test_no_such_folder():
 )
 def test_settings_that_cannot_be_meant(fields, part):
     with pytest.raises(InputError, match=part):
-        TaskSettings(**fields)
+        TasksWork(**fields)
 
 
 def test_settings_of_json_lists_are_values():
-    assert TaskSettings(["a"], include=["b"]) == TaskSettings(("a",), include=("b",))
+    assert TasksWork(["a"], include=["b"]) == TasksWork(("a",), include=("b",))
     assert OFFLINE.is_dir()
 
 
@@ -138,7 +138,7 @@ def test_metadata_and_the_tokenizer_reach_the_task(tmp_path):
     """As RULER's tasks get them; their draws from the global generator repeat, too."""
     (tmp_path / "long.yaml").write_text(LONG)
     (tmp_path / "long.py").write_text(LONG_ITEMS)
-    settings = TaskSettings(("long",), include=(str(tmp_path),), metadata={"max_seq_lengths": [300, 700]})
+    settings = TasksWork(("long",), include=(str(tmp_path),), metadata={"max_seq_lengths": [300, 700]})
     with tokenizer_folder(open_source("ref:llama")) as folder:
         texts, again = ([doc["text"] for doc in load_tasks(settings, folder)["tasks"]["long"].eval_docs] for _ in "ab")
     assert [text.split()[:2] for text in texts] == [["300", "3"], ["700", "3"]]
@@ -153,7 +153,7 @@ def test_items_repeat_if_an_import_draws(tmp_path):
     (tmp_path / "drawn.yaml").write_text(LONG.replace("long", "drawn"))
     (tmp_path / "drawn.py").write_text(LONG_ITEMS.replace("import random\n", "import random, drawing\n"))
     (tmp_path / "drawing.py").write_text("import random\nrandom.random()\n")
-    settings = TaskSettings(("drawn",), include=(str(tmp_path),), metadata={"max_seq_lengths": [300]})
+    settings = TasksWork(("drawn",), include=(str(tmp_path),), metadata={"max_seq_lengths": [300]})
     with pytest.MonkeyPatch.context() as patch, tokenizer_folder(open_source("ref:llama")) as folder:
         patch.syspath_prepend(str(tmp_path))
         texts, again = ([doc["text"] for doc in load_tasks(settings, folder)["tasks"]["drawn"].eval_docs] for _ in "ab")
@@ -164,14 +164,14 @@ def test_metadata_names_another_tokenizer(tmp_path):
     (tmp_path / "long.yaml").write_text(LONG)
     (tmp_path / "long.py").write_text(LONG_ITEMS)
     metadata = {"max_seq_lengths": [300], "tokenizer": "no/such/folder/here"}
-    settings = TaskSettings(("long",), include=(str(tmp_path),), metadata=metadata)
+    settings = TasksWork(("long",), include=(str(tmp_path),), metadata=metadata)
     with pytest.raises(InputError, match="no/such/folder/here"):
         load_tasks(settings, tmp_path)
 
 
 @pytest.mark.exhaustive("lm-eval lists all its tasks for 6 seconds")
 def test_tasks_that_need_a_missing_package_say_so(monkeypatch):
-    settings = TaskSettings(("niah_single_1",), metadata={"max_seq_lengths": [512], "tokenizer": "t"})
+    settings = TasksWork(("niah_single_1",), metadata={"max_seq_lengths": [512], "tokenizer": "t"})
     monkeypatch.setitem(sys.modules, "wonderwords", None)  # patch.dict would take back all imports of lm-eval
     with pytest.raises(InputError, match="wonderwords"):
         load_tasks(settings)

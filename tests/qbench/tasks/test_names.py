@@ -2,9 +2,9 @@
 
 import pytest
 
+from qbench.run.work import TasksWork
 from qbench.tasks import evaluate
 from qbench.tasks.names import check_task_names, lm_eval_tasks, task_texts, words_of
-from qbench.tasks.settings import TaskSettings
 from quant.errors import InputError
 
 
@@ -14,17 +14,17 @@ def test_an_unknown_task_is_refused_before_the_model_is_opened(monkeypatch):
 
     monkeypatch.setattr(evaluate, "open_subject", no_model)
     with pytest.raises(InputError, match=r"no task 'hellaswagg'; did you mean .*'hellaswag'"):
-        evaluate.evaluate_tasks("ref:llama", TaskSettings(("ref_sums", "hellaswagg")))
+        evaluate.evaluate_tasks("ref:llama", TasksWork(("ref_sums", "hellaswagg")))
     with pytest.raises(InputError, match="no/such/folder"):
-        evaluate.evaluate_tasks("ref:llama", TaskSettings(("ref_sums",), include=("no/such/folder",)))
+        evaluate.evaluate_tasks("ref:llama", TasksWork(("ref_sums",), include=("no/such/folder",)))
 
 
 def test_tasks_groups_tags_and_patterns_are_accepted():
-    check_task_names(TaskSettings(("hellaswag", "paloma", "truthfulqa-multi", "mmlu_*", "ref_su*", "acp_bench_hard")))
+    check_task_names(TasksWork(("hellaswag", "paloma", "truthfulqa-multi", "mmlu_*", "ref_su*", "acp_bench_hard")))
 
 
 def test_names_in_folders_of_ones_own_are_left_to_lm_eval(tmp_path):
-    check_task_names(TaskSettings(("made_by_a_file",), include=(str(tmp_path),)))
+    check_task_names(TasksWork(("made_by_a_file",), include=(str(tmp_path),)))
 
 
 @pytest.mark.exhaustive  # lm-eval's index takes 15 s

@@ -7,8 +7,9 @@ import pytest
 import torch
 from support.memory_source import MemorySource
 
-from qbench.options.cache_spec import FULL
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import FULL
+from qbench.run.options import RunOptions
+from qbench.run.work import HIDDEN, QUESTIONS, SECOND, VISIBLE, TasksWork
 from qbench.runtime import Sampling, Tokenizer, load_model
 from qbench.sources import open_source
 from qbench.tasks.evaluate import evaluate_tasks
@@ -16,7 +17,6 @@ from qbench.tasks.generation import Prompt, generate_batch, plan_batches
 from qbench.tasks.questions import CutPrompt, cut_prompt, token_cuts
 from qbench.tasks.reference_items import questions
 from qbench.tasks.scoring import Answer, Request, group_requests, run_forward, score
-from qbench.tasks.settings import HIDDEN, QUESTIONS, SECOND, VISIBLE, TaskSettings
 from quant.errors import InputError
 
 ITEM = {"question": "What? ", "answer_prefix": "It is", "first_question": "Who? I. "}
@@ -114,7 +114,7 @@ def test_the_question_is_part_of_the_protocol_and_changes_what_a_policy_keeps(tm
     (tmp_path / "short.yaml").write_text("\n".join(lines))
     found = {}
     for question in (None, VISIBLE, HIDDEN):
-        settings = TaskSettings(("short",), include=(str(tmp_path),), question=question)
+        settings = TasksWork(("short",), include=(str(tmp_path),), question=question)
         result = evaluate_tasks("ref:llama", settings, RunOptions(policy="snapkv:budget=40,window=8", threads=1))
         found[question] = result.tasks["short"]
         assert found[question].protocol.get("question") == question
@@ -123,10 +123,10 @@ def test_the_question_is_part_of_the_protocol_and_changes_what_a_policy_keeps(tm
 
 
 def test_what_cannot_be_measured_is_refused_before_a_model_is_loaded():
-    settings = TaskSettings(("ref_questions_8k",), question=VISIBLE)
+    settings = TasksWork(("ref_questions_8k",), question=VISIBLE)
     with pytest.raises(InputError, match=r"question visible compresses a whole prompt at once.*leave the chunk out"):
         evaluate_tasks("ref:none", settings, RunOptions(prefill_chunk=64))
     with pytest.raises(InputError, match=r"unknown question 'hiden'; known: visible.*did you mean 'hidden'"):
-        TaskSettings(("ref_recall",), question="hiden")
+        TasksWork(("ref_recall",), question="hiden")
     with pytest.raises(InputError, match="task ref_recall does not give context and question apart"):
-        evaluate_tasks("ref:llama", TaskSettings(("ref_recall",), limit=1, question=HIDDEN), RunOptions(threads=1))
+        evaluate_tasks("ref:llama", TasksWork(("ref_recall",), limit=1, question=HIDDEN), RunOptions(threads=1))

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from support.copying_model import write_copying_model
 
-from qbench.options.cache_spec import FULL
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import FULL
+from qbench.run.options import RunOptions
+from qbench.run.work import HIDDEN, VISIBLE, TasksWork
 from qbench.tasks import run
 from qbench.tasks.catalogue import load_tasks
 from qbench.tasks.evaluate import evaluate_tasks
-from qbench.tasks.settings import HIDDEN, VISIBLE, TaskSettings
 
 pytest.importorskip("wonderwords", reason="RULER's words are not installed; the extra `ruler` does")
 
@@ -68,7 +68,7 @@ def is_clear(number: str) -> bool:
     ],
 )
 def test_answers_are_right_if_the_needle_is_kept(copying_model, loaded, policy, question, answers):
-    settings = TaskSettings((TASK,), NUM_ITEMS, metadata={"max_seq_lengths": [LENGTH]}, question=question)
+    settings = TasksWork((TASK,), NUM_ITEMS, metadata={"max_seq_lengths": [LENGTH]}, question=question)
     (result,) = evaluate_tasks(str(copying_model), settings, RunOptions(policy=policy, threads=1)).tasks.values()
     items = list(loaded[0]["tasks"][TASK].eval_docs)[:NUM_ITEMS]
     clear = [is_clear(item["outputs"][0]) for item in items]

@@ -8,14 +8,14 @@ from support.data import STORIES260K, TASK_FILES, needs_stories, needs_task_file
 from support.hf_task_model import hf_task_model
 from support.measuring import tasks_of
 
-from qbench.measure.case import TasksCase
-from qbench.options.cache_spec import QUALITY_CHUNK
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import QUALITY_CHUNK
+from qbench.run.options import RunOptions
+from qbench.run.work import TasksWork
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from qbench.sweeps.job import MeasureJob, Work
 from qbench.sweeps.jobs import measure
-from qbench.tasks import TaskSettings, run_tasks
+from qbench.tasks import run_tasks
 from qbench.tasks.catalogue import load_tasks
 from qbench.tasks.quiet import quiet
 
@@ -56,7 +56,7 @@ def test_equals_hf_item_by_item(task, stories, oracle):
     from lm_eval.api.metrics import mean_stderr
     from lm_eval.evaluator import evaluate
 
-    settings = TaskSettings((task,), limit=LIMITS[task], include=(str(TASK_FILES),))
+    settings = TasksWork((task,), limit=LIMITS[task], include=(str(TASK_FILES),))
     entry = run_tasks(*stories, settings)[task].to_json()
     with quiet():
         theirs = evaluate(oracle, load_tasks(settings), limit=settings.limit, bootstrap_iters=0)
@@ -82,23 +82,23 @@ def test_equals_hf_item_by_item(task, stories, oracle):
 @pytest.fixture(scope="module")
 def sums():
     """The first sums, by the embedded model as it is."""
-    return tasks_of("ref:llama", TaskSettings(("ref_sums",), limit=6), threads=1)
+    return tasks_of("ref:llama", TasksWork(("ref_sums",), limit=6), threads=1)
 
 
 def test_an_entry_names_its_items(sums):
     entry = sums["tasks"]["ref_sums"]
     assert (entry["metric"], entry["num_items"], len(entry["correct"])) == ("exact_match", 6, 6)
-    fewer = tasks_of("ref:llama", TaskSettings(("ref_sums",), limit=5), recipe="q2_k", threads=1)
+    fewer = tasks_of("ref:llama", TasksWork(("ref_sums",), limit=5), recipe="q2_k", threads=1)
     other = fewer["tasks"]["ref_sums"]
     assert other["items_sha256"] != entry["items_sha256"] and other["protocol_hash"] != entry["protocol_hash"]
-    same = tasks_of("ref:llama", TaskSettings(("ref_sums",), limit=6), recipe="q2_k", threads=1)
+    same = tasks_of("ref:llama", TasksWork(("ref_sums",), limit=6), recipe="q2_k", threads=1)
     assert same["tasks"]["ref_sums"]["protocol"] == entry["protocol"], "another model, the same items"
 
 
 def test_a_run_that_was_stopped_goes_on_with_what_it_had(sums, tmp_path, monkeypatch):
     from qbench.tasks import model as task_model
 
-    settings = TaskSettings(("ref_sums",), limit=6)
+    settings = TasksWork(("ref_sums",), limit=6)
     first = tasks_of("ref:llama", settings, threads=1, answers=tmp_path / "answers")
     assert first["tasks"] == sums["tasks"]
     monkeypatch.setattr(task_model, "generate_batch", lambda *_: pytest.fail("asked again"))
@@ -113,7 +113,7 @@ def test_a_run_that_was_stopped_goes_on_with_what_it_had(sums, tmp_path, monkeyp
 def test_a_policy_evicts_within_the_prompt(budget, right):
     """The first items of ref_recall ask for a value 64 tokens back; the budget decides whether the cache holds it."""
     how = {"policy": f"recent:budget={budget}", "prefill_chunk": 32}
-    result = tasks_of("ref:llama", TaskSettings(("ref_recall",), limit=3), **how, threads=1)
+    result = tasks_of("ref:llama", TasksWork(("ref_recall",), limit=3), **how, threads=1)
     assert result["tasks"]["ref_recall"]["value"] == right
     assert result | how == result, "the record names both"
 
@@ -121,7 +121,7 @@ def test_a_policy_evicts_within_the_prompt(budget, right):
 def test_a_policy_evicts_while_text_is_generated(sums):
     """A sum and its working are about 40 tokens; the budget is for 400 tokens, or for 4 of the working."""
     roomy, tight = (
-        tasks_of("ref:llama", TaskSettings(("ref_sums",), limit=6), policy=f"recent:budget={budget}", threads=1)
+        tasks_of("ref:llama", TasksWork(("ref_sums",), limit=6), policy=f"recent:budget={budget}", threads=1)
         for budget in (400, 4)
     )
     assert roomy["tasks"] == sums["tasks"]
@@ -152,12 +152,12 @@ OTHERS = pytest.mark.exhaustive("a second for each")
 
 @pytest.mark.parametrize("recipe", [pytest.param(one, marks=() if one in IN_EVERY_RUN else OTHERS) for one in KINDS])
 def test_any_artifact_and_cache_keeps_what_the_model_can(recipe):
-    entry = tasks_of("ref:llama", TaskSettings(("ref_brackets",), limit=40), recipe=recipe, threads=1)["tasks"]
+    entry = tasks_of("ref:llama", TasksWork(("ref_brackets",), limit=40), recipe=recipe, threads=1)["tasks"]
     assert entry["ref_brackets"]["value"] >= 0.9
 
 
 def test_a_case_of_a_sweep_measures_tasks(sums):
-    job = MeasureJob("ref:llama", "ref:llama", RunOptions(threads=1), "", Work(tasks=TasksCase(("ref_sums",), limit=6)))
+    job = MeasureJob("ref:llama", "ref:llama", RunOptions(threads=1), "", Work(tasks=TasksWork(("ref_sums",), limit=6)))
     metrics = measure(job, lambda *_: None).to_json()
     assert metrics["tasks"] == sums["tasks"] and metrics["model"] == "ref:llama"
 
@@ -166,7 +166,7 @@ def test_a_group_is_an_entry_beside_its_tasks(tmp_path):
     (tmp_path / "pair.yaml").write_text(
         "group: pair\ntask: [ref_minimal_pairs, ref_brackets]\naggregate_metric_list: [{metric: acc}]\n"
     )
-    settings = TaskSettings(("pair",), limit=4, include=(str(tmp_path),))
+    settings = TasksWork(("pair",), limit=4, include=(str(tmp_path),))
     tasks = tasks_of("ref:llama", settings, threads=1)["tasks"]
     assert list(tasks) == ["pair", "ref_minimal_pairs", "ref_brackets"]
     assert tasks["pair"]["correct"] == tasks["ref_minimal_pairs"]["correct"] + tasks["ref_brackets"]["correct"]

@@ -7,7 +7,7 @@ import torch
 from support.close import assert_close
 from support.memory_source import MemorySource
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.tasks.scoring import FORWARD_TOKENS, SHARED_CONTEXT, Forward, Request, group_requests, run_forward
 from quant.kv import KV_FORMATS

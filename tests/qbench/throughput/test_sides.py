@@ -5,7 +5,7 @@ from support.artifact import write_artifact
 from support.llama_package import skip_without_llama_cpp
 from support.memory_source import MemorySource
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import Sampling, generate, load_model
 from qbench.runtime.engine import EngineOptions
 from qbench.speed.timed_process import TimedProcess

@@ -13,10 +13,10 @@ from support.memory_source import MemorySource
 from support.waits import WAIT_S
 
 import qbench
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.work import SpeedWork
 from qbench.runtime import load_model
 from qbench.speed.rounds import Rounds, Samples
-from qbench.speed.speed_case import SpeedCase
 from qbench.speed.speed_worker import TimedModel
 from qbench.versus.compare import compare, kv_bits, kv_type_of, measure_both, ratio
 from qbench.versus.llama_cpp import LlamaCppProcess
@@ -61,7 +61,7 @@ class RecordingSide:
 def test_both_run_the_same_passes_and_take_turns_at_being_first():
     log = []
     ours, theirs = RecordingSide(log, "ours"), RecordingSide(log, "theirs")
-    case = SpeedCase(pp=4, tg=2, depth=3, repetitions=2)
+    case = SpeedWork(pp=4, tg=2, depth=3, repetitions=2)
     _, measured = measure_both(TimedModel(ours), theirs, case, 1, None)
     passes = {name: [entry[1:] for entry in log if entry[0] == name] for name in ("ours", "theirs")}
     assert passes["ours"] == passes["theirs"] and len(passes["ours"]) == 1 + 3 * (1 + 2), "and a round of warm-up"
@@ -89,7 +89,7 @@ def test_keys_and_values_of_as_many_bits(bits, expected):
 @pytest.mark.parametrize("spec", ["ref:llama", "rand:tiny", "model.gguf"])
 def test_only_files_can_be_compared(spec):
     with pytest.raises(InputError, match=r"needs a GGUF file.*qbench quantize"):
-        compare(spec, [SpeedCase()])
+        compare(spec, [SpeedWork()])
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_without_the_package_it_says_so(gguf_file, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match="llama-cpp-python is not installed"):
-        compare(str(gguf_file), [SpeedCase(pp=4, tg=2)])
+        compare(str(gguf_file), [SpeedWork(pp=4, tg=2)])
 
 
 def test_a_process_that_dies_is_told_with_its_last_words():
@@ -122,7 +122,7 @@ def test_a_process_that_dies_between_commands_is_told_too():
 
 def test_against_llama_cpp(gguf_file):
     skip_without_llama_cpp()
-    cases = [SpeedCase(pp=8, tg=2, depth=depth, repetitions=2) for depth in (0, 5)]
+    cases = [SpeedWork(pp=8, tg=2, depth=depth, repetitions=2) for depth in (0, 5)]
     rows = compare(str(gguf_file), cases, RunOptions(threads=1))
     assert [row.depth for row in rows] == [0, 5]
     for row in rows:

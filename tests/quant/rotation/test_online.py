@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.llama_logits import TOKENS
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.layers.online_turn import turned_online

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qbench.options.choices import EXACT
+from qbench.run.choices import EXACT
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.in_torch import CausalAttention, attend_by, is_in_torch
 from qbench.runtime.caches.storage.grouped_storage import GroupedStorage, Groups

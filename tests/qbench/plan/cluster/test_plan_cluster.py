@@ -6,9 +6,9 @@ from math import comb
 import pytest
 
 from qbench.measure.records.kept_ranks import DeviceRates, LinkRates
-from qbench.options.rank_layout import ALL_TO_ALL, GATHER, RankLayout
 from qbench.plan.cluster import Cluster, ClusterCase, plan_cluster
 from qbench.plan.cluster.hosts import Device, Link, Place
+from qbench.run.rank_layout import ALL_TO_ALL, GATHER, RankLayout
 from qbench.sources import open_source
 from quant.errors import InputError
 from quant.models import ModelConfig

@@ -13,7 +13,6 @@ from qbench.cli.main import cli
 from qbench.measure.host.commit import code_version
 from qbench.measure.records.kept_placements import PlacementCase, PlacementMetrics
 from qbench.measure.records.record import read_files
-from qbench.options.run_options import RunOptions
 from qbench.plan.offload import OffloadCase, measured_plan, plan_offload
 from qbench.plan.offload.costs import DiskRates
 from qbench.plan.offload.layer_times import LayerTimes
@@ -22,6 +21,7 @@ from qbench.plan.offload.sizes import Sizes
 from qbench.plan.offload.solve import solve
 from qbench.plan.offload.stream_rates import starts_within
 from qbench.plan.offload.tiers import DiskProbe, Overheads, Tiers, seconds_of
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.memory import MemoryPredictor
 from qbench.runtime.offload.experts import StreamedExperts

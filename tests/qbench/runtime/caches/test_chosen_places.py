@@ -8,8 +8,8 @@ import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 
-from qbench.options.cache_spec import CacheSpec
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import CacheSpec
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.places.block_tiers import BlockTiers
 from qbench.runtime.caches.places.chosen_places import ChosenPlaces, page_size_of

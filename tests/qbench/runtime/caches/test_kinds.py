@@ -10,7 +10,7 @@ from support.array_source import ArraySource
 from support.cache_specs import options_of, spec_of
 from support.close import assert_close
 
-from qbench.options.cache_spec import CacheSpec
+from qbench.run.cache_spec import CacheSpec
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.cache_maker import MAX_CHUNK_TOKENS
 from qbench.runtime.caches.storage.kernel_storage import STORES

@@ -8,8 +8,8 @@ from support.array_source import ArraySource
 from support.caches import calibrated_scheme, feed, is_in_torch, make_qkv, torch_cache
 from support.close import assert_close
 
-from qbench.options.cache_spec import CacheSpec
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import CacheSpec
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.caches.no_cache import NoCache

@@ -11,7 +11,7 @@ from support.caches import random_tokens
 from support.close import assert_close
 from support.pages import shuffled
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import Model, generate, load_model
 from qbench.runtime.attention.mla_modes import get_mode
 from qbench.runtime.caches.kv_cache import pooled_cache

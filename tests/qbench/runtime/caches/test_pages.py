@@ -14,7 +14,7 @@ from support.close import assert_close
 from support.mixed_workload import AT_ONCE, LONGEST, run_mixed_workload
 from support.pages import shuffled
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.kv_cache import pooled_cache
 from qbench.runtime.caches.places.pages import OutOfPages, PagedSequence, PagePool

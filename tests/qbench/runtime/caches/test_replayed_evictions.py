@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from qbench.calibration.open_subject import open_subject
-from qbench.options.run_options import RunOptions
 from qbench.policies.policy import LayerState
 from qbench.policies.tova import Tova
 from qbench.reference.corpus import heldout_text
+from qbench.run.options import RunOptions
 from qbench.runtime import Tokenizer, load_model
 
 MODEL, POLICY, WINDOW, CHUNK = "ref:llama", "tova:budget=192", 900, 256

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from qbench.options.cache_spec import CacheSpec
-from qbench.options.choices import KERNEL, SDPA
 from qbench.policies import registry
 from qbench.policies.policy import CachePolicy
+from qbench.run.cache_spec import CacheSpec
+from qbench.run.choices import KERNEL, SDPA
 from qbench.runtime.caches.rules import Asked, check, reasons
 from quant.errors import InputError
 from quant.kv import KVScheme, get_kv_format

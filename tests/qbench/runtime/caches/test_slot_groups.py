@@ -9,8 +9,8 @@ from support.caches import assert_a_batch_is_its_sequences, attended, policy_cac
 from support.close import assert_close
 from support.logit_bounds import relative_rms
 
-from qbench.options.run_options import RunOptions
 from qbench.policies import policy_names
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.storage.grouped_storage import Groups
 from qbench.runtime.caches.storage.slot_groups import SlotGroups

@@ -8,7 +8,7 @@ from support.array_source import ArraySource
 from support.caches import is_in_torch
 from support.close import assert_close
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.no_cache import NoCache

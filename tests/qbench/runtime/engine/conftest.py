@@ -4,7 +4,7 @@ import pytest
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import Model, load_model
 from quant.kv.source import KVSource
 

@@ -12,7 +12,7 @@ from support.array_source import ArraySource
 from support.byte_tokenizer import byte_tokenizer
 from support.engine_runs import GREEDY, alone, assert_no_page_is_lost, prompt, run, tokens_of
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import Sampling, generate, load_model
 from qbench.runtime.engine import Engine, EngineOptions, NeverFits, QueueFull, Request
 from quant.errors import InputError

@@ -7,7 +7,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.engine_runs import texts_alone, texts_together
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.storage.residual_storage import ResidualStorage
 from qbench.runtime.caches.storage.slot_groups import SlotGroups

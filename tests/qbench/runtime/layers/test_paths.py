@@ -8,7 +8,7 @@ from support.cache_specs import spec_of
 from support.close import assert_close
 from support.kernel_calls import count_fused_calls
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.layers.paths import PATH_NAMES, PATHS, planned_path
 from quant.errors import InputError

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import cpu_kernels
-from qbench.options.choices import DYNAMIC, FREQUENCY, PLACEMENTS
-from qbench.options.run_options import RunOptions
+from qbench.run.choices import DYNAMIC, FREQUENCY, PLACEMENTS
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.offload.experts import COUNTED_PASSES, by_rule
 from qbench.runtime.offload.placement import least_bytes

@@ -29,7 +29,7 @@ REFUSED = re.compile(r"--memory \d+MiB is too little .* the smallest that works 
 RUN = """
 import json, sys, torch
 from qbench.measure.host.memory import peak_rss_bytes
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
 model = load_model(open_source(sys.argv[1]), RunOptions(memory_bytes=int(sys.argv[2]), threads=1))

@@ -12,7 +12,7 @@ from support.artifact import write_artifact
 from support.close import assert_close
 from support.waits import WAIT_S
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.offload.direct_file import DirectFile
 from qbench.runtime.offload.placement import least_bytes, split_experts

@@ -8,7 +8,7 @@ import torch
 from support.array_source import ArraySource
 from support.artifact import write_artifact
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime.layers.linear import PackedLinear
 from qbench.runtime.offload import Use, check_limit
 from qbench.runtime.offload import stream_file as files

@@ -6,8 +6,8 @@ from support.architectures import KINDS, random_weights, small_config
 from support.array_source import ArraySource
 from support.thread_ranks import model_on, run_ranks
 
-from qbench.options.rank_layout import GATHER, RankLayout
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import GATHER, RankLayout
 from qbench.runtime import load_model
 from quant.errors import InputError
 
@@ -32,7 +32,7 @@ def test_stages_and_the_gathering_cut_are_equal(kind):
     expected = load_model(source, RunOptions(threads=1))(TOKENS)
     assert torch.equal(on_ranks(source, RankLayout(pp=2)), expected)
     if kind in UNCUT:
-        with pytest.raises(InputError, match=r"--tp does not cut a .* yet; use --pp"):
+        with pytest.raises(InputError, match=r"tp does not cut a .* yet; use pp"):
             on_ranks(source, RankLayout(tp=2))
     else:
         assert torch.equal(on_ranks(source, RankLayout(tp=2, cut=GATHER)), expected)

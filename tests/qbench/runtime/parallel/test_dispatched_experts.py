@@ -8,14 +8,14 @@ from support.array_source import ArraySource
 from support.thread_ranks import model_on, run_ranks
 
 from qbench.calibration.open_subject import open_subject
-from qbench.options.rank_layout import ALL_TO_ALL, RankLayout
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import ALL_TO_ALL, RankLayout
+from qbench.run.work import SpeedWork
 from qbench.runtime import load_model
 from qbench.runtime.parallel.dispatched_experts import DispatchedExperts
 from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.traffic import expected_traffic
 from qbench.speed.rank_bench import measure_exchange
-from qbench.speed.speed_case import SpeedCase
 from quant.errors import InputError
 
 KINDS = ("mixtral", "qwen3moe", "deepseek2", "deepseek3")
@@ -145,7 +145,7 @@ def test_as_many_tokens_travel_as_the_routers_of_one_rank_say(monkeypatch):
 
 
 def test_the_bench_counts_pairs_of_each_lane():
-    case = SpeedCase(pp=16, tg=4, depth=3, repetitions=1, batch=4)
+    case = SpeedWork(pp=16, tg=4, depth=3, repetitions=1, batch=4)
     source = open_subject("ref:mla-moe", RunOptions(threads=1)).source
     moe = load_model(source, RunOptions(threads=1)).config.moe
 

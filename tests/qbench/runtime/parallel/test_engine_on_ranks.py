@@ -9,8 +9,8 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.thread_ranks import model_on, run_ranks
 
-from qbench.options.rank_layout import GATHER, RankLayout
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import GATHER, RankLayout
 from qbench.runtime import load_model
 from qbench.runtime.engine import Engine, EngineOptions, Request
 from qbench.runtime.parallel import leading

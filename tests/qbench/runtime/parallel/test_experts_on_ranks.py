@@ -8,8 +8,8 @@ from support.array_source import ArraySource
 from support.thread_ranks import model_on, run_ranks
 
 from qbench.calibration.open_subject import open_subject
-from qbench.options.rank_layout import RankLayout
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import RankLayout
 from qbench.runtime import load_model
 from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.traffic import expected_traffic
@@ -90,8 +90,8 @@ def test_bytes_and_logits_of_the_reference_model(recipe):
 @pytest.mark.parametrize(
     ("kind", "layout", "message"),
     [
-        ("llama", RankLayout(ep=2), "--ep 2 divides experts, and .* has none; use --tp or --pp"),
-        ("mixtral", RankLayout(ep=99), "--ep 99 is more than the . experts of "),
+        ("llama", RankLayout(ep=2), "ep=2 divides experts, and .* has none; use tp or pp"),
+        ("mixtral", RankLayout(ep=99), "ep=99 is more than the . experts of "),
     ],
 )
 def test_a_model_that_cannot_be_divided(kind, layout, message):

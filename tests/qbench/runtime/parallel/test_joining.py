@@ -109,5 +109,5 @@ def test_a_rank_is_waited_for_as_long_as_it_gives_signs(met, monkeypatch, gives_
 
 
 def test_shared_memory_of_two_hosts_is_refused(met):
-    with pytest.raises(InputError, match=r"--link shm needs memory that all ranks share: the ranks are on .*other"):
+    with pytest.raises(InputError, match=r"link=shm needs memory that all ranks share: the ranks are on .*other"):
         open_link(met(["other", 1, "boot pid:[1] 0", 2]), "shm")

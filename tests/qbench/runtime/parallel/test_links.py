@@ -16,7 +16,7 @@ from qbench.runtime.parallel.shared_memory import Offer, host_identity, size_byt
 # Per link: a sum, a gather with other widths and a message from rank 0 to the last, most longer than a ring; the bits.
 EXCHANGES = """
 import hashlib, sys, torch
-from qbench.options.rank_layout import RankLayout
+from qbench.run.rank_layout import RankLayout
 from qbench.runtime.parallel.meeting import Meeting
 from qbench.runtime.parallel.open_link import open_link
 from qbench.runtime.parallel.ranks import Ranks
@@ -119,7 +119,7 @@ def two_networks():
 
 @pytest.mark.exhaustive("two processes that import torch")
 def test_ranks_in_two_networks_meet_and_generate(two_networks):
-    generate = ("-m", "qbench", "generate", "ref:llama", "--prompt", "The", "-n", "4", "--pp", "2", "--link", "gloo")
+    generate = ("-m", "qbench", "generate", "ref:llama", "--prompt", "The", "-n", "4", "--ranks", "pp=2,link=gloo")
     common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "10.99.99.1", "MASTER_PORT": "29531"}
     ranks = [
         Popen(

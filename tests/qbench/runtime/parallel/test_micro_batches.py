@@ -9,15 +9,15 @@ import torch
 from support.thread_ranks import model_on, run_ranks
 
 from qbench.calibration.open_subject import open_subject
-from qbench.options.rank_layout import RankLayout
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import RankLayout
+from qbench.run.work import SpeedWork
 from qbench.runtime import load_model
 from qbench.runtime.parallel import micro_batches
 from qbench.runtime.parallel import model as model_module
 from qbench.runtime.parallel.traffic import Traffic, bubble, expected_bubble, expected_traffic
 from qbench.sources import open_source
 from qbench.speed.rank_bench import measure_exchange
-from qbench.speed.speed_case import SpeedCase
 from quant.errors import InputError
 
 PROMPT, NUM_STEPS = 37, 2
@@ -66,7 +66,7 @@ def test_the_bits_are_those_of_one_rank(spec, kv, recipe, batch):
 
 def test_a_pass_of_three_parts_has_as_many_messages():
     """Stage 0 sends three, and gets one back."""
-    case = SpeedCase(pp=16, tg=4, depth=3, repetitions=1, batch=4)
+    case = SpeedWork(pp=16, tg=4, depth=3, repetitions=1, batch=4)
 
     def work(ranks):
         return measure_exchange(model_on(ranks, open_source("rand:tiny")), case, "tg")

@@ -9,8 +9,8 @@ from support.pinned_roundings import PinnedRoundings, order_of_sums
 from support.thread_ranks import model_on, run_ranks
 
 from qbench.calibration.open_subject import open_subject
-from qbench.options.rank_layout import GATHER, RankLayout
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import GATHER, RankLayout
 from qbench.runtime import load_model
 from qbench.runtime.layers.kernel_layers import KernelLayers
 from qbench.runtime.parallel.ranks import Ranks
@@ -91,7 +91,7 @@ def test_the_summing_cut_differs_by_the_order_of_sums(recipe, monkeypatch):
     several = on_ranks(source, RankLayout(tp=2), impl="reference", begin=roundings.pin)
     assert torch.equal(several.logits[0], several.logits[1])
     assert (several.logits[0] - truth).abs().max() <= SUMS_DIFFER_BY * truth.abs().max()
-    assert roundings.excess <= 1 and (roundings.excess > 0) == (recipe in ROUNDS_INPUTS)
+    assert roundings.excess <= 1 and (roundings.num_calls > 0) == (recipe in ROUNDS_INPUTS)
     assert several.sent == several.formula
 
 
@@ -120,7 +120,7 @@ def test_a_cut_without_the_magnitude_of_all_lanes_is_found(recipe, monkeypatch):
 
 @pytest.mark.parametrize("recipe", SUPER_BLOCKS)
 def test_a_cut_through_a_group_is_refused_with_the_legal_ones(recipe):
-    with pytest.raises(InputError, match=r"groups of 256 .*legal: --tp 1, --tp 2 --cut gather, or --pp 2"):
+    with pytest.raises(InputError, match=r"groups of 256 .*legal: tp=1, tp=2,cut=gather, or pp=2"):
         on_ranks(opened("ref:llama", recipe), RankLayout(tp=2))
 
 
@@ -161,9 +161,9 @@ def test_bytes_and_messages_per_token():
 @pytest.mark.parametrize(
     ("spec", "layout", "message"),
     [
-        ("ref:llama", RankLayout(tp=3), "--tp 3 does not divide the 4 heads and 2 key-value heads .* 1, 2, 4, or --pp"),
-        ("ref:llama", RankLayout(pp=5), "--pp 5 is more than the 4 layers"),
-        ("ref:mla-moe", RankLayout(tp=2), "does not cut a DeepseekV2ForCausalLM yet; use --pp"),
+        ("ref:llama", RankLayout(tp=3), "tp=3 does not divide the 4 heads and 2 key-value heads .* 1, 2, 4, or pp"),
+        ("ref:llama", RankLayout(pp=5), "pp=5 is more than the 4 layers"),
+        ("ref:mla-moe", RankLayout(tp=2), "does not cut a DeepseekV2ForCausalLM yet; use pp"),
     ],
 )
 def test_a_model_that_cannot_be_divided(spec, layout, message):

@@ -8,7 +8,7 @@ import torch
 from support.launched_ranks import run_ranks
 from support.memory_limit import limited_group
 
-from qbench.options.run_options import RunOptions
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
 
@@ -19,15 +19,15 @@ BUDGET_BYTES = 36 << 20  # a half of them, and 20 MiB for activations, the link,
 RANK = f"""
 import ctypes, sys, torch
 from pathlib import Path
-from qbench.options.rank_layout import RankLayout
-from qbench.options.run_options import RunOptions
+from qbench.run.rank_layout import RankLayout
+from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.parallel.joined import join_ranks
 from qbench.sources import open_source
 sp = int(sys.argv[1])
 if sp > 1:
     join_ranks(RankLayout(sp=sp), 60)
-model = load_model(open_source("ref:llama-8k"), RunOptions(threads=1, sp=sp))
+model = load_model(open_source("ref:llama-8k"), RunOptions(division=None if sp == 1 else "sp=2", threads=1))
 tokens = (torch.arange({CONTEXT}) % 251)[None]
 model(tokens[:, :{CHUNK}], model.new_cache(1, {CHUNK}), last_only=True)
 ctypes.CDLL(None).malloc_trim(0)  # so that no free memory is left

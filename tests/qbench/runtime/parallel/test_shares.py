@@ -7,9 +7,9 @@ from support.array_source import ArraySource
 from support.thread_ranks import model_on, run_ranks
 
 from qbench.calibration.open_subject import open_subject
-from qbench.options.cache_spec import PAGED, STATIC, CacheSpec
-from qbench.options.rank_layout import RankLayout
-from qbench.options.run_options import RunOptions
+from qbench.run.cache_spec import PAGED, STATIC, CacheSpec
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import RankLayout
 from qbench.runtime import load_model
 from qbench.runtime.caches.storage.kernel_storage import Run, share_runs
 from qbench.runtime.caches.storage.share import SHARE_TOKENS, Share
@@ -228,12 +228,12 @@ def test_bytes_and_messages_are_the_formulas(layout):
         ({"policy": "h2o:64"}, "--policy h2o:64 does not combine with sp 2, pp 1 yet"),
         ({"cache": "paged"}, "--cache paged does not combine with sp 2"),
         ({"attention": "textbook"}, "--attention textbook does not combine with sp 2"),
-        ({"tp": 2}, "tp 2 does not combine with sp 2 yet"),
+        ({"division": "tp=2,sp=2"}, "tp 2 does not combine with sp 2 yet"),
     ],
 )
 def test_options_that_cannot_be(options, message):
     with pytest.raises(InputError, match=message):
-        RunOptions(sp=2, **options)
+        RunOptions(**{"division": "sp=2", **options})
 
 
 def test_a_loaded_model_keeps_its_shares_or_refuses():
@@ -252,5 +252,5 @@ def test_a_loaded_model_keeps_its_shares_or_refuses():
 
 
 def test_latents_are_refused():
-    with pytest.raises(InputError, match="--sp 2 does not divide the latents of a DeepseekV2ForCausalLM yet; use --pp"):
+    with pytest.raises(InputError, match="sp=2 does not divide the latents of a DeepseekV2ForCausalLM yet; use pp"):
         on_ranks(opened("ref:mla-moe"), RankLayout(sp=2))

@@ -8,9 +8,9 @@ import torch
 from support.thread_ranks import run_ranks
 
 from qbench.calibration.open_subject import open_subject
-from qbench.options.rank_layout import RankLayout
-from qbench.options.run_options import RunOptions
 from qbench.prefill import BLOCK
+from qbench.run.options import RunOptions
+from qbench.run.rank_layout import RankLayout
 from qbench.runtime import load_model
 from qbench.runtime.caches.step import Past
 from qbench.runtime.caches.view import context_part
@@ -43,7 +43,7 @@ def logits(model, last_only=False, batch=1) -> torch.Tensor:
 
 
 def on_lanes(subject, sp: int, work, impl="auto"):
-    options = replace(subject.options, sp=sp)
+    options = replace(subject.options, division=f"sp={sp}")
     return run_ranks(RankLayout(sp=sp), lambda ranks: work(load_ranked(subject.source, options, impl, "auto", ranks)))
 
 
@@ -131,13 +131,13 @@ def test_bytes_and_messages_are_the_formulas(last_only):
     [
         ({"prefill": "star:query=0"}, "--prefill star:query=0 does not combine with sp 2, pp 1 yet"),
         ({"prefill": "flexprefill"}, "--prefill flexprefill does not combine with sp 2, pp 1 yet"),
-        ({"prefill": STAR, "pp": 2}, "does not combine with sp 2, pp 2 yet"),
+        ({"prefill": STAR, "division": "sp=2,pp=2"}, "does not combine with sp 2, pp 2 yet"),
         ({"prefill": STAR, "policy": "h2o:64"}, "goes with policy full"),
     ],
 )
 def test_options_that_cannot_be(options, message):
     with pytest.raises(InputError, match=message):
-        RunOptions(sp=2, **options)
+        RunOptions(**{"division": "sp=2", **options})
 
 
 def test_padded_prompts_are_refused():

@@ -6,18 +6,17 @@ from support.documents import append_record, make_record
 
 from qbench.cli.sweep_forecast import time_text
 from qbench.measure.host.machine import machine
-from qbench.speed.speed_case import SpeedCase
+from qbench.run.work import SpeedWork, TasksWork
 from qbench.sweeps.forecast import forecast as forecast_module
 from qbench.sweeps.forecast.forecast import forecast_sweep
 from qbench.sweeps.job import ModelProbe, ProbeJob
 from qbench.sweeps.jobs import probe
 from qbench.sweeps.suite.cases import make_cases, select_points
 from qbench.sweeps.suite.rules import parse_only
-from qbench.sweeps.suite.suite import EvalSettings, Suite
+from qbench.sweeps.suite.suite import QualityWork, Suite
 from qbench.sweeps.sweep import Selection
-from qbench.tasks.settings import TaskSettings
 
-SUITE = Suite("test", ("ref:llama",), ("bf16", "q8_0"), eval=EvalSettings(max_windows=2), bench=SpeedCase(pp=8, tg=4))
+SUITE = Suite.of("test", ("ref:llama",), ("bf16", "q8_0"), eval=QualityWork(max_windows=2), bench=SpeedWork(pp=8, tg=4))
 PROBE = ModelProbe(load_s=1.0, token_s=0.01, judged_token_s=0.02, step_s=0.1, quantize_s={"bf16": 5.0})
 
 
@@ -56,7 +55,7 @@ def test_without_any_record_a_probe_tells(tmp_path, probed):
 
 
 def test_no_probe_knows_the_texts_of_tasks(tmp_path):
-    suite = replace(SUITE, bench=None, eval=None, tasks=TaskSettings(names=("ref_recall",)))
+    suite = replace(SUITE, bench=None, eval=None, tasks=TasksWork(names=("ref_recall",)))
     foreseen = foresee(tmp_path, suite)
     assert [(case.seconds, case.basis) for case in foreseen.cases] == [(None, "unknown")] * 2
     assert time_text(foreseen).startswith("unknown: records have no case like these")
@@ -96,7 +95,7 @@ def test_what_the_run_holds_takes_no_time_unless_it_is_to_be_fresh(tmp_path):
 
 
 def test_a_recipe_that_does_not_fit_the_model_is_told(tmp_path):
-    unfit = Suite("test", ("rand:smollm2-135m",), ("q8_0", "rtn-w4g128"), bench=SpeedCase(pp=8))
+    unfit = Suite.of("test", ("rand:smollm2-135m",), ("q8_0", "rtn-w4g128"), bench=SpeedWork(pp=8))
     told = foresee(tmp_path, unfit)
     assert [case.basis for case in told.cases] == ["probed", "unfit"] and "multiple of 128" in told.cases[1].reason
 

@@ -1,8 +1,8 @@
 import pytest
 from support.documents import case_key
 
-from qbench.measure.case import Case
 from qbench.measure.records.record import Record
+from qbench.run.case import Case
 from qbench.sweeps.forecast.past import Past
 
 BENCH = {"pp": 8, "tg": 4, "depth": 0, "repetitions": 5}

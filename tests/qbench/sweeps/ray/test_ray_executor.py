@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 
-from qbench.measure.case import Case
 from qbench.measure.host.commit import CodeVersion
 from qbench.measure.host.machine import Machine
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Origin
+from qbench.run.case import Case
 from qbench.sweeps.case_runner import Outcome
 from qbench.sweeps.ray.ray_cluster import STARTS, Cluster, Lost, start_local
 from qbench.sweeps.ray.ray_executor import ATTEMPTS, RayExecutor
@@ -160,7 +160,7 @@ def test_memory_is_a_demand_too():
 @pytest.mark.parametrize("address", ["nonsense", "host:", "127.0.0.1:1", "127.0.0.1:99999", "ray://127.0.0.1:1"])
 def test_no_cluster_is_said_at_once(address):
     pytest.importorskip("ray", reason="ray is not installed: sweeps on a cluster are not tested")
-    with pytest.raises(InputError, match=f"--ray {address}: (expected HOST:PORT|nobody answers)"):
+    with pytest.raises(InputError, match=f"ray={address}: (expected HOST:PORT|nobody answers)"):
         Cluster(address)
 
 
@@ -183,7 +183,7 @@ def test_a_slow_start_of_ray_is_tried_again():
     slow, dead = SlowRay(STARTS), SlowRay(STARTS + 1)
     start_local(slow, num_cpus=2)
     assert (slow.tries, len(slow.calls)) == (STARTS, STARTS - 1)
-    with pytest.raises(InputError, match=r"--ray local: Ray does not start on this machine .The current node"):
+    with pytest.raises(InputError, match=r"ray=local: Ray does not start on this machine .The current node"):
         start_local(dead, num_cpus=2)
     assert (dead.tries, len(dead.calls)) == (STARTS, STARTS)
 

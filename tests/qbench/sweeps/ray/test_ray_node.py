@@ -2,7 +2,7 @@
 
 import pytest
 
-from qbench.measure.case import Case
+from qbench.run.case import Case
 from qbench.sweeps.case_runner import Outcome
 from qbench.sweeps.ray import ray_node
 

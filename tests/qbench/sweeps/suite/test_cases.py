@@ -5,19 +5,19 @@ from importlib import import_module
 import pytest
 
 from qbench.measure.host.machine import available_cores
-from qbench.speed.speed_case import SpeedCase
+from qbench.run.axes import AXIS
+from qbench.run.work import SpeedWork, TasksWork
 from qbench.sweeps.suite.cases import make_cases, select_points
 from qbench.sweeps.suite.rules import Rule, parse_only
-from qbench.sweeps.suite.suite import CalibrationSettings, EvalSettings, Suite
+from qbench.sweeps.suite.suite import CalibrationWork, QualityWork, Suite
 from qbench.sweeps.sweep import Selection, select
-from qbench.tasks.settings import TaskSettings
 from quant.errors import InputError
 
-BENCH = SpeedCase(pp=8, tg=4)
+BENCH = SpeedWork(pp=8, tg=4)
 
 
 def suite(models=("ref:llama",), recipes=("bf16", "q8_0"), **settings) -> Suite:
-    return Suite("test", tuple(models), tuple(recipes), **({"bench": BENCH, "eval": EvalSettings()} | settings))
+    return Suite.of("test", tuple(models), tuple(recipes), **({"bench": BENCH, "eval": QualityWork()} | settings))
 
 
 def rule(**axes) -> Rule:
@@ -30,7 +30,7 @@ def made_cases(of: Suite, selected) -> list[dict]:
 
 
 def points(of: Suite, *names: str) -> list[tuple]:
-    return [one.point.values(names) for one in select_points(of)]
+    return [tuple(AXIS[name].value(one.point) for name in names) for one in select_points(of)]
 
 
 def test_a_plain_suite_measures_everything_in_one_row_a_recipe():
@@ -94,7 +94,7 @@ def test_attention_is_part_of_a_case_where_it_was_chosen():
 
 def test_each_question_is_asked_of_tasks_alone(monkeypatch):
     monkeypatch.setattr(import_module("qbench.sweeps.suite.cases"), "check_tasks", lambda tasks: None)
-    tasks = TaskSettings(("ref_questions_8k",))
+    tasks = TasksWork(("ref_questions_8k",))
     grid = suite(recipes=["bf16"], question=("visible", "hidden"), contexts=(0, 64), tasks=tasks)
     found = [
         (case.get("tasks", {}).get("question"), bool(case["eval"]), bool(case["bench"]))
@@ -169,7 +169,7 @@ def test_texts_and_recipe_files_are_part_of_a_case(tmp_path):
     text.write_text("words")
     recipe.write_text("container: gguf\ndefault: q8_0\n")
     with_files = suite(
-        recipes=[str(recipe)], eval=EvalSettings(str(text)), calibration=CalibrationSettings("generated", samples=4)
+        recipes=[str(recipe)], eval=QualityWork(str(text)), calibration=CalibrationWork("generated", samples=4)
     )
     (case,) = made_cases(with_files, select_points(with_files))
     assert len(case["recipe_sha256"]) == len(case["eval"]["text_sha256"]) == 64
@@ -179,8 +179,8 @@ def test_texts_and_recipe_files_are_part_of_a_case(tmp_path):
 def test_tasks_protocols_and_batches_are_part_of_a_case(monkeypatch):
     asked = []
     monkeypatch.setattr(import_module("qbench.sweeps.suite.cases"), "check_tasks", asked.append)
-    tasks = TaskSettings(("ref_recall",), limit=4)
-    grid = suite(recipes=["bf16"], eval=EvalSettings(protocols=("gptq-2048", "stride-64")), tasks=tasks, batches=(2, 4))
+    tasks = TasksWork(("ref_recall",), limit=4)
+    grid = suite(recipes=["bf16"], eval=QualityWork(protocols=("gptq-2048", "stride-64")), tasks=tasks, batches=(2, 4))
     first, second = made_cases(grid, select_points(grid))
     assert asked == [tasks]
     assert first["tasks"] == {"names": ["ref_recall"], "limit": 4}

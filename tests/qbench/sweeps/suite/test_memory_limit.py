@@ -2,7 +2,8 @@
 
 import pytest
 
-from qbench.sweeps.suite.memory_limit import check_limit, limit_bytes
+from qbench.run.axes import AXIS
+from qbench.sweeps.case_runner import limit_bytes
 from quant.errors import InputError
 
 
@@ -21,10 +22,10 @@ def test_a_share_is_of_the_weights_alone(tmp_path):
 
 @pytest.mark.parametrize("text", ["none", "40%", "640MiB"])
 def test_limits_of_a_suite(text):
-    check_limit(text)
+    AXIS["memory"].check(text)
 
 
 @pytest.mark.parametrize("text", ["0%", "-3%", "x%", "many"])
 def test_other_text_is_refused(text):
     with pytest.raises(InputError, match=f"{text!r}"):
-        check_limit(text)
+        AXIS["memory"].check(text)

@@ -4,9 +4,9 @@ import pytest
 from support.data import KERNEL_SUITES, REPO, written
 from support.refused_rows import refused_rows
 
-from qbench.speed.speed_case import SpeedCase
+from qbench.run.work import SpeedWork
 from qbench.sweeps.suite.load_suite import load_suite
-from qbench.sweeps.suite.suite import EvalSettings
+from qbench.sweeps.suite.suite import QualityWork
 from quant.errors import InputError
 
 GOOD = "name: small\nmodels: [rand:tiny]\nrecipes: [bf16, q8_0]\n"
@@ -18,9 +18,9 @@ def load(folder: Path, text: str):
 
 def test_a_suite_in_full(tmp_path):
     suite = load(tmp_path, GOOD + "threads: 1\neval: {text: a.txt, max_windows: 3}\nbench: {pp: 8, tg: 4}\n")
-    assert suite.models == ("rand:tiny",) and suite.recipes == ("bf16", "q8_0") and suite.threads == (1,)
-    assert suite.eval == EvalSettings(text=str(tmp_path / "a.txt"), max_windows=3)
-    assert suite.bench == SpeedCase(pp=8, tg=4)
+    assert suite.axes == {"model": ("rand:tiny",), "recipe": ("bf16", "q8_0"), "threads": (1,)}
+    assert suite.eval == QualityWork(text=str(tmp_path / "a.txt"), max_windows=3)
+    assert suite.bench == SpeedWork(pp=8, tg=4)
 
 
 def test_metadata_of_tasks(tmp_path):
@@ -55,4 +55,4 @@ def test_no_file(tmp_path):
 def test_recipe_files_lie_beside_the_suite(tmp_path):
     (tmp_path / "mine.yaml").write_text("{base: q8_0}")
     suite = load(tmp_path, "name: x\nmodels: [rand:tiny]\nrecipes: [mine.yaml, q8_0]\nbench: {pp: 8}")
-    assert suite.recipes == (str(tmp_path / "mine.yaml"), "q8_0")
+    assert suite.axes["recipe"] == (str(tmp_path / "mine.yaml"), "q8_0")

@@ -18,9 +18,11 @@ and a device takes gpu_kernels. A choice holds for every layer, or is refused.
 import os
 from importlib.util import find_spec
 
-from qbench.options.cache_spec import DENSE, FULL, NONE, CacheSpec
-from qbench.words.written import nearest
+from qbench.run.cache_spec import DENSE, FULL, NONE, CacheSpec
+from qbench.words.written import nearest, parse_bytes, parse_share
 from quant.errors import InputError
+from quant.kv import KV_FORMATS
+from quant.kv_names import FLOAT32 as FLOAT32_KV
 
 MAX_THREADS = 1024  # as the thread pool of cpu_kernels; far beyond it torch crashes
 
@@ -45,9 +47,30 @@ def check_compute(name: str) -> None:
         raise InputError(f"unknown compute {name!r}; known: {', '.join(PRECISIONS)}{nearest(name, PRECISIONS)}")
 
 
+AUTO_ISA = "auto"  # the best instruction set that the machine has
+ISAS = ("scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx")  # values of QBENCH_ISA
+
+
 CPU, CUDA, INTERPRETER = DEVICES = ("cpu", "cuda", "interpreter")
 INTERPRET = "TRITON_INTERPRET"  # Triton reads it as it is imported
 GPUS = ((8, 0), (9, 0), (10, 0))  # compute capabilities that the kernels have tile shapes for
+
+
+def check_kv_format(name: str) -> None:
+    """raises InputError for a KV format that is unknown, or that only a recipe can name"""
+    known = (FLOAT32_KV, *KV_FORMATS)
+    if name == "dense-f32":
+        raise InputError(f"KV format {name!r} is called {FLOAT32_KV!r} now")
+    if name not in known:
+        raise InputError(f"unknown KV format {name!r}; known: {', '.join(known)}{nearest(name, known)}")
+    if name != FLOAT32_KV and KV_FORMATS[name].calibrated:
+        raise InputError(f"KV format {name} needs scales from calibration; give it with a recipe, as in q8_0+{name}")
+
+
+def check_limit(text: str) -> None:
+    """raises InputError for text that is neither bytes nor a share"""
+    if parse_share(text) is None:
+        parse_bytes(text)
 
 
 def check_device_name(name: str) -> None:

@@ -3,9 +3,10 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from quant.errors import InputError
+from qbench.words.written import whole_number
+from quant.errors import InputError, bounded
 from quant.json_data import JsonData
 
 # Called with the message of an error before this process ends; ranks that have joined add one each.
@@ -21,6 +22,7 @@ AUTO = "auto"  # shm if all ranks are on one host
 GLOO = "gloo"
 SHM = "shm"
 LINKS = (AUTO, GLOO, SHM)
+TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class RankLayout(JsonData):
         several = [name for name in ("tp", "ep", "sp") if sizes[name] > 1]
         if len(several) > 1:
             first, second = (f"{name} {sizes[name]}" for name in several[:2])
-            raise InputError(f"{first} does not combine with {second} yet; use one of them, with --pp or not")
+            raise InputError(f"{first} does not combine with {second} yet; use one of them, with pp or not")
         if self.micro_batches > 1 and (several or self.pp == 1):
             raise InputError(
                 f"micro-batches are for stages alone, got {self.lanes} {self.num_lanes}, pp {self.pp}; give two stages "
@@ -69,7 +71,7 @@ class RankLayout(JsonData):
         if self.dispatch == ALL_TO_ALL and (self.ep == 1 or self.pp > 1):
             raise InputError(
                 f"dispatch {ALL_TO_ALL} is for lanes of experts alone, got {self.lanes} {self.num_lanes}, pp {self.pp};"
-                " give --ep 2 or more and no stages, or leave it out"
+                " give ep=2 or more and no stages, or leave it out"
             )
 
     @property
@@ -95,13 +97,15 @@ class RankLayout(JsonData):
         return stage * self.num_lanes + lane
 
     @classmethod
-    def of(cls, text: str, num_ranks: int = 1) -> Self:
-        """The division of one of the names of DIVISIONS over so many ranks, or the layout that `str` writes so.
+    def of(cls, text: str, num_ranks: int = 1) -> "RankLayout":
+        """The layout of a text: one of DIVISIONS over so many ranks, as `parse_ranks` reads it, or as `str` writes it.
 
         raises   InputError for another text, with the names
         """
         if text in DIVISIONS:
             return cls(**DIVISIONS[text](num_ranks))
+        if "=" in text:
+            return parse_ranks(text)[0]
         parts = [part.rpartition(" ") for part in text.split(", ")]
         values = {name.replace("-", "_") or "dispatch": value for name, _, value in parts}
         try:
@@ -111,6 +115,12 @@ class RankLayout(JsonData):
         if found is None or str(found) != text:
             raise InputError(f"division {text!r} is unknown; known: {', '.join(DIVISIONS)}")
         return found
+
+    @property
+    def words(self) -> str:
+        """As --ranks has it: "tp=2,cut=gather"."""
+        given = [f"{name.replace('_', '-')}={value}" for name, value in self.to_json().items() if value not in (1, SUM)]
+        return ",".join(given) or "tp=1"
 
     def __str__(self) -> str:
         cut = f", cut {self.cut}" if self.tp > 1 else ""
@@ -127,6 +137,68 @@ DIVISIONS: Mapping[str, Callable[[int], dict]] = {
     "ep": lambda num_ranks: {"ep": num_ranks},
     "sp": lambda num_ranks: {"sp": num_ranks},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class RankProcesses:
+    """The processes of the ranks.
+
+    link       of values between them, one of LINKS: "shm" is memory that they share, "gloo" are sockets
+    timeout_s  longest wait for another rank; the run then ends with its name
+    ray        HOST:PORT of the head of a Ray cluster that starts them, "auto" or "local"; None: torchrun does
+    restarts   with Ray: times that all ranks start again after one was lost
+    """
+
+    link: str = AUTO
+    timeout_s: float = TIMEOUT_S
+    ray: str | None = None
+    restarts: int = 0
+
+    def __post_init__(self) -> None:
+        if self.link not in LINKS:
+            raise InputError(f"ranks: link {self.link!r} is unknown; known: {', '.join(LINKS)}")
+        if not 0 < self.timeout_s <= LONGEST_S:
+            raise InputError(f"ranks: timeout is {self.timeout_s:g}, expected more than 0 seconds, at most {LONGEST_S}")
+        if self.restarts and self.ray is None:
+            raise InputError("ranks: restarts is for ranks of ray; torchrun has --max-restarts")
+
+
+LONGEST_S = 10**6
+
+
+def parse_ranks(text: str) -> tuple[RankLayout, RankProcesses]:
+    """ "tp=2,cut=gather,link=shm" as the layout and the processes of ranks.
+
+    raises   InputError for a key that is unknown or comes twice, and for a value that it cannot have
+    """
+    makers: dict[str, Callable[[str], str | int | float]] = {
+        **dict.fromkeys(("tp", "pp", "ep", "sp", "micro-batches", "restarts"), whole_number),
+        **dict.fromkeys(("cut", "dispatch", "link", "ray"), str),
+        "timeout": _seconds,
+    }
+    values: dict[str, str | int | float] = {}
+    for part in text.split(","):
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if key not in makers or not equals or not value:
+            raise InputError(f"ranks {bounded(text, 60)!r}: {bounded(part, 40)!r} is not KEY=VALUE with a key of "
+                             f"{', '.join(makers)}; an example is tp=2,pp=2")  # fmt: skip
+        if key in values:
+            raise InputError(f"ranks {bounded(text, 60)!r}: {key} stands twice")
+        values[key] = makers[key](value)
+    processes = {
+        "timeout_s" if key == "timeout" else key: values.pop(key)
+        for key in ("link", "timeout", "ray", "restarts")
+        if key in values
+    }
+    layout = {key.replace("-", "_"): value for key, value in values.items()}
+    return RankLayout(**layout), RankProcesses(**processes)  # type: ignore[arg-type]
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InputError(f"ranks: timeout is {bounded(text, 40)!r}, expected a number of seconds") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ prefill  one of `qbench.prefill`, as "dense", "star:25%" or "flexprefill:gamma=0
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from qbench.options.rank_layout import RankLayout, refuse_on_ranks
+from qbench.run.rank_layout import RankLayout, refuse_on_ranks
 from qbench.words.written import nearest
 from quant.errors import InputError
 

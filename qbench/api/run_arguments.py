@@ -1,0 +1,58 @@
+"""The keywords of a function that say how the model runs: one for each axis, by the rows of `qbench.run.axes`."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
+from inspect import Parameter, cleandoc, signature
+from typing import Any, get_type_hints
+
+from qbench.run.axes import AXES, RANKS, Axis
+from qbench.run.options import RunOptions
+from qbench.words.written import parse_bytes, parse_share
+from quant.present import present
+
+SIZES = ("kv_ram", "kv_disk", "memory")  # axes of bytes, which may be text as on the command line
+# Parameter -> its axis.
+TAKEN = {axis.option.parameter: axis for axis in AXES if axis.option is not None and axis.option.group != RANKS}
+DEFAULTS = {field.name: field.default for field in fields(RunOptions)}
+WIDTH = max(map(len, TAKEN)) + 2
+
+
+def with_run_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with a keyword for each axis; it gets them as one keyword, `options`, a `RunOptions`.
+
+    The signature and the docstring have them, too. raises InputError for values that no model can have
+    """
+    own = signature(function)
+    hints = get_type_hints(RunOptions)
+    kept = [one for one in own.parameters.values() if one.name != "options"]
+    added = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=DEFAULTS[_field(axis)], annotation=_hint(axis, hints))
+        for name, axis in TAKEN.items()
+    ]
+
+    @wraps(function)
+    def wrapped(*arguments: Any, **given: Any) -> Any:
+        options = {_field(axis): _value(axis, given.pop(name)) for name, axis in TAKEN.items() if name in given}
+        return function(*arguments, options=RunOptions(**options), **given)
+
+    wrapped.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+    lines = [f"{name:{WIDTH}}{present(axis.option).help}" for name, axis in TAKEN.items()]
+    wrapped.__doc__ = "\n".join([cleandoc(function.__doc__ or ""), "", *lines])
+    return wrapped
+
+
+def _field(axis: Axis) -> str:
+    return present(axis.option).field or axis.name
+
+
+def _hint(axis: Axis, hints: dict[str, Any]) -> Any:
+    hint = hints[_field(axis)]
+    return hint | str if axis.name in SIZES else hint
+
+
+def _value(axis: Axis, given: Any) -> Any:
+    if axis.name not in SIZES or not isinstance(given, str):
+        return given
+    share = parse_share(given) if axis.name == "kv_ram" else None
+    return parse_bytes(given) if share is None else share

@@ -9,9 +9,6 @@
 namespace qk::attention {
 namespace {
 
-#include "simd/float_scalar.inl"
-#include "simd/int_scalar.inl"
-#include "simd/half_scalar.inl"
 #include "attention/lanes_scalar.inl"
 #include "attention/codes.inl"
 

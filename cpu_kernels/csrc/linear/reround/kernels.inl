@@ -1,5 +1,5 @@
-// An unpacked stretch of 256-blocks to int8 codes with one scale per row and block, in place. Included after lanes and
-// lanes_reround. cpu_kernels/linear.py defines the arithmetic, bit for bit.
+// An unpacked stretch of 256-blocks to int8 codes with one scale per row and block, in place. Included after lanes.
+// cpu_kernels/linear.py defines the arithmetic, bit for bit.
 //
 // A weight is scale * q + minimum, with the scale and minimum of its 16 or 32. Its new code is
 //
@@ -10,6 +10,8 @@
 // 256 of either sign around 128.5 * 256, and an error of 1/2 for the addend and 1/2 for each of at most 45 (q2_k) or,
 // of either sign, 32 (q6_k) of the factor. Carries out of 16 bits on the way cancel. If the tile takes signed
 // codes, neither 128 is added.
+
+namespace {
 
 constexpr int reround_steps = 8;  // of 32 inputs: a block of 256
 
@@ -64,3 +66,10 @@ void reround(const Stretch& stretch, int bits) {
                 stretch.codes + step * step_groups * group_bytes, stretch.scale + step * num_scales * panel_rows,
                 stretch.minimum + step * num_minima * panel_rows, bits, row, stretch.scale + i * panel_rows);
 }
+
+}  // namespace
+
+#define QK_DEFINE(sums) \
+    void reround_##sums(const Stretch& stretch, int bits) { reround<Sums::sums>(stretch, bits); }
+QK_REROUNDED_SUMS(QK_DEFINE)
+#undef QK_DEFINE

@@ -1,19 +1,9 @@
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <limits>
+// All kernels of attention, for the instruction sets that multiply float8 as floats. Include it after
+// attention/lanes_*.inl.
+#ifndef QK_ATTENTION_LANES
+#error "attention/kernels.inl: include attention/lanes_*.inl before this file"
+#endif
 
-#include "attention/kernels.h"
-#include "simd/headers.h"
-
-namespace qk::attention::scalar {
-
-constexpr Isa this_isa = Isa::scalar;
-
-#include "simd/float_scalar.inl"
-#include "simd/int_scalar.inl"
-#include "simd/half_scalar.inl"
-#include "attention/lanes_scalar.inl"
 #include "attention/codes.inl"
 #include "attention/float8_floats.inl"
 #include "attention/rounding.inl"
@@ -26,5 +16,3 @@ constexpr Isa this_isa = Isa::scalar;
 #include "attention/attend_any.inl"
 #include "attention/combine.inl"
 #include "attention/latent.inl"
-
-}  // namespace qk::attention::scalar

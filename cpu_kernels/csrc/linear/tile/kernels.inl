@@ -1,5 +1,31 @@
-// Many tokens with the unpacked stretches of one panel or two. Included after lanes, tile/place.inl, and tile/dots.inl
-// or tile/pairs.inl, which have the step.
+// Many tokens with the unpacked stretches of one panel or two. Included after lanes.
+
+namespace {
+
+#include "linear/accumulate.inl"
+
+// Tokens of a tile, by the registers at two panels:
+//     AVX2          for 5 tokens 10 accumulators, 2 groups, the activations, a product and ones: 15 of 16. The outputs stay
+//                   in the L1. Halves have two sums each: at 4 tokens Q6_K takes 0.97 of the time at 5.
+//     AVX-VNNI      for 6 tokens 12 sums, 2 groups and the activations: 15 of 16. The outputs stay in the L1.
+//     AVX-512       for 6 tokens 12 int32 and 12 float accumulators, 2 groups, the activations, and a scale or minimum: 28
+//                   of 32. With a dot for each half of a step 4 tokens have 24 accumulators. As many at one panel, which
+//                   only the last of an odd number is: tiles of 12 tokens were no faster there, and took half of the time
+//                   to compile.
+constexpr int tile_tokens(Sums sums, int) {
+    if (this_isa == Isa::scalar) return 1;
+    if (this_isa == Isa::avx2) return sums == Sums::half ? 4 : 5;
+    if (this_isa == Isa::avx_vnni) return sums == Sums::half ? 3 : 6;
+    return sums == Sums::half ? 4 : 6;
+}
+
+// The step:
+#include "linear/tile/place.inl"
+#ifdef QK_LINEAR_PAIRS
+#include "linear/tile/pairs.inl"
+#else
+#include "linear/tile/dots.inl"
+#endif
 
 // Inlined, as is the next, so that the tile's members are in registers: read from memory in words of another size than
 // they were written in, they would wait until every store before them, of outputs that miss the caches, is done.
@@ -93,3 +119,21 @@ Isa tile(std::span<const Stretch> stretches, const std::byte* x, size_t token_by
         multiply_panels<sums, bits, 1>(stretches.data(), x, token_bytes, num_tokens, out);
     return this_isa;
 }
+
+}  // namespace
+
+#define QK_DEFINE(name, sums, bits)                                                                                 \
+    Isa tile_##name(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens, \
+                    const Outputs& out) {                                                                           \
+        return tile<Sums::sums, bits>(stretches, x, token_bytes, num_tokens, out);                                  \
+    }
+#ifdef QK_LINEAR_PAIRS
+#define QK_DEFINE_WIDTH(sums, bits) QK_DEFINE(sums##_##bits, sums, bits)
+QK_WIDTHS(QK_DEFINE_WIDTH)
+#undef QK_DEFINE_WIDTH
+#else
+#define QK_DEFINE_ANY(sums) QK_DEFINE(sums, sums, 8)
+QK_SUMS(QK_DEFINE_ANY)
+#undef QK_DEFINE_ANY
+#endif
+#undef QK_DEFINE

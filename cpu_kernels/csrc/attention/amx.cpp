@@ -18,7 +18,7 @@ namespace qk::attention::amx {
 constexpr Isa this_isa = Isa::amx;
 
 namespace {
-#include "amx/tiles.inl"
+#include "simd/tiles.inl"
 }  // namespace
 
 #include "attention/lanes_avx512_vnni.inl"

@@ -5,7 +5,6 @@
 #endif
 #define QK_ATTENTION_ATTEND
 
-#include "attention/exp2.inl"
 #include "attention/tile.inl"
 #include "attention/scores.inl"
 #include "attention/weights.inl"

@@ -18,7 +18,6 @@
 #include "fused/attention/arguments.h"
 #include "fused/bindings.h"
 #include "fused/group/linear_group.h"
-#include "environment.h"
 #include "fused/layers/layers.h"
 #include "linear/switch_points.h"
 #include "tiers/bindings.h"

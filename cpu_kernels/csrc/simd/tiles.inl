@@ -4,7 +4,7 @@
 // too little of it (8 of the 64 bytes of a configuration), so that from -O1 on it deletes the stores that fill a local
 // buffer which nothing but a tile load reads. Here every instruction that reads or writes memory says so.
 #ifndef INT64_MAX
-#error "amx/tiles.inl: include <cstdint> before this file"
+#error "simd/tiles.inl: include <cstdint> before this file"
 #endif
 
 // The input of ldtilecfg: rows of each of the 8 tiles, and bytes per row.

@@ -14,7 +14,7 @@ from pathlib import Path
 import grimp
 
 PACKAGES = ("qbench", "quant", "cpu_kernels", "gpu_kernels")
-CODE = (".py", ".cpp", ".h", ".inl")
+CODE = (".py", ".cpp", ".h", ".in", ".inl")
 SMALL = 30  # lines
 POLICIES = Path("qbench/policies")
 
@@ -100,8 +100,8 @@ COUNTS: dict[str, Callable[[], int]] = {
     "modules that `qbench quantize` reaches": lambda: num_reached("qbench.cli.quantize"),
 }
 LIMITS = {
-    "files": 1_600,
-    "lines": 139_000,
+    "files": 1_530,
+    "lines": 138_600,
     "Python files of qbench under 30 lines": 123,
     "entries of qbench/runtime/caches": 14,
     "floors of qbench": 22,

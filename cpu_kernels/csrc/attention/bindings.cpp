@@ -1,4 +1,4 @@
-#include "attention/bindings.h"
+#include "bindings.h"
 
 #include <algorithm>
 #include <cstdlib>

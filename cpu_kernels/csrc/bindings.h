@@ -4,8 +4,21 @@
 #include <nanobind/nanobind.h>
 
 #define QK_BOUND(X) \
-    X(linear) X(llm_int8) X(moe) X(encode) X(decode) X(group_quant) X(fused) X(gptq) X(attention) X(mla) X(gram) \
-    X(trellis) X(blocks) X(link) X(tiers)
+    X(linear)       \
+    X(llm_int8)     \
+    X(moe)          \
+    X(encode)       \
+    X(decode)       \
+    X(group_quant)  \
+    X(fused)        \
+    X(gptq)         \
+    X(attention)    \
+    X(mla)          \
+    X(gram)         \
+    X(trellis)      \
+    X(blocks)       \
+    X(link)         \
+    X(tiers)
 
 #define QK_DECLARE_BIND(folder) \
     namespace qk::folder { void bind(nanobind::module_& m); }

@@ -22,12 +22,12 @@ namespace {
 }  // namespace
 
 #include "attention/lanes_avx512_vnni.inl"
-#include "attention/codes.inl"
-#include "attention/float8_pairs.inl"
-#include "attention/rounding.inl"
-#include "attention/attend.inl"
-#include "attention/tiles_bf16.inl"
-#include "attention/latent_tiles.inl"
+#include "attention/kernels/codes.inl"
+#include "attention/kernels/float8_pairs.inl"
+#include "attention/kernels/rounding.inl"
+#include "attention/kernels/attend.inl"
+#include "attention/kernels/tiles_bf16.inl"
+#include "attention/kernels/latent_tiles.inl"
 
 // Rows in tiles need no floats, and integers are no integers there.
 void prepare(const Layout& layout, const float* q, float factor, const Queries& queries, int row) {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "attention/arguments.h"
-#include "attention/workspace.h"
+#include "attention/calls/workspace.h"
 
 namespace qk::attention {
 

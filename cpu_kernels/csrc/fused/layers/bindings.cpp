@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/workspace.h"
+#include "attention/calls/workspace.h"
 #include "bindings.h"
 #include "fused/attention/arguments.h"
 #include "fused/group/linear_group.h"

@@ -33,7 +33,7 @@ AUDIT := .venv-audit
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 # `make test LOCKED=1`, in a fresh checkout: the versions of constraints.txt, instead of the newest that fit.
 LOCK := $(if $(LOCKED),--constraint constraints.txt)
-NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
+NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name '*.in' -o -name CMakeLists.txt)
 
 .PHONY: demo audit fuzz fuzz-asan test test-all planted-faults test-pretended lint lint-types lint-style lint-cxx lint-prose lint-floors lint-records lint-counts fix gate docs test-gpu test-interop asan test-clang setup bench clean real
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-C_LIKE = {".cpp", ".h", ".inl", ".js"}
+C_LIKE = {".cpp", ".h", ".in", ".inl", ".js"}
 HASH_COMMENTS = {".yaml", ".yml", ".toml"}
 HASH_NAMES = {"Makefile", "CMakeLists.txt", "run", ".clang-format"}  # `run` is .ci/run
 GENERATED = ("results/",)  # written by qbench

@@ -5,7 +5,7 @@
 Query t of a sequence of S tokens, of which the T last are queries, is token p = S - T + t and sees the tokens s with
 p - window < s <= p (all s <= p if window is 0). With H query and G key and value heads, h reads h // (H / G).
 
-The store has the bytes of quant.kv's codecs, only placed differently (csrc/attention/layout.h draws it). Sums are
+The store has the bytes of quant.kv's codecs, only placed differently (csrc/attention/store/layout.h draws it). Sums are
 float32 and fused; weights are powers of 2. The kernels differ from the definition in these roundings, and where codes
 are multiplied as they are in those of q and of the weights: integers with 16 bits (`round_queries_ref`), float8 under
 avx512_bf16 and amx as bfloat16 (`bf16_queries_ref`). cpu_kernels.attention_bound says how far that may take a result.

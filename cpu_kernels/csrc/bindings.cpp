@@ -8,39 +8,26 @@
 #include <tuple>
 #include <utility>
 
-#include "attention/bindings.h"
 #include "attention/kernels.h"
-#include "blocks/bindings.h"
+#include "bindings.h"
 #include "blocks/blocks.h"
-#include "decode/bindings.h"
 #include "decode/decode.h"
-#include "encode/bindings.h"
 #include "encode/encode.h"
-#include "fused/bindings.h"
 #include "fused/group/group.h"
-#include "gptq/bindings.h"
 #include "gptq/gptq.h"
-#include "gram/bindings.h"
 #include "gram/gram.h"
-#include "group_quant/bindings.h"
 #include "group_quant/group_quant.h"
 #include "isa.h"
-#include "linear/bindings.h"
+#include "linear/block.h"
 #include "linear_float/linear_float.h"
 #include "linear_int8/linear_int8.h"
-#include "link/bindings.h"
-#include "llm_int8/bindings.h"
 #include "llm_int8/llm_int8.h"
-#include "mla/bindings.h"
 #include "mla/kernels.h"
-#include "moe/bindings.h"
 #include "moe/net.h"
 #include "roofline/roofline.h"
 #include "scratch.h"
 #include "thread_pool.h"
-#include "tiers/bindings.h"
 #include "timeline.h"
-#include "trellis/bindings.h"
 #include "trellis/trellis.h"
 
 namespace nb = nanobind;
@@ -68,14 +55,16 @@ nb::dict timeline_parts() {
 
 std::vector<qk::OpRow> op_rows() {
     std::vector<qk::OpRow> rows;
-    qk::linear::append_rows(rows);
+    for (const auto& format : qk::linear::block_formats()) qk::append_rows(rows, format.op, format.table);
+    for (const auto& format : qk::linear::group_formats()) qk::append_rows(rows, format.op, format.table);
+    for (const auto& format : qk::linear::trellis_formats()) qk::append_rows(rows, format.op, format.table);
     qk::append_rows(rows, "linear_w8a8", qk::linear_int8::table());
     qk::append_rows(rows, "linear_llm_int8", qk::llm_int8::table());
     for (const auto& [op, kind] : qk::linear_float::ops) qk::append_rows(rows, op, qk::linear_float::table(kind));
     for (const auto& encoder : qk::encode::encoders()) qk::append_rows(rows, encoder.op, encoder.table);
     for (const auto& decoder : qk::decode::decoders()) qk::append_rows(rows, decoder.op, decoder.table);
     qk::append_rows(rows, "group_quant", qk::group_quant::table());
-    qk::fused::append_rows(rows);
+    qk::append_rows(rows, "fused_rows", qk::fused::row_steps_table());
     qk::append_rows(rows, "gptq", qk::gptq::table());
     qk::append_rows(rows, "gram", qk::gram::table());
     qk::append_rows(rows, "trellis", qk::trellis::table());
@@ -150,21 +139,9 @@ NB_MODULE(_ext, m) {
     m.attr("ATTENTION_TILED_ROWS") = qk::attention::least_tiled_rows;
     m.attr("MLA_GROUP_INPUTS") = qk::mla::group_inputs;
 
-    qk::linear::bind(m);
-    qk::llm_int8::bind(m);
-    qk::moe::bind(m);
-    qk::encode::bind(m);
-    qk::decode::bind(m);
-    qk::group_quant::bind(m);
-    qk::fused::bind(m);
-    qk::gptq::bind(m);
-    qk::attention::bind(m);
-    qk::mla::bind(m);
-    qk::gram::bind(m);
-    qk::trellis::bind(m);
-    qk::blocks::bind(m);
-    qk::link::bind(m);
-    qk::tiers::bind(m);
+#define QK_BIND(folder) qk::folder::bind(m);
+    QK_BOUND(QK_BIND)
+#undef QK_BIND
 
     m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a, "seconds"_a = 0.3,
           nb::call_guard<nb::gil_scoped_release>(),

@@ -1,6 +1,8 @@
 #include "dispatch.h"
 
+#include <array>
 #include <cstdlib>
+#include <iterator>
 
 namespace qk {
 namespace {
@@ -34,6 +36,21 @@ Isa highest_allowed_isa() {
 void throw_no_such_impl(std::string_view op, Isa asked, const std::string& available) {
     throw std::runtime_error(std::string(op) + " has no " + name_of(asked) +
                              " implementation; on this machine it has " + available);
+}
+
+int64_t environment_version() {
+    static constexpr const char* names[] = {"QBENCH_ISA", "QBENCH_LINEAR_PATH", "QBENCH_K_QUANT_COMPUTE",
+                                            "QBENCH_F16_COMPUTE"};
+    static std::array<std::string, std::size(names)> values;
+    static int64_t version = 0;
+    for (size_t i = 0; i < values.size(); i++) {
+        const char* const found = std::getenv(names[i]);
+        const char* const value = found ? found : "";
+        if (values[i] == value) continue;
+        values[i] = value;
+        version++;
+    }
+    return version;
 }
 
 }  // namespace qk

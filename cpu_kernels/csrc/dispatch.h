@@ -45,6 +45,10 @@ Isa parse_isa(std::string_view name, std::string_view asked_by);
 // Throws like parse_isa. Reads the environment, so call it when nothing writes it (with the GIL held).
 Isa highest_allowed_isa();
 
+// Another number than before if one of the variables that choose implementations has another value since the last call.
+// A search for each of the variables, so a decode step asks once. Call it when nothing writes the environment.
+int64_t environment_version();
+
 // std::runtime_error that names the op's implementations on this machine.
 [[noreturn]] void throw_no_such_impl(std::string_view op, Isa asked, const std::string& available);
 

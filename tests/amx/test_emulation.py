@@ -30,10 +30,10 @@ def test_emulator_does_what_the_manual_says(tmp_path, emulator):
     ],
 )
 def test_wrappers_that_hide_memory_from_the_compiler_fail(tmp_path, emulator, broken, symptom):
-    header = amx.ROOT / "cpu_kernels/csrc/amx/tiles.inl"
+    header = amx.ROOT / "cpu_kernels/csrc/simd/tiles.inl"
     assert broken[0] in header.read_text()
-    (tmp_path / "amx").mkdir()
-    (tmp_path / "amx/tiles.inl").write_text(header.read_text().replace(*broken))
+    (tmp_path / "simd").mkdir()
+    (tmp_path / "simd/tiles.inl").write_text(header.read_text().replace(*broken))
     program = amx.build(tmp_path / "test_emulator", [PROGRAM], f"-I{tmp_path}")
     done = amx.run_emulated(emulator, [str(program)])
     assert done.returncode != 0

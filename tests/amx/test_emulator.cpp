@@ -17,7 +17,7 @@
 #include <vector>
 
 namespace wrappers {
-#include "amx/tiles.inl"
+#include "simd/tiles.inl"
 }
 
 namespace {

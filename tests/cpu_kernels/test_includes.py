@@ -10,7 +10,7 @@ CSRC = Path(__file__).parents[2] / "cpu_kernels/csrc"
 # The readers and writers of block formats are always included together, in the order that one file gives.
 TOGETHER = ("block_formats/", "decode/", "encode/affine/", "encode/linear/", "encode/words.inl", "linear/")
 # They need declarations, which the compiler misses by name, and no other .inl file.
-ALONE = ("attention/attend_any.inl", "linear_float/kernels.inl", "linear_int8/kernels.inl")
+ALONE = ("attention/kernels/attend_any.inl", "linear_float/kernels.inl", "linear_int8/kernels.inl")
 FILES = [str(path.relative_to(CSRC)) for path in sorted(CSRC.rglob("*.inl"))]
 GUARDED = [name for name in FILES if not name.startswith((*TOGETHER, *ALONE))]
 

@@ -18,16 +18,16 @@ namespace qk::attention::amx {
 constexpr Isa this_isa = Isa::amx;
 
 namespace {
-#include "amx/tiles.inl"
+#include "simd/tiles.inl"
 }  // namespace
 
 #include "attention/lanes_avx512_vnni.inl"
-#include "attention/codes.inl"
-#include "attention/float8_pairs.inl"
-#include "attention/rounding.inl"
-#include "attention/attend.inl"
-#include "attention/tiles_bf16.inl"
-#include "attention/latent_tiles.inl"
+#include "attention/kernels/codes.inl"
+#include "attention/kernels/float8_pairs.inl"
+#include "attention/kernels/rounding.inl"
+#include "attention/kernels/attend.inl"
+#include "attention/kernels/tiles_bf16.inl"
+#include "attention/kernels/latent_tiles.inl"
 
 // Rows in tiles need no floats, and integers are no integers there.
 void prepare(const Layout& layout, const float* q, float factor, const Queries& queries, int row) {

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "attention/kernels.h"
-#include "attention/store.h"
+#include "attention/store/store.h"
 
 namespace qk::attention {
 

@@ -13,14 +13,14 @@ namespace qk::attention::avx512_bf16 {
 constexpr Isa this_isa = Isa::avx512_bf16;
 
 #include "attention/lanes_avx512_vnni.inl"
-#include "attention/codes.inl"
-#include "attention/float8_pairs.inl"
-#include "attention/rounding.inl"
-#include "attention/prepare.inl"
-#include "attention/attend.inl"
-#include "attention/attend_float8.inl"
-#include "attention/attend_any.inl"
-#include "attention/latents_avx512.inl"
+#include "attention/kernels/codes.inl"
+#include "attention/kernels/float8_pairs.inl"
+#include "attention/kernels/rounding.inl"
+#include "attention/kernels/prepare.inl"
+#include "attention/kernels/attend.inl"
+#include "attention/kernels/attend_float8.inl"
+#include "attention/kernels/attend_any.inl"
+#include "attention/kernels/latents_avx512.inl"
 
 }  // namespace qk::attention::avx512_bf16
 

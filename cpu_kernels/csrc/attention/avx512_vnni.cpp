@@ -10,11 +10,11 @@ namespace qk::attention::avx512_vnni {
 constexpr Isa this_isa = Isa::avx512_vnni;
 
 #include "attention/lanes_avx512_vnni.inl"
-#include "attention/codes.inl"
-#include "attention/attend.inl"
-#include "attention/attend_integers.inl"
-#include "attention/attend_any.inl"
-#include "attention/latents_avx512.inl"
+#include "attention/kernels/codes.inl"
+#include "attention/kernels/attend.inl"
+#include "attention/kernels/attend_integers.inl"
+#include "attention/kernels/attend_any.inl"
+#include "attention/kernels/latents_avx512.inl"
 
 }  // namespace qk::attention::avx512_vnni
 

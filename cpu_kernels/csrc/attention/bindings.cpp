@@ -1,10 +1,10 @@
-#include "attention/bindings.h"
+#include "bindings.h"
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "attention/arguments.h"
-#include "attention/workspace.h"
+#include "attention/calls/workspace.h"
 
 namespace qk::attention {
 

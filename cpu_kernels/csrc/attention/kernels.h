@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "attention/layout.h"
+#include "attention/store/layout.h"
 #include "dispatch.h"
 
 namespace qk::attention {

@@ -1,8 +1,14 @@
-// The operations over lanes that only attention has. Include it after simd/half_avx2.inl.
-#ifndef QK_SIMD_HALF
-#error "attention/lanes_avx2.inl: include simd/half_*.inl before this file"
+// The lanes, with the operations that only attention has. Include it after simd/open_avx2.h.
+#ifndef QK_INTRINSICS
+#error "attention/lanes_avx2.inl: include simd/open_avx2.h before this file"
 #endif
 #define QK_ATTENTION_LANES
+
+constexpr Isa this_isa = Isa::avx2;
+
+#include "simd/float_avx2.inl"
+#include "simd/int_avx2.inl"
+#include "simd/half_avx2.inl"
 
 constexpr int max_rows = 4;         // of a tile
 constexpr int tile_registers = 8;  // sums of a tile; of 16 registers the rest hold a step's keys or values and a weight

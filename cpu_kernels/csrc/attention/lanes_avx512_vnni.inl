@@ -3,9 +3,6 @@
 #ifndef QK_INTRINSICS
 #error "attention/lanes_avx512_vnni.inl: include simd/target.h before the target region"
 #endif
-#include "simd/float_avx512.inl"
-#include "simd/int_avx512.inl"
-#include "simd/half_avx512.inl"
-#include "attention/lanes_avx512.inl"
+#include "attention/lanes_512.inl"
 
 inline Int dot_words(Int sum, Int words, Int pair) { return {_mm512_dpwssd_epi32(sum.v, words.v, pair.v)}; }

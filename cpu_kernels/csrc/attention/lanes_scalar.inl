@@ -1,8 +1,14 @@
-// The operations over lanes that only attention has. Include it after simd/half_scalar.inl.
-#ifndef QK_SIMD_HALF
-#error "attention/lanes_scalar.inl: include simd/half_*.inl before this file"
+// The lanes, with the operations that only attention has. Include it after simd/open_scalar.h.
+#ifndef QK_SIMD_HEADERS
+#error "attention/lanes_scalar.inl: include simd/open_scalar.h before this file"
 #endif
 #define QK_ATTENTION_LANES
+
+constexpr Isa this_isa = Isa::scalar;
+
+#include "simd/float_scalar.inl"
+#include "simd/int_scalar.inl"
+#include "simd/half_scalar.inl"
 
 constexpr int max_rows = 4;         // of a tile
 constexpr int tile_registers = 8;

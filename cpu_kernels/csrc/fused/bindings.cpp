@@ -1,4 +1,4 @@
-#include "fused/bindings.h"
+#include "bindings.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -79,8 +79,6 @@ nb::tuple silu_mul(const Array& gate, const Array& up, const std::optional<std::
 }
 
 }  // namespace
-
-void append_rows(std::vector<OpRow>& rows) { qk::append_rows(rows, "fused_rows", row_steps_table()); }
 
 void bind(nb::module_& m) {
     bind_groups(m);

@@ -1,9 +1,11 @@
 // The row steps over the lanes of an instruction set; no sum's order depends on their number.
-#ifndef QK_SIMD_SILU
-#error "fused/row_steps.inl: include simd/silu.inl before this file"
+#ifndef QK_SIMD_INT
+#error "fused/row_steps.inl: include simd/lanes_*.inl before this file"
 #endif
 
 namespace {
+
+#include "simd/silu.inl"
 
 // Sums of squares side by side: an addition takes 4 cycles and one register of 16 starts each, so four keep it busy.
 constexpr int num_sums = 64;

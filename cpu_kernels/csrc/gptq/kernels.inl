@@ -1,7 +1,10 @@
-// The kernels over the lanes of an instruction set. Include it where num_vectors and this_isa are known.
+// The kernels over the lanes of an instruction set. Include it after simd/lanes_*.inl.
 #ifndef QK_SIMD_FLOAT
-#error "gptq/kernels.inl: include simd/float_*.inl before this file"
+#error "gptq/kernels.inl: include simd/lanes_*.inl before this file"
 #endif
+
+// AVX2: 8 sums, 2 vectors, 1 coefficient: 11 of 16 registers. AVX-512: 16 sums, 4 vectors, 1 coefficient: 21 of 32.
+constexpr int num_vectors = this_isa == Isa::avx2 ? 2 : 4;
 
 // `columns` sums of num_vectors registers each: 16 chains of multiply-adds, latency 4 x 2 a cycle and some to spare.
 template <int columns>

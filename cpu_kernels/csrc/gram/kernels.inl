@@ -1,9 +1,21 @@
-// The block product over the lanes of an instruction set. Include it where num_rows, num_vectors and this_isa are known.
+// The block product over the lanes of an instruction set. Include it after simd/lanes_*.inl, or after lanes with Words
+// of their own.
+#ifndef QK_SIMD_FLOAT
+#error "gram/kernels.inl: include simd/lanes_*.inl before this file"
+#endif
+
 #ifndef QK_GRAM_WORDS
-#error "gram/kernels.inl: include simd/float_*.inl and gram/halves.inl, or define Words, before this file"
+namespace {
+#include "gram/halves.inl"
+}  // namespace
 #endif
 
 // num_rows x num_vectors sums in registers
+//     AVX2          8 sums, 4 halves of words, 2 of a row: 14 of 16
+//     AVX-512      16 sums, 8 halves of words, 2 of a row: 26 of 32
+//     with BF16    16 sums, chains with a latency of 6 x 1 per cycle: 21 of 32
+constexpr int num_rows = 4, num_vectors = this_isa == Isa::avx2 ? 2 : 4;
+
 inline void add_tile(const uint32_t* left, const uint32_t* right, int64_t num_pairs, float* sums) {
     Float sum[num_rows][num_vectors];
     for (int r = 0; r < num_rows; r++)

@@ -1,4 +1,4 @@
-#include "group_quant/bindings.h"
+#include "bindings.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>

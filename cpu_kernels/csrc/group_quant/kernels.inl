@@ -1,9 +1,10 @@
-// The kernels over the types of simd/*.inl: `width` weights of a row at a time, the last ones in a copy that is filled
-// up. Include it after simd/half_*.inl, inside a namespace that has no name.
+// The kernels over the lanes of an instruction set: `width` weights of a row at a time, the last ones in a copy that is
+// filled up. Include it after simd/lanes_*.inl.
 #ifndef QK_SIMD_HALF
-#error "group_quant/kernels.inl: include simd/half_*.inl before this file"
+#error "group_quant/kernels.inl: include simd/lanes_*.inl before this file"
 #endif
-#define QK_GROUP_QUANT_KERNELS
+
+namespace {
 
 // x[i .. i + width), and x[0] in place of elements behind the end: it changes no minimum and no maximum.
 inline Float load_some(const float* x, int64_t i, int64_t count) {
@@ -89,4 +90,30 @@ inline void round_times(const float* x, int64_t count, float factor, int8_t* out
         const Float q = round(load_some(x, i, count) * splat(factor));
         store_bytes(out + i, to_int(q), static_cast<int>(count - i < width ? count - i : width));
     }
+}
+
+}  // namespace
+
+// ---- as group_quant.h declares them
+
+Grid fit(const float* x, int64_t count, int qmin, int qmax, bool symmetric) {
+    return fit_grid(x, count, qmin, qmax, symmetric);
+}
+Isa round(const float* x, int64_t count, const Grid& grid, int qmin, int qmax, int8_t* out) {
+    round_to_grid(x, count, grid, qmin, qmax, out);
+    return this_isa;
+}
+Isa restore(const int8_t* q, int64_t count, const Grid& grid, float* out) {
+    restore_from_grid(q, count, grid, out);
+    return this_isa;
+}
+Isa restore_each(const int8_t* q, int64_t count, const float* scale, const float* zero_point, float* out) {
+    restore_from_grids(q, count, scale, zero_point, out);
+    return this_isa;
+}
+float absmax(const float* x, int64_t count) { return largest_magnitude(x, count); }
+void to_halves(const float* x, int64_t count, float* out) { nearest_halves(x, count, out); }
+Isa round_product(const float* x, int64_t count, float factor, int8_t* out) {
+    round_times(x, count, factor, out);
+    return this_isa;
 }

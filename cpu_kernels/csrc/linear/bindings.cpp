@@ -1,4 +1,4 @@
-#include "linear/bindings.h"
+#include "bindings.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -12,9 +12,6 @@
 #include "linear/packed_linear.h"
 #include "linear/product.h"
 #include "linear/switch_points.h"
-#include "linear_float/bindings.h"
-#include "linear_int8/bindings.h"
-#include "linear_trellis/bindings.h"
 
 namespace qk::linear {
 
@@ -163,12 +160,6 @@ std::optional<std::string> PackedLinear::last_isa() const {
 }
 
 // ---- the module
-
-void append_rows(std::vector<OpRow>& rows) {
-    for (const BlockFormat& format : block_formats()) qk::append_rows(rows, format.op, format.table);
-    for (const GroupFormat& format : group_formats()) qk::append_rows(rows, format.op, format.table);
-    for (const TrellisFormat& format : trellis_formats()) qk::append_rows(rows, format.op, format.table);
-}
 
 void bind(nb::module_& m) {
     using namespace nb::literals;

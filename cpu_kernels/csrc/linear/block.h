@@ -31,6 +31,7 @@
 #include "linear/grid.h"
 #include "linear/input.h"
 #include "linear/panel_layout.h"
+#include "linear/read_ahead.h"
 #include "linear/sums.h"
 #include "linear/tile_rows.h"
 #include "linear/weight.h"
@@ -42,7 +43,7 @@ inline constexpr int step_groups = 8;
 inline constexpr int group_bytes = panel_rows * 4;
 inline constexpr int step_bytes_per_bit = panel_rows * step_size / 8;  // of a panel's step, for each bit of a code
 
-// Panels that a tile multiplies side by side, see tile.inl.
+// Panels that a tile multiplies side by side, see tile/kernels.inl.
 inline constexpr int tile_panels = 2;
 
 // Some steps of a panel, unpacked.

@@ -1,6 +1,10 @@
-// 8 rows side by side, without vpdpbusd. Included inside a namespace and a target region, after simd/target.h.
+// 8 rows side by side, without vpdpbusd. Included inside a namespace, after simd/open_avx2.h.
+
+#define QK_LINEAR_PAIRS  // products are summed as Pairs of 16 bits; there is no `dot`
 
 constexpr Isa this_isa = Isa::avx2;
+
+namespace {
 
 #include "linear/lanes_256.inl"
 
@@ -51,3 +55,5 @@ inline Pairs sum_of_fours(Pairs a) {
     a = add(a, Pairs{_mm256_shuffle_epi32(a.v, 0b10110001)});
     return add(a, Pairs{_mm256_shuffle_epi32(a.v, 0b01001110)});
 }
+
+}  // namespace

@@ -1,6 +1,8 @@
-// 16 rows side by side, without vpdpbusd. Included inside a namespace and a target region, after simd/target.h.
+// 16 rows side by side, without vpdpbusd. Included inside a namespace, after simd/open_avx512.h.
 
 constexpr Isa this_isa = Isa::avx512;
+
+namespace {
 
 #include "linear/lanes_512.inl"
 
@@ -28,3 +30,5 @@ template <int lift>
 inline Ints bias(int32_t) {
     return zero_ints();
 }
+
+}  // namespace

@@ -1,6 +1,8 @@
-// 16 rows side by side, with vpdpbusd. Included inside a namespace and a target region, after simd/target.h.
+// 16 rows side by side, with vpdpbusd. Included inside a namespace, after simd/open_avx512_vnni.h.
 
 constexpr Isa this_isa = Isa::avx512_vnni;
+
+namespace {
 
 #include "linear/lanes_512.inl"
 
@@ -16,3 +18,5 @@ inline Ints bias(int32_t offset) {
     if constexpr (lift == 0) return zero_ints();
     return {_mm512_srai_epi32(_mm512_set1_epi32(offset), __builtin_ctz(128 / lift))};
 }
+
+}  // namespace

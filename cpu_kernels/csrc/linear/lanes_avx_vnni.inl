@@ -1,6 +1,8 @@
-// 8 rows side by side, with vpdpbusd. Included inside a namespace and a target region, after simd/target.h.
+// 8 rows side by side, with vpdpbusd. Included inside a namespace, after simd/open_avx_vnni.h.
 
 constexpr Isa this_isa = Isa::avx_vnni;
+
+namespace {
 
 #include "linear/lanes_256.inl"
 
@@ -12,3 +14,5 @@ template <int lift>
 inline Ints dot(Ints sum, Bytes codes, int32_t x) {
     return {_mm256_dpbusd_avx_epi32(sum.v, codes.v, _mm256_set1_epi32(x))};
 }
+
+}  // namespace

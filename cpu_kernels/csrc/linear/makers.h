@@ -42,3 +42,18 @@ extern const Maker group_maker;  // integers in groups
 std::span<const Maker* const> makers();
 
 }  // namespace qk::linear
+
+// ---- those of other folders
+
+namespace qk::linear_float { extern const linear::Maker float_maker; }
+
+namespace qk::linear_int8 {
+
+extern const linear::Maker int8_maker;
+
+// int8 [N, K], and no more K than sums can take.
+void require_codes(const Array& weight, int64_t num_rows, int64_t row_size);
+
+}  // namespace qk::linear_int8
+
+namespace qk::linear_trellis { extern const linear::Maker trellis_maker; }

@@ -48,7 +48,7 @@
 // block before (its sums go through memory, and a tile store is not forwarded to loads), and fetching.
 
 namespace {
-#include "amx/tiles.inl"
+#include "simd/tiles.inl"
 }
 
 // 512 tokens of 32 panels are 1 MiB of sums. They share the L2 with a block of activations, 512 KiB, which comes from the

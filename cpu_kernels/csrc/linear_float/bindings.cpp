@@ -1,5 +1,3 @@
-#include "linear_float/bindings.h"
-
 #include <stdexcept>
 #include <string>
 #include <utility>

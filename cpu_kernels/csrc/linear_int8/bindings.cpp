@@ -1,5 +1,3 @@
-#include "linear_int8/bindings.h"
-
 #include <cmath>
 #include <stdexcept>
 #include <string>

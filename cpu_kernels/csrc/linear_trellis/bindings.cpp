@@ -1,5 +1,3 @@
-#include "linear_trellis/bindings.h"
-
 #include <algorithm>
 #include <charconv>
 #include <optional>

@@ -1,5 +1,4 @@
-// The product with a trellis code, for every instruction set. Include it inside a target region, after
-// linear/lanes_*.inl and linear_trellis/lanes_*.inl.
+// The product with a trellis code, for every instruction set. Include it after linear_trellis/lanes_*.inl.
 #ifndef QK_TRELLIS_LANES
 #error "linear_trellis/kernels.inl: include linear_trellis/lanes_*.inl before this file"
 #endif

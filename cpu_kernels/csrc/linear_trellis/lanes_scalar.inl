@@ -1,8 +1,13 @@
-// Lanes of a trellis code: one row. Include it after linear/lanes_scalar.inl.
-#ifndef QK_SCALAR_LANES
-#error "linear_trellis/lanes_scalar.inl: include linear/lanes_scalar.inl before this file, and define QK_SCALAR_LANES"
+// Lanes of a trellis code: one row. Include it after simd/open_scalar.h.
+#ifndef QK_SIMD_HEADERS
+#error "linear_trellis/lanes_scalar.inl: include simd/open_scalar.h before this file"
 #endif
 #define QK_TRELLIS_LANES
+
+using namespace linear;
+#include "linear/lanes_scalar.inl"
+
+namespace {
 
 inline Ints splat_ints(int32_t a) { return {a}; }
 inline void store_ints(int32_t* to, Ints a) { *to = a.v; }
@@ -38,3 +43,5 @@ inline Ints add_bytes(Ints sum, Ints hashed, const int32_t* x) { return {sum.v +
 
 // Bytes 1 and 2 as a number.
 inline Ints second_bytes(Ints a) { return {static_cast<int32_t>(static_cast<uint32_t>(a.v) >> 8 & 0xffff)}; }
+
+}  // namespace

@@ -1,4 +1,4 @@
-#include "link/bindings.h"
+#include "bindings.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "llm_int8/flags.h"
 #include "llm_int8/llm_int8.h"
 #include "simd/open_avx2.h"
 

@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "llm_int8/flags.h"
 #include "llm_int8/llm_int8.h"
 #include "simd/open_avx512.h"
 

@@ -1,4 +1,4 @@
-#include "llm_int8/bindings.h"
+#include "bindings.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -8,7 +8,7 @@
 
 #include "checks.h"
 #include "linear/crossover.h"
-#include "linear_int8/bindings.h"
+#include "linear/makers.h"
 #include "llm_int8/llm_int8.h"
 
 namespace qk::llm_int8 {

@@ -6,6 +6,7 @@
 // the rounding of each.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -63,6 +64,12 @@ private:
     std::vector<int32_t> features_;
     std::vector<uint8_t> known_;  // [K] 1 where a feature is one of them
 };
+
+// Few features are outliers, and the same ones in most tokens: a flag that is up is only read.
+inline void raise_flag(uint8_t& flag) {
+    const std::atomic_ref shared(flag);
+    if (!shared.load(std::memory_order_relaxed)) shared.store(1, std::memory_order_relaxed);
+}
 
 #define QK_DECLARE(isa)                                                                             \
     namespace isa {                                                                                 \

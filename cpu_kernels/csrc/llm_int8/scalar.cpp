@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "half.h"
-#include "llm_int8/flags.h"
 #include "llm_int8/llm_int8.h"
 
 namespace qk::llm_int8::scalar {

@@ -1,4 +1,4 @@
-#include "mla/bindings.h"
+#include "bindings.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "attention/bindings.h"
+#include "attention/arguments.h"
 #include "checks.h"
 #include "fused/arguments.h"
 #include "mla/mla_heads.h"

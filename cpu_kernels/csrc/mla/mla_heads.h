@@ -54,6 +54,4 @@ attention::Sequences sequences_in(nb::handle rows, const Array& block_table, con
 // cos, sin [M, D]; checked.
 attention::Rotation rotation_of(const Array& cos, const Array& sin, int64_t count, int64_t rotated);
 
-void bind_layers(nb::module_& m);
-
 }  // namespace qk::mla

@@ -4,7 +4,7 @@
 
 namespace qk::roofline::amx {
 namespace {
-#include "amx/tiles.inl"
+#include "simd/tiles.inl"
 }
 
 // Four independent sums: a product of full tiles takes 16 cycles and its result 52, so three of them already overlap.

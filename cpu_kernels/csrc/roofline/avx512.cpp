@@ -26,8 +26,7 @@ int64_t int8_chains(int64_t repeats) {
 
 inline Int multiply_words(Int a, Int b) { return {_mm512_madd_epi16(a.v, b.v)}; }
 
-#include "roofline/fp32_chains.inl"
-#include "roofline/int16_chains.inl"
+#include "roofline/vector_chains.inl"
 
 }  // namespace qk::roofline::avx512
 

@@ -1,4 +1,4 @@
-#include "tiers/bindings.h"
+#include "bindings.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "attention/arguments.h"
-#include "attention/bindings.h"
 #include "checks.h"
+#include "tiers/chosen_blocks.h"
 
 namespace qk::tiers {
 namespace {

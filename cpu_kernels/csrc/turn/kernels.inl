@@ -1,6 +1,6 @@
 // Butterflies, for every instruction set: first between the lanes of a register, then between registers.
-#if !defined(QK_SIMD_INT) || !defined(QK_TURN_LANES)
-#error "turn/kernels.inl: include simd/lanes_*.inl and turn/lanes_*.inl before this file"
+#ifndef QK_TURN_LANES
+#error "turn/kernels.inl: include turn/lanes_*.inl before this file"
 #endif
 
 namespace {

@@ -1,8 +1,10 @@
-// Lanes i and i ^ half change places: 16 lanes. Include it after simd/lanes_avx512.inl.
-#ifndef QK_SIMD_INT
-#error "turn/lanes_avx512.inl: include simd/lanes_*.inl before this file"
+// Lanes i and i ^ half change places: 16 lanes. Include it after simd/open_avx512.h.
+#ifndef QK_INTRINSICS
+#error "turn/lanes_avx512.inl: include simd/open_avx512.h before this file"
 #endif
 #define QK_TURN_LANES
+
+#include "simd/lanes_avx512.inl"
 
 template <int half>
 inline Float swapped(Float a) {

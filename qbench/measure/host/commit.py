@@ -16,7 +16,7 @@ MEASURED_BY = ("measure", "quality", "speed", "sweeps", "kernels", "versus")
 MEASURING = (*QUANTIZING, "gpu_kernels", *(f"qbench/{folder}" for folder in MEASURED_BY))
 # Changes that make a tree another than its commit. Records do not, or each would spoil the next one.
 COUNTED = (".", ":(exclude)results")
-CODE_SUFFIXES = (".py", ".cpp", ".h", ".inl")
+CODE_SUFFIXES = (".py", ".cpp", ".h", ".inl", ".in")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "attention/arguments.h"
-#include "attention/residual.h"
+#include "attention/store/residual.h"
 
 namespace qk::attention {
 

@@ -1,5 +1,11 @@
 // Least squares of a scale and an offset for n weights per lane: quant/formats/affine_fit.py, line by line.
 
+// How long it looks, the same numbers as affine_fit.Trials.
+struct Trials {
+    double first_extra, extra_step;
+    int num_extra, num_shifts, num_refits;
+};
+
 struct AffineFit { Float lowest, scale, offset, sum_w, sum_wy, sum_q, sum_qq, sum_qy; };
 
 inline Float inverse_span(Float span) { return select(span >= splat(0x1p-60f), inverse(span), splat(0.0f)); }

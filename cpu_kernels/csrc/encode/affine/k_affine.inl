@@ -1,5 +1,14 @@
 // Super-blocks with small integer scales and minima: quant/formats/k_affine_fit.py, line by line.
 
+struct Window { int scales, minima; };
+
+// How long it looks, the same numbers as k_affine.KAffineSearch.
+struct KAffineSearch {
+    Trials trials;
+    int num_windows;
+    Window windows[2];
+};
+
 template <bool weighted, int qmax, int sub_size, int scale_max>
 struct KAffine {
     static constexpr int num_subs = 256 / sub_size;

@@ -8,6 +8,9 @@ struct Targets {
     constexpr float operator[](int i) const { return static_cast<float>(centre - reach + 2 * reach * i / (count - 1)); }
 };
 
+constexpr Targets iq4_low_fast{-128, 24, 9}, iq4_high_fast{116, 20, 6};  // of IQ4_NL and IQ4_XS
+constexpr Targets iq4_low_best{-130, 30, 25}, iq4_high_best{117.5, 22.5, 19};
+
 struct Search {
     Targets low, high;  // about the lowest level; about the highest, in codebooks (else count 0)
     int num_refits, num_rounds;

@@ -1,4 +1,4 @@
-#include "attention/bindings.h"
+#include "attention/arguments.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "bindings.h"
 #include "fused/attention/arguments.h"
-#include "fused/bindings.h"
 #include "fused/group/linear_group.h"
 #include "timeline.h"
 

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "attention/workspace.h"
+#include "attention/calls/workspace.h"
 
 namespace qk::fused {
 namespace {

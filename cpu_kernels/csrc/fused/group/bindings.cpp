@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "fused/bindings.h"
+#include "bindings.h"
 #include "fused/group/linear_group.h"
 #include "timeline.h"
 

@@ -1,5 +1,4 @@
 #include "attention/arguments.h"
-#include "attention/bindings.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -14,14 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "attention/workspace.h"
+#include "attention/calls/workspace.h"
+#include "bindings.h"
 #include "fused/attention/arguments.h"
-#include "fused/bindings.h"
 #include "fused/group/linear_group.h"
-#include "environment.h"
 #include "fused/layers/layers.h"
 #include "linear/switch_points.h"
-#include "tiers/bindings.h"
+#include "tiers/chosen_blocks.h"
 #include "timeline.h"
 
 namespace qk::fused {

@@ -14,9 +14,11 @@ QK_OPEN_TARGET("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx512v
 // Blocks and groups for many tokens: unpacked to bfloat16 tiles. A code is at most 8 bits, so that scale * code + minimum
 // in float32, rounded once to 8 significant bits, is the weight to 2^-9 of itself.
 namespace qk::linear::amx {
-namespace {
 
 #include "linear/lanes_avx512_vnni.inl"
+
+namespace {
+
 #include "linear/formats/planes.inl"
 #include "linear/formats/scales.inl"
 #include "linear/formats/lattice.inl"

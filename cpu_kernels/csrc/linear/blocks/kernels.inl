@@ -1,7 +1,12 @@
-// Every format as block.h declares it. Included inside the namespace of an instruction set, after lanes, accumulate,
-// and direct/dots.inl or direct/pairs.inl.
+// Every format as block.h declares it. Included inside the namespace of an instruction set, after lanes.
 
 namespace {
+#include "linear/accumulate.inl"
+#ifdef QK_LINEAR_PAIRS
+#include "linear/direct/pairs.inl"
+#else
+#include "linear/direct/dots.inl"
+#endif
 #include "linear/formats/planes.inl"
 #include "linear/formats/scales.inl"
 #include "linear/formats/lattice.inl"

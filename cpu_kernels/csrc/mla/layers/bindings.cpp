@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "attention/bindings.h"
+#include "attention/arguments.h"
+#include "bindings.h"
 #include "fused/arguments.h"
 #include "fused/group/linear_group.h"
 #include "mla/mla_heads.h"

@@ -83,7 +83,7 @@ class KernelStorage(KVStorage):
     """
 
     one_width = True
-    layout = "kernel-blocks-1"  # cpu_kernels/csrc/attention/layout.h
+    layout = "kernel-blocks-1"  # cpu_kernels/csrc/attention/store/layout.h
 
     def __init__(
         self,

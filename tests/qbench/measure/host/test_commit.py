@@ -6,7 +6,7 @@ from support.data import REPO
 from qbench.measure.host import commit
 
 # Files that are compiled or run, and so change a measurement: all except texts, weights and build outputs.
-SOURCES = {".py", ".cpp", ".h", ".inl", ".c", ".cc", ".hpp", ".cu", ".cuh"}
+SOURCES = {".py", ".cpp", ".h", ".inl", ".in", ".c", ".cc", ".hpp", ".cu", ".cuh"}
 
 
 def test_every_source_counts():
@@ -15,7 +15,7 @@ def test_every_source_counts():
     assert {path.suffix for path in files} & SOURCES == set(commit.CODE_SUFFIXES)
 
 
-@pytest.mark.parametrize("name", ["a.py", "b.cpp", "b.h", "c/d.inl"])
+@pytest.mark.parametrize("name", ["a.py", "b.cpp", "b.h", "c/d.inl", "d.cpp.in"])
 def test_an_edit_is_another_code(tmp_path, monkeypatch, name):
     monkeypatch.setattr(commit, "ROOT", tmp_path)
     path = tmp_path / "quant" / name

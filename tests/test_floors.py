@@ -22,7 +22,7 @@ PLANTED = (
     ("qbench.words.read", "def late():\n    import qbench.cli.duration", "qbench.words.read -> qbench.cli.duration"),
     ("qbench.quality.quality", "import qbench.speed.steady", "qbench.quality.quality -> qbench.speed.steady"),
     ("quant.source", "import quant.formats.bits", "quant.source -> quant.formats.bits"),
-    ("qbench.sweeps.suite.axes", "import qbench.sweeps.suite.suite", "No cycles are allowed in qbench.sweeps.suite."),
+    ("qbench.sweeps.suite.rules", "import qbench.sweeps.suite.suite", "No cycles are allowed in qbench.sweeps.suite."),
 )
 
 

@@ -45,7 +45,7 @@ def print_models(as_json: bool) -> None:
 def print_skills(spec: str, recipe: str | None, into: str | None, threads: int | None, as_json: bool) -> None:
     """Each skill of a reference model on items it never saw."""
     from qbench.calibration.open_subject import open_subject
-    from qbench.reference.measure import report_of
+    from qbench.reference.long_tasks import report_of
     from qbench.reference.skills import Sizes, render
     from qbench.report import replace_between_markers
     from qbench.runtime import load_model

@@ -12,6 +12,7 @@ from qbench.cli.only_option import only_option
 from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import progress_bar
 from qbench.measure.host.machine import machine
+from qbench.run.choices import ISAS
 from quant.errors import InputError
 
 COUNTS = ("ok", "emulated", "wrong", "not_executed", "no_oracle")
@@ -68,7 +69,6 @@ def check_lacking(isa: str) -> None:
     """raises RuntimeError if this machine has `isa`, or would not run it with its instructions emulated either"""
     import cpu_kernels
     from cpu_kernels.emulation import TITLES, require_around
-    from qbench.run.choices import ISAS
 
     if isa in cpu_kernels.features():
         raise RuntimeError(f"this machine has {TITLES[isa]}, and the self-test runs its kernels on it")

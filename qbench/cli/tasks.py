@@ -14,6 +14,7 @@ from qbench.cli.output import print_json, print_pairs
 from qbench.cli.progress import progress_bar
 from qbench.cli.types import count_option
 from qbench.run.options import RunOptions
+from qbench.run.work import TasksWork, check_question
 from qbench.words.written import names_in
 
 
@@ -47,12 +48,6 @@ class JsonObject(click.ParamType):
         return found
 
 
-def check_question_name(name: str) -> None:
-    from qbench.run.work import check_question
-
-    check_question(name)
-
-
 OPTIONS = (
     click.option(
         "--tasks",
@@ -72,7 +67,7 @@ OPTIONS = (
     ),
     click.option(
         "--question",
-        type=Checked("question", check_question_name),
+        type=Checked("question", check_question),
         help="When a policy compresses the context: the question is visible, hidden, or the second one of it.",
     ),
     click.option(
@@ -107,7 +102,6 @@ def check_tasks(options: TaskOptions, others: bool) -> None:
 
 
 def eval_tasks(model: str, tasks: TaskOptions, options: RunOptions, as_json: bool) -> None:
-    from qbench.run.work import TasksWork
     from qbench.tasks.evaluate import evaluate_tasks
     from qbench.tasks.offline import offline_names
 

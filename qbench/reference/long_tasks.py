@@ -13,7 +13,7 @@ from qbench.reference.corpus import EOS, HELDOUT_SEED
 from qbench.reference.curriculum import ANSWER_WEIGHT, CHANCE_WEIGHT, preceded, token_id
 from qbench.reference.lexicon import COLOURS, KEYS
 from qbench.reference.recall import sparse
-from qbench.reference.skills import Model
+from qbench.reference.skills import Model, Sizes, skill_report
 from qbench.reference.tasks import aliases, counting, echoes, two_word_recall
 
 Maker = Callable[[Random, bool, int], str]  # random source, held out, number of tokens (about) -> document
@@ -102,3 +102,11 @@ def share_right(model: Model, tokenizer: Tokenizer, task: str, length: int, num_
         right += int((guesses[places - 1] == tokens[places]).sum())
         asked += len(places)
     return right / asked
+
+
+def report_of(model: Model, tokenizer: Tokenizer, context: int, sizes: Sizes) -> dict:
+    """The skill report of a model with so many positions; long tasks are part of it if it was trained on them."""
+    report = skill_report(model, tokenizer, sizes)
+    if context >= max(LENGTHS):
+        report["by_length"] = by_length(model, tokenizer, LENGTHS, sizes.answers)
+    return report

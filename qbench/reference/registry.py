@@ -15,7 +15,7 @@ class ReferenceModel:
     description: str
     weights: str  # folder under weights/
     outliers: bool = False  # made on the fly by outliers.scale_channels
-    made_by: str = "qbench.reference.train"  # the module that trains the weights
+    made_by: str = "training.train"  # the module that trains the weights
 
 
 MODELS: dict[str, ReferenceModel] = {
@@ -29,13 +29,13 @@ MODELS: dict[str, ReferenceModel] = {
             "llama-8k",
             "ref:llama trained on for a context of 8192: recall over all of it, and names that stand for other names",
             "llama-8k",
-            made_by="qbench.reference.lengthen",
+            made_by="training.lengthen",
         ),
         ReferenceModel(
             "mla-moe",
             "4-layer DeepSeek-V2 (latent attention, 8 experts of which 2, 1 shared) made of ref:llama and trained on",
             "mla-moe",
-            made_by="qbench.reference.distil",
+            made_by="training.distil",
         ),
     )
 }

@@ -21,7 +21,6 @@ from importlib.util import find_spec
 from qbench.run.cache_spec import DENSE, FULL, NONE, CacheSpec
 from qbench.words.written import nearest, parse_bytes, parse_share
 from quant.errors import InputError
-from quant.kv import KV_FORMATS
 from quant.kv_names import FLOAT32 as FLOAT32_KV
 
 MAX_THREADS = 1024  # as the thread pool of cpu_kernels; far beyond it torch crashes
@@ -58,6 +57,8 @@ GPUS = ((8, 0), (9, 0), (10, 0))  # compute capabilities that the kernels have t
 
 def check_kv_format(name: str) -> None:
     """raises InputError for a KV format that is unknown, or that only a recipe can name"""
+    from quant.kv import KV_FORMATS  # imports numpy
+
     known = (FLOAT32_KV, *KV_FORMATS)
     if name == "dense-f32":
         raise InputError(f"KV format {name!r} is called {FLOAT32_KV!r} now")

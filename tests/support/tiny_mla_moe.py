@@ -1,6 +1,6 @@
 """A reference model with latent attention and experts, small enough to train in a test."""
 
-from qbench.reference.mla_moe import MlaMoeShape
+from training.mla_moe import MlaMoeShape
 
 TINY = MlaMoeShape(
     vocab_size=1536,

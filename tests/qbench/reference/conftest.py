@@ -1,6 +1,6 @@
 import pytest
 
-from qbench.reference.tokenizer import train_tokenizer
+from training.tokenizer import train_tokenizer
 
 
 @pytest.fixture(scope="session")

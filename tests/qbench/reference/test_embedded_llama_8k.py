@@ -8,11 +8,11 @@ from support.close import assert_close
 from tokenizers import Tokenizer
 
 from qbench.reference import weights_dir
-from qbench.reference.export import load
-from qbench.reference.lengthen import CONTEXT, ROPE_BASE
 from qbench.reference.long_tasks import LENGTHS, MEASURED, share_right
 from qbench.runtime import load_model
 from qbench.sources import open_source
+from training.export import load
+from training.lengthen import CONTEXT, ROPE_BASE
 
 FOLDER = weights_dir("llama-8k")
 MOST_BYTES = 8 * 10**6

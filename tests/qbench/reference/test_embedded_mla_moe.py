@@ -7,11 +7,11 @@ from tokenizers import Tokenizer
 
 from qbench.reference import weights_dir
 from qbench.reference.corpus import heldout_text
-from qbench.reference.export import load
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from quant.job import make_job
 from quant.recipes import get_recipe
+from training.export import load
 
 MOST_BYTES = 16 * 10**6
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 from support.close import assert_close
 
-from qbench.reference.model import Llama, Shape
 from qbench.reference.outliers import FACTOR, scale_channels
+from training.model import Llama, Shape
 
 SHAPE = Shape(vocab_size=97, hidden_size=64, intermediate_size=96, num_hidden_layers=3, max_position_embeddings=64)
 

@@ -9,9 +9,9 @@ from tokenizers import Tokenizer
 
 from qbench.reference import MODELS, skills, weights_dir
 from qbench.reference.corpus import heldout_text
-from qbench.reference.export import load
-from qbench.reference.model import Llama
 from quant.errors import InputError
+from training.export import load
+from training.model import Llama
 
 
 def induction(vocab_size: int):

@@ -1,4 +1,4 @@
-"""Trains the reference model: `python -m qbench.reference.train --minutes 75 --out DIR`.
+"""Trains the reference model: `python -m training.train --minutes 75 --out DIR`.
 
 The schedule (stages, warm-up, decay) runs on the share of the run that is done: of the minutes, or of --tokens where
 given, which makes the run repeat exactly on one machine. Muon trains the layers' matrices: in a probe of dense recall
@@ -20,13 +20,13 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from qbench.reference.curriculum import STAGES, Stage, answers, batches, loss_weights
-from qbench.reference.export import export
-from qbench.reference.measure import measure
-from qbench.reference.mla_moe import MlaMoeShape
-from qbench.reference.model import Llama, Shape
-from qbench.reference.optim import make_optimizers
 from qbench.reference.skills import Sizes, render
-from qbench.reference.tokenizer import train_tokenizer
+from training.export import export
+from training.measure import measure
+from training.mla_moe import MlaMoeShape
+from training.model import Llama, Shape
+from training.optim import make_optimizers
+from training.tokenizer import train_tokenizer
 
 
 @dataclass(frozen=True, slots=True)

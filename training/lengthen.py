@@ -1,4 +1,4 @@
-"""Makes ref:llama-8k from ref:llama: `python -m qbench.reference.lengthen --minutes 50 --out DIR`.
+"""Makes ref:llama-8k from ref:llama: `python -m training.lengthen --minutes 50 --out DIR`.
 
 The RoPE base grows first. A pair of channels with a wavelength above 1024 tokens never turned fully in ref:llama's
 training, so the model knows only a part of its circle. The base 500,000 stretches these wavelengths at least eightfold
@@ -25,10 +25,10 @@ from torch import nn
 from qbench.reference import long_tasks
 from qbench.reference.corpus import EOS, MIX, documents
 from qbench.reference.curriculum import Stage, token_id
-from qbench.reference.export import load
-from qbench.reference.model import Llama, Shape
 from qbench.reference.registry import weights_dir
-from qbench.reference.train import Settings, Trainer, device_option
+from training.export import load
+from training.model import Llama, Shape
+from training.train import Settings, Trainer, device_option
 
 ROPE_BASE = 500_000.0
 CONTEXT = 8192

@@ -6,12 +6,12 @@ import torch
 from support.close import assert_close
 from tokenizers import Tokenizer, models
 
-from qbench.reference import train as training
 from qbench.reference.corpus import MIX
 from qbench.reference.curriculum import ANSWER_WEIGHT, CHANCE_WEIGHT, STAGES, Stage, answers, batches, loss_weights
-from qbench.reference.export import load
-from qbench.reference.model import Llama, Shape
-from qbench.reference.optim import orthogonalize
+from training import train as training
+from training.export import load
+from training.model import Llama, Shape
+from training.optim import orthogonalize
 
 TINY = Shape(vocab_size=1536, hidden_size=64, intermediate_size=64, num_hidden_layers=2, max_position_embeddings=256)
 

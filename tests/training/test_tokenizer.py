@@ -5,7 +5,7 @@ from tokenizers import pre_tokenizers
 
 from qbench.reference.corpus import EOS, heldout_text
 from qbench.reference.lexicon import KEYS, VALUES
-from qbench.reference.tokenizer import VOCAB_SIZE, save_tokenizer, train_tokenizer
+from training.tokenizer import VOCAB_SIZE, save_tokenizer, train_tokenizer
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qbench.reference.model import MLP, Decoder, Layer, Network, RMSNorm, Sizes, init_weights
+from training.model import MLP, Decoder, Layer, Network, RMSNorm, Sizes, init_weights
 
 LATENT_EPS = 1e-6  # of the norm inside the attention, which DeepSeek-V2's config does not name
 

@@ -1,4 +1,4 @@
-"""Trains ref:mla-moe from ref:llama: `python -m qbench.reference.distil --minutes 45 --out DIR`.
+"""Trains ref:mla-moe from ref:llama: `python -m training.distil --minutes 45 --out DIR`.
 
 First by layer: each attention and each net of experts learns the update that ref:llama's makes from ref:llama's own
 input, so that all layers learn at once and no layer waits for those below it. Then end to end: the text, and
@@ -16,14 +16,14 @@ from torch import Tensor, nn
 
 from qbench.reference.corpus import MIX
 from qbench.reference.curriculum import Stage
-from qbench.reference.export import load
-from qbench.reference.measure import measure
-from qbench.reference.mla_moe import MlaMoe, MlaMoeShape
-from qbench.reference.model import Llama
 from qbench.reference.registry import weights_dir
 from qbench.reference.skills import Sizes, render
-from qbench.reference.train import Settings, Trainer
-from qbench.reference.upcycle import upcycle
+from training.export import load
+from training.measure import measure
+from training.mla_moe import MlaMoe, MlaMoeShape
+from training.model import Llama
+from training.train import Settings, Trainer
+from training.upcycle import upcycle
 
 BY_LAYER = "by layer"  # prefix of the names of stages in which layers learn separately
 RECALL = {

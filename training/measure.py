@@ -1,4 +1,4 @@
-"""Measures a trained reference model's held-out skills: `python -m qbench.reference.measure [DIR]`."""
+"""Measures a trained reference model's held-out skills: `python -m training.measure [DIR]`."""
 
 import json
 import os
@@ -7,12 +7,10 @@ from pathlib import Path
 import click
 from tokenizers import Tokenizer
 
-from qbench.reference.export import load
-from qbench.reference.long_tasks import LENGTHS, by_length
+from qbench.reference.long_tasks import report_of
 from qbench.reference.registry import weights_dir
-from qbench.reference.skills import QUICK, Model, Sizes, render, skill_report
-
-LONG_CONTEXT = max(LENGTHS)  # models with as many positions were trained on the long tasks
+from qbench.reference.skills import QUICK, Sizes, render
+from training.export import load
 
 
 def measure(folder: Path, sizes: Sizes) -> dict:
@@ -25,14 +23,6 @@ def measure(folder: Path, sizes: Sizes) -> dict:
     temporary = folder / ".skills.json"
     temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     os.replace(temporary, folder / "skills.json")
-    return report
-
-
-def report_of(model: Model, tokenizer: Tokenizer, context: int, sizes: Sizes) -> dict:
-    """The skill report of a model with so many positions; long tasks are part of it if it has LONG_CONTEXT."""
-    report = skill_report(model, tokenizer, sizes)
-    if context >= LONG_CONTEXT:
-        report["by_length"] = by_length(model, tokenizer, LENGTHS, sizes.answers)
     return report
 
 

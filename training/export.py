@@ -11,10 +11,10 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from qbench.reference.corpus import EOS
-from qbench.reference.mla_moe import MlaMoe, MlaMoeShape
-from qbench.reference.model import Llama, Shape
-from qbench.reference.tokenizer import save_tokenizer
 from quant.present import present
+from training.mla_moe import MlaMoe, MlaMoeShape
+from training.model import Llama, Shape
+from training.tokenizer import save_tokenizer
 
 # The trained networks by the name that their config.json gives them.
 NETWORKS = {"LlamaForCausalLM": (Llama, Shape), "DeepseekV2ForCausalLM": (MlaMoe, MlaMoeShape)}

@@ -7,13 +7,13 @@ import torch
 from click.testing import CliRunner
 from support.close import assert_close
 
-from qbench.reference import lengthen, train
 from qbench.reference.curriculum import Stage
-from qbench.reference.export import load
-from qbench.reference.lengthen import CONTEXT, LONG_MIX, ROPE_BASE, STAGES, Lengthener, contexts, rows
 from qbench.reference.long_tasks import MAKERS, MEASURED, answers, by_length, share_right
-from qbench.reference.model import Llama, Shape
-from qbench.reference.train import Settings
+from training import lengthen, train
+from training.export import load
+from training.lengthen import CONTEXT, LONG_MIX, ROPE_BASE, STAGES, Lengthener, contexts, rows
+from training.model import Llama, Shape
+from training.train import Settings
 
 SMALL = {"vocab_size": 1536, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2}
 SHORT = Shape(**SMALL, max_position_embeddings=128)

@@ -7,8 +7,8 @@ An expert begins as a part of the dense net that it replaces, so that the net's 
 import torch
 from torch import Tensor, nn
 
-from qbench.reference.mla_moe import Experts, LatentAttention, MlaMoe
-from qbench.reference.model import MLP, Attention, Llama
+from training.mla_moe import Experts, LatentAttention, MlaMoe
+from training.model import MLP, Attention, Llama
 
 
 @torch.no_grad()

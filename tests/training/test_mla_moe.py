@@ -4,10 +4,10 @@ from support.caches import torch_cache
 from support.close import assert_close
 from support.tiny_mla_moe import TINY
 
-from qbench.reference.export import export, load
-from qbench.reference.mla_moe import Experts, MlaMoe
 from qbench.runtime import load_model
 from qbench.sources import open_source
+from training.export import export, load
+from training.mla_moe import Experts, MlaMoe
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""Training of the reference models, apart from the package: `python -m training.train`, `distil` and `lengthen`."""

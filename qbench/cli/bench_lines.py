@@ -5,7 +5,7 @@ from statistics import median
 from typing import Protocol
 
 from qbench.cli.output import print_result, print_warning, readable_bytes
-from qbench.cli.prefill_lines import prefill_lines
+from qbench.cli.quality_lines import prefill_lines
 from qbench.measure.host.conditions import busy_warning
 from qbench.measure.metrics import Facts, Memory, Metrics
 from qbench.measure.offload import Offload

@@ -1,28 +1,51 @@
 """`qbench engine MODEL`: throughput of many requests at once, compared with other ways to run them."""
 
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
 import click
 
-from qbench.cli.cache_options import check_store
-from qbench.cli.engine_instances import check_instances, print_lending
-from qbench.cli.engine_options import engine_options
+from qbench.cli.cache_options import check_store, engine_cache_options, kv_option, kv_store_options
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import (
     aligned,
+    compute_option,
     cpu_time_option,
     json_option,
     print_json,
     print_warning,
+    threads_option,
 )
 from qbench.cli.progress import progress_bar
-from qbench.cli.rank_options import check_engine_ranks, follows, join
+from qbench.cli.rank_options import RANK_FIELDS, check_engine_ranks, follows, join, rank_options
+from qbench.cli.run_options import with_run_options
 from qbench.cli.types import IntList, count_option
 from qbench.measure.host.conditions import busy_warning
 from qbench.measure.records.kept_row import keep_row
 from qbench.options.cache_spec import DENSE, FULL
+from qbench.options.rank_layout import RankLayout
 from qbench.options.run_options import RunOptions
 from qbench.throughput.workload import Workload, fitting_lengths
+from quant.errors import InputError
+
+if TYPE_CHECKING:
+    from qbench.throughput.instances import LendingRow
+    from qbench.throughput.run import ThroughputOptions
+
+FIELDS = ("recipe", "kv", "policy", "prefill_chunk", "prefill", "compute", "threads", *RANK_FIELDS)
+OPTIONS = (kv_option, engine_cache_options, kv_store_options, compute_option, threads_option, rank_options)
+KV_MEMORY = 1 << 30  # of each instance, in bytes
+HEADINGS = ("instance", "requests", "new tokens", "pages", "borrowed", "lent", "returned", "same text")
+
+
+def engine_options(command: Callable) -> Callable:
+    """The command gets them as `options`, and the store as it is; write it below the other click options."""
+    command = with_run_options(*FIELDS)(command)
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
 
 
 @click.command("engine", cls=Command)
@@ -122,3 +145,45 @@ def cells(name: str, figures: dict) -> list[str]:
     ratio = f"{figures['ratio']['median']:.2f}x"
     same = f"{100 * figures['same_text']:.0f} %"
     return [name, f"{figures['tok_s']:.1f}", str(figures["computed"]), first, ratio, same]
+
+
+def check_instances(options: RunOptions, refused: Mapping[str, bool]) -> None:
+    """raises InputError for options that instances do not have. refused: option -> whether it is given"""
+    divided = options.layout.num_ranks > 1
+    own = {f"the division {options.layout}": divided, f"--policy {options.policy}": options.policy != FULL}
+    for option, is_given in {**own, f"--prefill {options.prefill}": options.prefill != DENSE, **refused}.items():
+        if is_given:
+            raise InputError(f"{option} does not combine with --instances yet; leave it out")
+
+
+def print_lending(
+    model: str,
+    workload: "Workload",
+    options: RunOptions,
+    how: "ThroughputOptions",
+    instances: int,
+    kv_memory: int | None,
+    as_json: bool,
+) -> None:
+    if instances < 2:
+        raise InputError(f"--instances {instances}: one instance has nobody to lend to; give 2 or more")
+    options = join(model, options, RankLayout(sp=instances))
+    from qbench.runtime.parallel import joined_ranks
+    from qbench.throughput.instances import measure_lending
+
+    row = measure_lending(model, workload, options, how, kv_memory or KV_MEMORY, joined_ranks())
+    print_json(row.to_json()) if as_json else click.echo("\n".join(lending_lines(row)))
+
+
+def lending_lines(row: "LendingRow") -> list[str]:
+    tokens = sum(each.new_tokens for each in row.instances)
+    head = f"{row.workload} tokens on {len(row.instances)} instances: {tokens} new tokens, {row.tok_s:.1f} tok/s"
+    cells = [
+        [
+            str(number),
+            *map(str, (each.requests, each.new_tokens, each.pages, each.borrowed, each.lent, each.returned)),
+            f"{each.same_text} of {each.requests}",
+        ]
+        for number, each in enumerate(row.instances)
+    ]
+    return [head, *aligned(HEADINGS, cells)]

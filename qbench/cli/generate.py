@@ -9,14 +9,13 @@ from typing import Any
 import click
 
 from qbench.cli.cache_options import cache_options, kv_option, kv_tier_options, prefill_option
-from qbench.cli.finite_range import FiniteRange
 from qbench.cli.help import Command
 from qbench.cli.memory_size import limit_option
 from qbench.cli.output import echo, json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import RANK_FIELDS, join, rank_options
 from qbench.cli.run_options import with_run_options
-from qbench.cli.types import count_option
+from qbench.cli.types import FiniteRange, count_option
 from qbench.options.run_options import RunOptions
 from quant.errors import InputError
 

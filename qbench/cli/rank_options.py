@@ -9,8 +9,7 @@ from functools import partial
 
 import click
 
-from qbench.cli.finite_range import FiniteRange
-from qbench.cli.types import count_option
+from qbench.cli.types import FiniteRange, count_option
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import own_cores
 from qbench.options.rank_layout import ALL_TO_ALL, AUTO, CUTS, DISPATCHES, LINKS, RankLayout, check_world, find_world

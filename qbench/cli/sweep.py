@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from qbench.cli.case_limit import CaseLimit
 from qbench.cli.help import Command
 from qbench.cli.output import echo, json_option, print_json
 from qbench.cli.progress import progress_bar
@@ -14,6 +13,7 @@ from qbench.cli.rank_options import RANK_FIELDS, RAY, sweep_rank_options
 from qbench.cli.rank_sweep import check_one_rank, divided, rank_executor
 from qbench.cli.run_options import with_run_options
 from qbench.cli.sweep_forecast import print_forecast
+from qbench.cli.types import CaseLimit
 from qbench.gate.options import suite_file
 from qbench.measure.host.machine import machine
 from qbench.measure.launch import MAX_LAUNCHES

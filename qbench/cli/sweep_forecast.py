@@ -2,8 +2,7 @@
 
 import click
 
-from qbench.cli.duration import readable_duration
-from qbench.cli.output import print_json, readable_bytes
+from qbench.cli.output import print_json, readable_bytes, readable_duration
 from qbench.sweeps.suite.axes import NAMES, Point
 from qbench.words.read import markdown_grid
 

@@ -12,8 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from gpu_kernels.fp8_triton import has_conversion
-from gpu_kernels.fused.row_codes_triton import store_rows
-from gpu_kernels.fused.rows import row_blocks
+from gpu_kernels.fused.row_codes_triton import row_blocks, store_rows
 from gpu_kernels.fused.silu_mul import Operands
 from gpu_kernels.launch import Launch, architecture, run_all
 

@@ -6,8 +6,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpu_kernels.decode.linears import CodeLinear, CodeWeight, DenseLinear, Linear, PackedLinear, Stack, join_rows
-from gpu_kernels.decode.llm_int8 import LlmInt8Linear
+from gpu_kernels.decode.linears import (
+    CodeLinear,
+    CodeWeight,
+    DenseLinear,
+    Linear,
+    LlmInt8Linear,
+    PackedLinear,
+    Stack,
+    join_rows,
+)
 from gpu_kernels.gemm.fp8_gemm import BLOCK
 from gpu_kernels.gemm.gguf_layout import BLOCK_BYTES, KQuantWeight, pack_gguf
 from gpu_kernels.gemm.split_k import make_workspace

@@ -7,8 +7,7 @@ import torch
 
 from gpu_kernels.attention.configs import SHARED_BYTES
 from gpu_kernels.attention.mla_decode import Operands
-from gpu_kernels.attention.mla_decode_configs import CONFIGS
-from gpu_kernels.attention.mla_decode_triton import launches
+from gpu_kernels.attention.mla_decode_triton import CONFIGS, launches
 from gpu_kernels.proof.compile import compile_launch, resource_usage
 
 TILES = [

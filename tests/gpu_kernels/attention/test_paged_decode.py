@@ -11,9 +11,9 @@ from gpu_kernels.attention.agreement import agrees
 from gpu_kernels.attention.configs import SHARED_BYTES
 from gpu_kernels.attention.paged import CODES
 from gpu_kernels.attention.paged_decode import Operands, paged_decode, paged_decode_ref
-from gpu_kernels.attention.paged_decode_configs import CONFIGS
+from gpu_kernels.attention.paged_decode_triton import CONFIGS
 from gpu_kernels.attention.paged_operands import paged_cache
-from gpu_kernels.proof.draw import Draw
+from gpu_kernels.proof.problems import Draw
 
 FORMS = {"float16": torch.float16} | {name: dtype for dtype, name in CODES.items()}
 forms = pytest.mark.parametrize("dtype", FORMS.values(), ids=FORMS.keys())

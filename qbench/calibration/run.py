@@ -16,8 +16,8 @@ from qbench.runtime.streamed import StreamedDecoder
 from quant.artifacts.file_bytes import sha256_file
 from quant.artifacts.imatrix import read_imatrix
 from quant.calibrated import CalibrationKey, ImatrixCalibration, TextCalibration
-from quant.calibration.from_imatrix import ImatrixStatistics
 from quant.calibration.live import LiveStatistics
+from quant.calibration.ready import ImatrixStatistics
 from quant.calibration.saved import SavedStatistics, check_saved
 from quant.calibration.stats_file import EVERYTHING, StatsFile, check_place
 from quant.calibration.streaming import Statistics, quantize_layers

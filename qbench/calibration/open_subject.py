@@ -12,8 +12,7 @@ from qbench.measure.watched_source import WatchedSource
 from qbench.options.choices import CPU, check_device
 from qbench.options.run_options import DEFAULTS, RunOptions
 from qbench.progress import Progress
-from qbench.runtime.cache_suits import check_source
-from qbench.runtime.device.suits import check_device_cache
+from qbench.runtime.cache_suits import check_device_cache, check_source
 from qbench.sources import open_source
 from quant.errors import InputError
 from quant.job import make_job

@@ -7,9 +7,9 @@ from qbench.plan.cluster.parts import part_tensors
 from qbench.plan.cluster.routed import most_own, routed_traffic
 from qbench.plan.cluster.tokens import Tokens
 from qbench.runtime.caches.storage.share import Share
+from qbench.runtime.kernel_steps import has_net_step
 from qbench.runtime.kv_memory import CacheMemory
 from qbench.runtime.layers.linear import choose_linear
-from qbench.runtime.layers.paths import has_net_step
 from qbench.runtime.memory import MemoryPredictor
 from qbench.runtime.parallel.make_shard import make_shard
 from qbench.runtime.parallel.shard import COLUMNS, Shard

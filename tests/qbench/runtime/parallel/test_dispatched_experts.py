@@ -11,7 +11,7 @@ from qbench.calibration.open_subject import open_subject
 from qbench.options.rank_layout import ALL_TO_ALL, RankLayout
 from qbench.options.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.parallel.dispatched_experts import DispatchedExperts
+from qbench.runtime.parallel.experts import DispatchedExperts
 from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.traffic import expected_traffic
 from qbench.speed.rank_bench import measure_exchange

@@ -16,7 +16,7 @@ import click
 from qbench.cli.rank_options import check_launch, is_silent, leave, say_late
 from qbench.cli.renamed import check_variables, new_option
 from qbench.measure.host.commit import code_version
-from qbench.measure.host.forced import CPU, ISA, LINEAR_PATH, SWITCHES, TILES_ONLY
+from qbench.measure.host.conditions import CPU, ISA, LINEAR_PATH, SWITCHES, TILES_ONLY
 from qbench.options.rank_layout import farewells
 from qbench.version import __version__
 from qbench.words.read import printable

@@ -12,7 +12,7 @@ from qbench.measure.quality_figures import Quality, TaskResult
 from qbench.measure.records.record import Record
 from qbench.measure.speed_figures import SpeedFigures
 from qbench.options.cache_spec import FULL
-from qbench.report.pareto import pareto_front
+from qbench.report.table import pareto_front
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.paired import kld_difference
 from qbench.statistics.verdict import holm

@@ -11,7 +11,7 @@ import torch
 from support.perplexity import stacked
 
 from qbench.calibration.options import CalibrationOptions
-from qbench.calibration.temporary import open_quantized
+from qbench.calibration.write import open_quantized
 from qbench.quality.evaluate import prepare
 from qbench.quality.kld.kld import divergence
 from qbench.reference.corpus import heldout_text

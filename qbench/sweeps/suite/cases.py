@@ -13,7 +13,7 @@ from pathlib import Path
 
 from qbench.calibration.options import is_file_spec
 from qbench.measure.case import CalibrationCase, Case, QualityCase, SpeedWork, TasksCase
-from qbench.measure.host.forced import ISA
+from qbench.measure.host.conditions import ISA
 from qbench.options.cache_spec import DENSE, FULL, CacheSpec
 from qbench.options.choices import check_attention
 from qbench.options.rank_layout import RankLayout, division_here, refuse_on_ranks

@@ -9,9 +9,8 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 
 from qbench.calibration import learned_rotation
-from qbench.calibration.learned_rotation import LearnedRotation, learn_rotation
+from qbench.calibration.learned_rotation import LearnedRotation, RoundedDecoder, learn_rotation, round_inputs
 from qbench.calibration.options import RANDOM, CalibrationOptions
-from qbench.calibration.rounded_decoder import RoundedDecoder, round_inputs
 from qbench.calibration.run import quantized_model
 from qbench.runtime import load_model
 from quant.artifacts import HFSource, make_artifact_job, write_artifact

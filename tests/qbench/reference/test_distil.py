@@ -7,12 +7,11 @@ from support.close import assert_close
 from support.tiny_mla_moe import TINY
 
 from qbench.reference.curriculum import Stage, batches
-from qbench.reference.distil import BY_LAYER, Distiller, layer_losses
+from qbench.reference.distil import BY_LAYER, Distiller, layer_losses, upcycle
 from qbench.reference.export import load
 from qbench.reference.mla_moe import MlaMoe
 from qbench.reference.model import Llama, Shape
 from qbench.reference.train import Settings
-from qbench.reference.upcycle import upcycle
 
 SIZES = {"vocab_size": 1536, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
 TEACHER = Shape(**SIZES, max_position_embeddings=256)  # 4 heads of 16, of which 2 for keys

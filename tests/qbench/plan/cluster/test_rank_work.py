@@ -9,7 +9,7 @@ from support.thread_ranks import model_on, run_ranks
 from qbench.calibration.open_subject import open_subject
 from qbench.options.rank_layout import ALL_TO_ALL, GATHER, RankLayout
 from qbench.options.run_options import RunOptions
-from qbench.plan.cluster.tokens import Tokens
+from qbench.plan.cluster.routed import Tokens
 from qbench.plan.cluster.work import RankWork, Whole
 from qbench.runtime.memory import predict_memory
 from qbench.sources import open_source

@@ -1,6 +1,6 @@
 """Add, RMS norm and codes in Triton; the maths is in add_rmsnorm.py.
 
-Split    one program a row, or as many short rows as rows.py says.
+Split    one program a row, or as many short rows as `row_blocks` says.
 Program  holds its rows in registers: reads x and the residual once, writes h and the result once.
 Edges    past the row zeros are read, which change neither the sum of squares nor the largest magnitude.
 """

@@ -6,7 +6,7 @@
     cut_m = max logits + temperature * log(min_p): tokens less likely than min_p times the likeliest are dropped
     token = the first v, in the order of ids, at which the mass of kept tokens up to it exceeds uniform * their mass
 
-uniform is given, or the number that a seed has at a position (philox.py): a captured step draws without the host.
+uniform is given, or the number that a seed has at a position (`philox_ref`): a captured step draws without the host.
 
 A token is kept if it is below no cut, as in a sorted list, except that all tokens equal to the last kept one are kept.
 cut_k and cut_p are found by halving the range of floats, ordered as integers; the sums of mass are float32, so a token

@@ -1,7 +1,7 @@
 """SiLU times up, and codes, in Triton; the maths is in silu_mul.py.
 
-Split    with codes one program a row, or as many short rows as rows.py says; without, blocks of at most 4096 features
-         of a row, so that a few tokens' rows fill the GPU too.
+Split    with codes one program a row, or as many short rows as `row_blocks` says; without, blocks of at most 4096
+         features of a row, so that a few tokens' rows fill the GPU too.
 Program  reads gate and up once, writes the result once.
 Edges    past the row zeros are read, whose product is 0.
 """

@@ -108,7 +108,7 @@ def text(rows: list[str]) -> str:
 
 `python -m gpu_kernels.proof.audit` writes this table with Triton {triton.__version__} for sm_{ARCH}; no GPU is needed.
 A row is a launch of a timed problem in one configuration. Counts are per warp and pass through the loop that does the
-work. "At most" is a bound from instruction counts on an H200 (proof/loop_bounds.py), not a measurement. The last column
+work. "At most" is a bound from instruction counts on an H200 (proof/audit.py), not a measurement. The last column
 has the time of the busiest other unit, as a share of the time of the memory or the tensor cores.
 
 {head}{chr(10).join(rows)}

@@ -222,7 +222,7 @@ def test_lengths_of_other_heads_are_refused():
 
 @pytest.mark.parametrize("key", CONFIGS, ids=lambda key: f"sm_{key[0]}-{key[1]}")
 def test_programs_fit_a_multiprocessor(key):
-    """Shared memory as key_mass_configs.py counts it."""
+    """Shared memory as key_mass_triton.py counts it."""
     head_size = 256 if "wide" in key[1] else 128
     for _, candidates in CONFIGS[key]:
         for config in candidates:

@@ -150,7 +150,7 @@ def test_unsupported_sizes_list_the_supported(head_size, page_size, told):
 
 @pytest.mark.parametrize("key", CONFIGS, ids=lambda key: f"sm_{key[0]}-{key[1]}")
 def test_programs_fit_a_multiprocessor(key):
-    """Shared memory as paged_decode_configs.py counts it. A warpgroup's product needs a buffer more, of 16-bit numbers.
+    """Shared memory as paged_decode_triton.py counts it. A warpgroup's product needs a buffer more, of 16-bit numbers.
 
     With one stage there is that buffer alone; mma.sync reads codes that are fetched ahead without it.
     """

@@ -6,14 +6,39 @@ from typing import Protocol, TypeVar
 
 from torch import Tensor
 
-from gpu_kernels.tables import attention, fused, gemm
 
-# Each family of kernels is a package; its file in tables/ holds its rows, its <op>_problems.py the problems that prove
-# an op.
-FAMILIES: dict[str, dict[tuple[str, str], dict[str, str]]] = {
-    "gemm": gemm.IMPLEMENTATIONS,
-    "fused": fused.IMPLEMENTATIONS,
-    "attention": attention.IMPLEMENTATIONS,
+def _rows(family: str, *ops: str, **files: str) -> dict[tuple[str, str], dict[str, str]]:
+    """The rows of a family: (op, device type) -> {implementation: "module:function"}, the default first.
+
+    files  of the ops that share code: op -> the stem of its files and functions, if that is not the op's name
+    """
+    rows = {}
+    for op in ops:
+        stem = files.get(op, op)
+        triton = f"gpu_kernels.{family}.{stem}_triton:{stem}_triton"
+        reference = f"gpu_kernels.{family}.{stem}:{stem}_reference"
+        rows[op, "cuda"] = {"triton": triton, "reference": reference}
+        rows[op, "cpu"] = {"reference": reference, "triton": triton}
+    return rows
+
+
+GEMM = (
+    "w8a8_gemm",
+    "w4a16_gemm",
+    "w8a16_gemm",
+    "llm_int8_gemm",
+    "fp8_gemm",
+    "gguf_gemm",
+    "dense_gemv",
+    "grouped_moe_gemm",
+)
+FUSED = ("quantize_per_token", "add_rmsnorm", "silu_mul", "rope_cache", "mla_cache", "sample", "compact")
+ATTENTION = ("mla_decode", "paged_decode", "paged_prefill", "mla_prefill", "block_prefill", "key_mass")
+# Each family of kernels is a package, whose <op>_problems.py holds the problems that prove an op.
+FAMILIES = {
+    "gemm": _rows("gemm", *GEMM, w4a16_gemm="weight_only_gemm", w8a16_gemm="weight_only_gemm"),
+    "fused": _rows("fused", *FUSED),
+    "attention": _rows("attention", *ATTENTION),
 }
 
 # (op, device type) -> {implementation: "module:function"}. The first of a row is the default; the others run when

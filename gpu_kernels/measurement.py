@@ -12,8 +12,9 @@ import torch
 
 from gpu_kernels.decode import timed_step
 from gpu_kernels.launch import compute_capability
-from gpu_kernels.proof import compile_ahead, machine_peaks, record, timing
-from gpu_kernels.proof.check_apart import wrong_apart
+from gpu_kernels.proof import machine_peaks, record, timing
+from gpu_kernels.proof.check import wrong_apart
+from gpu_kernels.proof.compile import compile_problems
 from gpu_kernels.proof.contenders import OURS, contenders, operand_sets
 from gpu_kernels.proof.problems import Problem, all_ops, family, in_turn, problems_of, refusal
 
@@ -48,7 +49,7 @@ class Measurement:
         arch = compute_capability(self.device)
         self.tell(f"compiling {', '.join(self.ops)} for sm_{arch}")
         ops = [op for op in self.ops if op != timed_step.OP]
-        compile_ahead.compile_problems(ops, arch)
+        compile_problems(ops, arch)
         self.tell(f"checking, {self.elapsed():.0f} s")
         known = [problem for op in ops for problem in problems_of(op)]
         checked = [problem for problem in known if not refusal(problem, arch)]

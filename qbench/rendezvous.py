@@ -1,4 +1,4 @@
-"""`torchrun --rdzv-backend qbench`: torch's static rendezvous, but one line if its port cannot be had."""
+"""Meetings of ranks: `torchrun --rdzv-backend qbench`, and a port that stays free for them."""
 
 import socket
 import sys
@@ -66,3 +66,14 @@ def obstacle_of(error: Exception, place: str, option: str) -> str:
     if any(words in str(error).lower() for words in USES_PORT):
         return f"{place} is in use by another program; choose another port with {option} of torchrun"
     return f"no answer at {place} ({str(error).splitlines()[0][:200]}); check the address and {option} of torchrun"
+
+
+def hold_port() -> socket.socket:
+    """A socket whose port no other program gets by chance, while it is open, and which one that asks for it can have.
+
+    It does not listen, and both programs set SO_REUSEADDR, as stores of torch do.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("", 0))
+    return held

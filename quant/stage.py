@@ -19,7 +19,7 @@ from quant.errors import InputError
 from quant.json_data import JsonData
 from quant.present import present
 from quant.qtensor import QTensor
-from quant.safetensors.arrays import save_arrays
+from quant.safetensors.writer import save_arrays
 from quant.source import SharedInfo, TensorInfo
 from quant.stats import KVStats
 

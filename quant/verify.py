@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from quant.artifacts.f32_vectors import F32Vectors
-from quant.artifacts.manifest import Manifest, read_manifest
-from quant.artifacts.tensor_hash import hash_tensor
+from quant.artifacts.manifest import Manifest, hash_tensor, read_manifest
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.kv.scheme import CONFIG_KEY as KV_KEY

@@ -19,7 +19,7 @@ PLANTED = (
     ("quant.qtensor", "import qbench.words.written", "quant.qtensor -> qbench.words.written"),
     ("cpu_kernels.gram", "import quant.errors", "cpu_kernels.gram -> quant.errors"),
     ("qbench.measure.child", "import qbench.speed.steady", "qbench.measure.child -> qbench.speed.steady"),
-    ("qbench.words.read", "def late():\n    import qbench.cli.duration", "qbench.words.read -> qbench.cli.duration"),
+    ("qbench.words.read", "def late():\n    import qbench.cli.output", "qbench.words.read -> qbench.cli.output"),
     ("qbench.quality.quality", "import qbench.speed.steady", "qbench.quality.quality -> qbench.speed.steady"),
     ("quant.source", "import quant.formats.bits", "quant.source -> quant.formats.bits"),
     ("qbench.sweeps.suite.rules", "import qbench.sweeps.suite.suite", "No cycles are allowed in qbench.sweeps.suite."),

@@ -13,8 +13,7 @@ from gpu_kernels.attention.block_prefill import KEY_BLOCK, QUERY_BLOCK, Operands
 from gpu_kernels.attention.block_prefill_triton import block_prefill_triton, launches, row_of
 from gpu_kernels.attention.textbook import Attended
 from gpu_kernels.proof.configured import Configured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Peer, Problem, dtype_name
 
 KERNEL = Configured(block_prefill, Operands, block_prefill_triton, launches, row_of)
 

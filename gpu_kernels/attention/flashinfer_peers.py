@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from gpu_kernels.attention.mla_decode import LATENT_SIZE, ROPE_SIZE
-from gpu_kernels.proof.installed import where_installed
-from gpu_kernels.proof.problems import Peer
+from gpu_kernels.proof.problems import Peer, where_installed
 
 WORKSPACE_BYTES = 128 * 2**20  # as its documentation asks
 MIN_TENSOR_CORE_GROUP = 4  # heads per key, from which its documentation advises tensor cores

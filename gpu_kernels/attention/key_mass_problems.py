@@ -20,8 +20,7 @@ from gpu_kernels.attention.paged_operands import (
 )
 from gpu_kernels.attention.textbook import Mass
 from gpu_kernels.proof.configured import Configured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Peer, Problem, dtype_name
 
 KERNEL = Configured(key_mass, Operands, key_mass_triton, launches, row_of)
 

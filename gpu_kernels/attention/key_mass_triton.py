@@ -14,6 +14,15 @@ decode kernel stores the scores of the R observed rows, or this kernel multiplie
 For Llama 8B's heads (R = 4, D = 128) scores are 32 bytes and keys 256 in 16 bits, of 512 that decode reads: 6 % more
 instead of 50 %. `stores_scores` takes the less; many rows of one head (R = 64: 512 bytes) multiply again. Weights that
 are rescaled by the factors of their parts would be as many bytes as scores, and need the maxima of the steps, too.
+
+Tile shapes of key mass, as data: by architecture, form of the cache and rows (queries times heads of a group).
+
+    shared bytes  = [block_n, D] keys, which stay, + num_stages tiles of [block_r, D] queries, 2 bytes per number:
+                    128 tokens, 64 rows and 128 channels are 32 KB + 16 KB per tile
+    registers     = block_r * block_n float32 of scores: 64 per thread at 4 warps, and no accumulator besides
+
+A program reads its keys once. 64 queries of 4 heads are 256 rows, so 256 operations per byte of keys in 16 bits.
+`python -m gpu_kernels.measure` times every candidate of a row; MEASURED.md says which rows have been measured.
 """
 
 # Branches on constexpr: the compiler sees one of them. Triton's stubs are wrong about shifted words.
@@ -23,21 +32,37 @@ import triton.language as tl
 from torch import Tensor
 
 from gpu_kernels.attention.codes_triton import scale_and_middle, token_words
-from gpu_kernels.attention.configs import Config
+from gpu_kernels.attention.configs import Config, Rows, find
 from gpu_kernels.attention.flash_launches import Sequences, Work
 from gpu_kernels.attention.flash_triton import load_tile
 from gpu_kernels.attention.key_mass import Operands
-from gpu_kernels.attention.key_mass_configs import row
 from gpu_kernels.attention.paged import CODES, PagedCache, scale_words
 from gpu_kernels.attention.paged_attention import PagedOperands
 from gpu_kernels.attention.pages_triton import tile_offsets, tile_page
 from gpu_kernels.attention.parts_triton import LOG2_E
-from gpu_kernels.chosen import chosen
+from gpu_kernels.attention.prefill_configs import paged_form
 from gpu_kernels.fp8_triton import readable, widen
 from gpu_kernels.launch import Launch
-from gpu_kernels.tuned import Tuned
+from gpu_kernels.tuned import Tuned, chosen
 
 SCORES = Config(4, 1024, 4, 3, 4)  # 16 bytes a thread of each of 4 rows; nothing is multiplied, so no form matters
+# "wide": heads past 128 channels.
+CONFIGS: dict[tuple[int, str], Rows] = {
+    (80, "16 bit"): [(16, [Config(16, 128, 4, 1, 2)]), (None, [Config(64, 64, 4, 2, 2)])],
+    (80, "16 bit, wide"): [(None, [Config(32, 64, 4, 2, 1)])],
+    (80, "8 bit"): [(16, [Config(16, 128, 4, 1, 2)]), (None, [Config(64, 64, 4, 2, 2)])],
+    (80, "8 bit, wide"): [(None, [Config(32, 64, 4, 2, 1)])],
+    (90, "16 bit"): [
+        (16, [Config(16, 128, 4, 1, 2), Config(16, 64, 4, 1, 4)]),
+        (None, [Config(64, 128, 4, 2, 2), Config(64, 64, 4, 2, 3)]),
+    ],
+    (90, "16 bit, wide"): [(None, [Config(64, 64, 4, 2, 1)])],
+    (90, "8 bit"): [(16, [Config(16, 128, 4, 1, 2)]), (None, [Config(64, 128, 4, 2, 2)])],
+    (90, "8 bit, wide"): [(None, [Config(64, 64, 4, 2, 1)])],
+}
+# Not tuned for its tensor memory: Hopper's shapes.
+CONFIGS |= {(100, form): rows for (arch, form), rows in CONFIGS.items() if arch == 90}
+CONFIGS[100, "16 bit"] = [(most, candidates[:1]) for most, candidates in CONFIGS[90, "16 bit"]]  # 64x64 spills
 
 
 def key_mass_triton(operands: Operands, mass: Tensor, config: Config | None = None) -> None:
@@ -232,3 +257,11 @@ def key_mass_kernel(
 
 
 TUNED = Tuned("key_mass", key_mass_kernel, row_of, launches)
+
+
+def row(arch: int, is_codes: bool, head_size: int, num_rows: int) -> tuple[str, list[Config]]:
+    """(name, candidates) of the row of CONFIGS for so many queries times heads of a group.
+
+    raises  NotImplementedError if the architecture has no rows
+    """
+    return find("key_mass", CONFIGS, arch, paged_form(is_codes, head_size), num_rows)

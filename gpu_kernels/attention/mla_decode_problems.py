@@ -22,8 +22,7 @@ from gpu_kernels.attention.mla_decode_triton import launches, mla_decode_triton,
 from gpu_kernels.attention.paged_operands import SequencesCase, dense, page_tables, poison
 from gpu_kernels.attention.textbook import Attended
 from gpu_kernels.proof.configured import Configured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Peer, Problem, dtype_name
 
 SCALE = (128 + 64) ** -0.5  # of the heads before absorption: 128 channels without, 64 with rotation
 PAGE_SIZE = 64

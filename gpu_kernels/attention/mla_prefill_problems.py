@@ -13,8 +13,7 @@ from gpu_kernels.attention.mla_prefill_triton import launches, mla_prefill_trito
 from gpu_kernels.attention.paged_operands import sequence_bounds
 from gpu_kernels.attention.textbook import Attended
 from gpu_kernels.proof.configured import Configured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Peer, Problem, dtype_name
 
 KEY_SIZE, VALUE_SIZE = 192, 128
 KERNEL = Configured(mla_prefill, Operands, mla_prefill_triton, launches, row_of)

@@ -20,8 +20,7 @@ from gpu_kernels.attention.paged_operands import (
 )
 from gpu_kernels.attention.textbook import Attended
 from gpu_kernels.proof.configured import Configured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Peer, Problem, dtype_name
 
 # Operations a byte that an H200 does: 790e12 a second in bf16 over 4.3e12 bytes.
 BF16_OPS_PER_BYTE = 184

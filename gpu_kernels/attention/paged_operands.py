@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from gpu_kernels.attention.paged import CODES, PagedCache
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import dtype_name
+from gpu_kernels.proof.problems import Draw, dtype_name
 
 # Entry of the block table for pages that a sequence does not have: it is far outside of any cache.
 ABSURD_PAGE = 2**30

@@ -14,8 +14,7 @@ from gpu_kernels.attention.paged_prefill import Operands, paged_prefill, paged_p
 from gpu_kernels.attention.paged_prefill_triton import launches, paged_prefill_triton, row_of
 from gpu_kernels.attention.textbook import Attended
 from gpu_kernels.proof.configured import Configured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Peer, Problem, dtype_name
 
 KERNEL = Configured(paged_prefill, Operands, paged_prefill_triton, launches, row_of)
 

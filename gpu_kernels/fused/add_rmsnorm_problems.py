@@ -11,10 +11,8 @@ from gpu_kernels.fused.add_rmsnorm import Operands, add_rmsnorm, add_rmsnorm_ref
 from gpu_kernels.fused.add_rmsnorm_triton import launches
 from gpu_kernels.fused.row_codes import codes_agree, row_codes_ref, row_dtype
 from gpu_kernels.launch import Launch
-from gpu_kernels.proof.bounds import same, within_rounding
 from gpu_kernels.proof.configured import Unconfigured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Problem, dtype_name, same, within_rounding
 
 EPS = 1e-5
 # Tokens of a prefill; hidden sizes of Llama 8B and 405B; a whole batch of decoding.

@@ -1,6 +1,6 @@
 """Add, RMS norm and codes in Triton; the maths is in add_rmsnorm.py.
 
-Split    one program a row, or as many short rows as rows.py says.
+Split    one program a row, or as many short rows as `row_blocks` says.
 Program  holds its rows in registers: reads x and the residual once, writes h and the result once.
 Edges    past the row zeros are read, which change neither the sum of squares nor the largest magnitude.
 """
@@ -12,8 +12,7 @@ from torch import Tensor
 
 from gpu_kernels.fp8_triton import has_conversion
 from gpu_kernels.fused.add_rmsnorm import Operands
-from gpu_kernels.fused.row_codes_triton import store_rows
-from gpu_kernels.fused.rows import row_blocks
+from gpu_kernels.fused.row_codes_triton import row_blocks, store_rows
 from gpu_kernels.launch import Launch, architecture, run_all
 
 

@@ -12,8 +12,7 @@ from gpu_kernels.fused.compact import INTEGERS, Operands, compact, compact_ref
 from gpu_kernels.fused.compact_triton import launches
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.configured import Unconfigured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Problem, dtype_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,8 @@ from torch import Tensor
 from gpu_kernels.fused.mla_cache import FP8_BYTES, LATENT_SIZE, ROPE_SIZE, Operands, mla_cache, mla_cache_ref
 from gpu_kernels.fused.mla_cache_triton import launches
 from gpu_kernels.fused.rope import rotation_error
-from gpu_kernels.proof.bounds import same
 from gpu_kernels.proof.configured import Unconfigured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Problem, dtype_name, same
 
 PAGE_SIZE = 64
 SENTINEL = 100  # content of the cache at slots without a write

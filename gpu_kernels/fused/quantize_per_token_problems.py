@@ -10,8 +10,7 @@ from gpu_kernels.fused.quantize_per_token_triton import quantize_per_token_launc
 from gpu_kernels.fused.row_codes import CODE_DTYPES
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.configured import Unconfigured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Problem, dtype_name
 
 TIMED = ((4096, 4096), (4096, 14336))  # rows of a prefill: Llama 8B's hidden and intermediate size
 ODD = ((1, 1), (3, 131), (63, 63))

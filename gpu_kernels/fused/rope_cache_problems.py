@@ -21,8 +21,7 @@ from gpu_kernels.fused.rope_cache import (
 from gpu_kernels.fused.rope_cache_triton import launches
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.configured import Unconfigured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Problem, dtype_name
 
 PAGE_SIZE = 16
 SENTINEL = 80.0  # content of the cache at slots without a write: a number of every type

@@ -11,8 +11,7 @@ from gpu_kernels.fused.sample import NO_TOKEN, Operands, kept_from, sample
 from gpu_kernels.fused.sample_triton import MAX_BLOCK_V, launches
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.configured import Unconfigured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Problem, dtype_name
 
 LLAMA_VOCABULARY = 128256
 TIMED = [(64, LLAMA_VOCABULARY, torch.float32), (1, LLAMA_VOCABULARY, torch.float32)]

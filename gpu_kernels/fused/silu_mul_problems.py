@@ -12,8 +12,7 @@ from gpu_kernels.fused.silu_mul import Operands, silu_mul, silu_mul_ref
 from gpu_kernels.fused.silu_mul_triton import launches
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.configured import Unconfigured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Problem, dtype_name
 
 TIMED = [(4096, 14336, "int8"), (4096, 14336, "fp8"), (4096, 14336, None), (64, 14336, "fp8")]  # Llama 8B
 ODD = [(1, 1), (3, 63), (131, 131), (5, 4099)]

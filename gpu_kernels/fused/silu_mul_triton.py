@@ -1,7 +1,7 @@
 """SiLU times up, and codes, in Triton; the maths is in silu_mul.py.
 
-Split    with codes one program a row, or as many short rows as rows.py says; without, blocks of at most 4096 features
-         of a row, so that a few tokens' rows fill the GPU too.
+Split    with codes one program a row, or as many short rows as `row_blocks` says; without, blocks of at most 4096
+         features of a row, so that a few tokens' rows fill the GPU too.
 Program  reads gate and up once, writes the result once.
 Edges    past the row zeros are read, whose product is 0.
 """
@@ -12,8 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from gpu_kernels.fp8_triton import has_conversion
-from gpu_kernels.fused.row_codes_triton import store_rows
-from gpu_kernels.fused.rows import row_blocks
+from gpu_kernels.fused.row_codes_triton import row_blocks, store_rows
 from gpu_kernels.fused.silu_mul import Operands
 from gpu_kernels.launch import Launch, architecture, run_all
 

@@ -10,8 +10,7 @@ from gpu_kernels.gemm.dense_gemv import Operands, dense_gemv
 from gpu_kernels.gemm.dense_gemv_triton import dense_gemv_triton, launches, row_of
 from gpu_kernels.gemm.proof import expected_and_magnitude, within_sums
 from gpu_kernels.proof.configured import Configured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Problem, dtype_name
 
 KERNEL = Configured(dense_gemv, Operands, dense_gemv_triton, launches, row_of)
 # (N, K) of llama-3.2-1b: gate and up, the head, query, key and value, output, down; then a square.

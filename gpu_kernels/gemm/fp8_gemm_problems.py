@@ -13,8 +13,7 @@ from gpu_kernels.gemm.proof import bf16_product, expected_and_magnitude
 from gpu_kernels.gemm.split_k import make_workspace
 from gpu_kernels.gemm.vllm_peers import scaled_mm_peers
 from gpu_kernels.proof.configured import Configured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Peer, Problem, dtype_name
 from gpu_kernels.proof.torch_products import scaled_mm
 
 WEIGHTS = ((8192, 8192), (14336, 4096))  # (N, K): a square, and Llama 8B's feed-forward

@@ -18,8 +18,7 @@ from gpu_kernels.gemm.proof import (
 from gpu_kernels.gemm.split_k import make_workspace
 from gpu_kernels.gemm.words_layout import WordsWeight
 from gpu_kernels.proof.configured import Configured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Problem, dtype_name
 
 BITS_PER_WEIGHT = {"q8_0": 8.5, "q4_k": 4.625, "q6_k": 6.5625}  # as gguf_layout holds them
 TIMED = {"q4_k": (1, 16, 4096), "q6_k": (1, 16, 4096), "q8_0": (16,)}  # M: q8_0 is w8a16_gemm's kernel in groups of 32

@@ -18,8 +18,7 @@ from gpu_kernels.gemm.words_experts import WordsExperts, expert_ref
 from gpu_kernels.gemm.words_layout import PLANE_K, block_k
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.configured import Configured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Peer, Problem, dtype_name
 
 
 @dataclass(frozen=True, slots=True)

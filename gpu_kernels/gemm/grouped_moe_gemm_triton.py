@@ -15,7 +15,6 @@ import torch
 import triton
 from torch import Tensor
 
-from gpu_kernels.chosen import chosen
 from gpu_kernels.gemm.grouped_moe_dense_triton import grouped_dense_kernel
 from gpu_kernels.gemm.grouped_moe_gemm import Experts, Operands
 from gpu_kernels.gemm.grouped_moe_words_triton import grouped_words_kernel
@@ -26,6 +25,7 @@ from gpu_kernels.gemm.weight_only_gemm_triton import MAX_GATHERED_TOKENS
 from gpu_kernels.gemm.words_experts import WordsExperts
 from gpu_kernels.gemm.words_layout import PLANE_K, block_k
 from gpu_kernels.launch import Launch, architecture, run_all
+from gpu_kernels.tuned import chosen
 
 ARCHITECTURES = (80, 90, 100)
 # Rows (largest mean number of tokens per expert, candidates, the one to use first). Few: the weights are read once and

@@ -11,8 +11,7 @@ from gpu_kernels.gemm.llm_int8_gemm_triton import launches, llm_int8_gemm_triton
 from gpu_kernels.gemm.proof import bf16_product, within_sums
 from gpu_kernels.gemm.split_k import make_workspace
 from gpu_kernels.proof.configured import Configured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Problem, dtype_name
 
 TIMED = ((16, 4096, 4096, 24), (4096, 4096, 4096, 24), (4096, 14336, 4096, 24))  # M, N, K, outlier features
 ODD = ((1, 131, 64, 3), (17, 3, 131, 33), (67, 67, 96, 0))

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpu_kernels.proof.installed import where_installed
-from gpu_kernels.proof.problems import Peer
+from gpu_kernels.proof.problems import Peer, where_installed
 
 OPS = "vllm._custom_ops"
 MARLIN_GROUP = 128

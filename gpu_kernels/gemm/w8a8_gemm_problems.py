@@ -12,10 +12,8 @@ from gpu_kernels.gemm.split_k import make_workspace
 from gpu_kernels.gemm.vllm_peers import scaled_mm_peers
 from gpu_kernels.gemm.w8a8_gemm import Operands, w8a8_gemm, w8a8_gemm_ref
 from gpu_kernels.gemm.w8a8_gemm_triton import row_of, w8a8_gemm_triton
-from gpu_kernels.proof.bounds import within_rounding
 from gpu_kernels.proof.configured import Configured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Peer, Problem, dtype_name, within_rounding
 from gpu_kernels.proof.torch_products import int_mm
 
 TOKENS = (4096, 16, 1, 512, 64)

@@ -19,8 +19,7 @@ from gpu_kernels.gemm.weight_only_gemm import Operands, w4a16_gemm, w8a16_gemm
 from gpu_kernels.gemm.weight_only_gemm_triton import launches, row_of, weight_only_gemm_triton
 from gpu_kernels.gemm.words_layout import PLANE_K, WordsWeight, block_k, unpack_words_ref
 from gpu_kernels.proof.configured import Configured
-from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Op, Peer, Problem, dtype_name
+from gpu_kernels.proof.problems import Draw, Op, Peer, Problem, dtype_name
 from gpu_kernels.proof.torch_products import convert_weight_to_int4pack, weight_int4pack_mm
 
 CONFIGURED = {

@@ -1,9 +1,13 @@
 """Compiling a kernel for an absent GPU: to a cubin, with the assembler's report."""
 
 import ast
+import multiprocessing
+import os
 import re
 import subprocess
 import threading
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import triton
@@ -13,10 +17,12 @@ from triton.compiler.compiler import make_backend
 from triton.runtime.jit import create_function_from_signature
 
 from gpu_kernels.launch import Launch
+from gpu_kernels.proof.problems import Problem, problems_of, refusal
 
 ARCHITECTURES = (80, 90, 100)
 
 parsing, parse_alone = threading.Lock(), ast.parse
+JOBS_PER_PROCESS = 8  # a process takes about as long to import Triton as a few kernels take to compile
 
 
 def parse_in_turn(*arguments, **options) -> ast.AST:
@@ -68,3 +74,31 @@ def resource_usage(cubin: bytes, folder: Path) -> dict[str, int]:
         [cuobjdump, "--dump-resource-usage", path], capture_output=True, text=True, check=True, encoding="utf-8"
     )
     return {name: int(value) for name, value in re.findall(r"\b([A-Z]+):(\d+)", told.stdout)}
+
+
+def launches_of(problems: Iterable[Problem], arch: int) -> list[Launch]:
+    """Every different kernel that the problems launch on this architecture, on meta tensors."""
+    found = {}
+    for problem in problems:
+        if refusal(problem, arch):
+            continue
+        for launch in problem.launches(arch):
+            found.setdefault((source(launch, arch).hash(), str(launch.options)), launch)
+    return list(found.values())
+
+
+def compile_problems(ops: Iterable[str], arch: int) -> None:
+    """raises  whatever Triton raises on a kernel that does not compile for this architecture"""
+    counts = [(op, len(launches_of(problems_of(op), arch))) for op in ops]
+    jobs = [(op, arch, index) for op, count in counts for index in range(count)]
+    workers = min(os.cpu_count() or 1, -(-len(jobs) // JOBS_PER_PROCESS))
+    if workers < 2:
+        return  # the launches themselves compile as fast
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for _ in pool.map(_compile, jobs):
+            pass
+
+
+def _compile(job: tuple[str, int, int]) -> None:
+    op, arch, index = job
+    compile_launch(launches_of(problems_of(op), arch)[index], arch)

@@ -4,10 +4,11 @@ peers.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
+from importlib import import_module, metadata, util
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from gpu_kernels.dispatch import FAMILIES
 from gpu_kernels.launch import Launch
@@ -141,3 +142,55 @@ def in_turn(problems: Iterable[Problem]) -> list[Problem]:
             by_op.setdefault(problem.op.name, []).append(problem)
     rows = list(by_op.values())
     return [row[i] for i in range(max(map(len, rows), default=0)) for row in rows if i < len(row)]
+
+
+class Draw:
+    """The same numbers for the same seed, device and order of calls."""
+
+    def __init__(self, device: str, seed: int = 0):
+        self.device = device
+        self.generator = None if device == "meta" else torch.Generator(device).manual_seed(seed)
+
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.randn(shape, generator=self.generator, device=self.device).to(dtype)
+
+    def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
+        return torch.rand(shape, generator=self.generator, device=self.device) * (high - low) + low
+
+    def integers(self, low: int, high: int, *shape: int, dtype: torch.dtype = torch.int8) -> Tensor:
+        """In [low, high)."""
+        return torch.randint(low, high, shape, generator=self.generator, device=self.device, dtype=dtype)
+
+
+def within_rounding(y: Tensor, expected: Tensor, float32_roundings: int) -> bool:
+    """y is expected, within one rounding to y's type (of subnormals too) after so many roundings in float32.
+
+    Each rounding to float32 adds at most 2**-24 of the value, the one to y's type half of one step: eps / 2 of a normal
+    value, and half of smallest_normal * eps of a subnormal one (a whole one is allowed). NaN agrees with NaN alone.
+    """
+    about = torch.finfo(y.dtype)
+    bound = (about.eps / 2 + float32_roundings * 2**-24) * expected.abs() + about.smallest_normal * about.eps
+    error = (y.double() - expected.double()).abs()
+    same = (error <= bound) | (y.double() == expected.double()) | (y.isnan() & expected.isnan())
+    return bool(same.all())
+
+
+def same(got: Tensor, expected: Tensor) -> bool:
+    """Equal, element by element, and NaN where the other is."""
+    return torch.equal(got.isnan(), expected.isnan()) and torch.equal(
+        got.nan_to_num(nan=0.0), expected.nan_to_num(nan=0.0)
+    )
+
+
+# Module -> the distribution that brings it.
+DISTRIBUTIONS = {"flashinfer": "flashinfer-python", "vllm": "vllm"}
+
+
+def where_installed(module: str, peers: dict[str, Peer]) -> dict[str, Peer]:
+    """The peers, whose code imports the module when it runs; {} without it."""
+    return peers if util.find_spec(module) else {}
+
+
+def peer_versions() -> dict[str, str]:
+    """Versions of those that are installed, by module."""
+    return {module: metadata.version(name) for module, name in DISTRIBUTIONS.items() if util.find_spec(module)}

@@ -12,7 +12,7 @@ import triton
 
 from gpu_kernels.fp8_triton import fp8_path
 from gpu_kernels.launch import compute_capability
-from gpu_kernels.proof.installed import peer_versions
+from gpu_kernels.proof.problems import peer_versions
 
 SCHEMA = 2
 

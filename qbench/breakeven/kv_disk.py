@@ -16,7 +16,7 @@ from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.engine import Engine, EngineOptions, Request, StoreOptions, store_opener
 from qbench.runtime.tiers.aligned import drop_from_page_cache
 from qbench.runtime.tiers.block_store import BlockStore
-from qbench.sources.first_layers import FirstLayers
+from qbench.sources.open import FirstLayers
 from qbench.statistics.speed import speed_ratio
 from quant.errors import InputError
 from quant.kv import KV_FORMATS

@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from qbench.breakeven.first_layers import opened
-from qbench.breakeven.question import Question, Settings, question
+from qbench.breakeven.question import Question, Settings, opened, question
 from qbench.breakeven.turns import PatternTurn, ratios_to_first
 from qbench.breakeven.verdict import Answer, Point
 from qbench.prefill import parse_pattern, pattern_names

@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from qbench.breakeven.verdict import Answer
+from qbench.calibration.open_subject import open_subject
 from qbench.progress import Progress
 from qbench.run.options import RunOptions
+from qbench.sources.open import FirstLayers
 from qbench.words.written import nearest
 from quant.errors import InputError
+from quant.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +91,10 @@ def get_question(name: str) -> Question:
     if name not in _QUESTIONS:
         raise InputError(f"unknown question {name!r}; known: {', '.join(_QUESTIONS)}{nearest(name, _QUESTIONS)}")
     return _QUESTIONS[name]
+
+
+def opened(spec: str, settings: Settings) -> tuple[Source, RunOptions]:
+    """The model that a question measures, and the options to load it with. raises InputError as `open_subject`"""
+    subject = open_subject(spec, settings.options)
+    source = subject.source
+    return source if settings.num_layers is None else FirstLayers(source, settings.num_layers), subject.options

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from qbench.breakeven.decode import STEPS, decode_answers
-from qbench.breakeven.first_layers import opened
-from qbench.breakeven.question import Question, Settings, question
+from qbench.breakeven.question import Question, Settings, opened, question
 from qbench.breakeven.verdict import Answer
 from qbench.progress import Progress
 from qbench.run.cache_spec import CacheSpec

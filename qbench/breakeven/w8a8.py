@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from qbench.breakeven.first_layers import opened
-from qbench.breakeven.question import Question, Settings, question
+from qbench.breakeven.question import Question, Settings, opened, question
 from qbench.breakeven.turns import ratios_to_first
 from qbench.breakeven.verdict import Answer, Point
 from qbench.progress import Progress

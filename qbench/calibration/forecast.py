@@ -6,8 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from qbench.calibration.arithmetic import choose_arithmetic
-from qbench.calibration.run import Run, quantized_model
+from qbench.calibration.run import Run, choose_arithmetic, quantized_model
 from qbench.calibration.windows import window_seq_len
 from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
 from qbench.run.work import CalibrationWork

@@ -1,27 +1,26 @@
-"""A model under test, quantized now if a recipe is given."""
+"""A model under test, quantized now if a recipe is given; loading it shows a bar."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from qbench.calibration.temporary import open_quantized
+from qbench.calibration.write import open_quantized
 from qbench.measure.host.machine import available_cores
 from qbench.measure.subject import Subject
 from qbench.measure.tuning import tuned
-from qbench.measure.watched_source import WatchedSource
 from qbench.progress import Progress
 from qbench.run.choices import CPU, check_device
 from qbench.run.options import DEFAULTS, RunOptions
 from qbench.run.work import CalibrationWork
-from qbench.runtime.cache_suits import check_source
-from qbench.runtime.device.suits import check_device_cache
+from qbench.runtime.cache_suits import check_device_cache, check_source
 from qbench.sources import open_source
 from quant.errors import InputError
 from quant.job import make_job
 from quant.kv.source import KVSource
 from quant.kv_names import FLOAT32
+from quant.qtensor import QTensor
 from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
-from quant.source import Source
+from quant.source import SameWeights, Source
 
 
 def open_subject(
@@ -69,3 +68,25 @@ def with_kv_format(source: Source, kv_format: str | None, device: str) -> Source
             f"KV format {FLOAT32} is on the CPU alone; device {device} keeps 16 bits, or FP8 as calibrated"
         )
     return KVSource(source, kv_format)
+
+
+class WatchedSource(SameWeights):
+    """`source` unchanged; `progress` hears of each tensor read, as tensors done, tensors in all, "loading"."""
+
+    def __init__(self, source: Source, progress: Progress) -> None:
+        super().__init__(source)
+        self.progress = progress
+        self.num_read = 0
+
+    def read(self, name: str) -> QTensor:
+        qtensor = super().read(name)
+        self._count()
+        return qtensor
+
+    def row_blocks(self, name: str, num_rows: int) -> Iterator[QTensor]:
+        yield from super().row_blocks(name, num_rows)
+        self._count()
+
+    def _count(self) -> None:
+        self.num_read += 1
+        self.progress(min(self.num_read, len(self.tensors)), len(self.tensors), "loading")

@@ -1,12 +1,10 @@
-"""From a job and the options of its calibration to a quantized model."""
+"""From a job and the options of its calibration to a quantized model: its arithmetic, its statistics, its run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qbench.calibration.arithmetic import DECODER_IMPL, choose_arithmetic
-from qbench.calibration.kept import keep_statistics
 from qbench.calibration.learned_rotation import with_learned_rotation
 from qbench.calibration.windows import calibration_tokens
 from qbench.measure.host.commit import QUANTIZING, code_hash
@@ -14,21 +12,28 @@ from qbench.progress import Progress
 from qbench.run.work import CalibrationWork
 from qbench.runtime.streamed import StreamedDecoder
 from quant.artifacts.file_bytes import sha256_file
-from quant.artifacts.imatrix import read_imatrix
+from quant.artifacts.imatrix import read_imatrix, write_imatrix
 from quant.calibrated import CalibrationKey, ImatrixCalibration, TextCalibration
-from quant.calibration.from_imatrix import ImatrixStatistics
 from quant.calibration.live import LiveStatistics
+from quant.calibration.ready import ImatrixStatistics
 from quant.calibration.saved import SavedStatistics, check_saved
-from quant.calibration.stats_file import EVERYTHING, StatsFile, check_place
+from quant.calibration.stats_file import EVERYTHING, StatsFile, check_place, has_part, read_part, write_stats
 from quant.calibration.streaming import Statistics, quantize_layers
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
+from quant.extension import import_kernels
 from quant.job import QuantizationJob
 from quant.kv import calibrate_kv, get_kv_format
 from quant.models import ModelConfig
 from quant.present import present
 from quant.quantize import QuantizedSource
-from quant.stage import open_stage
+from quant.source import Source
+from quant.stage import Stage, open_stage
+from quant.stats import LayerStats
+
+# Name in options and manifests, which is that of the Hessians' sum in quant.calibration.gram -> impl of the decoder
+DECODER_IMPL = {"fp32": "reference", "bf16": "bf16"}
+BF16_ISAS = ("avx512_bf16", "amx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,3 +176,48 @@ def _refuse_files(recipe: str, options: CalibrationWork) -> None:
         raise InputError(f"recipe {recipe} does not calibrate, so it reads and writes no statistics; drop --stats")
     if options.export_imatrix is not None:
         raise InputError(f"recipe {recipe} does not calibrate, so there is no importance matrix to export")
+
+
+def choose_arithmetic(options: CalibrationWork) -> str:
+    """The one asked for, else that of the statistics to be read, else bf16 if this CPU multiplies it faster."""
+    if options.arithmetic is not None:
+        return options.arithmetic
+    if options.reads_statistics:
+        by = StatsFile(present(options.stats)).about.calibration
+        return by.arithmetic if isinstance(by, TextCalibration) else "fp32"
+    return "bf16" if has_fast_bf16() else "fp32"
+
+
+def has_fast_bf16() -> bool:
+    """Whether the CPU has products of bfloat16, as far as this installation can detect."""
+    kernels = import_kernels("cpu_kernels")
+    return kernels is not None and any(isa in kernels.features() for isa in BF16_ISAS)
+
+
+def keep_statistics(
+    statistics: Statistics, stage: Stage, options: CalibrationWork, about: CalibrationKey, source: Source
+) -> None:
+    """Writes the files of statistics that `options` asks for, once all layers are done.
+
+    about    all that decides the statistics: model, calibration, and the recipe if it matters
+    raises   InputError if a file cannot be written, or an expert was not reached
+    """
+    if isinstance(statistics, SavedStatistics) and options.stats is not None:
+        write_stats(options.stats, stage.folder, stage.num_done, about)
+    if options.export_imatrix is not None and isinstance(about.calibration, TextCalibration):
+        layers = [_kept_stats(statistics, stage.folder, index) for index in range(stage.num_done)]
+        _export_imatrix(options.export_imatrix, layers, source, about.calibration.text)
+
+
+def _export_imatrix(path: Path, layers: Iterable[LayerStats], source: Source, text: str) -> None:
+    inputs = {name: inputs for layer in layers for name, inputs in layer.inputs.items()}
+    importance = {name: each.importance for name, each in inputs.items()}
+    write_imatrix(path, importance, source, {name: each.num_tokens for name, each in inputs.items()}, (text,))
+
+
+def _kept_stats(statistics: Statistics, folder: Path, index: int) -> LayerStats:
+    """The statistics of a layer, read from the kept ones; a head that was not calibrated has no statistics."""
+    if isinstance(statistics, StatsFile):
+        there = index < statistics.num_parts
+        return statistics.layer(index, {}, lambda names: frozenset()) if there else LayerStats({})
+    return read_part(folder, index) if has_part(folder, index) else LayerStats({})

@@ -5,12 +5,11 @@ from statistics import median
 from typing import Protocol
 
 from qbench.cli.output import print_result, print_warning, readable_bytes
-from qbench.cli.prefill_lines import prefill_lines
+from qbench.cli.quality_lines import prefill_lines
 from qbench.measure.host.conditions import busy_warning
 from qbench.measure.metrics import Facts, Memory, Metrics
-from qbench.measure.offload import Offload
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics, VersusRatio
-from qbench.measure.speed_figures import Energy, Roofline, Samples, SpeedFigures
+from qbench.measure.speed_figures import Energy, Offload, Roofline, Samples, SpeedFigures
 from qbench.speed.peaks import unmeasured_warning
 from qbench.statistics.estimate import ALPHA, Estimate
 from qbench.statistics.verdict import needed_samples

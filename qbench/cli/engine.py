@@ -1,9 +1,11 @@
 """`qbench engine MODEL`: throughput of many requests at once, compared with other ways to run them."""
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
-from qbench.cli.engine_instances import check_instances, print_lending
-from qbench.cli.engine_options import check_store, engine_options
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.memory_size import MEMORY_SIZE
@@ -16,12 +18,50 @@ from qbench.cli.output import (
 )
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import check_engine_ranks, follows, join
+from qbench.cli.run_options import run_options
 from qbench.cli.types import IntList, count_option
 from qbench.measure.host.conditions import busy_warning
 from qbench.measure.records.kept_row import keep_row
+from qbench.run.axes import RANKS
 from qbench.run.cache_spec import DENSE, FULL
 from qbench.run.options import RunOptions
+from qbench.run.rank_layout import RankLayout
 from qbench.throughput.workload import Workload, fitting_lengths
+from quant.errors import InputError
+
+if TYPE_CHECKING:
+    from qbench.runtime.engine import StoreOptions
+    from qbench.throughput.instances import LendingRow
+    from qbench.throughput.run import ThroughputOptions
+
+KV_MEMORY = 1 << 30  # of each instance, in bytes
+HEADINGS = ("instance", "requests", "new tokens", "pages", "borrowed", "lent", "returned", "same text")
+
+
+def engine_options(command: Callable) -> Callable:
+    """The command gets them as `options`, and the store as it is; write it below the other click options."""
+    axes = run_options("recipe", "kv_format", "policy", "prefill_chunk", "prefill", "compute", "threads", RANKS)
+    return kv_store_options(axes(command))
+
+
+def kv_store_options(command: Callable) -> Callable:
+    """--kv-store and --kv-store-size of an engine."""
+    text = "Folder in which computed prefixes outlive the process; several processes may share it."
+    store = click.option("--kv-store", type=click.Path(path_type=Path), help=text)
+    text = "Largest size of the --kv-store folder; least recently used pages go first."
+    size = click.option("--kv-store-size", type=MEMORY_SIZE, default="10GiB", show_default=True, help=text)
+    return store(size(command))
+
+
+def check_store(folder: Path | None, max_bytes: int, shares_prefixes: bool) -> "StoreOptions | None":
+    """The store that --kv-store and --kv-store-size ask for. raises InputError if no prefix is shared"""
+    from qbench.runtime.engine import StoreOptions  # imports torch
+
+    if folder is None:
+        return None
+    if not shares_prefixes:
+        raise InputError("--kv-store keeps prefixes, which need prefix caching, policy full and prefill dense")
+    return StoreOptions(folder, max_bytes)
 
 
 @click.command("engine", cls=Command)
@@ -120,3 +160,45 @@ def cells(name: str, figures: dict) -> list[str]:
     ratio = f"{figures['ratio']['median']:.2f}x"
     same = f"{100 * figures['same_text']:.0f} %"
     return [name, f"{figures['tok_s']:.1f}", str(figures["computed"]), first, ratio, same]
+
+
+def check_instances(options: RunOptions, refused: Mapping[str, bool]) -> None:
+    """raises InputError for options that instances do not have. refused: option -> whether it is given"""
+    divided = options.layout.num_ranks > 1
+    own = {f"the division {options.layout}": divided, f"--policy {options.policy}": options.policy != FULL}
+    for option, is_given in {**own, f"--prefill {options.prefill}": options.prefill != DENSE, **refused}.items():
+        if is_given:
+            raise InputError(f"{option} does not combine with --instances yet; leave it out")
+
+
+def print_lending(
+    model: str,
+    workload: "Workload",
+    options: RunOptions,
+    how: "ThroughputOptions",
+    instances: int,
+    kv_memory: int | None,
+    as_json: bool,
+) -> None:
+    if instances < 2:
+        raise InputError(f"--instances {instances}: one instance has nobody to lend to; give 2 or more")
+    options = join(model, options, RankLayout(sp=instances))
+    from qbench.runtime.parallel import joined_ranks
+    from qbench.throughput.instances import measure_lending
+
+    row = measure_lending(model, workload, options, how, kv_memory or KV_MEMORY, joined_ranks())
+    print_json(row.to_json()) if as_json else click.echo("\n".join(lending_lines(row)))
+
+
+def lending_lines(row: "LendingRow") -> list[str]:
+    tokens = sum(each.new_tokens for each in row.instances)
+    head = f"{row.workload} tokens on {len(row.instances)} instances: {tokens} new tokens, {row.tok_s:.1f} tok/s"
+    cells = [
+        [
+            str(number),
+            *map(str, (each.requests, each.new_tokens, each.pages, each.borrowed, each.lent, each.returned)),
+            f"{each.same_text} of {each.requests}",
+        ]
+        for number, each in enumerate(row.instances)
+    ]
+    return [head, *aligned(HEADINGS, cells)]

@@ -9,8 +9,8 @@ from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import budget_option, echo, json_option, print_json
 from qbench.cli.types import Percentage, count_option
 from qbench.gate.comment import markdown, plain
-from qbench.gate.kept import keep_gate
 from qbench.gate.options import GATES, GateOptions, suite_file
+from qbench.gate.result import keep_gate
 from qbench.measure.records.record_files import check_writable
 from quant.errors import InputError
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import click
 
-from qbench.cli.finite_range import FiniteRange
 from qbench.cli.help import Command
 from qbench.cli.output import echo, json_option, print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import join
 from qbench.cli.run_options import run_options
-from qbench.cli.types import count_option
+from qbench.cli.types import FiniteRange, count_option
 from qbench.run.axes import KV_CACHE, RANKS
 from qbench.run.options import RunOptions
 from quant.errors import InputError

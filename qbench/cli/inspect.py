@@ -48,7 +48,7 @@ CONFIG_KEYS = (
 def describe(spec: str) -> dict:
     """Size, true bits per weight by part, config, tokenizer, and one row per tensor."""
     from qbench.sources import open_source
-    from quant.artifacts.file_size import file_bytes  # imports numpy and gguf
+    from quant.artifacts.digests import file_bytes  # imports numpy and gguf
 
     source = open_source(spec)
     tokenizer, size, files = source.tokenizer, size_summary(source.tensors), file_bytes(source)

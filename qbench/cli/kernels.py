@@ -6,11 +6,10 @@ import click
 
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
-from qbench.cli.only_option import only_option
 from qbench.cli.output import cpu_time_option, json_option, print_json, print_warning
 from qbench.cli.progress import progress_bar
 from qbench.cli.run_options import axis_option
-from qbench.cli.types import IntList
+from qbench.cli.types import IntList, only_option
 from qbench.gate.options import suite_file
 from qbench.measure.host.conditions import busy_share, busy_warning
 from qbench.measure.host.machine import available_cores

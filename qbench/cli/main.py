@@ -3,6 +3,7 @@
 import atexit
 import gc
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -14,9 +15,8 @@ import click
 
 from qbench.cli.rank_options import check_launch, is_silent, leave, say_late
 from qbench.cli.renamed import check_variables, new_option
-from qbench.cli.warning_lines import show_warnings
 from qbench.measure.host.commit import code_version
-from qbench.measure.host.forced import CPU, ISA, LINEAR_PATH, SWITCHES, TILES_ONLY
+from qbench.measure.host.conditions import CPU, ISA, LINEAR_PATH, SWITCHES, TILES_ONLY
 from qbench.run.rank_layout import farewells
 from qbench.version import __version__
 from qbench.words.read import printable
@@ -242,6 +242,28 @@ def _end_rank(line: str, status: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+class WarningLines(logging.Handler):
+    """A line on stderr for each message, once per command, and only from a rank that prints."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._said: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = printable(" ".join(record.getMessage().split()))
+        if line not in self._said and not is_silent():
+            self._said.add(line)
+            print(f"warning: {line}", file=sys.stderr)
+
+
+def show_warnings() -> None:
+    """Print `quant`'s warnings from here on; a new command repeats the warnings of the command before it."""
+    logger = logging.getLogger("quant")
+    for handler in [handler for handler in logger.handlers if isinstance(handler, WarningLines)]:
+        logger.removeHandler(handler)
+    logger.addHandler(WarningLines())
 
 
 if __name__ == "__main__":

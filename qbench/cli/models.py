@@ -49,7 +49,7 @@ def print_skills(spec: str, recipe: str | None, into: str | None, threads: int |
     from qbench.reference.skills import Sizes, render
     from qbench.report import replace_between_markers
     from qbench.runtime import load_model
-    from qbench.runtime.tokenizer_json import json_tokenizer
+    from qbench.runtime.token_kinds import json_tokenizer
 
     if not spec.startswith("ref:"):
         raise InputError(f"skills are those of the reference models, got {spec}; `qbench models` lists them")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from qbench.cli.finite_range import FiniteRange
+from qbench.cli.types import FiniteRange
 from qbench.words.read import LINES, printable
 from quant.json_data import JsonData
 
@@ -91,3 +91,14 @@ def readable_bytes(num_bytes: float) -> str:
     while abs(num_bytes) >= 1000 and step < len(UNITS) - 1:
         num_bytes, step = num_bytes / 1000, step + 1
     return f"{num_bytes:.0f} B" if step == 0 else f"{num_bytes:.2f} {UNITS[step]}"
+
+
+def readable_duration(seconds: float) -> str:
+    """4.2 -> "4 s", 125 -> "2 min 5 s", 3700 -> "1 h 2 min" """
+    whole = round(seconds)
+    minutes, rest = divmod(whole, 60)
+    if minutes < 1:
+        return f"{rest} s"
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cli.long_run import tell_long_run
 from qbench.cli.option_group import with_options
 from qbench.cli.output import print_json, print_warning, readable_bytes
-from qbench.cli.progress import progress_bar
+from qbench.cli.progress import progress_bar, tell_long_run
 from qbench.cli.quality_lines import few_tokens_warning, print_kept, print_quality
 from qbench.cli.types import count_option
 from qbench.quality.protocols.documents import HOW

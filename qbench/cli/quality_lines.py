@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from qbench.cli.output import print_pairs, readable_bytes
-from qbench.cli.prefill_lines import prefill_lines
 from qbench.measure.metrics import Facts, Metrics
 from qbench.measure.quality_figures import AttentionDelta, KLDBin, NonFinite, Quality
 from qbench.run.choices import FAST
@@ -12,7 +11,6 @@ from quant.present import present
 
 if TYPE_CHECKING:
     from qbench.quality.save_reference import KeptFile, SavedReference
-
 
 # The loss of a token has a standard deviation of about 3 nats, so the mean of 1,000 is known to about 0.2.
 FEW_TOKENS = 1000
@@ -124,3 +122,15 @@ def _row(name: str, value: float | None, error: float | None) -> str | None:
 
 def _bin(part: KLDBin) -> str:
     return f"{part.low:g}-{part.high:g}"
+
+
+def prefill_lines(facts: Facts) -> dict[str, str]:
+    """The pattern, its share of the causal blocks, and of the dense attention weights if that was measured."""
+    if facts.prefill is None:
+        return {}
+    parts = [facts.prefill]
+    if facts.prefill_blocks is not None:
+        parts.append(f"{100 * facts.prefill_blocks:.1f} % of the blocks")
+    if facts.prefill_mass is not None:
+        parts.append(f"{100 * facts.prefill_mass:.2f} % of the attention mass")
+    return {"prefill": ", ".join(parts)}

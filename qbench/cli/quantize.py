@@ -155,7 +155,7 @@ def quantize_and_report(job: "QuantizationJob", how: WriteOptions, as_json: bool
     from qbench.sources import open_source
     from quant.artifacts import read_manifest
     from quant.calibration.coverage import few_tokens_warning
-    from quant.methods.remarks import remark_lines  # imports torch
+    from quant.methods.base import remark_lines  # imports torch
     from quant.sizes import size_summary
 
     model, recipe = job.source.spec, job.recipe.name

@@ -8,7 +8,6 @@ import click
 
 from qbench.cli.bench_caches import print_caches
 from qbench.cli.bench_lines import print_row, readable_comparison
-from qbench.cli.finite_range import FiniteRange
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.option_group import with_options
@@ -17,6 +16,7 @@ from qbench.cli.policy_depths import PolicyAtDepth, cache_option, entries_of, po
 from qbench.cli.progress import progress_bar
 from qbench.cli.run_options import run_options
 from qbench.cli.speed_options import ATTENDS, SpeedOptions, speed_options
+from qbench.cli.types import FiniteRange
 from qbench.measure.host.conditions import busy_share, busy_warning
 from qbench.measure.launch import MAX_LAUNCHES
 from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import Any
 
-from qbench.cli.held_port import hold_port
 from qbench.cli.ray_output import ERR, OUT, Shown, send_output
 from qbench.measure.host.machine import available_cores
+from qbench.rendezvous import hold_port
 from qbench.sweeps.ray.ray_cluster import connected
 from quant.errors import InputError
 

@@ -20,8 +20,8 @@ HEADINGS = ("recipe", "bits/weight", "method", "calibration", "container", "load
 @json_option
 def command(bits: str | None, container: str | None, calibration: bool | None, as_json: bool) -> None:
     """Named recipes: bits, method, calibration, and the programs that load the result."""
-    from quant.recipes.group_sizes import SIZES, with_groups
     from quant.recipes.listing import list_recipes
+    from quant.recipes.presets import SIZES, with_groups
 
     low, high = (0.0, float("inf")) if bits is None else bits_range(bits)
     rows = list_recipes()

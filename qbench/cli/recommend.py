@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cli.finite_range import FiniteRange
 from qbench.cli.help import Command
 from qbench.cli.memory_size import MEMORY_SIZE, enough
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes
 from qbench.cli.progress import Update, progress_bar
 from qbench.cli.run_options import axis_option
-from qbench.cli.types import count_option
+from qbench.cli.types import FiniteRange, count_option
 from qbench.measure.metrics import Metrics
 from qbench.run.case import Case
 from qbench.words.written import names_in

@@ -8,9 +8,9 @@ from itertools import groupby
 import click
 
 from qbench.cli.help import Command
-from qbench.cli.only_option import only_option
 from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import progress_bar
+from qbench.cli.types import only_option
 from qbench.measure.host.machine import machine
 from qbench.run.choices import ISAS
 from quant.errors import InputError

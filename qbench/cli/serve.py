@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cli.engine_options import check_store, engine_options
-from qbench.cli.finite_range import FiniteRange
+from qbench.cli.engine import check_store, engine_options
 from qbench.cli.help import Command
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import print_warning
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import check_engine_ranks, follows, join
-from qbench.cli.types import count_option
+from qbench.cli.types import FiniteRange, count_option
 from qbench.run.cache_spec import DENSE, FULL
 from qbench.run.options import RunOptions
 from qbench.words.written import read_text_file

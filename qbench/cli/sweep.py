@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from qbench.cli.case_limit import CaseLimit
 from qbench.cli.help import Command
 from qbench.cli.output import echo, json_option, print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_sweep import check_one_rank, divided, rank_executor
 from qbench.cli.run_options import asked_processes, run_options
 from qbench.cli.sweep_forecast import print_forecast
+from qbench.cli.types import CaseLimit
 from qbench.gate.options import suite_file
 from qbench.measure.host.machine import machine
 from qbench.measure.launch import MAX_LAUNCHES

@@ -2,8 +2,7 @@
 
 import click
 
-from qbench.cli.duration import readable_duration
-from qbench.cli.output import print_json, readable_bytes
+from qbench.cli.output import print_json, readable_bytes, readable_duration
 from qbench.run.axes import SUITE_AXES
 from qbench.run.case import Case
 from qbench.words.read import markdown_grid

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from qbench.cli.duration import readable_duration
+from qbench.cli.output import readable_duration
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record
 from qbench.run.axes import AXIS

@@ -103,7 +103,7 @@ def check_tasks(options: TaskOptions, others: bool) -> None:
 
 def eval_tasks(model: str, tasks: TaskOptions, options: RunOptions, as_json: bool) -> None:
     from qbench.tasks.evaluate import evaluate_tasks
-    from qbench.tasks.offline import offline_names
+    from qbench.tasks.names import offline_names
 
     if tasks.tasks == "list":
         return click.echo("\n".join(offline_names()))

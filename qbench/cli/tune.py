@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cli.finite_range import FiniteRange
 from qbench.cli.help import Command
 from qbench.cli.output import aligned, json_option, print_json, print_pairs, print_warning
 from qbench.cli.progress import progress_bar
+from qbench.cli.types import FiniteRange
 from qbench.measure.host.conditions import busy_warning
 
 if TYPE_CHECKING:

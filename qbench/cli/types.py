@@ -1,12 +1,15 @@
-"""Types of option values: whole numbers and lists of them, shares and bytes."""
+"""Types of option values, numbers, sizes, shares and lists of them, and the options that most often take them."""
 
+import math
 import re
 from collections.abc import Callable
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from qbench.words.written import LARGEST, MOST_BYTES
-from quant.errors import bounded
+from quant.errors import InputError, bounded
 
 
 def count_option(*names: str, help: str | None = None, least: int = 1, default: int | None = None) -> Callable:
@@ -71,3 +74,52 @@ class ByteCount(click.ParamType):
 
 
 BYTE_COUNT = ByteCount()
+
+
+HIGHEST = 1e9  # as seconds 31 years; functions that wait take no more than 292
+
+
+class FiniteRange(click.FloatRange):
+    """`click.FloatRange` without NaN and infinity, which `float` reads too, and up to HIGHEST if no `max` is given."""
+
+    def __init__(self, min: float, max: float = HIGHEST, *, min_open: bool = False, max_open: bool = False) -> None:
+        super().__init__(min, max, min_open=min_open, max_open=max_open)
+
+    def convert(self, value, param, ctx) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+SECONDS = {"s": 1, "min": 60, "h": 3600}
+
+
+class CaseLimit(click.ParamType):
+    """(cases, None) of a whole number, (None, seconds) of a number with a unit; both above 0."""
+
+    name = "cases|time"
+
+    def convert(self, value, param, ctx) -> tuple[int | None, float | None]:
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) *(s|min|h|)", value.strip())
+        number, unit = (match[1], match[2]) if match else ("0", "")
+        if not 0 < float(number) <= LARGEST or (not unit and "." in number):
+            self.fail(f"{value!r} is neither a number of cases nor a time, such as 50min or 1.5h", param, ctx)
+        return (None, float(number) * SECONDS[unit]) if unit else (int(number), None)
+
+
+def only_option(named: str, explained: str) -> Callable[[Any], Any]:
+    """All if it is not given; "" would mean all, too, and is refused.
+
+    named      e.g. "an op"
+    explained  help text
+    """
+
+    def check(ctx: click.Context, param: click.Parameter, value: str) -> str:
+        if not value and ctx.get_parameter_source("only") is not ParameterSource.DEFAULT:
+            raise InputError(f"--only: got an empty name, expected part of the name of {named}")
+        return value
+
+    return click.option("--only", default="", callback=check, help=explained)

@@ -12,8 +12,7 @@ from qbench.measure.records.record import Record
 from qbench.statistics.cell import Cell, Floors, judge, why_untold, with_floors
 from qbench.statistics.estimate import ENOUGH_BLOCKS, Estimate
 from qbench.statistics.launches import LEAST, launch_ratio, launched_ratio
-from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
-from qbench.statistics.protocols import require_same_protocol
+from qbench.statistics.paired import kld_difference, perplexity_ratio, require_same_protocol, same_top_difference
 from qbench.statistics.speed import speed_ratio
 
 BYTES = ("size_bytes", "kv_bytes_per_token")

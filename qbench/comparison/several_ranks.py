@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from qbench.calibration.open_subject import open_subject
-from qbench.comparison.quantized_once import quantized_once
+from qbench.calibration.write import open_quantized
 from qbench.measure.quality_figures import AttentionDelta
 from qbench.measure.records.kept_ranks import RanksMetrics
 from qbench.progress import Progress
@@ -18,6 +19,7 @@ from qbench.quality.evaluate import prepare, read_text
 from qbench.run.choices import FLOAT32
 from qbench.run.options import RunOptions
 from qbench.run.rank_layout import GATHER, RankLayout
+from qbench.run.work import CalibrationWork
 from qbench.runtime import load_model
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.parallel import RankModel, joined_ranks
@@ -25,11 +27,14 @@ from qbench.runtime.parallel.make_shard import borders
 from qbench.sources import open_source
 from qbench.speed.rank_bench import exchange_of
 from quant.errors import InputError
-from quant.job import make_job
+from quant.job import QuantizationJob, make_job
 from quant.json_data import JsonData
 from quant.models import ModelConfig
+from quant.present import present
+from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
 from quant.source import Source
+from quant.stage import read_stage
 
 EQUAL = "equal"  # bit for bit
 WITHIN = "within the floor"
@@ -185,3 +190,23 @@ def _windows(source: Source, text: str | None, max_windows: int | None) -> list[
     config = ModelConfig.of(source)
     shape = (max_windows or 1, min(RANDOM_TOKENS, config.max_positions))
     return list(np.random.default_rng(SEED).integers(config.vocab_size, size=shape))
+
+
+def quantized_once(
+    job: QuantizationJob, options: CalibrationWork, *, threads: int, progress: Progress | None = None
+) -> QuantizedSource:
+    """As `open_quantized`. The others wait for rank 0, and read the layers from its folder while it has the model.
+
+    A rank that does not see the folder, because it is on another host, quantizes by itself.
+    """
+    meeting, folder, source = joined_ranks().meeting, "", None
+    if meeting.rank == 0 or not job.needs_calibration:
+        source = open_quantized(job, options, threads=threads, progress=progress)
+    if not job.needs_calibration:
+        return present(source)
+    if source is not None:
+        folder = str(present(source.stage).folder)
+    seen = Path(meeting.tell("quantized", folder)[0])
+    if source is None and seen.is_dir():
+        return QuantizedSource(job, read_stage(seen))
+    return source or open_quantized(job, options, threads=threads, progress=progress)

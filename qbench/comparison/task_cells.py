@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from qbench.measure.quality_figures import TaskResult
 from qbench.statistics.cell import Cell, Flips, why_untold
-from qbench.statistics.protocols import differing
+from qbench.statistics.paired import differing
 from qbench.statistics.task_figures import change_of, figure_of
 from qbench.statistics.verdict import accuracy_difference
 from quant.present import present

@@ -8,9 +8,8 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
-from qbench.displaced.dit import NUM_TOKENS, PATCH, Dit
+from qbench.displaced.dit import KINDS, NUM_TOKENS, PATCH, SIZE, Dit, shapes
 from qbench.displaced.sampler import PatchSampler, Schedule, sample_ref
-from qbench.displaced.shapes import KINDS, SIZE, shapes
 from qbench.runtime.parallel.ranks import Ranks
 from quant.json_data import JsonData
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qbench.comparison.kept_floor import kept_floors
+from qbench.comparison.rows import kept_floors
 from qbench.gate.floors import key_of, measure
 from qbench.gate.measure import failures, measure_suite, this_tree
 from qbench.gate.pairing import Pair, names_of

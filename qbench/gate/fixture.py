@@ -1,7 +1,8 @@
 """`qbench_gate`: the gates as calls from a test, with limits of its own, a baseline's rows, or both."""
 
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from qbench.gate.check import Check, judge
 from qbench.gate.comment import moved
 from qbench.gate.fixture_rows import FixtureRows, case_of_test, test_of
 from qbench.gate.launches import ROUNDS, Subject, launch_all, peaks_of
-from qbench.gate.limits import require, within
 from qbench.gate.memory import OTHER_HOURS, peak_checks, stored_check
 from qbench.gate.pairing import Pair
 from qbench.gate.quality import quality_checks
@@ -136,3 +136,21 @@ def memory_checks(pair: Pair) -> list[Check]:
     sides = [present(row.figures.launches) for row in (pair.baseline, pair.now)]
     peaks = {pair.name: (peaks_of(sides[0], 0), peaks_of(sides[1], 0))}
     return [stored_check(pair), *peak_checks(peaks, OTHER_HOURS)]
+
+
+def within(what: str, value: float | None, interval: Sequence[float] | None, limit: float | None) -> None:
+    """raises AssertionError for a value that is over its limit for sure: its 95 % interval is, or it is not finite"""
+    if limit is None:
+        return
+    if value is None:
+        raise AssertionError(f"{what} is not finite, the limit {limit:.6g}")
+    low, high = interval or (value, value)
+    shown = f"{what} is {value:.6g} [{low:.6g}, {high:.6g}], the limit {limit:.6g}"
+    require(low <= limit, shown)
+    if value > limit:
+        warnings.warn(f"{shown}: over it, but within its interval", stacklevel=3)
+
+
+def require(passed: bool, message: str) -> None:
+    if not passed:
+        raise AssertionError(message)

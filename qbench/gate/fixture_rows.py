@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qbench.comparison.kept_floor import kept_floors, of_model
+from qbench.comparison.rows import kept_floors, of_model
 from qbench.gate.floors import measure
 from qbench.gate.pairing import Pair, difference
 from qbench.measure.records.kinds import GATE_TEST, GateTestCase

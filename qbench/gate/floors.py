@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from qbench.comparison.kept_floor import kept_floors
 from qbench.comparison.measured import Measuring
 from qbench.comparison.noise_floor import measure_noise_floors
+from qbench.comparison.rows import kept_floors
 from qbench.gate.pairing import Pair
 from qbench.measure.records.kinds import GateTestCase
 from qbench.measure.records.record import Record, append_record

@@ -1,11 +1,15 @@
-"""`run_gate`: a suite measured here and in the baseline, compared, and judged as a whole."""
+"""`run_gate`: a suite measured here and in the baseline, compared, and judged as a whole, on several ranks too."""
 
+import json
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from qbench.comparison.kept_floor import of_model
+from qbench.comparison.rows import of_model
+from qbench.comparison.several_ranks import RED, RankDistance
 from qbench.gate.base_commit import Tree, base_tree, cache_folder
 from qbench.gate.base_suite import known_suite
 from qbench.gate.check import Check, judge, sees_slowdown
@@ -13,7 +17,6 @@ from qbench.gate.floors import floors_of
 from qbench.gate.launches import Launches, check_worker
 from qbench.gate.measure import failures, measure_suite, measured, this_tree
 from qbench.gate.memory import exact_checks
-from qbench.gate.on_ranks import apart_on_ranks
 from qbench.gate.options import GATES, GateOptions
 from qbench.gate.pairing import Pair, lacking, pair_cases, read_baseline
 from qbench.gate.quality import quality_checks
@@ -23,6 +26,11 @@ from qbench.gate.timed import Say, alone, in_turn
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
 from qbench.measure.records.record import Record, make_record
+from qbench.sweeps.suite.load_suite import load_suite
+from qbench.words.written import real_path
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+DIVISIONS = "tp,gather,pp,ep,sp"  # those that are illegal are refused, and are no failure
 
 
 def run_gate(options: GateOptions, say: Say = lambda line: None) -> GateResult:
@@ -152,3 +160,48 @@ def why_not_beside(pair: Pair) -> str | None:
     if pair.baseline.figures.launches is None:
         return "has no launches; `qbench gate --save` keeps some"
     return None
+
+
+def apart_on_ranks(suite: Path, num_ranks: int, say: Say) -> dict[str, str]:
+    """`GateResult.apart`; `torchrun` starts the ranks of `qbench compare`, with one window of text."""
+    loaded = load_suite(real_path(suite))
+    found: dict[str, str] = {}
+    for model in loaded.axes["model"]:
+        say(f"comparing {model} on {num_ranks} ranks with one rank")
+        command = [
+            "compare",
+            model,
+            "--divisions",
+            DIVISIONS,
+            "--recipes",
+            ",".join(loaded.axes["recipe"]),
+            "--windows",
+            "1",
+        ]
+        done = subprocess.run(
+            [*TORCHRUN, str(num_ranks), "-m", "qbench", *command, "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+            encoding="utf-8",
+        )
+        found |= dict(red_rows(done.stdout))
+        if done.returncode and not found:
+            found[f"{model} on {num_ranks} ranks"] = error_of(done.stderr)
+    return found
+
+
+def red_rows(printed: str) -> Iterator[tuple[str, str]]:
+    for line in printed.splitlines():
+        row: Mapping = json.loads(line)
+        if row["verdict"] in RED:
+            one = RankDistance.from_json(row)
+            delta, floor = one.found.delta, one.found.floor
+            klds = f": mean KLD {delta.mean_kld:.2e}, floor {floor.mean_kld:.2e}" if delta and floor else ""
+            yield f"{one.model} {one.recipe} on ranks ({one.layout})", f"{one.found.verdict}{klds}"
+
+
+def error_of(printed: str) -> str:
+    """The line of rank 0 among those of torchrun"""
+    lines = [line for line in printed.splitlines() if line.startswith("qbench: ")]
+    return (lines or printed.splitlines() or ["it printed nothing"])[-1].removeprefix("qbench: ")

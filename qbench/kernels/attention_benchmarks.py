@@ -11,7 +11,7 @@ from qbench.kernels.attention import FORMATS, INTEGER_FORMATS, RESIDUAL_FORMATS
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.case import Deviation, deviation
 from qbench.kernels.linear_benchmarks import COLD_BYTES, COMPUTE_BOUND_TOKENS
-from qbench.kernels.peers.ggml_attention import GgmlAttention
+from qbench.kernels.peers.ggml import GgmlAttention
 from qbench.speed.operands import operands_of_attention
 from quant.kv import KV_FORMATS
 

@@ -11,9 +11,8 @@ from cpu_kernels.blocks import score_blocks, score_blocks_ref
 from cpu_kernels.fused import rms_norm_ref, rms_norm_rows, silu_mul_ref, silu_mul_rows
 from cpu_kernels.linear_float import linear_float_ref
 from cpu_kernels.moe import ExpertRef, experts_ref, route_ref
-from qbench.kernels.case import Deviation, Kernel, Problem, deviation
+from qbench.kernels.case import Deviation, Kernel, Problem, deviation, random_weight
 from qbench.kernels.linear import OP_PREFIX, fixed_paths, packed_formats
-from qbench.kernels.random_weight import random_weight
 from quant.formats import get_format
 
 ROUTER_HIDDEN, NUM_EXPERTS = 128, 12

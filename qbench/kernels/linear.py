@@ -1,4 +1,4 @@
-"""Linears on stored codes: y = x @ weight.T, x rounded to 8 bits in blocks of 32."""
+"""Linears on stored codes: y = x @ weight.T, x rounded to 8 bits in blocks of 32, weights perhaps once more."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
@@ -6,9 +6,8 @@ from functools import cache, partial
 import numpy as np
 
 import cpu_kernels
-from cpu_kernels.linear import bf16_bound, linear_bf16_ref, linear_ref, rounding_bound
+from cpu_kernels.linear import bf16_bound, linear_bf16_ref, linear_ref, reround_ref, rounding_bound
 from qbench.kernels.case import Deviation, Kernel, Problem, deviation
-from qbench.kernels.reround import LARGEST, PATH, rerounded_weight
 from quant.formats import Format, IntGroupFormat, TrellisFormat, dequantize, get_format
 from quant.formats.grid import GridFormat
 from quant.qtensor import QTensor
@@ -22,6 +21,10 @@ WITHOUT_BF16 = frozenset({"scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni",
 GROUP_SIZES = (32, 128)
 SEED = 13
 OP_PREFIX = "linear_"
+PATH = "int8x256"
+# The largest code; those of q2_k times their sub-scale of 4 bits, as they are unpacked.
+LARGEST = {"q2_k": 3 * 15, "q3_k": 4, "q4_k": 15, "q5_k": 31, "q6_k": 32}
+AFFINE = ("q2_k", "q4_k", "q5_k")
 
 
 def linears() -> list[Kernel]:
@@ -134,3 +137,27 @@ def minima(qtensor: QTensor) -> np.ndarray | None:
     row_size = qtensor.shape[1]
     group_of = np.arange(row_size) * scale.shape[1] // row_size if g_idx is None else g_idx
     return (-scale.astype(np.float64) * zero_point)[:, group_of]
+
+
+def rerounded(format_name: str, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The codes and scales that the path multiplies.
+
+    blocks   [N, B * block_bytes] uint8
+    returns  codes [N, K] int64 in [-127, 127]; scale [N, K / 256] float32
+    """
+    fmt = get_format(format_name)
+    assert isinstance(fmt, GridFormat)
+    data = blocks.reshape(-1, fmt.block_bytes)
+    grid, codes = fmt.read_grid(data), fmt.read_codes(data)
+    scale = grid.scale
+    if format_name == "q2_k":
+        codes = codes * np.repeat(data[:, :16] & 15, 16, axis=1)
+        scale = np.repeat(data[:, 80:82].copy().view("<f2").astype(np.float32), 256, axis=1)
+    codes, scale, minimum = (part.reshape(len(blocks), -1) for part in (codes, scale, grid.offset))
+    return reround_ref(codes, scale, minimum if format_name in AFFINE else None, LARGEST[format_name])
+
+
+def rerounded_weight(qtensor: QTensor) -> np.ndarray:
+    """[N, K] float64"""
+    codes, scale = rerounded(qtensor.format, np.ascontiguousarray(qtensor.parts["blocks"]))
+    return codes * np.repeat(scale, 256, axis=1).astype(np.float64)

@@ -10,11 +10,10 @@ import numpy as np
 
 import cpu_kernels
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
-from qbench.kernels.case import Deviation, deviation
+from qbench.kernels.case import Deviation, deviation, random_weight
 from qbench.kernels.linear import OP_PREFIX
-from qbench.kernels.peers.ggml_linear import GgmlLinears
+from qbench.kernels.peers.ggml import GgmlLinears
 from qbench.kernels.peers.openvino import OpenVinoLinears
-from qbench.kernels.random_weight import random_weight
 from qbench.speed.operands import operands_of_linear
 from quant.formats import IntGroupFormat, dequantize, get_format
 from quant.present import present

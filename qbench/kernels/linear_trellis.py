@@ -8,10 +8,8 @@ import numpy as np
 import cpu_kernels
 from cpu_kernels.linear import round_activations_ref, rounding_bound
 from cpu_kernels.linear_float import round_to_bf16_ref
-from qbench.kernels.case import Deviation, Kernel, Problem, deviation
-from qbench.kernels.linear import BF16, OP_PREFIX, fixed_paths, multiply
-from qbench.kernels.random_weight import random_weight
-from qbench.kernels.reround import PATH
+from qbench.kernels.case import Deviation, Kernel, Problem, deviation, random_weight
+from qbench.kernels.linear import BF16, OP_PREFIX, PATH, fixed_paths, multiply
 from quant.formats import TrellisFormat
 from quant.formats.trellis import SIDE, matrix_of, turn_size
 from quant.qtensor import QTensor

@@ -9,7 +9,7 @@ import torch
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.linear_benchmarks import ANY_SHAPE, Weight, asked_shapes
 from qbench.kernels.peers.torch_llm_int8 import TorchLlmInt8Linears
-from qbench.runtime.layers.linear_int8 import PackedLlmInt8Linear, packed_llm_int8_bytes
+from qbench.runtime.layers.packed_linears import PackedLlmInt8Linear, packed_llm_int8_bytes
 from qbench.speed.operands import operands_of_linear
 from quant.qtensor import QTensor
 

@@ -9,10 +9,9 @@ import numpy as np
 
 import cpu_kernels
 from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender
-from qbench.kernels.case import Deviation, deviation
+from qbench.kernels.case import Deviation, deviation, random_weight
 from qbench.kernels.linear_benchmarks import ANY_SHAPE, COLD_BYTES, COMPUTE_BOUND_TOKENS
 from qbench.kernels.peers.kt.experts import BACKENDS, KtExperts, KtLayer, KtSizes, contender_name, fastest
-from qbench.kernels.random_weight import random_weight
 from qbench.speed.operands import operands_of_linear
 from quant.formats import dequantize, get_format
 from quant.qtensor import QTensor

@@ -9,8 +9,7 @@ from itertools import groupby
 from qbench.kernels.linear_benchmarks import ANY_SHAPE, COMPUTE_BOUND_TOKENS
 from qbench.kernels.measure import KernelFigures, RunPeaks, TimingProtocol, measure, summarize, timing_protocol
 from qbench.kernels.timed import benchmarks, timed_ops
-from qbench.measure.host.conditions import CLOCKS, check_clock
-from qbench.measure.host.forced import forced
+from qbench.measure.host.conditions import CLOCKS, check_clock, forced
 from qbench.measure.host.machine import last_level_cache_bytes, machine
 from qbench.measure.host.placement import Placement, placement
 from qbench.measure.subject import running_isa

@@ -1,11 +1,37 @@
-"""`Speed`: the figures of a speed case, and the bounds that they are compared with."""
+"""`Speed`: the figures of a speed case, and the bounds that they are compared with; memory limits and steps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import ClassVar
 
-from qbench.measure.offload import Offload
 from qbench.measure.quality_figures import Interval
 from quant.json_data import JsonRow
+
+
+@dataclass(frozen=True, slots=True)
+class Offload(JsonRow):
+    """Bytes under a memory limit.
+
+    pinned_bytes    of weights that stay
+    ring_bytes      of the memory that the others pass through
+    streamed_bytes  that each forward pass reads from the disk, without experts
+    expert_bytes    of memory for routed experts; None: the model has no experts
+    expert_hits     experts that a layer's call found in memory; expert_misses: those that it read
+    expert_bytes_per_step  that decode steps have read of experts, in the mean
+    read_bytes      since the model was loaded
+    """
+
+    memory_limit_bytes: int | None = None
+    pinned_bytes: int | None = None
+    ring_bytes: int | None = None
+    streamed_bytes: int | None = None
+    expert_bytes: int | None = None
+    expert_hits: int | None = None
+    expert_misses: int | None = None
+    expert_bytes_per_step: float | None = None
+    read_bytes: int | None = None
+
 
 ByPhase = dict[str, list[float]]  # "pp_tok_s", "tg_tok_s" -> one value per sample
 
@@ -183,3 +209,24 @@ class Speed(JsonRow):
     clock: str | None = None
     offload: Offload | None = None
     not_interleaved: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime(JsonRow):
+    """Seconds of a decode step, predicted or measured.
+
+    compute_s   step_s without the waits: with the processor time of the reads that run meanwhile
+    wait_s      that computation waits for weights
+    disk_s      during which the disk reads
+    """
+
+    step_s: float = 0.0
+    compute_s: float = 0.0
+    wait_s: float = 0.0
+    disk_s: float = 0.0
+    disk_bytes: float = 0.0
+
+    @classmethod
+    def median_of(cls, steps: Sequence["StepTime"]) -> "StepTime":
+        """The median of each part."""
+        return cls(*(median(getattr(one, part) for one in steps) for part in cls.__slots__))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import cpu_kernels
 from qbench.measure.host.commit import code_version
-from qbench.measure.host.forced import forced
+from qbench.measure.host.conditions import forced
 from qbench.measure.host.machine import available_cores, machine
 from qbench.measure.host.placement import placement
 from qbench.measure.metrics import Facts

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from qbench.measure.host.machine import available_cores
-from qbench.plan.random_rows import random_rows
-from qbench.plan.runtime import runtime_bytes, small_like
+from qbench.plan.runtime import random_rows, runtime_bytes, small_like
 from qbench.run.options import RunOptions
 from qbench.sources import open_source
 from qbench.speed.timed_process import speed_process

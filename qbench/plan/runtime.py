@@ -1,4 +1,6 @@
-"""Memory of a process beyond its model: Python, torch, kernels and their threads."""
+"""Memory of a process beyond its model: Python, torch, kernels and their threads; prompts to measure it with."""
+
+from random import Random
 
 from qbench.measure.host.machine import available_cores
 from qbench.run.options import RunOptions
@@ -28,3 +30,9 @@ def runtime_bytes(threads: int | None = None, small: str = SMALL) -> int:
         process.seconds([[1] * STEPS], 1)
         peak = process.call("memory", {})["peak_rss_bytes"]
     return peak - predict_memory(open_source(small), PROMPT + STEPS).total_bytes
+
+
+def random_rows(vocab_size: int, batch: int, count: int) -> list[list[int]]:
+    """batch rows of count token ids, always the same ones"""
+    rng = Random(0)
+    return [[rng.randrange(vocab_size) for _ in range(count)] for _ in range(batch)]

@@ -1,15 +1,26 @@
-"""Policies with a budget: as long as a sequence fits, nothing is evicted."""
+"""Policies with a budget of tokens: as long as a sequence fits, nothing is evicted."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from qbench.policies.bounded import BoundedPolicy
-from qbench.policies.budget import Unit
-from qbench.policies.policy import LayerState, lowest_slot, top_slots
+from qbench.policies.budget import Budget, Unit
+from qbench.policies.policy import CachePolicy, LayerState, lowest_slot, top_slots
 from quant.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedPolicy(CachePolicy):
+    budget: Budget
+
+    def for_model(self, num_layers: int, bytes_per_token: float) -> Self:
+        return replace(self, budget=self.budget.in_tokens(bytes_per_token))
+
+    def most_read(self) -> Budget:
+        return self.budget
 
 
 @dataclass(frozen=True, kw_only=True)

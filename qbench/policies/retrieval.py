@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 from torch import Tensor
 
-from qbench.policies.bounded import BoundedPolicy
+from qbench.policies.budgeted import BoundedPolicy
 from qbench.policies.policy import LayerState
 
 FLOAT16_BYTES, FLOAT32_BYTES = 2, 4

@@ -9,8 +9,15 @@ from qbench.prefill import (  # noqa: F401 - each registers its pattern
     xattention,
 )
 from qbench.prefill.block_lists import BLOCK, BlockLists
-from qbench.prefill.pattern import PrefillPattern, Prompt, Summaries
-from qbench.prefill.registry import parse_pattern, pattern, pattern_entries, pattern_names
+from qbench.prefill.pattern import (
+    PrefillPattern,
+    Prompt,
+    Summaries,
+    parse_pattern,
+    pattern,
+    pattern_entries,
+    pattern_names,
+)
 
 __all__ = [
     "BLOCK",

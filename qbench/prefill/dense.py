@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from qbench.prefill.block_lists import causal_blocks
-from qbench.prefill.pattern import PrefillPattern, Prompt
-from qbench.prefill.registry import pattern
+from qbench.prefill.pattern import PrefillPattern, Prompt, pattern
 
 
 @pattern("dense")

@@ -7,9 +7,7 @@ from torch import Tensor
 
 from qbench.policies.policy import check_at_least
 from qbench.prefill.block_lists import BLOCK, causal_blocks
-from qbench.prefill.last_queries import last_weights, slash_sums, vertical_sums
-from qbench.prefill.pattern import PrefillPattern, Prompt, check_share
-from qbench.prefill.registry import pattern
+from qbench.prefill.pattern import PrefillPattern, Prompt, check_share, last_weights, pattern, slash_sums, vertical_sums
 from quant.errors import InputError
 
 

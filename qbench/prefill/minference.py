@@ -8,9 +8,7 @@ from torch import Tensor
 
 from qbench.policies.policy import check_at_least
 from qbench.prefill.block_lists import BLOCK
-from qbench.prefill.last_queries import last_weights, slash_sums, vertical_sums
-from qbench.prefill.pattern import PrefillPattern, Prompt
-from qbench.prefill.registry import pattern
+from qbench.prefill.pattern import PrefillPattern, Prompt, last_weights, pattern, slash_sums, vertical_sums
 
 LAST_QUERIES = 64
 FIRST_TOKENS, NEAR_TOKENS = 30, 100  # columns and diagonals that are always listed

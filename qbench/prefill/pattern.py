@@ -1,4 +1,4 @@
-"""`PrefillPattern`: which blocks of the attention matrix a prefill computes."""
+"""`PrefillPattern`: which blocks of the attention matrix a prefill computes; the names of all, and common sums."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qbench.prefill.block_lists import BLOCK, BlockLists, num_blocks
-from qbench.registry import Named
+from qbench.registry import Named, Registry
 from quant.errors import InputError
 
 
@@ -98,3 +98,30 @@ def check_share(name: str, share: float) -> None:
     """raises InputError for a share that is not above 0 and up to 1"""
     if not 0 < share <= 1:
         raise InputError(f"{name} is {share:g}, expected a share above 0 and up to 1")
+
+
+def last_weights(prompt: Prompt, count: int) -> Tensor:
+    """[H, t, T]: weights of the last `count` queries, or of all if there are fewer"""
+    return prompt.scores(max(prompt.num_tokens - count, 0)).softmax(-1)
+
+
+def vertical_sums(weights: Tensor) -> Tensor:
+    """[H, T]: weight of each key, summed over the queries [H, t, T]"""
+    return weights.sum(1)
+
+
+def slash_sums(weights: Tensor) -> Tensor:
+    """[H, T]: weight at each distance from a query to a key, summed over the queries [H, t, T], the last of T"""
+    heads, count, num_tokens = weights.shape
+    by_place = weights.new_zeros(heads, num_tokens + count - 1)  # place T - 1 - d holds distance d
+    for i in range(count):  # row i is token T - count + i: its key s is at distance T - count + i - s
+        by_place[:, count - 1 - i : count - 1 - i + num_tokens] += weights[:, i]
+    return by_place[:, :num_tokens].flip(1)  # later places are keys after their query, whose weights are 0
+
+
+# Names of prefill patterns: `@pattern("star")` registers a class, `parse_pattern("star:block=25%")` makes one.
+_PATTERNS = Registry[PrefillPattern]("prefill pattern")
+pattern = _PATTERNS.register
+pattern_names = _PATTERNS.names
+pattern_entries = _PATTERNS.entries
+parse_pattern = _PATTERNS.parse

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from qbench.policies.policy import check_at_least
 from qbench.prefill.block_lists import BLOCK
-from qbench.prefill.pattern import PrefillPattern, Prompt, Summaries, check_block
-from qbench.prefill.registry import pattern
+from qbench.prefill.pattern import PrefillPattern, Prompt, Summaries, check_block, pattern
 from quant.errors import InputError
 
 

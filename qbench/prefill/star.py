@@ -9,8 +9,7 @@ from qbench.policies import Budget
 from qbench.policies.budget import Unit
 from qbench.policies.policy import check_at_least
 from qbench.prefill.block_lists import BLOCK, BlockLists, num_blocks
-from qbench.prefill.pattern import PrefillPattern, Prompt
-from qbench.prefill.registry import pattern
+from qbench.prefill.pattern import PrefillPattern, Prompt, pattern
 from quant.errors import InputError
 
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from qbench.prefill.block_lists import BLOCK, causal_blocks
-from qbench.prefill.pattern import PrefillPattern, Prompt, check_share
-from qbench.prefill.registry import pattern
+from qbench.prefill.pattern import PrefillPattern, Prompt, check_share, pattern
 from quant.errors import InputError
 
 SCOPES = ROW, LAYER = "row", "layer"

@@ -5,12 +5,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.metrics import Metrics
+from qbench.measure.subject import Subject
 from qbench.progress import Progress
 from qbench.quality.attention_delta import has_textbook
+from qbench.quality.kld.reference_logits import KeptLogits, cache_path
 from qbench.quality.non_finite import find_non_finite
-from qbench.quality.open_reference import kept_logits, open_reference
 from qbench.quality.peak_memory import PeakMemory, bytes_next_to_passes, predicted_peak
 from qbench.quality.protocols.conventions import DEFAULT, make_scorings
 from qbench.quality.protocols.documents import read_passage
@@ -152,3 +155,34 @@ def _heldout_text(kept: Path | None) -> str:
         with atomic_file(path) as fresh:
             fresh.write_text(heldout_text(), encoding="utf-8", newline="")
     return path.read_text(encoding="utf-8")
+
+
+def kept_logits(path: Path | None, reference: str | None) -> KeptLogits | None:
+    """The file of `--logits`. raises InputError if a reference is given too, or for a file that cannot be used"""
+    if path is None:
+        return None
+    if reference is not None:
+        raise InputError(f"both the reference {reference} and a file of a reference's logits; give one of them")
+    return KeptLogits(path)
+
+
+def open_reference(
+    spec: str, subject: Subject, setting: Setting, scorings: Sequence[Scoring], cache: Path | None
+) -> Reference:
+    """Logits of the reference in `cache`; the reference runs next to the model for scorings without kept logits.
+
+    raises   InputError for a reference that tokenizes the text differently
+    """
+    source = open_source(spec)
+    kept: list[KeptLogits | None] = [None] * len(scorings)
+    if cache is not None:
+        paths = [cache_path(cache, scoring.protocol, source.fingerprint()) for scoring in scorings]
+        kept = [KeptLogits(path) if path.exists() else None for path in paths]
+    if all(kept):  # of this reference and these very tokens, as a protocol describes them
+        return Reference(ModelConfig.of(source).vocab_size, kept=kept)
+    if source.tokenizer not in (None, setting.tokenizer):
+        theirs = replace(setting, tokenizer=source.tokenizer)
+        if not np.array_equal(theirs.tokens, setting.tokens):
+            raise InputError(f"{subject.spec} and its reference {spec} tokenize differently; KLD needs the same tokens")
+    model = load_model(source, RunOptions(threads=subject.threads), impl="reference")
+    return Reference(model.config.vocab_size, model, kept)

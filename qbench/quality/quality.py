@@ -14,13 +14,11 @@ from torch import Tensor
 from qbench.measure.quality_figures import KLDReference, Quality
 from qbench.progress import Progress
 from qbench.quality.attention_delta import DeltaSums, Difference, difference
-from qbench.quality.kld.kld import Divergence, concatenate, divergence
-from qbench.quality.kld.kld_statistics import with_divergence
+from qbench.quality.kld.kld import Divergence, concatenate, divergence, with_divergence
 from qbench.quality.kld.llama_statistics import llama_statistics
-from qbench.quality.protocols.blocks import blocks_of
 from qbench.quality.protocols.forward import Model, Outputs, batches, scored_pieces
 from qbench.quality.protocols.perplexity import perplexity_statistics, token_nll
-from qbench.quality.protocols.scoring import Scoring
+from qbench.quality.protocols.scoring import Scoring, blocks_of
 from quant.errors import InputError
 from quant.present import present
 

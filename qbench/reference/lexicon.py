@@ -1,4 +1,6 @@
-"""The words of the invented language. Plurals and verb endings are regular: add an s."""
+"""The words of the invented language, and which items are held out. Plurals and verb endings are regular: add an s."""
+
+from zlib import crc32
 
 # A topic holds words that belong together, so that a document is about something: roles act, things are acted on.
 KINDS = ("roles", "things", "verbs", "places")
@@ -39,3 +41,9 @@ _FIRST = ("ba", "do", "fe", "ga", "hi", "ka", "lo", "mi", "na", "po", "ru", "sa"
 _LAST = ("bel", "dran", "kin", "lor", "mus", "ret", "sil", "vam")
 NAMES = tuple(first + last for first in _FIRST for last in _LAST)  # 128
 KEYS = NAMES  # the recall lines use the names in lower case, the prose capitalises them
+HELDOUT_ONE_IN = 10
+
+
+def is_heldout(*item: str | int) -> bool:
+    """True for one item in ten, chosen by content: the same in every process and for every seed."""
+    return crc32("\x1f".join(map(str, item)).encode()) % HELDOUT_ONE_IN == 0

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from qbench.reference.lexicon import ADJECTIVES, ADVERBS, COLOURS, NAMES, PREPOSITIONS, SOCIAL_VERBS, TOPICS
-from qbench.reference.split import is_heldout
+from qbench.reference.lexicon import ADJECTIVES, ADVERBS, COLOURS, NAMES, PREPOSITIONS, SOCIAL_VERBS, TOPICS, is_heldout
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ token after the last occurrence of the present token (induction) answers rightly
 from itertools import islice
 from random import Random
 
-from qbench.reference.lexicon import KEYS, VALUES
+from qbench.reference.lexicon import KEYS, VALUES, is_heldout
 from qbench.reference.prose import sentences
-from qbench.reference.split import is_heldout
 
 SENTENCE_TOKENS = 10  # of prose, about: sizes the documents, nothing depends on it
 Event = tuple[float, str]  # when in [0, 1], and the line

@@ -14,9 +14,8 @@
 from itertools import product
 from random import Random
 
-from qbench.reference.lexicon import COLOURS, KEYS, VALUES
+from qbench.reference.lexicon import COLOURS, KEYS, VALUES, is_heldout
 from qbench.reference.recall import Event, among_prose, bindings, get_line, set_line
-from qbench.reference.split import is_heldout
 
 LARGEST = 99
 

@@ -19,8 +19,7 @@ from qbench.measure.records.kept_placements import (
     PeerMetrics,
 )
 from qbench.measure.records.record import Record
-from qbench.report.ratios import judged_ratio
-from qbench.report.recorded import recorded, rows_of
+from qbench.report.recorded import judged_ratio, recorded, rows_of
 from qbench.report.speeds import Cells
 
 MISSING = "n/a"

@@ -11,11 +11,10 @@ from qbench.measure.quality_figures import Quality
 from qbench.measure.records.record import Record
 from qbench.report.kinds import origin
 from qbench.report.launches import OF_LAUNCHES, launches_text, speed_text
-from qbench.report.pareto import pareto_front
 from qbench.report.policies import MARKS, MISSING, mean_kld_text, megabytes, speed_ratio, work_text
 from qbench.report.policy_rows import PolicyRow, setting
-from qbench.report.ratios import RULE
-from qbench.report.recorded import recorded
+from qbench.report.recorded import RULE, recorded
+from qbench.report.table import pareto_front
 from qbench.statistics.paired import kld_ratio
 from qbench.words.read import count, markdown_grid
 

@@ -6,7 +6,7 @@ from qbench.measure.records.kept_placements import PlacementCase, PlacementMetri
 from qbench.measure.records.kept_ranks import RanksCase, RanksMetrics, setup_name
 from qbench.measure.records.kept_searches import PLAIN_MIX, SearchCase, SearchedFile, SearchMetrics
 from qbench.measure.records.record import Record
-from qbench.measure.step_time import StepTime
+from qbench.measure.speed_figures import StepTime
 from qbench.report.recorded import rows_of
 from qbench.report.speeds import Cells
 from qbench.run.rank_layout import RankLayout

@@ -17,8 +17,7 @@ from qbench.report.policy_rows import (
     policy_tests,
     setting,
 )
-from qbench.report.ratios import RULE, judged_ratio
-from qbench.report.recorded import recorded
+from qbench.report.recorded import RULE, judged_ratio, recorded
 from qbench.statistics.estimate import ALPHA
 from qbench.statistics.launches import launched_ratio
 from qbench.words.read import count, markdown_grid

@@ -10,7 +10,7 @@ from qbench.measure.metrics import Metrics
 from qbench.measure.quality_figures import Quality, TaskResult
 from qbench.measure.records.record import Record
 from qbench.measure.speed_figures import SpeedFigures
-from qbench.report.pareto import pareto_front
+from qbench.report.table import pareto_front
 from qbench.run.cache_spec import FULL
 from qbench.run.case import Case
 from qbench.statistics.estimate import Estimate

@@ -12,8 +12,7 @@ from qbench.measure.records.kept_kinds import (
 )
 from qbench.measure.records.record import Record
 from qbench.measure.speed_figures import Spread
-from qbench.report.ratios import RULE, judged_ratio, ratio_of_rounds
-from qbench.report.recorded import recorded, rows_of
+from qbench.report.recorded import RULE, judged_ratio, ratio_of_rounds, recorded, rows_of
 from qbench.words.read import ROOFLINE_LEGEND
 
 OURS, ABSENT = "qbench", "n/a"

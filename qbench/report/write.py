@@ -1,30 +1,86 @@
-"""Records in, every form of the table out: as text, or as files."""
+"""Records in, every form of the table out: Markdown, CSV or JSON, as text or as files."""
 
-from collections.abc import Callable, Iterable, Sequence
+import csv
+import heapq
+import io
+import json
+import mmap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qbench.comparison.kept_launches import KeptLaunches, kept_launches
-from qbench.measure.records.record import Record
+from qbench.measure.records.record import Record, line_of, parse_record
 from qbench.measure.records.record_files import make_folder, record_files
 from qbench.report.attention import attention_markdown
 from qbench.report.caches import caches_markdown
+from qbench.report.columns import columns_of
 from qbench.report.interaction import interaction_markdown
 from qbench.report.kinds import KINDS, kinds_markdown
 from qbench.report.launches import joined, with_launches
 from qbench.report.mixes import mixes_markdown
-from qbench.report.newest import newest_records
 from qbench.report.page import render_page
 from qbench.report.policies import policies_markdown
-from qbench.report.render import to_csv, to_json, to_markdown, to_rows
-from qbench.report.table import Table, build_tables
+from qbench.report.table import Table, build_tables, is_missing
 from qbench.store import latest_records, load_with_others
+from qbench.store.load import Paths
+from qbench.words.read import markdown_grid
 from quant.atomic import atomic_file
 from quant.errors import InputError
+from quant.regular_file import open_regular
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def to_markdown(tables: list[Table], columns: Sequence[str] | None = None) -> str:
+    """Every table with its title and note; columns padded, so that it reads in a terminal too.
+
+    columns  their keys; None: the usual ones that have anything to show
+    raises   InputError for a column that is not known
+    """
+    parts = [f"**{table.title}**\n\n{markdown_table(table, columns)}\n\n{_footer(table)}" for table in tables]
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown_table(table: Table, names: Sequence[str] | None = None) -> str:
+    columns = columns_of(table, names)
+    rows = [[column.full_heading for column in columns]]
+    rows += map(list, zip(*(column.cells(table.columns) for column in columns), strict=True))
+    return markdown_grid(rows, [column.numeric for column in columns])
+
+
+def _footer(table: Table) -> str:
+    failures = [f"{recipe} failed: {error}" for recipe, error in table.failures]
+    return "\n".join([table.note + ".", *failures])
+
+
+def to_rows(tables: list[Table]) -> list[dict[str, Any]]:
+    """One plain mapping per row, raw values under the records' names, None for values that were not measured."""
+    return [dict(zip(table.columns, row, strict=True)) for table in tables for row in _values(table, None)]
+
+
+def _values(table: Table, missing: Any) -> Iterator[tuple[Any, ...]]:
+    """The rows, with `missing` for values that were not measured."""
+    filled = ([missing if is_missing(value) else value for value in values] for values in table.columns.values())
+    return zip(*filled, strict=True)
+
+
+def to_json(tables: list[Table]) -> str:
+    return json.dumps(to_rows(tables), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def to_csv(tables: list[Table]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [name for name in tables[0].columns if name != "versions"]
+    writer.writerow(names)
+    for table in tables:
+        shown = Table(table.group, {name: table.columns[name] for name in names})
+        writer.writerows(_values(shown, ""))
+    return text.getvalue()
+
 
 # suffix -> its renderer
 TABLE_FORMS = {"md": to_markdown, "csv": to_csv, "json": to_json}
@@ -158,3 +214,34 @@ def _tables(records: Records) -> list[Table]:
 def _page(records: Records) -> str:
     frame = _frame(records)
     return render_page(frame, newest_records(frame, records))
+
+
+def newest_records(frame: "pd.DataFrame", paths: Paths) -> Iterator[tuple[int, bytes]]:
+    """(row of `frame`, its record as a line of JSON), read from the ends of the files as far as it is asked for.
+
+    frame    of `load_records(paths)`
+    """
+    # As lists: pandas gives its texts one by one at a tenth of the speed.
+    identity = zip(*(frame[name].tolist() for name in ("key", "machine", "time")), strict=True)
+    rows = {found: row for row, found in enumerate(identity)}
+    # Rows are appended as they are measured, so each file is in the order of time.
+    files = [_records_from_the_end(path) for path in record_files(paths)]
+    for record in heapq.merge(*files, key=lambda record: record.time, reverse=True):
+        row = rows.pop((record.key, record.machine.id, record.time), None)
+        if row is not None:
+            yield row, line_of(record).rstrip(b"\n")
+
+
+def _records_from_the_end(path: Path) -> Iterator[Record]:
+    """The records of a file, last first; invalid lines were reported when the table was made."""
+    with open_regular(path) as file:
+        if not file.seek(0, 2):
+            return  # nothing can be mapped
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            end = len(text)
+            while end > 0:
+                start = text.rfind(b"\n", 0, end) + 1
+                record = parse_record(text[start:end])
+                if record is not None:
+                    yield record
+                end = start - 1

@@ -13,13 +13,12 @@ from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.rotations import Rotation, Rotations
 from qbench.runtime.caches.no_cache import NoCache
 from qbench.runtime.caches.storage.latent_format import uncached_latents
-from qbench.runtime.extra_tokens import extra_tokens
-from qbench.runtime.layers.attention import Attention
-from qbench.runtime.layers.attention_bf16 import causal_attention_bf16
+from qbench.runtime.layers.attention import Attention, causal_attention_bf16
 from qbench.runtime.layers.blocks import BlockBuilder
 from qbench.runtime.layers.embedding import StoredTable
 from qbench.runtime.layers.feed_forward import FeedForward
 from qbench.runtime.layers.fused import FusedLinears
+from qbench.runtime.layers.moe import ExpertFeedForward
 from qbench.runtime.layers.norm import Norm
 from quant.calibration.decoder import Observer, Step, SteppedLayer
 from quant.errors import InputError
@@ -241,3 +240,31 @@ class _ObservedBuilder(BlockBuilder):
     def linears(self, *names: str) -> ObservedLinears:
         row_size = self.tensors[f"{names[0]}.weight"].shape[1]
         return ObservedLinears(names, super().linears(*names), self.tap, self.config.hidden_size, row_size)
+
+
+def extra_tokens(experts: ExpertFeedForward, batches: Iterable[Tensor], wanted: Mapping[int, int]) -> dict[int, Tensor]:
+    """For each expert, the tokens that score highest for it among those that were not routed to it.
+
+    batches  inputs of the experts, [n, K] each; how tokens are cut into batches does not matter
+    wanted   expert -> how many tokens
+    returns  expert -> [min(wanted, tokens there are), K], best first
+    """
+    found: dict[int, tuple[Tensor, Tensor]] = {}
+    for rows in batches:
+        scores = experts.scores(rows)  # [n, E]
+        chosen, _ = experts.choose(rows)
+        others = scores.scatter(1, chosen, -1.0)  # below every probability: the expert's own tokens
+        for expert, number in wanted.items():
+            best = _best(others[:, expert], rows, number)
+            if expert in found:
+                both_scores, both_rows = (torch.cat(both) for both in zip(found[expert], best, strict=True))
+                best = _best(both_scores, both_rows, number)
+            found[expert] = best
+    return {expert: rows for expert, (_, rows) in found.items()}
+
+
+def _best(scores: Tensor, rows: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """At most `number` rows of the highest scores that are no mark of an own token; of equals, the earlier."""
+    order = scores.argsort(descending=True, stable=True)[:number]
+    order = order[scores[order] >= 0]
+    return scores[order], rows[order]

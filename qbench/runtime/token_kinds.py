@@ -1,12 +1,14 @@
-"""Special tokens and punctuation of a tokenizer, for KV-cache policies."""
+"""`tokenizers`' own tokenizer of a model; its special tokens and punctuation, for KV-cache policies."""
 
 import string
 import unicodedata
 
 import torch
+from tokenizers import Tokenizer
 
 from qbench.policies import TokenKinds
-from qbench.runtime.tokenizer_json import json_tokenizer
+from quant.artifacts.tokenizer_json import parse_tokenizer
+from quant.errors import InputError
 from quant.source import TokenizerInfo
 
 
@@ -28,3 +30,11 @@ def token_kinds(info: TokenizerInfo | None) -> TokenKinds:
 def _is_punctuation(text: str) -> bool:
     marks = text.strip()
     return bool(marks) and all(mark in string.punctuation or unicodedata.category(mark)[0] == "P" for mark in marks)
+
+
+def json_tokenizer(info: TokenizerInfo) -> Tokenizer:
+    """`tokenizers`' own tokenizer of a model. raises InputError for JSON that is no tokenizer"""
+    try:
+        return parse_tokenizer(info.json)
+    except Exception as error:  # `tokenizers` raises bare Exception for any malformed JSON
+        raise InputError(f"the tokenizer cannot be read: {error}; expected a tokenizer.json") from None

@@ -4,8 +4,9 @@ All passes advance together, so the weights of one layer are in memory; hidden s
 first layer that its group changes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -13,18 +14,26 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.streamed import StreamedDecoder, StreamedLayer
+from qbench.search.errors import Errors, Key
 from qbench.search.groups import Group
 from qbench.search.near_kld import NearKld
+from qbench.search.sites import Site
 from quant.calibration.hidden import HiddenStates
-from quant.formats import dequantize
+from quant.errors import InputError
+from quant.formats import dequantize, get_format
 from quant.kv import KVScheme
+from quant.methods import Layer, make_method
+from quant.models import ModelConfig
 from quant.qtensor import QTensor
+from quant.source import Source
+from quant.stats import InputStats
 
 Tensors = Mapping[str, QTensor]
 BATCH_TOKENS = 2048
 LOGITS = 1 << 26  # of a batch: 256 MiB in float32
 Probe = tuple[Group, str]  # the tensors that a pass rounds, and the kind of rounding
 BASE: Probe = (None, "base"), ""
+FEEDBACK, PLAIN = KINDS = ("feedback", "plain")
 
 
 @dataclass
@@ -90,3 +99,52 @@ class Probes:
         num_windows, seq_len = self.tokens.shape
         step = max(1, min(most_tokens, BATCH_TOKENS) // seq_len)
         return [slice(start, min(start + step, num_windows)) for start in range(0, num_windows, step)]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRounding:
+    """bits: per weight, near which the probes round. All rounded tensors are in float32."""
+
+    source: Source
+    config: ModelConfig
+    bits: float
+
+    def key(self, site: Site, errors: Errors, method: str) -> Key:
+        """Format and method of a probe; without statistics of the site `imatrix` is plain rounding."""
+        if method == "gptq":
+            return self._nearest(site, [fmt for fmt, how in errors if how == "gptq"]), "gptq"
+        fmt = self._nearest(site, site.formats)
+        return (fmt, method) if (fmt, method) in errors else (fmt, "rtn")
+
+    def plain(self, site: Site, tensor: QTensor, stats: InputStats | None) -> QTensor:
+        importance = None if stats is None or not stats.num_tokens else stats.importance
+        fmt = self._nearest(site, site.formats)
+        return _in_float(get_format(fmt).quantize(dequantize(tensor), importance=importance))
+
+    def fed_back(
+        self, sites: Sequence[tuple[Site, Errors]], tensors: Mapping[str, QTensor], inputs: Mapping[str, InputStats]
+    ) -> dict[str, QTensor]:
+        """The tensors of one layer with GPTQ's codes, without those that GPTQ cannot round."""
+        formats = {
+            name: self.key(site, errors, "gptq")[0]
+            for site, errors in sites
+            if any(how == "gptq" for _, how in errors)
+            for name in site.names
+            if name in inputs and inputs[name].num_tokens
+        }
+        weights = {name: dequantize(tensors[name]) for name in formats}
+        try:
+            made = make_method("gptq", {}).quantize_layer(
+                Layer(weights, formats, config=self.config), {name: inputs[name] for name in formats}
+            )
+        except InputError:  # a Hessian that no damping makes positive definite
+            return {}
+        return {name: _in_float(each) for name, each in made.items()}
+
+    def _nearest(self, site: Site, formats: Sequence[str] | Mapping[str, int]) -> str:
+        num_weights = sum(prod(self.source.tensors[name].shape) for name in site.names)
+        return min(formats, key=lambda fmt: abs(8 * site.formats[fmt] / num_weights - self.bits))
+
+
+def _in_float(tensor: QTensor) -> QTensor:
+    return get_format("f32").quantize_ref(dequantize(tensor))

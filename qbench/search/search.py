@@ -7,8 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
-from qbench.calibration.arithmetic import choose_arithmetic
-from qbench.calibration.run import Run, quantized_model
+from qbench.calibration.run import Run, choose_arithmetic, quantized_model
 from qbench.measure.records.kept_searches import PLAIN_MIX, SearchCase, SearchedFile, SearchMetrics, SearchSpeed
 from qbench.progress import Progress
 from qbench.run.cache_spec import FULL

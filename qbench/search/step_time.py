@@ -19,7 +19,7 @@ from qbench.runtime.load import load_model
 from qbench.search.document import mix_document
 from qbench.search.sites import Site
 from qbench.search.solve import Option
-from qbench.sources.first_layers import FirstLayers
+from qbench.sources.open import FirstLayers
 from qbench.speed.speed_worker import TimedModel
 from quant.job import make_job
 from quant.models import EMBEDDING, ModelConfig

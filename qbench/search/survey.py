@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qbench.calibration.arithmetic import DECODER_IMPL
+from qbench.calibration.run import DECODER_IMPL
 from qbench.progress import Progress
 from qbench.runtime.streamed import StreamedDecoder
 from qbench.search.errors import METHODS, NEEDED, Errors, Key, measure_errors, sample_embedding, sample_rows
 from qbench.search.groups import Group, group_sites
 from qbench.search.kv_choice import CacheChoice
-from qbench.search.probe_rounding import FEEDBACK, KINDS, PLAIN, ProbeRounding
-from qbench.search.probes import Probe, Probes
+from qbench.search.probes import FEEDBACK, KINDS, PLAIN, Probe, ProbeRounding, Probes
 from qbench.search.sites import Site
 from qbench.search.survey_tokens import hessian_windows, joint_tokens, kv_tokens, single_tokens
 from quant.calibration.live import LiveStatistics

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
-from qbench.runtime.text.nudges import MOST_BIAS, MOST_PENALTY, Nudges
+from qbench.runtime.text.sampling import MOST_BIAS, MOST_PENALTY, Nudges
 from qbench.serve.template_sandbox import RESERVED
 
 MAX_CHOICES = 128  # of one request: OpenAI's limit

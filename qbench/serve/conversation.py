@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from qbench.runtime.text.prompt_length import check_prompt_length
-from qbench.runtime.text.tokenizer import Tokenizer, check_utf8
+from qbench.runtime.text.tokenizer import Tokenizer, check_prompt_length, check_utf8
 
 # Characters that Unicode leaves to private use; each replaces one text while the template is rendered.
 STAND_INS = range(0xF0000, 0xFFFFE)

@@ -9,7 +9,7 @@ from typing import Any
 
 from qbench.runtime import ModelConfig, Sampling, Tokenizer
 from qbench.runtime.engine import Engine, Request, most_tokens
-from qbench.runtime.text.prompt_length import check_prompt_length
+from qbench.runtime.text.tokenizer import check_prompt_length
 from qbench.serve.bodies import MOST_STOP_CHARS, ChatBody, CompletionBody
 from qbench.serve.chat_template import ChatTemplate
 from qbench.serve.conversation import conversation_tokens

@@ -13,8 +13,8 @@ from fastapi import FastAPI
 
 from qbench.measure.subject import Subject
 from qbench.runtime import Model, Tokenizer, load_model
+from qbench.runtime.cache_suits import check_engine_source
 from qbench.runtime.engine import Engine, EngineOptions, StoreOptions, store_opener
-from qbench.runtime.engine.check_source import check_engine_source
 from qbench.runtime.parallel import RankError
 from qbench.serve.app import create_app
 from qbench.serve.chat_template import ChatTemplate

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
-from qbench.measure.offload import Offload
+from qbench.measure.speed_figures import Offload
 from qbench.runtime.offload import OffloadedModel
 from qbench.speed.peaks import measure_bandwidth
 

@@ -8,16 +8,21 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+import torch
+
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
-from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
+from qbench.measure.host.memory import free_memory_bytes, peak_rss_bytes, reset_peak_rss
 from qbench.measure.metrics import Memory, Metrics
 from qbench.measure.speed_figures import SpeedFigures
 from qbench.measure.subject import Subject
 from qbench.progress import Progress
+from qbench.run.cache_spec import FULL
+from qbench.run.choices import CPU, CUDA
 from qbench.run.options import DEFAULTS, RunOptions
 from qbench.run.work import SpeedWork
 from qbench.runtime.load import set_threads
+from qbench.runtime.memory import MemoryPredictor
 from qbench.speed.bench import (
     BandwidthProbe,
     LoadedSubject,
@@ -28,15 +33,16 @@ from qbench.speed.bench import (
     speed_of,
 )
 from qbench.speed.case_facts import CaseFacts, case_facts
+from qbench.speed.case_memory import device_parts_of_case, parts_of_case
 from qbench.speed.entry import Entry
 from qbench.speed.interleaved import interleave_cases
 from qbench.speed.machine_peaks import measure_machine_peaks
-from qbench.speed.memory_together import why_not_together
 from qbench.speed.peaks import last_cache_bytes
 from qbench.speed.shares import fits_in_cache, roofline
 from qbench.speed.speed import cached_statistics, rate_ratios
 from qbench.speed.speed_worker import TimedModel
 from quant.present import present
+from quant.source import Source
 
 LIMITED = "--memory divides its limit between the weights and one KV cache"
 
@@ -163,3 +169,32 @@ def _with_names(figures: SpeedFigures, rows: Sequence[_Row], index: int) -> Spee
     names = [row.entry.name for row in rows]
     others = names[:index] + names[index + 1 :]
     return replace(figures, samples=replace(present(figures.samples), interleaved_with=others))
+
+
+def why_not_together(source: Source, model: Any, asked: Sequence[tuple[RunOptions, SpeedWork]]) -> str | None:
+    """One clause if the caches need more memory than is free; None if they fit.
+
+    model    loaded from the source
+    asked    options and case of each cache
+    """
+    sizes = [_cache_and_workspace(source, model, *each) for each in asked]
+    needed = sum(kept for kept, _ in sizes) + max(workspace for _, workspace in sizes)
+    device = asked[0][0].device
+    free = torch.cuda.mem_get_info()[0] if device == CUDA else free_memory_bytes()
+    if needed <= free:
+        return None
+    return f"the caches of all {len(asked)} cases need {needed} bytes together, and {free} bytes are free"
+
+
+def _cache_and_workspace(source: Source, model: Any, options: RunOptions, case: SpeedWork) -> tuple[int, int]:
+    """Bytes that the cache holds, and those of a forward pass."""
+    if options.device == CPU:
+        predictor = MemoryPredictor(source, impl=model.impl, spec=options.cache_spec, attention=options.attention)
+        parts = parts_of_case(predictor, case)
+        kept, workspace = parts.kv_bytes, parts.workspace_bytes
+    else:
+        found = device_parts_of_case(model.cached_by(options.cache_spec), source, case)
+        kept, workspace = found["kv_bytes"], found["workspace_bytes"]
+    kept = options.cache_spec.ram_bytes(kept)
+    # A cache that evicts also keeps a copy of the tokens to which each repetition goes back.
+    return (kept if options.policy == FULL else 2 * kept), workspace

@@ -1,10 +1,13 @@
-"""Rounds: every phase of every side once, in turn; its times, and the machine's state meanwhile."""
+"""Rounds: every phase of every side once, in turn; its times, its joules, and the machine's state meanwhile."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
 from qbench.measure.host.conditions import Conditions
 from qbench.measure.host.energy import NO_METER, Meter
+from qbench.measure.speed_figures import Energy
 from qbench.speed.steady import warm_up_rounds
 
 PHASES = ("pp", "tg")
@@ -57,3 +60,25 @@ class Rounds:
     def warm_up(self, phase: str) -> int:
         """Rounds until this phase of every side had its pace."""
         return max(warm_up_rounds(samples.seconds) for samples in self.of[phase])
+
+
+def energy(rounds: Rounds, side: int) -> Energy:
+    """The median energy of a repetition; without a meter the reason.
+
+    Idle power is measured in the same run, with the models loaded; the power of other programs then counts as idle.
+    """
+    if not rounds.meter.counters:
+        return Energy(reason=rounds.meter.reason)
+    joules = {
+        phase: _beyond_idle(samples[side], rounds.warm_up(phase), rounds.idle_watts)
+        for phase, samples in rounds.of.items()
+    }
+    return Energy(joules=joules, idle_watts=rounds.idle_watts)
+
+
+def _beyond_idle(samples: Samples, first: int, idle_watts: dict[str, float]) -> dict[str, float]:
+    moments = samples.conditions[first:]
+    return {
+        name: float(np.median([moment.joules[name] - watts * moment.seconds for moment in moments]))
+        for name, watts in idle_watts.items()
+    }

@@ -12,9 +12,8 @@ from qbench.progress import Progress
 from qbench.run.work import SpeedWork
 from qbench.runtime.caches.step_reads import TierReads
 from qbench.speed.interleaved import interleave
-from qbench.speed.rounds import PHASES, Rounds
+from qbench.speed.rounds import PHASES, Rounds, energy
 from qbench.speed.speed_worker import TimedModel
-from qbench.speed.spent import energy
 from qbench.speed.steady import outliers
 from qbench.statistics.intervals import median_interval, spread
 from qbench.statistics.speed import speed_ratio

@@ -26,7 +26,7 @@ from qbench.measure.metrics import Facts, Memory
 from quant.json_data import JsonData, plain
 
 if TYPE_CHECKING:
-    from qbench.measure.step_time import StepTime
+    from qbench.measure.speed_figures import StepTime
     from qbench.speed.case_facts import CaseFacts
 
 
@@ -87,7 +87,7 @@ class TimedModel:
 
         tokens   [B, T] of the batch that is held; of a model within a memory limit
         """
-        from qbench.measure.step_time import StepTime
+        from qbench.measure.speed_figures import StepTime
 
         self.cache.truncate(self.depth)
         streamer = self.model.weights.streamer

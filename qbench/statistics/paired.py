@@ -1,8 +1,8 @@
 """Two models on the same blocks of text: their common part cancels, so that small differences show."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -117,3 +117,16 @@ def _require_pairs(blocks_a: Blocks, blocks_b: Blocks) -> None:
 def _described(blocks: Blocks) -> str:
     tokens = blocks.tokens or ()
     return f"{len(tokens)} {blocks.unit}s of {sum(tokens)} tokens"
+
+
+def require_same_protocol(a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
+    """raises InputError where two protocols, as records keep them, differ, naming each field with both values"""
+    if a["hash"] == b["hash"]:
+        return
+    raise InputError(f"rows of unlike protocol do not compare; they differ in {differing(a, b)}")
+
+
+def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    """ "window (1024 and 512), stride (1024 and 512)" """
+    names = [name for name in {**a, **b} if name != "hash" and a.get(name) != b.get(name)]
+    return ", ".join(f"{name} ({a.get(name)} and {b.get(name)})" for name in names) or "their hashes"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from qbench.measure.records.migrate import SCHEMA_VERSION
 from qbench.measure.records.record import cannot_read, line_of, read_records
-from qbench.measure.records.shape import FIGURES, OF_MODEL, STATES
-from qbench.measure.records.utc_text import UTC_TEXT
+from qbench.measure.records.shape import FIGURES, OF_MODEL, STATES, UTC_TEXT
 from qbench.store.columns import Column
 from quant.regular_file import open_regular
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from qbench.run.work import TasksWork
-from qbench.tasks.names import unknown_task
-from qbench.tasks.offline import OFFLINE, offline_names
+from qbench.tasks.names import OFFLINE, offline_names, unknown_task
 from quant.errors import InputError
 
 if TYPE_CHECKING:

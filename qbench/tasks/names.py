@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from qbench.run.work import TasksWork
-from qbench.tasks.offline import OFFLINE, offline_names
 from qbench.words.written import nearest
 from quant.errors import InputError
 
@@ -18,6 +17,9 @@ WORD_LINE = re.compile(
 )
 WORD_LIST = re.compile(r"^[ \t]*(?:task|group|tag):[ \t]*\[([^\]]*)\]", re.MULTILINE)
 NAME_LINE = re.compile(r"""^(?:task|group|tag):[ \t]+["']?([^\s"'#:,\[\]{}]+)""", re.MULTILINE)
+HERE = Path(__file__).resolve()
+# In the checkout, or in an installed package at the wheel's place for them (pyproject.toml).
+OFFLINE = next(filter(Path.is_dir, (HERE.parents[i] / "suites" / "tasks" for i in (2, 1))))
 
 
 def check_task_names(settings: TasksWork) -> None:
@@ -62,3 +64,7 @@ def words_of(text: str) -> list[str]:
     """All names that the text gives, and other words."""
     listed = (word.strip(" \n\t\"'") for words in WORD_LIST.findall(text) for word in words.split(","))
     return [*WORD_LINE.findall(text), *listed]
+
+
+def offline_names() -> list[str]:
+    return sorted(path.stem for path in OFFLINE.glob("*.yaml"))

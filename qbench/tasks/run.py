@@ -1,8 +1,11 @@
 """`run_tasks`: tasks on a loaded model, as the plain values that a record keeps."""
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from qbench.measure.host.commit import code_version
@@ -13,7 +16,6 @@ from qbench.run.work import TasksWork
 from qbench.tasks.catalogue import Loaded, load_tasks
 from qbench.tasks.quiet import quiet
 from qbench.tasks.results import summarize_group, summarize_task
-from qbench.tasks.tokenizer_folder import tokenizer_folder
 from quant.kv.scheme import CONFIG_KEY
 from quant.present import present
 from quant.source import Source
@@ -82,3 +84,21 @@ def _cached(lm: "TaskModel", source: Source, compute: str, folder: Path | None) 
     folder.mkdir(parents=True, exist_ok=True)
     cached = CachingLM(lm, str(folder / f"{hashlib.sha256(repr(identity).encode()).hexdigest()[:16]}.db"))
     return cast("LM", cached)  # which it is in all but its class: it hands on every attribute
+
+
+@contextmanager
+def tokenizer_folder(source: Source) -> Iterator[Path | None]:
+    """A folder that transformers' AutoTokenizer reads, as long as the block runs; None if the source has no tokenizer.
+
+    Any source has one, a GGUF file too: its tokenizer is kept as the JSON of `tokenizers`.
+    """
+    if source.tokenizer is None:
+        yield None
+        return
+    with TemporaryDirectory(prefix="qbench-tokenizer-") as name:
+        folder = Path(name)
+        (folder / "tokenizer.json").write_text(source.tokenizer.json, encoding="utf-8")
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}), encoding="utf-8"
+        )
+        yield folder

@@ -9,8 +9,8 @@ from qbench.calibration.open_subject import open_subject
 from qbench.measure.metrics import Facts
 from qbench.run.options import RunOptions
 from qbench.runtime import Model, load_model
+from qbench.runtime.cache_suits import check_engine_source
 from qbench.runtime.engine import EngineOptions, Event, Request
-from qbench.runtime.engine.check_source import check_engine_source
 from qbench.runtime.lending import Instance, run_until_done
 from qbench.runtime.parallel import Ranks
 from qbench.throughput.run import ThroughputOptions, limits_of

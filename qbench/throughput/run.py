@@ -15,8 +15,8 @@ from qbench.progress import Progress
 from qbench.run.cache_spec import DENSE, FULL
 from qbench.run.options import DEFAULTS, RunOptions
 from qbench.runtime import Model, load_model
+from qbench.runtime.cache_suits import check_engine_source
 from qbench.runtime.engine import EngineOptions, StoreOptions, StoreStats, most_tokens, store_opener
-from qbench.runtime.engine.check_source import check_engine_source
 from qbench.sources import open_source
 from qbench.speed.case_memory import check_batch_memory
 from qbench.speed.timed_process import TimedProcess

@@ -1,4 +1,4 @@
-"""sha256 of every byte of an artifact: of each file in its manifest, and of the manifest in itself.
+"""sha256 of every byte of an artifact: of each file in its manifest, and of the manifest in itself; and their sizes.
 
 The hashes of tensors leave out metadata, such as the base of RoPE, the end tokens and the layout of a directory.
 """
@@ -10,7 +10,10 @@ from pathlib import Path
 
 from quant.artifacts.file_bytes import sha256_file
 from quant.artifacts.gguf_shards import shard_paths
+from quant.artifacts.hf_reader import TEXT_FILES
 from quant.errors import InputError
+from quant.safetensors.folder import weight_files
+from quant.source import LocalSource, Source
 
 MANIFEST = "qbench.json"
 # The place of the manifest's digest in its text, which counts as zeros in the digest itself.
@@ -70,3 +73,20 @@ def _files(folder: Path) -> Iterator[Path]:
             raise InputError(f"{path}: a link to {path.readlink()}, which is no file")
         if path.is_file() and path != folder / MANIFEST:
             yield path
+
+
+def file_bytes(source: Source) -> int | None:
+    """Bytes of the files that a loader needs: weights, headers, tokenizer, and all arrays that a layout stores.
+
+    None for a source without files of its own, such as rand:
+    """
+    if not isinstance(source, LocalSource):
+        return None
+    return sum(path.stat().st_size for path in model_files(source.path))
+
+
+def model_files(path: Path) -> list[Path]:
+    """Files of a GGUF model or of a Hugging Face directory; the manifest is not among them."""
+    if path.suffix == ".gguf":
+        return shard_paths(path)
+    return [*weight_files(path), *(path / name for name in TEXT_FILES if (path / name).is_file())]

@@ -15,8 +15,7 @@ from quant.artifacts.gguf_families import (
     family_metadata,
 )
 from quant.artifacts.gguf_keys import KeyReader, scalar
-from quant.artifacts.gguf_rope import scaling_of_factors
-from quant.artifacts.gguf_yarn import ATTENTION_FACTOR, YARN, yarn_metadata, yarn_scaling
+from quant.artifacts.gguf_rope import ATTENTION_FACTOR, YARN, scaling_of_factors, yarn_metadata, yarn_scaling
 from quant.artifacts.stop_tokens import gguf_stop_tokens, special_token
 from quant.errors import InputError, shown
 from quant.models import ARCHITECTURES, Architecture, ModelConfig

@@ -3,8 +3,8 @@
 from quant.artifacts.gguf_keys import KeyReader
 from quant.errors import InputError
 from quant.models import Architecture, ModelConfig
-from quant.models.activations import activation_of
-from quant.models.windows import window_of_layers
+from quant.models.attention import window_of_layers
+from quant.models.values import activation_of
 
 HEAD_DIM_KEYS = ("attention.key_length", "attention.value_length", "rope.dimension_count")
 RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"

@@ -21,8 +21,8 @@ from quant.artifacts.gguf_rope import rows_to_pairs
 from quant.artifacts.gguf_shard_set import atomic_shards
 from quant.artifacts.gguf_shards import shard_sizes
 from quant.artifacts.gguf_tokenizer import metadata_from_tokenizer
+from quant.artifacts.manifest import TensorHashes, hash_tensor
 from quant.artifacts.progress import Progress, each_tensor
-from quant.artifacts.tensor_hash import TensorHashes, hash_tensor
 from quant.atomic import atomic_file
 from quant.errors import InputError
 from quant.formats import BlockFormat, get_format

@@ -2,9 +2,11 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from quant.artifacts.f32_vectors import absent_biases, zero_vector
 from quant.artifacts.file_bytes import combine, read_span, sha256_file
@@ -12,15 +14,14 @@ from quant.artifacts.hf_added_tokens import ADDED_TOKENS, SPECIAL_TOKENS_MAP
 from quant.artifacts.hf_kv_scales import is_kv_scale, read_kv_cache
 from quant.artifacts.hf_stored import from_file, info_from_file, transposed, without_prefix
 from quant.artifacts.hf_tokenizer import CHAT_TEMPLATE, KEPT, TOKENIZER, TOKENIZER_CONFIG, read_tokenizer
-from quant.artifacts.kept_stacks import KeptStacks
 from quant.artifacts.layouts import FORMAT_OF_DTYPE, READ_FORMAT, StoredModule, module_of, read_layout, with_plain_names
 from quant.artifacts.stop_tokens import GENERATION_CONFIG, hf_stop_tokens, with_tokenizers_end
-from quant.artifacts.tied_head import has_own_head
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
 from quant.formats.base import rows_of
 from quant.json_file import read_json
-from quant.models import HEAD, ExpectedTensor, ModelConfig, expected_tensors, is_leftover, split_name
+from quant.models import EMBEDDING, HEAD, ExpectedTensor, ModelConfig, expected_tensors, is_leftover, split_name
+from quant.models.stored import StoredAt
 from quant.present import present
 from quant.qtensor import QTensor
 from quant.regular_file import check_links
@@ -31,6 +32,7 @@ from quant.source import LocalSource, TensorInfo, TokenizerInfo, row_ranges
 
 CONFIG = "config.json"
 TEXT_FILES = (CONFIG, TOKENIZER, *KEPT, INDEX_NAME)
+CHUNK_BYTES = 64 << 20
 
 
 class HFSource(LocalSource):
@@ -189,3 +191,58 @@ def _modules(path: Path, stored: dict[str, StoredTensor]) -> dict[str, StoredMod
         module, _, part = name.rpartition(".")
         parts[module][part] = tensor
     return {module: StoredModule(module, path, tensors) for module, tensors in parts.items()}
+
+
+class KeptStacks:
+    """The stacks of one module, each until all of its members were asked for.
+
+    Members are read one after another, a module's weights and biases in turn: so no more than one module is held,
+    and nothing behind the last member.
+    """
+
+    def __init__(self) -> None:
+        self._module: str | None = None
+        self._kept: dict[str, tuple[QTensor, set[int]]] = {}  # name in the file -> all of it, the places asked for
+
+    def get(self, file_name: str, at: StoredAt, read: Callable[[], QTensor]) -> QTensor:
+        """The whole stack that holds `at`; `read` makes it if it is not held."""
+        module = module_of(file_name.removesuffix(".bias"))
+        if module != self._module:
+            self._module, self._kept = module, {}
+        qtensor, asked = self._kept.get(file_name) or (read(), set())
+        asked.add(present(at.place))
+        self._kept[file_name] = qtensor, asked
+        if len(asked) == len(at.sizes):
+            del self._kept[file_name]
+        return qtensor
+
+
+def has_own_head(stored: Mapping[str, StoredTensor], model: ModelConfig) -> bool:
+    """Whether the head has another shape or other numbers than the embedding, and is no copy of it."""
+    prefix, name = model.architecture.prefix, expected_tensors(model)[EMBEDDING].stored.name
+    head = stored.get(HEAD)
+    embedding = stored.get(name.removeprefix(prefix) if without_prefix(stored, prefix) else name)
+    if head is None or embedding is None:
+        return False
+    if head.shape != embedding.shape or any(tensor.dtype not in READ_FORMAT for tensor in (head, embedding)):
+        return True
+    rows = max(1, CHUNK_BYTES * head.shape[0] // max(head.size_bytes, embedding.size_bytes, 1))
+    starts = range(0, head.shape[0], rows)
+    return any(_differ(head, embedding, start, min(rows, head.shape[0] - start)) for start in starts)
+
+
+def _differ(head: StoredTensor, embedding: StoredTensor, start: int, count: int) -> bool:
+    one, other = (_rows(tensor, start, count) for tensor in (head, embedding))
+    if head.dtype == embedding.dtype:
+        return not np.array_equal(one, other)
+    return not np.array_equal(dequantize(_qtensor(head, one)), dequantize(_qtensor(embedding, other)))
+
+
+def _rows(tensor: StoredTensor, start: int, count: int) -> np.ndarray:
+    """[count, bytes of a row] uint8"""
+    of_row = tensor.size_bytes // tensor.shape[0]
+    return read_span(tensor.path, tensor.start + start * of_row, count * of_row).reshape(count, of_row)
+
+
+def _qtensor(tensor: StoredTensor, data: np.ndarray) -> QTensor:
+    return QTensor(READ_FORMAT[tensor.dtype], (len(data), *tensor.shape[1:]), {"blocks": data})

@@ -21,8 +21,8 @@ from quant.artifacts.layouts import (
     module_of,
     with_own_names,
 )
+from quant.artifacts.manifest import TensorHashes, hash_tensor
 from quant.artifacts.progress import Progress, each_tensor
-from quant.artifacts.tensor_hash import TensorHashes, hash_tensor
 from quant.errors import InputError
 from quant.kv.scheme import CONFIG_KEY as KV_KEY
 from quant.models import EMBEDDING, POSITIONS, ModelConfig

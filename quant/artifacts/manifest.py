@@ -5,6 +5,7 @@ It is inside a directory as `qbench.json` and next to a GGUF file, or the first 
 the data has streamed past; and so the file stays byte for byte the same whichever version of which library wrote it.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,18 +13,31 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from quant.artifacts.digests import BLANK, MANIFEST, changed_files, sealed
 from quant.artifacts.gguf_shards import first_shard
 from quant.artifacts.next_manifest import settle
-from quant.artifacts.tensor_hash import TensorHashes
 from quant.calibrated import Calibration, ExpertTokens, TextCalibration
 from quant.errors import InputError
 from quant.json_data import JsonData, JsonRow
 from quant.json_file import read_json
+from quant.qtensor import QTensor
 from quant.recipes import Recipe
 from quant.sizes import SizeSummary, size_summary
 from quant.source import Source
 from quant.stage import Stage
+
+TensorHashes = dict[str, str]  # canonical tensor name -> sha256 hex of its parts as the artifact stores them
+
+
+def hash_tensor(qtensor: QTensor) -> str:
+    """sha256 hex over the bytes of the parts in order, then of the shared arrays."""
+    digest = hashlib.sha256()
+    for array in (*qtensor.parts.values(), *qtensor.shared.values()):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
 
 SCHEMA = 2  # from which on a manifest has `files` and `digest`
 VERSIONS_OF = ("qbench-llm", "numpy", "torch", "gguf", "tokenizers")

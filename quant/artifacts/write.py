@@ -10,11 +10,10 @@ from quant.artifacts.digests import MANIFEST, digests_of_folder, digests_of_shar
 from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_general import general_metadata
 from quant.artifacts.gguf_shards import shards_named
-from quant.artifacts.manifest import ManifestSource, build_manifest, manifest_path, manifest_text
+from quant.artifacts.manifest import ManifestSource, TensorHashes, build_manifest, manifest_path, manifest_text
 from quant.artifacts.next_manifest import settle, write_next
 from quant.artifacts.output import choose_output, is_artifact_dir
 from quant.artifacts.progress import Progress
-from quant.artifacts.tensor_hash import TensorHashes
 from quant.atomic import atomic_dir
 from quant.job import Output
 from quant.quantize import QuantizedSource

@@ -22,8 +22,7 @@ from quant.calibration.ready import ReadyStatistics
 from quant.errors import InputError
 from quant.json_data import JsonData
 from quant.qtensor import QTensor
-from quant.safetensors.arrays import save_arrays
-from quant.safetensors.writer import Entry, safetensors_writer
+from quant.safetensors.writer import Entry, safetensors_writer, save_arrays
 from quant.stats import InputStats, KVStats, LayerStats, Names, Needs
 
 SCHEMA = 1

@@ -13,7 +13,7 @@ from quant.errors import InputError
 from quant.formats import dequantize, get_format
 from quant.job import FLOATS, QuantizationJob
 from quant.methods import Layer, Method
-from quant.methods.remarks import remark_lines
+from quant.methods.base import remark_lines
 from quant.models import EMBEDDING, EMBEDDING_NORM, FINAL_NORM, HEAD, POSITIONS, ModelConfig, names_by_layer
 from quant.qtensor import QTensor
 from quant.quantize import QuantizedSource, chunk_rows, round_tensor

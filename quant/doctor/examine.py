@@ -5,8 +5,7 @@ from pathlib import Path
 
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.gguf_rope import rows_to_pairs
-from quant.artifacts.manifest import Manifest, changes, read_manifest
-from quant.artifacts.tensor_hash import hash_tensor
+from quant.artifacts.manifest import Manifest, changes, hash_tensor, read_manifest
 from quant.doctor.findings import Finding
 from quant.doctor.inventory import open_or_explain
 from quant.doctor.measure import measure

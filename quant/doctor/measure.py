@@ -1,13 +1,12 @@
-"""The facts of one tensor that the checks need, measured some rows at a time."""
+"""The facts of one tensor that the checks need, its codes too, measured some rows at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from quant.doctor.codes import group_columns, read_codes
 from quant.doctor.extremes import NUM_LARGEST, NUM_SMALLEST
-from quant.formats import dequantize
+from quant.formats import Codes, dequantize, get_format
 from quant.formats.base import rows_of
 from quant.qtensor import QTensor
 
@@ -201,3 +200,19 @@ def _add_noise(measured: Measured, weight: np.ndarray, original: np.ndarray) -> 
     measured.noise = (measured.noise or 0.0) + float(noise.sum())
     if weight.ndim > 1:
         measured.num_lost_rows += int((~(noise <= LOST_ROW * signal) & (signal > FAINT * signal.mean())).sum())
+
+
+def read_codes(qtensor: QTensor) -> Codes | None:
+    """The codes of a matrix; None for formats of plain floats."""
+    return get_format(qtensor.format).weight_codes(qtensor)
+
+
+def group_columns(qtensor: QTensor) -> tuple[np.ndarray | None, int]:
+    """(order of the columns in which groups are contiguous, None for their own; weights in a group)
+
+    A group has a stored scale of its own: a block, a group of input features, or a row.
+    """
+    fmt, row_size = get_format(qtensor.format), qtensor.shape[-1]
+    g_idx = qtensor.shared.get("g_idx")
+    order = None if g_idx is None else np.argsort(g_idx, kind="stable")
+    return order, fmt.block_size if fmt.block_size > 1 else row_size

@@ -1,4 +1,4 @@
-"""Method: how the weights of one decoder layer are rounded."""
+"""Method: how the weights of one decoder layer are rounded, and its remarks on the rounding."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import numpy as np
 
 from quant.errors import InputError
 from quant.formats.base import EFFORTS, Format
-from quant.models import ModelConfig
+from quant.models import ModelConfig, split_name
 from quant.qtensor import QTensor
 from quant.source import SharedInfo
 from quant.stats import InputStats
@@ -74,3 +74,18 @@ def check_effort(effort: str) -> None:
     """raises InputError unless `effort` is one that formats know"""
     if effort not in EFFORTS:
         raise InputError(f"effort is {effort!r}, expected one of {', '.join(EFFORTS)}")
+
+
+def remark_lines(remarks: Mapping[str, str]) -> list[str]:
+    """remarks: canonical name of a weight -> its method's remark; equal ones of a layer become one line"""
+    places: dict[tuple[int | None, str], list[str]] = {}
+    for name, words in remarks.items():
+        places.setdefault((split_name(name)[1], words), []).append(name)
+    return [_remark_line(layer, words, names) for (layer, words), names in places.items()]
+
+
+def _remark_line(layer: int | None, words: str, names: list[str]) -> str:
+    if layer is None:
+        return f"{names[0]}: {words}"
+    modules = [name.removesuffix(".weight").rpartition(".")[2] for name in names]
+    return f"layer {layer}: {words} for {', '.join(dict.fromkeys(modules))}"

@@ -8,10 +8,16 @@ import numpy as np
 
 from quant.errors import InputError
 from quant.formats import Format, IntGroupFormat, TurnedFp4, get_format
-from quant.linalg.error_feedback import Factor, Solver, check_solver_device, make_solver
+from quant.linalg.error_feedback import (
+    Factor,
+    Solver,
+    check_solver_device,
+    make_solver,
+    round_to_levels,
+    solver_of_columns,
+)
 from quant.methods.base import Layer, Method, check_effort
 from quant.methods.gptq_grids import Grids, make_grids
-from quant.methods.gptq_levels import round_to_levels, solver_of_columns
 from quant.methods.gptq_order import ColumnOrder, act_order, group_aware_order, plain_order
 from quant.qtensor import QTensor
 from quant.source import SharedInfo

@@ -5,11 +5,11 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from quant.errors import InputError
+from quant.extension import import_kernels
 from quant.formats import Format, Fp4Format, IntGroupFormat
 from quant.formats.grid import Grid, GridFormat
 from quant.formats.importance import importance_blocks
 from quant.formats.small_floats import E2M1_VALUES, to_e2m1
-from quant.linalg.grid_search import search_grid
 from quant.present import present
 from quant.qtensor import QTensor
 
@@ -149,3 +149,24 @@ def make_grids(fmt: Format, shape: tuple[int, int], search: bool, effort: str) -
     raise InputError(
         f"gptq rounds to evenly spaced grids, {fmt.name} has none; expected integers (w4g128), Q*_0, Q*_1 or a K-quant"
     )
+
+
+def search_grid_ref(
+    values: np.ndarray, cost: np.ndarray, scale: np.ndarray, lowest: np.ndarray, steps: int
+) -> np.ndarray:
+    """Which of several grids has the least sum of cost * error^2 for each row, the first where several have it.
+
+    values         [N, columns] float32
+    cost           [columns] float32
+    scale, lowest  [trials, N] float32: the grid is scale * n, scale above 0, n whole in lowest..lowest + steps
+    returns        [N] int64, the trial
+    """
+    errors = []
+    for step, first in zip(scale[:, :, None], lowest[:, :, None], strict=True):
+        nearest = step * np.clip(np.rint(values / step), first, first + np.float32(steps))
+        errors.append(np.square(values - nearest) @ cost)
+    return np.argmin(errors, axis=0)
+
+
+_kernels = import_kernels("cpu_kernels.gptq")
+search_grid = search_grid_ref if _kernels is None else _kernels.gptq_search_grid

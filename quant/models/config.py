@@ -6,17 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quant.errors import InputError, shown
-from quant.models.activations import activation_of
 from quant.models.architecture import Architecture
 from quant.models.architectures import ARCHITECTURES
-from quant.models.attention import AttentionRule
+from quant.models.attention import AttentionRule, window_of_layers
 from quant.models.encoder_decoder import ENCODER_DECODERS
 from quant.models.mla import MlaConfig
 from quant.models.moe import MoeConfig
 from quant.models.online import KEYS, online_rotations
 from quant.models.rope import RopeConfig
-from quant.models.values import MOST_LAYERS, count, flag, number, token_ids
-from quant.models.windows import window_of_layers
+from quant.models.values import MOST_LAYERS, activation_of, count, flag, number, token_ids
 from quant.present import present
 from quant.source import Source
 

@@ -8,7 +8,7 @@ from typing import Any, Required, TypedDict, cast
 import numpy as np
 
 from quant.errors import InputError, shown
-from quant.models import longrope, yarn
+from quant.models import yarn
 from quant.models.values import count, number
 
 DEFAULT_THETA = 10000.0  # of the RoPE paper, if a config does not name one
@@ -260,7 +260,7 @@ def _short(rope: RopeConfig, head_dim: int) -> np.ndarray:
 def _longrope_scale(rope: RopeConfig) -> float:
     if rope.attention_factor is not None:
         return rope.attention_factor
-    return longrope.magnitude(rope.factor, rope.original_max_position_embeddings)
+    return yarn.long_magnitude(rope.factor, rope.original_max_position_embeddings)
 
 
 def _one(rope: RopeConfig) -> float:

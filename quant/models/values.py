@@ -64,3 +64,24 @@ def _value(config: Config, key: str, default: Any) -> Any:
     if value is None:
         raise InputError(f"key {spelled(config, key)!r} is missing; a model of this kind needs it")
     return value
+
+
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+
+
+def activation_of(config: Config) -> str:
+    """raises InputError for a function that is not supported"""
+    name = config.get("hidden_act")
+    name = "silu" if name is None else name
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        raise InputError(
+            f"{spelled(config, 'hidden_act')} {shown(name)} is not supported; known: {', '.join(ACTIVATIONS)}"
+        )
+    return ACTIVATIONS[name]

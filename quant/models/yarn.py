@@ -30,3 +30,11 @@ def divisors(
 def magnitude(factor: float, weight: float = 1.0) -> float:
     """The factor of queries and of keys: eq. 22 for weight 1"""
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+
+def long_magnitude(factor: float, original_context: int) -> float:
+    """The factor of queries and of keys, if the context grew by `factor`: of LongRoPE.
+
+    source   Ding et al. 2024, arXiv:2402.13753, section 3.2; the formula is that of Phi-3's own code
+    """
+    return 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original_context))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from quant.errors import InputError
 from quant.kv import KV_FORMATS
-from quant.recipes.group_sizes import SIZES, with_groups
-from quant.recipes.presets import RECIPES
+from quant.recipes.presets import RECIPES, SIZES, with_groups
 from quant.recipes.recipe import Recipe, TensorChoice
 from quant.recipes.yaml_recipe import read_recipe
 

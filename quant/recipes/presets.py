@@ -1,10 +1,13 @@
-"""The named recipes, one row each."""
+"""The named recipes, one row each, and those that differ from a row only in bits and group size."""
 
+import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-from quant.formats import get_format
+from quant.formats import IntGroupFormat, get_format
 from quant.formats.grid import GridFormat
+from quant.recipes.containers import GROUP_SIZES
 from quant.recipes.mixes import LABELS, OWN_ROWS, mix
 from quant.recipes.policies import Linears, Uniform
 from quant.recipes.recipe import Recipe
@@ -58,6 +61,8 @@ ROWS = (
     ("awq-w4g128", "hf", "awq", Linears("w4g128-asym")),
     *((f"trellis-w{bits}", "hf", "trellis", Linears(f"trellis-w{bits}"), {}, "trellis") for bits in (2, 3, 4)),
 )
+NAME = re.compile(r"(?P<before>.*-w)(?P<bits>[2348])g(?P<size>[0-9]+)(?P<after>.*)")
+SIZES = tuple(map(str, GROUP_SIZES))
 
 
 def _by_name(rows: Iterable[tuple[Any, ...]]) -> dict[str, Recipe]:
@@ -65,3 +70,26 @@ def _by_name(rows: Iterable[tuple[Any, ...]]) -> dict[str, Recipe]:
 
 
 RECIPES = _by_name(ROWS + MIX_ROWS + IMATRIX_ROWS + GPTQ_ROWS)
+
+
+def with_groups(name: str) -> Recipe | None:
+    """The recipe of the table that differs from `name` only in bits and group size, with those, or None.
+
+    HQQ has groups of any size over blocks of 4 bits.
+    """
+    if (wanted := NAME.fullmatch(name)) is None or wanted["size"] not in SIZES:
+        return None
+    for known, recipe in RECIPES.items():
+        found = NAME.fullmatch(known)
+        if found is None or (found["before"], found["after"]) != (wanted["before"], wanted["after"]):
+            continue
+        if "group_size" in recipe.options:
+            if found["bits"] != wanted["bits"]:
+                continue
+            return replace(recipe, name=name, options={**recipe.options, "group_size": int(wanted["size"])})
+        assert isinstance(recipe.policy, Linears), f"{known}: a preset of groups"
+        group = get_format(recipe.policy.format)
+        assert isinstance(group, IntGroupFormat), f"{known}: a preset of groups"
+        other = IntGroupFormat(int(wanted["bits"]), int(wanted["size"]), group.symmetric)
+        return replace(recipe, name=name, policy=Linears(get_format(other.name).name))
+    return None

@@ -1,13 +1,17 @@
-"""Writes safetensors files whose tensors come one after another, split over files of a limited size."""
+"""Writes safetensors files: of tensors one after another, split by a limited size, or of arrays in memory."""
 
 import json
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
 
 from quant.safetensors.header import DTYPE_BYTES, LENGTH_BYTES
 
@@ -97,3 +101,18 @@ def _write_header(file: IO[bytes], entries: list[Entry]) -> dict[str, int]:
     file.write(len(raw).to_bytes(LENGTH_BYTES, "little") + raw)
     start = LENGTH_BYTES + len(raw)
     return {entry.name: start + header[entry.name]["data_offsets"][0] for entry in entries}
+
+
+def save_arrays(arrays: Mapping[str, np.ndarray], path: Path) -> None:
+    """Writes the arrays under their names.
+
+    raises   OSError if the disk does not take them, which safetensors reports only in words
+    """
+    try:
+        save_file(dict(arrays), path)
+    except SafetensorError as error:
+        code = re.search(r"os error (\d+)", str(error))
+        if code is None:
+            raise
+        number = int(code[1])
+        raise OSError(number, os.strerror(number), str(path)) from error

@@ -6,8 +6,8 @@ import numpy as np
 from support import amx
 
 import cpu_kernels
+from qbench.kernels.case import random_weight
 from qbench.kernels.linear import BF16, fixed_paths
-from qbench.kernels.random_weight import random_weight
 from quant.formats import TrellisFormat, get_format
 
 SHAPE = (48, 64, 512)  # tokens, output rows, input features: whole tiles of every kind

@@ -10,7 +10,7 @@ from support.random_linear import assert_a_token_does_not_see_its_batch, assert_
 
 import cpu_kernels
 from cpu_kernels.linear import linear_ref, rounding_bound
-from qbench.kernels.reround import LARGEST
+from qbench.kernels.linear import LARGEST
 from quant.formats import get_format
 
 PATHS = ("direct", "tile")

@@ -10,7 +10,7 @@ from support.random_linear import assert_a_token_does_not_see_its_batch
 
 import cpu_kernels
 from cpu_kernels.linear import linear_ref, reround_bound, rounding_bound
-from qbench.kernels.reround import LARGEST, rerounded
+from qbench.kernels.linear import LARGEST, rerounded
 from quant.formats import get_format
 
 FORMATS = list(LARGEST)

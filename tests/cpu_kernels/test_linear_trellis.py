@@ -5,8 +5,8 @@ import pytest
 from support.threads import with_threads
 
 import cpu_kernels
+from qbench.kernels.case import random_weight
 from qbench.kernels.linear_trellis import problems, trellis_ref
-from qbench.kernels.random_weight import random_weight
 from quant.formats import dequantize, get_format
 
 BITS = (1, 2, 3, 4)

@@ -4,33 +4,33 @@ from unittest import mock
 import pytest
 import torch
 
-from gpu_kernels import chosen
+from gpu_kernels import tuned
 from gpu_kernels.launch import INTERPRETED_AS, Launch
 from gpu_kernels.proof.problems import all_ops, problems_of
 
-KEPT = sorted(chosen.CONFIGS.glob("*.json"))
+KEPT = sorted(tuned.CONFIGS.glob("*.json"))
 
 
 @pytest.fixture
 def some_gpu(monkeypatch, tmp_path):
-    monkeypatch.setattr(chosen, "CONFIGS", tmp_path)
+    monkeypatch.setattr(tuned, "CONFIGS", tmp_path)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU/2")
-    chosen._choices.cache_clear()
+    tuned._choices.cache_clear()
     yield tmp_path / "Some_GPU_2.json"
-    chosen._choices.cache_clear()
+    tuned._choices.cache_clear()
 
 
 @pytest.mark.parametrize("kept, takes", [("b", "b"), ("gone", "a")])
 def test_takes_what_is_kept_for_the_gpu_or_the_first(some_gpu, kept, takes):
     some_gpu.write_text(json.dumps({"chosen": {"op": {"M<=16": kept}}}))
     cuda = torch.device("cuda")
-    assert chosen.chosen("op", "M<=16", ["a", "b"], cuda) == takes
-    assert chosen.chosen("op", "any M", ["a", "b"], cuda) == "a"
-    assert chosen.chosen("op", "M<=16", ["a", "b"], torch.device("cpu")) == "a"
+    assert tuned.chosen("op", "M<=16", ["a", "b"], cuda) == takes
+    assert tuned.chosen("op", "any M", ["a", "b"], cuda) == "a"
+    assert tuned.chosen("op", "M<=16", ["a", "b"], torch.device("cpu")) == "a"
 
 
 def test_takes_the_first_on_a_gpu_that_is_not_known(some_gpu):
-    assert chosen.chosen("op", "M<=16", ["a", "b"], torch.device("cuda")) == "a"
+    assert tuned.chosen("op", "M<=16", ["a", "b"], torch.device("cuda")) == "a"
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
@@ -64,7 +64,7 @@ def looked_up(op):
             asked = Asked()
             with (
                 mock.patch.object(Launch, "run"),
-                mock.patch.object(chosen, "_choices", lambda gpu, asked=asked: asked),
+                mock.patch.object(tuned, "_choices", lambda gpu, asked=asked: asked),
             ):
                 problem.op.kernel.call(**problem.operands("cpu"))
             found.append((problem.label, problem.row(INTERPRETED_AS), asked.pairs))

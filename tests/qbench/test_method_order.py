@@ -10,7 +10,7 @@ import pytest
 import torch
 from support.perplexity import stacked
 
-from qbench.calibration.temporary import open_quantized
+from qbench.calibration.write import open_quantized
 from qbench.quality.evaluate import prepare
 from qbench.quality.kld.kld import divergence
 from qbench.reference.corpus import heldout_text

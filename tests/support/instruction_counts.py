@@ -19,7 +19,7 @@ from support import amx
 
 import cpu_kernels
 from cpu_kernels import _ext
-from qbench.kernels.random_weight import random_weight
+from qbench.kernels.case import random_weight
 from qbench.measure.records.kept_kinds import KernelCase, KernelMetrics
 from qbench.measure.records.record import latest, read_files
 from qbench.report.markers import replace_between_markers

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from support.waits import WAIT_S
 
-from qbench.cli.held_port import hold_port
+from qbench.rendezvous import hold_port
 
 
 @dataclass

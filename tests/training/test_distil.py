@@ -7,12 +7,11 @@ from support.close import assert_close
 from support.tiny_mla_moe import TINY
 
 from qbench.reference.curriculum import Stage, batches
-from training.distil import BY_LAYER, Distiller, layer_losses
+from training.distil import BY_LAYER, Distiller, layer_losses, upcycle
 from training.export import load
 from training.mla_moe import MlaMoe
 from training.model import Llama, Shape
 from training.train import Settings
-from training.upcycle import upcycle
 
 SIZES = {"vocab_size": 1536, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
 TEACHER = Shape(**SIZES, max_position_embeddings=256)  # 4 heads of 16, of which 2 for keys

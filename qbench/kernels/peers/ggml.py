@@ -1,4 +1,4 @@
-"""The libggml that llama-cpp-python carries, through ctypes: graphs of operations on the CPU."""
+"""The libggml that llama-cpp-python carries, through ctypes: its graphs on the CPU, linears and attention."""
 
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +9,7 @@ import numpy as np
 from qbench.kernels.benchmark import Absent
 from qbench.versus.llama_cpp_package import limit_waiting, package_folder
 from quant.errors import InputError
+from quant.formats import get_format
 
 F32, F16, Q4_0, Q8_0 = 0, 1, 2, 8  # ggml_type
 POINTER, SIZE, INT, INT64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int64
@@ -156,3 +157,85 @@ class Graph:
         if hasattr(self, "backend"):
             self.free()
             self.base.ggml_backend_free(self.backend)
+
+
+class GgmlLinears(Graph):
+    """Several linears on one input, computed as one graph: y[i] = x @ weight.T, each with its own copy of the weight.
+
+    A weight goes where llama.cpp puts it: into the buffer that repacks it for this processor, if ggml has one for its
+    type and shape, else into a plain one.
+
+    data      uint8 [N, row bytes] as GGUF stores them
+    x         [M, K] float32
+    raises    Absent without libggml
+    """
+
+    def __init__(self, gguf_type: int, data: np.ndarray, x: np.ndarray, copies: int, threads: int) -> None:
+        super().__init__(threads)
+        num_tokens, row_size = x.shape
+        self.shape = num_tokens, len(data)
+        device, kinds = buffer_types(self.base, self.cpu)
+        untried = list(kinds)
+        while True:
+            kind = untried.pop(0)
+            context = self.context(copies)
+            weights = [self.base.ggml_new_tensor_2d(context, gguf_type, row_size, len(data)) for _ in range(copies)]
+            self.buffers.append(self.base.ggml_backend_alloc_ctx_tensors_from_buft(context, kind))
+            steps = self.context(copies + 1)
+            x_tensor = self.base.ggml_new_tensor_2d(steps, F32, row_size, num_tokens)
+            self.outputs = [self.base.ggml_mul_mat(steps, weight, x_tensor) for weight in weights]
+            if not untried or self.base.ggml_backend_dev_supports_op(device, self.outputs[0]):
+                break
+            self.free()
+        self.how = self.base.ggml_backend_buft_name(kind).decode() + self.build
+        for weight in weights:
+            self.set(weight, data)
+        self.allocate(steps, self.outputs)
+        self.set(x_tensor, x)
+
+    def output(self) -> np.ndarray:
+        return self.get(self.outputs[-1], self.shape)
+
+
+KV_TYPES = {"f16": F16, "q8_0": Q8_0, "q4_0": Q4_0}
+NO_BIAS, NO_SOFTCAP = 0.0, 0.0
+
+
+class GgmlAttention(Graph):
+    """Causal attention of the last T tokens, several times, each over its own copy of the keys and values.
+
+    q         [H, T, D] float32
+    k, v      [G, S, D] float32, kept in `kv`, one of KV_TYPES
+    raises    Absent without libggml
+    """
+
+    def __init__(
+        self, kv: str, q: np.ndarray, k: np.ndarray, v: np.ndarray, softmax_scale: float, copies: int, threads: int
+    ) -> None:
+        super().__init__(threads)
+        num_heads, num_queries, head_dim = q.shape
+        num_kv_heads, num_tokens, _ = k.shape
+        self.shape, self.how = (num_queries, num_heads, head_dim), kv + self.build
+        context = self.context(3 * copies + 2)
+        new = self.base.ggml_new_tensor_4d
+        q_tensor = new(context, F32, head_dim, num_queries, num_heads, 1)
+        mask = new(context, F16, num_tokens, num_queries, 1, 1) if num_queries > 1 else None
+        pairs = [
+            tuple(new(context, KV_TYPES[kv], head_dim, num_tokens, num_kv_heads, 1) for _ in "kv")
+            for _ in range(copies)
+        ]
+        scalars = softmax_scale, NO_BIAS, NO_SOFTCAP
+        self.outputs = [self.base.ggml_flash_attn_ext(context, q_tensor, *pair, mask, *scalars) for pair in pairs]
+        self.allocate(context, self.outputs)
+        self.set(q_tensor, q)
+        if mask is not None:
+            hidden = np.arange(num_tokens) > np.arange(num_tokens - num_queries, num_tokens)[:, None]  # [T, S]
+            self.set(mask, np.where(hidden, -np.inf, 0).astype(np.float16))
+        stored = [get_format(kv).quantize(x.reshape(-1, head_dim)).parts["blocks"] for x in (k, v)]
+        for pair in pairs:
+            for tensor, blocks in zip(pair, stored, strict=True):
+                self.set(tensor, blocks)
+
+    def output(self) -> np.ndarray:
+        """[H, T, D]"""
+        return self.get(self.outputs[-1], self.shape).swapaxes(0, 1)

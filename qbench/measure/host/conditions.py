@@ -1,5 +1,6 @@
-"""State of the machine during a timed span: clock, heat, load, share of other processes, energy."""
+"""State of the machine during a timed span: clock, heat, load, other processes, energy, and forced choices."""
 
+import os
 import re
 import time
 from collections.abc import Callable
@@ -13,6 +14,16 @@ from quant.errors import InputError
 
 WATCHED_S = 0.5
 QUIET = 0.1  # share of all cores that an idle system uses
+ISA = "QBENCH_ISA"
+CPU = "QBENCH_CPU"  # a processor that is pretended; it is a fact of the machine and not of a case
+LINEAR_PATH = "QBENCH_LINEAR_PATH"
+TILES_ONLY = "bf16"  # its value that only amx has
+# The other switches, and the values that they know.
+SWITCHES = {
+    LINEAR_PATH: ("direct", "tile", TILES_ONLY),
+    "QBENCH_F16_COMPUTE": ("bfloat16", "float32"),
+    "QBENCH_K_QUANT_COMPUTE": ("int8x256", "exact"),
+}
 
 
 def busy_share() -> float:
@@ -141,3 +152,9 @@ def _number(path: Path) -> float | None:
         return float(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def forced() -> str | None:
+    """ "QBENCH_ISA=scalar QBENCH_LINEAR_PATH=tile"; None if nothing is forced."""
+    given = [f"{name}={os.environ[name]}" for name in (ISA, *SWITCHES) if os.environ.get(name)]
+    return " ".join(given) or None

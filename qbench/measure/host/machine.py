@@ -15,7 +15,7 @@ from typing import ClassVar
 import psutil
 
 from qbench.measure.host.cgroup import cpu_quota
-from qbench.measure.host.forced import CPU
+from qbench.measure.host.conditions import CPU
 from qbench.run.rank_layout import find_world
 from qbench.version import __version__
 from quant.json_data import JsonRow

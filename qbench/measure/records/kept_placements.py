@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qbench.measure.records.kept_kinds import ModelRow, TimedRow
-from qbench.measure.step_time import StepTime
+from qbench.measure.speed_figures import StepTime
 from quant.json_data import JsonRow
 
 

@@ -16,8 +16,7 @@ from qbench.measure.records.kinds import AnyCase, AnyMetrics, classes_of
 from qbench.measure.records.line_file import append, content, own_turn, read_lines
 from qbench.measure.records.migrate import SCHEMA_VERSION, identity_of, migrate
 from qbench.measure.records.record_files import kept_file, record_files
-from qbench.measure.records.shape import is_record
-from qbench.measure.records.utc_text import utc_text
+from qbench.measure.records.shape import is_record, utc_text
 from qbench.run.case import Case
 from quant.errors import InputError
 from quant.json_data import JsonData, JsonRow, instance_of

@@ -1,7 +1,8 @@
-"""The keys that every record has, so that readers can rely on them: another line is no record."""
+"""The keys that every record has, so that readers can rely on them, and its times: another line is no record."""
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 STATES = ("ok", "error")
@@ -12,6 +13,9 @@ OF_MODEL = {"model": False, "recipe": True}
 PARTS = ("kld", "blocks", "protocol", "protocols", "tasks", "samples")  # metrics that have figures of their own
 # Metrics that are numbers if they were measured.
 FIGURES = ("bits_per_weight", "size_bytes", "perplexity", "same_top", "pp_tok_s", "tg_tok_s")
+# "+" sorts before "." and before digits, so a moment is before all those that have more digits.
+UTC_TEXT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00"
+_UTC_TEXT = re.compile(UTC_TEXT)
 
 
 def is_record(record: Any) -> bool:
@@ -55,3 +59,14 @@ def _are_metrics(metrics: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+
+
+def utc_text(time: str) -> str:
+    """The same moment in UTC_TEXT's form; a time without an offset is of UTC. A text that is no time stays as it is."""
+    if _UTC_TEXT.fullmatch(time):
+        return time
+    try:
+        moment = datetime.fromisoformat(time)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
+    except (ValueError, OverflowError):  # no day of the calendar, or not in the years of `datetime`
+        return time

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from qbench.measure.records.kept_ranks import DeviceRates, LinkRates
 from qbench.plan.cluster.hosts import Cluster, Place
-from qbench.plan.cluster.routed import traveling
-from qbench.plan.cluster.tokens import Tokens
+from qbench.plan.cluster.routed import Tokens, traveling
 from qbench.plan.cluster.work import Moved, RankWork
 from qbench.run.rank_layout import ALL_TO_ALL
 from qbench.runtime.parallel.traffic import FLOAT_BYTES

@@ -16,11 +16,11 @@ import torch
 from qbench.measure.records.kept_ranks import DeviceRates, LinkRates
 from qbench.plan.cluster.hosts import MEASURED, Cluster, Rates
 from qbench.plan.cluster.plan import ClusterCase, ClusterPlan, LayoutPlan
-from qbench.plan.cluster.tokens import Tokens
+from qbench.plan.cluster.routed import Tokens
 from qbench.plan.cluster.work import RankWork, Whole
 from qbench.plan.offload.layer_times import counts_of
 from qbench.plan.offload.tiers import WEIGHT_BYTES, product_seconds
-from qbench.plan.random_rows import random_rows
+from qbench.plan.runtime import random_rows
 from qbench.run.options import RunOptions
 from qbench.run.rank_layout import RankLayout
 from qbench.runtime import load_model
@@ -30,7 +30,7 @@ from qbench.runtime.model import Model
 from qbench.runtime.offload.units import units_of
 from qbench.runtime.parallel import Ranks
 from qbench.runtime.parallel.share_maker import sharing
-from qbench.sources.first_layers import FirstLayers
+from qbench.sources.open import FirstLayers
 from qbench.speed.speed_worker import TimedModel
 from quant.models import ModelConfig
 from quant.present import present

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from qbench.plan.cluster.costs import PassTime, pass_time
 from qbench.plan.cluster.hosts import Cluster, Place
-from qbench.plan.cluster.tokens import Tokens
+from qbench.plan.cluster.routed import Tokens
 from qbench.plan.cluster.work import RankWork, Whole
 from qbench.plan.plan import PlanCase, planned_context, planned_source
 from qbench.run.rank_layout import ALL_TO_ALL, CUTS, RankLayout

@@ -1,14 +1,26 @@
-"""Tokens that travel to the lanes of their experts, if a router chooses all experts equally often."""
+"""Tokens of a forward pass, and how they travel to experts if a router chooses all equally often."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import comb
 
-from qbench.plan.cluster.tokens import Tokens
 from qbench.run.rank_layout import ALL_TO_ALL, RankLayout
 from qbench.runtime.parallel.make_shard import borders
 from qbench.runtime.parallel.traffic import Exchanges, Traffic
 from quant.models import ModelConfig
 from quant.present import present
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """One forward pass: `batch` sequences of `count` new tokens each, after `depth` that the cache holds."""
+
+    batch: int
+    count: int
+    depth: int
+
+    @property
+    def total(self) -> int:
+        return self.batch * self.count
 
 
 def own_rows(layout: RankLayout, batch: int) -> list[int]:

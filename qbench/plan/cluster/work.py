@@ -1,25 +1,24 @@
 """RankWork: the bytes, operations and messages of one rank, from the config and the tensor table alone."""
 
 from dataclasses import dataclass, replace
+from math import prod
 
-from qbench.plan.cluster.parts import part_tensors
-from qbench.plan.cluster.routed import most_own, routed_traffic
-from qbench.plan.cluster.tokens import Tokens
+from qbench.plan.cluster.routed import Tokens, most_own, routed_traffic
 from qbench.run.rank_layout import ALL_TO_ALL, GATHER, RankLayout
 from qbench.runtime.caches.storage.share import Share
+from qbench.runtime.kernel_steps import has_net_step
 from qbench.runtime.kv_memory import CacheMemory
 from qbench.runtime.layers.linear import choose_linear
-from qbench.runtime.layers.paths import has_net_step
 from qbench.runtime.memory import MemoryPredictor
 from qbench.runtime.parallel.make_shard import make_shard
-from qbench.runtime.parallel.shard import COLUMNS, Shard
+from qbench.runtime.parallel.shard import COLUMNS, LAYER, Shard, rows_size
 from qbench.runtime.parallel.traffic import Exchanges, Traffic
 from qbench.runtime.weights_memory import held_bytes, is_linear
 from qbench.runtime.workspace import workspace_bytes
 from quant.formats import ActivationFormat, get_format
 from quant.formats.int8 import SUFFIX_OF_INPUTS
 from quant.kv import KVScheme
-from quant.models import EMBEDDING, HEAD, ModelConfig, split_name
+from quant.models import EMBEDDING, HEAD, ModelConfig, expected_tensors, split_name
 from quant.present import present
 from quant.source import Source, TensorInfo
 
@@ -171,3 +170,47 @@ def _is_tokenwise(config: ModelConfig, tensors: dict[str, TensorInfo], shard: Sh
     formats = [info.format for name, info in tensors.items() if name.startswith(net) and is_linear(name, info)]
     shares = any(name.endswith(SUFFIX_OF_INPUTS["per_tensor"]) for name in formats)
     return has_net_step(config) and not shares and all(choose_linear(name).is_packed for name in formats)
+
+
+def part_tensors(source: Source, config: ModelConfig, shard: Shard) -> dict[str, TensorInfo]:
+    """The model's name of each tensor -> the part of it that this rank holds.
+
+    config   of the whole model
+    returns  the head's rows apart from the embedding, if lanes share the head of a tied model
+    """
+    found = {}
+    for name in expected_tensors(config):
+        _, layer, expert = split_name(name)
+        is_here = (layer is None or layer in shard.layers) and (expert is None or expert in shard.experts)
+        if is_here:
+            found[name] = part_of(name, source.tensors[name], shard)
+    if config.tie_word_embeddings and shard.layout.tp > 1:
+        found[HEAD] = part_of(HEAD, source.tensors[EMBEDDING], shard)
+    return found
+
+
+def part_of(name: str, info: TensorInfo, shard: Shard) -> TensorInfo:
+    """The rows or columns of a tensor that the rank holds, as `Shard.part` cuts them."""
+    if shard.layout.tp == 1:
+        return info
+    if name == HEAD:
+        return _rows(info, shard.vocabulary[shard.lane])
+    match = LAYER.match(name)
+    if match is None:
+        return info
+    cut = shard.cut_of(match[2], match[3] == "weight")
+    if cut is None:
+        return info
+    if cut.of_rows:
+        return _rows(info, cut.part)
+    # Formats that round their input have one more feature, see `SummedLinears`.
+    more = isinstance(get_format(info.format), ActivationFormat)
+    return _cut(info, (info.shape[0], rows_size(cut.part) + more))
+
+
+def _rows(info: TensorInfo, rows: slice) -> TensorInfo:
+    return _cut(info, (rows_size(rows), *info.shape[1:]))
+
+
+def _cut(info: TensorInfo, shape: tuple[int, ...]) -> TensorInfo:
+    return replace(info, shape=shape, size_bytes=info.size_bytes * prod(shape) // prod(info.shape))

@@ -7,24 +7,33 @@ a step. The code is that of a run: see `resident_model`.
 
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from statistics import median
 
 import torch
 
-from qbench.plan.offload.resident_model import resident_model
 from qbench.plan.offload.sizes import num_unusual
 from qbench.plan.offload.stream_rates import PassingUnits
 from qbench.plan.offload.tiers import WEIGHT_BYTES, Overheads, seconds_of
-from qbench.plan.random_rows import random_rows
+from qbench.plan.runtime import random_rows
 from qbench.run.options import RunOptions
+from qbench.runtime import load_model
 from qbench.runtime.caches.cache import Cache
+from qbench.runtime.layers.moe import ExpertFeedForward
 from qbench.runtime.model import Model
+from qbench.runtime.offload.budget import Budget
+from qbench.runtime.offload.direct_file import DirectFile
+from qbench.runtime.offload.experts import StreamedExperts
+from qbench.runtime.offload.load import OffloadedModel, expert_store
 from qbench.runtime.offload.placement import split_experts
-from qbench.runtime.offload.units import HEAD_UNIT, Unit
-from qbench.sources.first_layers import FirstLayers
+from qbench.runtime.offload.region import Region
+from qbench.runtime.offload.streamer import Streamer
+from qbench.runtime.offload.units import HEAD_UNIT, PAGE, Unit, streamable_units
+from qbench.runtime.offload.weights import StreamedWeights
+from qbench.sources.open import FirstLayers
 from quant.models import ModelConfig
 from quant.source import Source
 
@@ -32,6 +41,8 @@ TIMED_CONTEXT = 512  # tokens: a longer prompt would take longer than the plan; 
 PROMPT_TOKENS = 256  # per forward pass
 SLOWED_CONTEXT = 64  # tokens: reads take the same share of the processor from any layer
 ROUNDS = 15
+IMPL = "auto"
+NO_LIMIT = 1 << 50  # bytes; more than a process has
 
 
 class LayerTimes:
@@ -132,3 +143,29 @@ def _step_seconds(model: Model, cache: Cache, tokens: torch.Tensor) -> float:
     start = time.perf_counter()
     model(tokens[:, -1:], cache, last_only=True)
     return time.perf_counter() - start
+
+
+def resident_model(source: Source, options: RunOptions, path: Path, before: Callable[[], None]) -> OffloadedModel:
+    """A model whose weights stay in memory, run by the code for weights that come and go.
+
+    This code looks at the process before each forward pass, asks for the head and for each chosen expert, and calls
+    experts from Python. With small layers all of this takes longer than the products. Here it asks for units of one
+    page each, so that no weight is in memory twice.
+
+    path     of a file to read the pages from
+    before   called before each layer
+    """
+    made = load_model(source, options)
+    assert isinstance(made, Model)
+    units = [replace(unit, size_bytes=PAGE) for unit in streamable_units(source, made.config, IMPL)]
+    region = Region(units)
+    streamer = Streamer(DirectFile(path), region, units, dict.fromkeys((unit.name for unit in units), 0), {})
+    experts = expert_store(streamer, region, units, options.expert_placement, made.config)
+    for layer, block in enumerate(made.blocks):
+        block.before = before
+        if experts is not None and isinstance(block.feed_forward, ExpertFeedForward):
+            block.feed_forward = StreamedExperts(block.feed_forward, layer, experts)
+    budget = Budget(source, replace(options, memory_bytes=NO_LIMIT), IMPL)
+    model = OffloadedModel.of(made, StreamedWeights(streamer, region, units, budget, experts))
+    weakref.finalize(model, streamer.close)
+    return model

@@ -12,7 +12,7 @@ through the layers here, as the streamer and the model do.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qbench.measure.step_time import StepTime
+from qbench.measure.speed_figures import StepTime
 from qbench.plan.offload.costs import DiskRates
 from qbench.runtime.offload.streamer import CHUNK_BYTES
 

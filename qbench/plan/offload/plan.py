@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qbench.measure.host.machine import available_cores
-from qbench.measure.step_time import StepTime
+from qbench.measure.speed_figures import StepTime
 from qbench.plan.offload.costs import Costs, DiskRates, Placed, ring_of
 from qbench.plan.offload.layer_times import LayerTimes
 from qbench.plan.offload.pipeline import pipeline_time
@@ -13,8 +13,7 @@ from qbench.plan.offload.sizes import Sizes
 from qbench.plan.offload.solve import least_memory, solve
 from qbench.plan.offload.tiers import DiskProbe, Overheads, Tiers, product_seconds
 from qbench.plan.plan import planned_context
-from qbench.plan.random_rows import random_rows
-from qbench.plan.runtime import runtime_bytes, small_like
+from qbench.plan.runtime import random_rows, runtime_bytes, small_like
 from qbench.run.options import RunOptions
 from qbench.runtime.memory import MemoryPredictor
 from qbench.runtime.offload.budget import MARGIN_BYTES, MEBI

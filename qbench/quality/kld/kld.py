@@ -1,12 +1,15 @@
 """KL divergence of a model's next-token distribution from its reference's, token by token."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from qbench.measure.quality_figures import KLDBin, Quality
 from qbench.quality.protocols.perplexity import all_finite, few_rows
+from qbench.quality.protocols.scoring import Scoring
+from qbench.statistics.intervals import block_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +64,63 @@ def _divergence_of_few(q_rows: Tensor, p_rows: Tensor, ids: Tensor) -> Tensor:
 
 def concatenate(parts: list[Divergence]) -> Divergence:
     return Divergence(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Divergence)))
+
+
+QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0, "p95": 0.95} | {
+    "p10": 0.1,
+    "p05": 0.05,
+    "p01": 0.01,
+    "p001": 0.001,
+    "min": 0.0,
+}
+DELTA_QUANTILES = QUANTILES | {"p75": 0.75, "p25": 0.25}
+# Null for a row whose logits are not all finite.
+WITHOUT = ("kld", "kld_error", "kld_interval", "same_top", "mean_delta_p", "delta_p")
+CONFIDENCE_EDGES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+
+
+def with_divergence(quality: Quality, compared: Divergence, scoring: Scoring) -> Quality:
+    """The quality with `kld`, `delta_p` and `same_top`, their intervals and quantiles, KLD by position and confidence.
+
+    returns   None for each statistic if a logit was not finite
+    """
+    bad = int(np.count_nonzero(~np.isfinite(compared.kld)))
+    if bad:
+        return replace(quality, non_finite_kld=bad, explicit=frozenset(WITHOUT))
+    mean = block_mean(scoring.block_sums(compared.kld), scoring.block_sizes).at_least(0.0)
+    return replace(
+        quality,
+        kld={"mean": mean.value, **_quantiles(compared.kld, QUANTILES)},
+        kld_error=mean.error,
+        kld_interval=mean.printed_interval(len(scoring.block_sizes), bound=0.0),
+        kld_by_position=_by_bin(compared.kld, scoring.positions, _position_edges(int(scoring.positions.max()))),
+        kld_by_confidence=_by_bin(compared.kld, compared.confidence, CONFIDENCE_EDGES),
+        same_top=float(compared.same_top.mean()),
+        mean_delta_p=float(compared.delta_p.mean()),
+        delta_p={
+            "mean": float(compared.delta_p.mean()),
+            "rms": float(np.sqrt(np.mean(compared.delta_p**2))),
+            **_quantiles(compared.delta_p, DELTA_QUANTILES),
+        },
+        non_finite_kld=0,
+        explicit=frozenset(WITHOUT),
+    )
+
+
+def _quantiles(values: np.ndarray, quantiles: dict[str, float]) -> dict[str, float]:
+    found = np.quantile(values, list(quantiles.values()))
+    return dict(zip(quantiles, map(float, found), strict=True))
+
+
+def _position_edges(last: int) -> list[int]:
+    """1, 2, 4, ...: a window's first tokens have the least context, and each bin has as many tokens as all before."""
+    return [1 << i for i in range(last.bit_length() + 1)]
+
+
+def _by_bin(kld: np.ndarray, by: np.ndarray, edges: list[int] | tuple[float, ...]) -> tuple[KLDBin, ...]:
+    """Mean KLD of the tokens with low <= by < high (the last bin holds its high end too); no empty bins."""
+    bins = np.clip(np.searchsorted(edges, by, side="right") - 1, 0, len(edges) - 2)
+    sums, counts = np.bincount(bins, kld, len(edges) - 1), np.bincount(bins, minlength=len(edges) - 1)
+    return tuple(
+        KLDBin(edges[i], edges[i + 1], float(sums[i] / counts[i]), int(counts[i])) for i in np.flatnonzero(counts)
+    )

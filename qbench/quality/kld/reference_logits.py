@@ -25,7 +25,7 @@ from qbench.quality.protocols.perplexity import token_nll
 from qbench.quality.protocols.protocol import Protocol
 from qbench.quality.protocols.scoring import Scoring
 from qbench.run.work import QualityWork
-from qbench.statistics.protocols import require_same_protocol
+from qbench.statistics.paired import require_same_protocol
 from quant.atomic import atomic_file
 from quant.errors import InputError
 from quant.present import present

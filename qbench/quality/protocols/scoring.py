@@ -1,16 +1,18 @@
-"""The tokens of a text that one protocol scores, and the options that decide it besides the name."""
+"""The tokens of a text that one protocol scores, the options that decide it besides the name, and its blocks."""
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from qbench.measure.quality_figures import Blocks
 from qbench.quality.protocols.documents import Passage
-from qbench.quality.protocols.kept_tokens import kept_tokens
 from qbench.quality.protocols.protocol import Protocol
 from qbench.quality.protocols.windows import Window
+from quant.atomic import atomic_file
 from quant.errors import InputError
 from quant.source import TokenizerInfo
 
@@ -106,3 +108,35 @@ class Setting:
                 f"the text has {len(tokens)} tokens, at least 2 are needed to predict one; give a longer text"
             )
         return tokens
+
+
+def kept_tokens(
+    folder: Path | None, tokenizer: TokenizerInfo, text: str, special: bool, encode: Callable[[], np.ndarray]
+) -> np.ndarray:
+    """Result of `encode` for this text, tokenizer and reading of special tokens, perhaps from an earlier call.
+
+    folder   may be lost at any moment; None: nothing is kept
+    encode   -> [T] int64
+    """
+    if folder is None:
+        return encode()
+    identity = repr((tokenizer, special)).encode() + b"\0" + text.encode()
+    path = folder / f"tokens-{hashlib.sha256(identity).hexdigest()[:32]}.npy"
+    if not path.exists():
+        with atomic_file(path) as fresh, open(fresh, "wb") as file:
+            np.save(file, encode())
+    return np.load(path)
+
+
+def blocks_of(scoring: Scoring, columns: Mapping[str, np.ndarray]) -> Blocks | None:
+    """Sums of each column over each block's tokens, blocks in the order of the text.
+
+    columns   name -> [N] float64, one value a scored token: `nll`, and with a reference `kld` and `same_top`
+    returns   also `units`, the words or bytes of each block, where the protocol counts those; None where a value is
+              not finite: such a row has no statistic that could be paired
+    """
+    if not all(np.isfinite(values).all() for values in columns.values()):
+        return None
+    sums = {name: scoring.block_sums(values).tolist() for name, values in columns.items()}
+    units = None if scoring.units is None else scoring.units.tolist()
+    return Blocks(unit=scoring.block_unit, tokens=scoring.block_sizes.tolist(), units=units, **sums)

@@ -11,12 +11,12 @@ from gpu_kernels.decode.pages import Rotation
 from qbench.run.cache_spec import DEFAULT_CACHE, FULL, CacheSpec
 from qbench.run.choices import IN_TORCH
 from qbench.runtime.attention.rope import inverse_frequencies, rotation
+from qbench.runtime.cache_suits import check_device_cache
 from qbench.runtime.caches.rules import Asked, check
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.device.kv import page_dtype
 from qbench.runtime.device.model import DeviceModel
 from qbench.runtime.device.place import Place, place_of
-from qbench.runtime.device.suits import check_device_cache
 from qbench.runtime.device.weights import DeviceWeights
 from qbench.runtime.kernel_steps import has_attention_step, has_net_step
 from qbench.runtime.token_kinds import token_kinds

@@ -15,13 +15,13 @@ from qbench.policies import TokenKinds
 from qbench.run.cache_spec import FULL, CacheSpec
 from qbench.run.choices import IN_TORCH, check_attention
 from qbench.runtime.attention.in_torch import attend_by
+from qbench.runtime.cache_suits import check_device_cache
 from qbench.runtime.caches.step import Step
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.device.cache import DeviceCache
 from qbench.runtime.device.kv import page_dtype
 from qbench.runtime.device.place import Place
 from qbench.runtime.device.policy_cache import DevicePolicyCache
-from qbench.runtime.device.suits import check_device_cache
 from qbench.runtime.device.torch_attention import attend_in_torch
 from quant.errors import InputError
 from quant.kv import KVScheme

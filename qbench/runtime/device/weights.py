@@ -6,15 +6,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpu_kernels.decode.linears import CodeLinear, CodeWeight, DenseLinear, Linear, PackedLinear, Stack, join_rows
-from gpu_kernels.decode.llm_int8 import LlmInt8Linear
+from gpu_kernels.decode.linears import (
+    CodeLinear,
+    CodeWeight,
+    DenseLinear,
+    Linear,
+    LlmInt8Linear,
+    PackedLinear,
+    Stack,
+    join_rows,
+)
 from gpu_kernels.gemm.fp8_gemm import BLOCK
 from gpu_kernels.gemm.gguf_layout import BLOCK_BYTES, KQuantWeight, pack_gguf
 from gpu_kernels.gemm.split_k import make_workspace
 from gpu_kernels.gemm.words_layout import BITS, GROUP_SIZES, WordsWeight, pack_words
 from qbench.runtime.device.place import Place
-from qbench.runtime.layers.arrays import as_tensor
 from qbench.runtime.layers.fused import runs_of_equal_format
+from qbench.runtime.layers.linear import as_tensor
 from quant.errors import InputError
 from quant.formats import Int8Format, IntGroupFormat, LlmInt8Format, W4A4Format, dequantize, get_format
 from quant.formats.fp8 import Fp8Format

@@ -1,8 +1,7 @@
 """From a source to an encoder-decoder that runs."""
 
 from qbench.run.choices import FAST, check_compute
-from qbench.runtime.encoder_decoder.layers import Attention
-from qbench.runtime.encoder_decoder.model import DecoderLayer, EncoderDecoder, EncoderLayer
+from qbench.runtime.encoder_decoder.model import Attention, DecoderLayer, EncoderDecoder, EncoderLayer
 from qbench.runtime.encoder_decoder.relative_bias import RelativeBias
 from qbench.runtime.layers.builder import Builder
 from qbench.runtime.layers.embedding import Embedding

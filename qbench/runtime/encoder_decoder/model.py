@@ -1,6 +1,6 @@
 """EncoderDecoder: inputs in, and out comes their decoder, which is used as any model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,14 +10,81 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qbench.runtime.caches.kv_cache import KVCache
-from qbench.runtime.encoder_decoder.cache import Encoded, check_inputs, decoder_cache
-from qbench.runtime.encoder_decoder.layers import Attention, heads
+from qbench.runtime.caches.places.places import OwnPages, check_sizes
+from qbench.runtime.caches.storage.torch_storage import TorchStorage
 from qbench.runtime.encoder_decoder.relative_bias import RelativeBias
 from qbench.runtime.layers.embedding import Embedding
 from qbench.runtime.layers.feed_forward import FeedForward
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.norm import RMSNorm
+from quant.errors import InputError
+from quant.kv.floats import Floats
+from quant.models import AttentionRule
 from quant.models.encoder_decoder import EncoderDecoderConfig
+
+
+class Attention:
+    """x plus attention to norm(x); the caller gives the keys and values.
+
+    projections  of x: q, k and v, or q alone where keys and values come from elsewhere
+    """
+
+    def __init__(self, norm: RMSNorm, projections: FusedLinears, output: FusedLinears, head_dim: int) -> None:
+        self.norm = norm
+        self.projections = projections
+        self.output = output
+        self.head_dim = head_dim
+
+    def __call__(self, x: Tensor, attend: Callable[..., Tensor]) -> Tensor:
+        """x [B, T, K]; attend: the projections as heads [B, H, T, D] each -> [B, H, T, D]"""
+        out = attend(*(heads(projected, self.head_dim) for projected in self.projections(x, self.norm)))
+        (y,) = self.output(out.transpose(1, 2).flatten(2), residual=x)
+        return y
+
+
+def heads(x: Tensor, head_dim: int) -> Tensor:
+    return x.unflatten(-1, (-1, head_dim)).transpose(1, 2)  # [B, T, H D] -> [B, H, T, D]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The keys and values of one input that the decoder layers read: [1, H, S, D] per layer."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+
+
+class BiasedAttention:
+    """Attention of the decoder to its own tokens, as `TorchStorage.attention`.
+
+    bias   of the decoder's relative positions
+    """
+
+    def __init__(self, bias: RelativeBias) -> None:
+        self.bias = bias
+        self._last: tuple[tuple[int, int], Tensor] | None = None  # every layer wants the same
+
+    def __call__(self, q: Tensor, keys: Tensor, values: Tensor, rule: AttentionRule) -> Tensor:
+        size = (q.shape[2], keys.shape[2])
+        if self._last is None or self._last[0] != size:
+            self._last = (size, self.bias(*size))
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=self._last[1], scale=1.0)
+
+
+def decoder_cache(config: EncoderDecoderConfig, bias: RelativeBias, batch: int, capacity: int) -> KVCache:
+    """An empty cache for `batch` sequences. raises InputError for impossible sizes"""
+    check_sizes(batch, capacity)
+    floats, attention = Floats("float32"), BiasedAttention(bias)
+    sizes = (batch, min(capacity, config.max_positions), config.num_kv_heads)
+    widths = (config.head_dim, config.value_dim)
+    layers = range(config.num_layers)
+    storages = [TorchStorage(*sizes, widths, (floats, floats), attention=attention) for _ in layers]
+    return KVCache(config, OwnPages(storages, config.max_positions))
+
+
+def check_inputs(sequences: Sequence[Sequence[int]]) -> None:
+    if not sequences or not all(sequences):
+        raise InputError("an input is empty, expected at least 1 token in each (an end token will do)")
 
 
 @dataclass(frozen=True, slots=True)

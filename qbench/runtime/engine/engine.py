@@ -11,15 +11,14 @@ from torch import Tensor
 
 from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.caches.pooled_caches import PooledCaches
-from qbench.runtime.engine.errors import NeverFits, QueueFull
 from qbench.runtime.engine.options import EngineOptions
 from qbench.runtime.engine.prefix_tree import PrefixTree
-from qbench.runtime.engine.request import Event, Request
+from qbench.runtime.engine.request import Event, NeverFits, QueueFull, Request
 from qbench.runtime.engine.scheduler import Scheduler
 from qbench.runtime.engine.state import RequestState
 from qbench.runtime.engine.stored_prefixes import StoredPrefixes, StoreStats
 from qbench.runtime.model import Model
-from qbench.runtime.text.log_probabilities import log_probabilities
+from qbench.runtime.text.sampling import log_probabilities
 from qbench.runtime.text.stop_strings import StoppingStream
 from qbench.runtime.text.tokenizer import Tokenizer
 from qbench.runtime.tiers.block_store import BlockStore

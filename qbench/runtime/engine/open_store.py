@@ -7,8 +7,8 @@ from pathlib import Path
 
 from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.model import Model
+from qbench.runtime.tiers.aligned import fastest_read_mode
 from qbench.runtime.tiers.disk_store import DiskStore
-from qbench.runtime.tiers.read_mode import fastest_read_mode
 from qbench.runtime.tiers.store_identity import StoreIdentity
 from quant.kv import KVScheme
 from quant.kv_names import FLOAT32

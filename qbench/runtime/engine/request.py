@@ -1,4 +1,4 @@
-"""The requests of an engine, and its events."""
+"""The requests of an engine, its events, and the errors that refuse a request."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -68,3 +68,11 @@ class Event:
     finish_reason: str | None = None
     error: str | None = None
     prompt: tuple["Event", ...] = ()
+
+
+class QueueFull(InputError):
+    """As many requests wait as may: try again later."""
+
+
+class NeverFits(InputError):
+    """The request needs more pages than there are, even alone."""

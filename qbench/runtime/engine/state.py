@@ -10,8 +10,7 @@ from qbench.runtime.engine.prefix_tree import Prefix
 from qbench.runtime.engine.request import Event, Request
 from qbench.runtime.engine.stored_prefixes import Loading
 from qbench.runtime.engine.swap_space import Swapped
-from qbench.runtime.text.log_probabilities import LogProbabilities, log_probabilities
-from qbench.runtime.text.sampling import Sampler
+from qbench.runtime.text.sampling import LogProbabilities, Sampler, log_probabilities
 from qbench.runtime.text.stop_strings import StoppingStream
 
 

@@ -12,13 +12,15 @@ import numpy as np
 
 from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.engine.hash_chain import HashChain
-from qbench.runtime.engine.prefill_rate import PrefillRate
 from qbench.runtime.tiers.block_store import BlockKey, BlockNote, BlockStore, BlockStoreCounts, CorruptBlock
 from quant.json_data import JsonData
 
 QUEUE_BYTES = 256 << 20  # copies of pages that wait for the disk: 4096 tokens of a 1.1B model in float32 take 184 MB
 TOUCH_EVERY_S = 10.0  # a chain that grows is marked as used so often
 WAIT_S = 0.05  # for pages, if nothing else is to do; commands of the server's clients wait as long
+# Passes of fewer tokens mostly measure reading the weights, which a prompt's longer passes share among their tokens.
+LEAST_TOKENS = 32
+MEMORY_TOKENS = 8192  # older tokens count half: the rate follows the machine's load
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,3 +248,24 @@ class StoredPrefixes:
                         self.store.put(job.keys[0], job.data, job.note)
             if job.data is not None:
                 self._waiting.discard(job.keys[0].digest)
+
+
+class PrefillRate:
+    """seconds_per_token   0.0 as long as nothing has been measured"""
+
+    def __init__(self) -> None:
+        self._tokens = 0.0
+        self._seconds = 0.0
+
+    def add(self, num_tokens: int, seconds: float) -> None:
+        """A forward pass took so long."""
+        if num_tokens < LEAST_TOKENS:
+            return
+        if self._tokens > MEMORY_TOKENS:
+            self._tokens, self._seconds = self._tokens / 2, self._seconds / 2
+        self._tokens += num_tokens
+        self._seconds += seconds
+
+    @property
+    def seconds_per_token(self) -> float:
+        return self._seconds / self._tokens if self._tokens else 0.0

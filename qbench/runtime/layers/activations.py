@@ -2,13 +2,18 @@
 
 Not torch's own silu and gelu: those take another path for the last numbers of each thread's share, so that a token's
 result would depend on how many tokens and threads there are. exp, tanh and erf, of which these are made, do not.
+
+`turned_online` is the rotation of activations that runs with the model.
 """
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
+
+from quant.turn import turn_of
 
 SQRT_HALF, SQRT_2_OVER_PI = math.sqrt(1 / 2), math.sqrt(2 / math.pi)
 
@@ -39,3 +44,19 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": gelu,
     "gelu_tanh": gelu_tanh,
 }
+
+
+def turned_online(x: Tensor) -> Tensor:
+    """x [..., size] float32 -> x Q [..., size], by the factors of Q: a product with each of them"""
+    signs, factors = _factors(x.shape[-1])
+    turned = (x * signs).reshape(-1, *(len(factor) for factor in factors))
+    for axis, factor in enumerate(factors, start=1):
+        turned = (turned.movedim(axis, -1) @ factor).movedim(-1, axis)
+    return turned.reshape(x.shape)
+
+
+@lru_cache
+def _factors(size: int) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """signs [size], and the factors of Q, float32"""
+    turn = turn_of(size)
+    return torch.from_numpy(turn.signs).float(), tuple(torch.from_numpy(factor).float() for factor in turn.factors)

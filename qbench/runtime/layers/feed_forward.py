@@ -6,10 +6,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from qbench.runtime.layers.activations import ACTIVATIONS
+from qbench.runtime.layers.activations import ACTIVATIONS, turned_online
 from qbench.runtime.layers.fused import FusedLinears, add_output, as_outputs, kernel_arguments
 from qbench.runtime.layers.norm import Norm
-from qbench.runtime.layers.online_turn import turned_online
 
 
 class FeedForward:

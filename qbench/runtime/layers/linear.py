@@ -17,10 +17,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qbench.path_names import tell_paths
-from qbench.runtime.layers.arrays import as_tensor
-from qbench.runtime.layers.linear_fp8 import PackedFp8Linear, packed_fp8_bytes
-from qbench.runtime.layers.linear_int8 import PackedLlmInt8Linear, packed_llm_int8_bytes
-from qbench.runtime.layers.linear_w4a4 import PackedW4A4Linear, packed_w4a4_bytes
+from qbench.runtime.layers.packed_linears import (
+    PackedFp8Linear,
+    PackedLlmInt8Linear,
+    PackedW4A4Linear,
+    packed_fp8_bytes,
+    packed_llm_int8_bytes,
+    packed_w4a4_bytes,
+)
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.formats import ActivationFormat, TurnedFp4, dequantize, get_format
@@ -263,3 +267,8 @@ def choose_linear(format_name: str, impl: str = "auto", device: str = "cpu") -> 
     matches = (row for row in LINEARS if row.format in (format_name, ANY) and row.device in (device, ANY))
     row = next(row for row in matches if row.ready(format_name))
     return EXACT if impl == "exact" and row is PACKED else row
+
+
+def as_tensor(array: np.ndarray) -> Tensor:
+    """The array's memory as a tensor; a read-only array (a mapped file) is copied, as torch asks."""
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))

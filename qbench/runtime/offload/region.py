@@ -1,15 +1,20 @@
 """Region: an address for every unit, and memory only for those that are there."""
 
+import ctypes
+import functools
 import mmap
+import os
 
 import numpy as np
 
-from qbench.runtime.offload.moved_pages import can_move, move_pages
 from qbench.runtime.offload.units import Unit, round_up
 
 HUGE_PAGE = 2 << 20
 LEAST_SPARE = 256 << 10  # bytes: moving a shorter piece takes about as long as clearing it
 MAP_NORESERVE = 0x4000  # Linux; more addresses than memory are reserved
+# Flags of mremap: include/uapi/linux/mman.h. The old addresses stay reserved, without memory.
+MAYMOVE, FIXED, DONTUNMAP = 1, 2, 4
+PAGE = 4096
 
 
 def reserve(size: int) -> tuple[mmap.mmap, int]:
@@ -132,3 +137,35 @@ def _without(whole: tuple[int, int], part: tuple[int, int]) -> list[tuple[int, i
     """The rest of a range"""
     sides = (whole[0], min(whole[1], part[0])), (max(whole[0], part[1]), whole[1])
     return [side for side in sides if side[0] < side[1]]
+
+
+@functools.cache
+def can_move() -> bool:
+    """Whether the system moves pages and keeps the old addresses: Linux 5.7 and later."""
+    memory = np.frombuffer(mmap.mmap(-1, 3 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8)
+    memory[0] = 1
+    try:
+        move_pages(memory, 0, 2 * PAGE, PAGE)
+    except (OSError, AttributeError):  # another system's C library has no mremap
+        return False
+    return (memory[0], memory[2 * PAGE]) == (0, 1)
+
+
+def move_pages(memory: np.ndarray, source: int, target: int, size: int) -> None:
+    """The target gets the bytes of the source, which reads as zeros from then on.
+
+    memory   of a private anonymous map; source, target, size: bytes in it, whole pages that do not overlap
+    raises   OSError
+    """
+    first = memory.ctypes.data
+    moved = _mremap()(first + source, size, size, MAYMOVE | FIXED | DONTUNMAP, first + target)
+    if moved != first + target:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+@functools.cache
+def _mremap():
+    call = ctypes.CDLL(None, use_errno=True).mremap
+    call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+    call.restype = ctypes.c_void_p
+    return call

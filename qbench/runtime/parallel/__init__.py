@@ -1,8 +1,7 @@
 """One model on many ranks: tensor and pipeline parallel over torch.distributed."""
 
-from qbench.runtime.parallel.agree import agree
 from qbench.runtime.parallel.follow import follow
-from qbench.runtime.parallel.joined import join_ranks, joined_ranks
+from qbench.runtime.parallel.joined import agree, join_ranks, joined_ranks
 from qbench.runtime.parallel.load import load_ranked
 from qbench.runtime.parallel.meeting import RankError
 from qbench.runtime.parallel.model import RankModel

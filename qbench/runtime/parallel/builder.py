@@ -9,8 +9,7 @@ from qbench.runtime.checkpoint import HEAD
 from qbench.runtime.layers.blocks import BlockBuilder
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.moe import ExpertFeedForward, ExpertParts
-from qbench.runtime.parallel.dispatched_experts import DispatchedExperts
-from qbench.runtime.parallel.experts import LaneExperts
+from qbench.runtime.parallel.experts import DispatchedExperts, LaneExperts
 from qbench.runtime.parallel.linears import GatheredLinears, HeadLinears, LaneLinears, SummedLinears
 from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.shard import COLUMNS, LAYER, Shard

@@ -11,8 +11,8 @@ import torch
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.places.pages import PagePool
-from qbench.runtime.parallel.given_pages import GivenPages, padded
 from qbench.runtime.parallel.leading import FOLLOWING
+from qbench.runtime.parallel.micro_batches import GivenPages, padded
 from qbench.runtime.parallel.model import RankModel
 from qbench.runtime.parallel.orders import Kind, receive_order
 from quant.present import present

@@ -2,7 +2,11 @@
 
 import json
 import os
+import re
+import secrets
 import socket
+import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +17,6 @@ from typing import Any, NamedTuple
 
 from qbench.rendezvous import obstacle_of
 from qbench.run.rank_layout import find_world
-from qbench.runtime.parallel.private_store import open_private_store
 from qbench.runtime.parallel.shared_memory import host_identity
 from quant.errors import InputError
 
@@ -22,6 +25,9 @@ GRACE_S = 1.0
 POLL_S = 0.02
 LOOK_S = 0.2  # from one look at whether the other rank lives to the next
 SIGNS = 4  # of life within the longest wait
+NAME = re.compile("[0-9a-f]{32}")
+KEY = "private-store"
+STALE_S = 7 * 86400  # since the last word of a run that was killed, after which its file is removed
 
 
 class RankError(InputError):
@@ -212,3 +218,54 @@ class Meeting:
             return words
         dead = [self.name(rank) for rank in others if not self.hosts[rank].lives]
         return f"{', '.join(dead) or 'torchrun'} ended, {self.place} of rank {self.rank}; the run is over"
+
+
+def open_private_store(public: Any, rank: int, num_ranks: int, timeout_s: float) -> Any:
+    """A FileStore that all ranks of this host share, and that no other user reaches: a file in this user's folder.
+
+    The store that torchrun opens listens on every address, and takes and gives values without a check. Ranks of one
+    host use it for one word only, the name of the file; a wrong name ends the run and says nothing in the name of a
+    rank.
+
+    public   the store that torchrun opened
+    raises   InputError if rank 0 gives no name of a file in time, or the folder belongs to somebody else
+    """
+    import torch.distributed as dist  # slow, and of no use to one rank
+
+    folder = private_folder()
+    if rank == 0:
+        _remove_stale(folder)
+        name = secrets.token_hex(16)
+        os.close(os.open(folder / name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        public.set(KEY, name)
+    else:
+        try:
+            name = public.get(KEY).decode(errors="replace")
+        except RuntimeError as error:
+            raise InputError(
+                f"rank 0 did not join within {timeout_s:g} s; start the same number of ranks on all hosts"
+            ) from error
+        if not NAME.fullmatch(name) or not (folder / name).is_file():
+            raise InputError(f"rank 0 names no file in {folder}; is another program at the port of torchrun?")
+    store = dist.FileStore(str(folder / name), num_ranks)  # pyright: ignore[reportPrivateImportUsage]  documented so
+    store.set_timeout(timedelta(seconds=timeout_s))
+    return store
+
+
+def private_folder() -> Path:
+    """The user's own folder below that of temporary files. raises InputError if it belongs to somebody else"""
+    folder = Path(tempfile.gettempdir()) / f"qbench-ranks-{os.geteuid()}"
+    folder.mkdir(0o700, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise InputError(f"{folder} is not a folder of this user only; remove it, or set TMPDIR to another folder")
+    return folder
+
+
+def _remove_stale(folder: Path) -> None:
+    for path in folder.iterdir():
+        try:
+            if time.time() - path.stat().st_mtime > STALE_S:
+                path.unlink()
+        except OSError:
+            continue

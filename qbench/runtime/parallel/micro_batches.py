@@ -13,9 +13,10 @@ from torch import Tensor
 from qbench.run.rank_layout import ALL_TO_ALL
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kv_cache import KVCache
+from qbench.runtime.caches.places.pages import PagePool
+from qbench.runtime.caches.places.places import Places
 from qbench.runtime.caches.step import Step
 from qbench.runtime.caches.view.view import ALL_TOKENS
-from qbench.runtime.parallel.given_pages import GivenPages, padded
 from qbench.runtime.parallel.make_shard import borders
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -117,3 +118,32 @@ def _by_tokens(step: Step, cache: KVCache, count: int) -> Iterator[Part]:
         yield Part(part, cache, columns.stop == step.tokens.shape[1])
         cache.seq_lens = np.full(1, columns.stop) + before
     cache.seq_lens = before
+
+
+class GivenPages(Places):
+    """Pages that were chosen and reserved before.
+
+    source   a pool, or the places of all sequences of a cache
+    """
+
+    def __init__(self, source: PagePool | Places, block_table: np.ndarray) -> None:
+        self.layers, self.memories = source.layers, source.memories
+        self.block_table = np.ascontiguousarray(block_table, np.int32)
+        self.batch = len(block_table)
+
+    @property
+    def size_bytes(self) -> int:
+        return 0  # the source's
+
+    def begin(self, counts: Sequence[int]) -> None:
+        """The pages are there."""
+
+    def reserve(self, layer: int, num_slots: int) -> None:
+        """The pages are there."""
+
+
+def padded(tokens: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Tokens [N] of sequences one after another -> [B, T], padded on the right"""
+    rows = np.zeros((len(counts), counts.max()), np.int64)
+    rows[np.arange(rows.shape[1]) < counts[:, None]] = tokens
+    return rows

@@ -15,7 +15,7 @@ from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.caches.step import Step
 from qbench.runtime.caches.view.context_part import ContextPart
 from qbench.runtime.model import Model
-from qbench.runtime.parallel.dispatched_experts import DispatchedExperts
+from qbench.runtime.parallel.experts import DispatchedExperts
 from qbench.runtime.parallel.leading import FOLLOWING, Leading
 from qbench.runtime.parallel.micro_batches import joined, num_wanted, part_of_rows, parts_of, rows_of_lanes
 from qbench.runtime.parallel.ranks import Ranks

@@ -1,20 +1,27 @@
 """Memory that the ranks of one host share. It has no name, so nothing is left of it, however the ranks end."""
 
+import importlib
 import mmap
 import os
 import secrets
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import numpy as np
+from torch import Tensor
 
 from cpu_kernels import LINK_CHANNEL_BYTES
+from qbench.run.rank_layout import SHM
+from qbench.runtime.parallel.link import Link, LinkError
 from quant.json_data import JsonData
 
 NONCE_BYTES = 16
 HEADER_BYTES = 4096  # a page; the channels begin at the next one
 RING_BYTES = 1 << 18  # a quarter of a second-level cache, so that a receiver reads from a cache
+LOOK_S = 0.1  # between two looks at whether a late rank still runs: a file and a question to rank 0
 
 
 def host_identity() -> str | None:
@@ -75,3 +82,40 @@ class Offer(JsonData):
         """Withdraw the offer; those who have mapped the memory keep it."""
         if self.descriptor is not None:
             os.close(self.descriptor)
+
+
+class SharedMemoryLink(Link):
+    """Rings in memory that all ranks of a host have mapped; waiting ranks spin, then yield, then nap.
+
+    The memory has no name, so it goes with the last process that maps it.
+
+    memory     uint8, as cpu_kernels.SharedLink wants it
+    has_ended  whether a rank has ended, which memory does not show
+    """
+
+    name = SHM
+
+    def __init__(
+        self, memory: np.ndarray, num_ranks: int, rank: int, timeout_s: float, has_ended: Callable[[int], bool]
+    ) -> None:
+        self._end = importlib.import_module("cpu_kernels").SharedLink(memory, num_ranks, rank)
+        self._timeout_s, self._has_ended = timeout_s, has_ended
+        self._look_s = min(LOOK_S, timeout_s)
+
+    def exchange(self, sent: Sequence[tuple[int, Tensor]], received: Sequence[tuple[int, Tensor]]) -> None:
+        self._end.begin([(rank, x.numpy()) for rank, x in sent], [(rank, x.numpy()) for rank, x in received])
+        self._move()
+
+    def add(self, x: np.ndarray, ranks: Sequence[int], rank: int) -> None:
+        self._end.begin_sum(ranks, x)
+        self._move()
+
+    def _move(self) -> None:
+        late = self._end.move(self._look_s)
+        deadline = time.monotonic() + self._timeout_s - self._look_s
+        while late >= 0:
+            if self._has_ended(late):
+                raise LinkError(late, is_late=False)
+            if time.monotonic() >= deadline:
+                raise LinkError(late, is_late=True)
+            late = self._end.move(self._look_s)

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from qbench.runtime.text.log_probabilities import LogProbabilities, log_probabilities
-from qbench.runtime.text.sampling import Sampler, Sampling
+from qbench.runtime.text.sampling import LogProbabilities, Sampler, Sampling, log_probabilities
 from quant.errors import InputError
 
 DEFAULT_NEW_TOKENS = 128

@@ -1,4 +1,4 @@
-"""From logits to the next token: greedy, or drawn from a tempered, cut distribution."""
+"""From logits to the next token: nudged, then greedy, or drawn from a tempered, cut distribution."""
 
 import math
 from collections.abc import Sequence
@@ -7,8 +7,49 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qbench.runtime.text.nudges import Nudges
 from quant.errors import InputError
+
+MOST_PENALTY, MOST_BIAS = 2.0, 100.0  # OpenAI's ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Nudges:
+    """presence_penalty   taken from the logit of each token that the answer holds
+    frequency_penalty  taken from it as often as the answer holds the token
+    logit_bias         (token id, value added to its logit)
+    source             OpenAI's API reference, "frequency and presence penalties"
+    """
+
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("presence_penalty", "frequency_penalty"):
+            if not -MOST_PENALTY <= getattr(self, name) <= MOST_PENALTY:
+                raise InputError(f"{name} is {getattr(self, name)}, expected {-MOST_PENALTY:g} to {MOST_PENALTY:g}")
+        for token, bias in self.logit_bias:
+            if token < 0 or not -MOST_BIAS <= bias <= MOST_BIAS:
+                raise InputError(
+                    f"logit_bias of token {token} is {bias}, expected {-MOST_BIAS:g} to {MOST_BIAS:g} of an id from 0"
+                )
+
+    def check_vocabulary(self, size: int) -> None:
+        """raises InputError for a token id that the model does not have"""
+        for token, _ in self.logit_bias:
+            if token >= size:
+                raise InputError(f"logit_bias names token {token}, but the vocabulary has {size}")
+
+    def added(self, logits: Tensor, answer: Sequence[int]) -> Tensor:
+        """logits [V] float, answer: the tokens that were generated so far -> [V]"""
+        logits = logits.clone()
+        if answer and (self.presence_penalty or self.frequency_penalty):
+            seen, counts = torch.tensor(answer).unique(return_counts=True)
+            logits[seen] -= (self.presence_penalty + self.frequency_penalty * counts).to(logits.dtype)
+        for token, bias in self.logit_bias:
+            logits[token] += bias
+        return logits
+
 
 PENALTIES = (1e-6, 1e6)  # beyond them a float32 logit, divided or multiplied, can overflow
 
@@ -160,3 +201,26 @@ def _cut(ordered: Tensor, sampling: Sampling) -> Tensor:
     ordered[before >= sampling.top_p] = 0
     ordered[ordered < sampling.min_p * ordered[:1]] = 0
     return ordered / ordered.sum()
+
+
+@dataclass(frozen=True, slots=True)
+class LogProbabilities:
+    """In nats: of the token that was chosen, and of the likeliest, best first."""
+
+    chosen: float
+    top: tuple[tuple[int, float], ...]  # (token id, log-probability)
+
+
+@torch.inference_mode()
+def log_probabilities(logits: Tensor, token: int, top: int) -> LogProbabilities:
+    """Those of the model's own distribution: before temperature, cuts and penalties.
+
+    logits   [V] float
+    raises   InputError for a `top` outside 0 .. V
+    """
+    if not 0 <= top <= len(logits):
+        raise InputError(f"{top} log-probabilities asked for, expected 0 to {len(logits)}")
+    values = torch.log_softmax(logits.double(), dim=-1)
+    best = values.topk(top)
+    pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return LogProbabilities(float(values[token]), tuple(pairs))

@@ -1,11 +1,11 @@
-"""Text to token ids and back, whole or as it streams."""
+"""Text to token ids and back, whole or as it streams, and prompts of too many tokens."""
 
 from collections.abc import Sequence
 from functools import cached_property
 
 from tokenizers import Tokenizer as JsonTokenizer
 
-from qbench.runtime.tokenizer_json import json_tokenizer
+from qbench.runtime.token_kinds import json_tokenizer
 from quant.errors import InputError
 from quant.panics import panics_as
 from quant.source import TokenizerInfo
@@ -140,3 +140,28 @@ class TextStream:
     def _pending(self) -> str:
         told = self.tokenizer.decode(self.window[: self.num_told])
         return self.tokenizer.decode(self.window)[len(told) :]
+
+
+FIRST_CHARS = 8  # per token of the limit; English has about 4 characters per token
+SPARE_TOKENS = 16  # the end of a part may be cut into more tokens than inside the whole text
+
+
+def check_prompt_length(tokenizer: Tokenizer, text: str, most_tokens: int) -> None:
+    """Refuse a text of surely more than `most_tokens` tokens.
+
+    Parts from its beginning are cut, each twice as long as the one before, until one has too many tokens; a text of
+    more characters than the longest tokens hold is refused as it is.
+    raises   InputError
+    """
+    if len(text) > most_tokens * tokenizer.longest_token:
+        raise too_long(f"{len(text)} characters", most_tokens)
+    length = most_tokens * FIRST_CHARS
+    while length < len(text):
+        count = len(tokenizer.encode(text[:length]))
+        if count > most_tokens + SPARE_TOKENS:
+            raise too_long(f"{len(text)} characters, the first {length} of them {count} tokens", most_tokens)
+        length *= 2
+
+
+def too_long(size: str, most_tokens: int) -> InputError:
+    return InputError(f"the prompt has {size}, expected at most {most_tokens} tokens with its answer; shorten it")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from qbench.measure.host.forced import ISA
+from qbench.measure.host.conditions import ISA
 from qbench.run.axes import AXIS, SUITE_AXES, Axis
 from qbench.run.cache_spec import DENSE, FULL, CacheSpec
 from qbench.run.case import Case

@@ -11,8 +11,7 @@ from quant.artifacts.layouts.fp4s import MXFP4S, NVFP4S
 from quant.artifacts.layouts.fp8s import Fp8s
 from quant.artifacts.layouts.int8s import Int8s
 from quant.artifacts.layouts.packed_ints import G_IDX, PackedInts
-from quant.artifacts.layouts.scheme import QuantizationArgs, Scheme
-from quant.artifacts.layouts.targets import LINEAR, Targets, targets_of
+from quant.artifacts.layouts.scheme import LINEAR, QuantizationArgs, Scheme, Targets, targets_of
 from quant.artifacts.layouts.transforms import KEY, TransformConfig, Turn, read_turns, transform_config
 from quant.errors import InputError, shown
 from quant.formats import ActivationFormat, Format, TurnedFp4, get_format

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from quant.artifacts.layouts.targets import LINEAR, Targets
+from quant.artifacts.layouts.scheme import LINEAR, Targets
 from quant.errors import InputError
 from quant.formats import Format, TurnedFp4
 from quant.json_fields import JsonFields

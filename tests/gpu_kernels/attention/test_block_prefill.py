@@ -12,7 +12,7 @@ from gpu_kernels.attention.agreement import agrees
 from gpu_kernels.attention.block_prefill import Operands, block_prefill, block_prefill_ref
 from gpu_kernels.attention.block_prefill_problems import random_lists
 from gpu_kernels.attention.textbook import attend, visible_tokens
-from gpu_kernels.proof.draw import Draw
+from gpu_kernels.proof.problems import Draw
 
 
 def make(num_tokens: int = 300, rows: int = 4, share: float = 0.5, device: str = "cpu") -> Operands:

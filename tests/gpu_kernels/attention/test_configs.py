@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from gpu_kernels.attention import key_mass_configs, mla_decode_configs, paged_decode_configs, prefill_configs
+from gpu_kernels.attention import key_mass_triton, mla_decode_triton, paged_decode_triton, prefill_configs
 
 LOOKUPS = {
     "prefill": lambda: prefill_configs.row("paged_prefill", 86, "16 bit"),
-    "mla_decode": lambda: mla_decode_configs.row(86, False, 16),
-    "key_mass": lambda: key_mass_configs.row(86, False, 128, 4),
-    "paged_decode": lambda: paged_decode_configs.row(86, torch.float16, 128, 4),
+    "mla_decode": lambda: mla_decode_triton.row(86, False, 16),
+    "key_mass": lambda: key_mass_triton.row(86, False, 128, 4),
+    "paged_decode": lambda: paged_decode_triton.row(86, torch.float16, 128, 4),
 }
 
 

@@ -11,15 +11,14 @@ from support.older_gpu import as_sm_80
 from gpu_kernels.attention.agreement import agrees, mass_agrees
 from gpu_kernels.attention.configs import SHARED_BYTES
 from gpu_kernels.attention.key_mass import Operands, key_mass, key_mass_ref
-from gpu_kernels.attention.key_mass_configs import CONFIGS
-from gpu_kernels.attention.key_mass_triton import key_mass_kernel, stores_scores
+from gpu_kernels.attention.key_mass_triton import CONFIGS, key_mass_kernel, stores_scores
 from gpu_kernels.attention.paged_decode import Operands as PagedDecode
 from gpu_kernels.attention.paged_decode import paged_decode, paged_decode_ref
 from gpu_kernels.attention.paged_decode_triton import launches
 from gpu_kernels.attention.paged_operands import paged_cache, sequence_bounds, with_head_lengths
 from gpu_kernels.attention.paged_prefill import Operands as PagedPrefill
 from gpu_kernels.attention.paged_prefill import paged_prefill, paged_prefill_ref
-from gpu_kernels.proof.draw import Draw
+from gpu_kernels.proof.problems import Draw
 
 GROUP = 2  # heads of a key-value head in `make`
 
@@ -189,7 +188,7 @@ def test_who_does_not_ask_does_not_pay():
 
 
 def row_of_decode():
-    from gpu_kernels.attention.paged_decode_configs import row
+    from gpu_kernels.attention.paged_decode_triton import row
 
     return row(90, torch.float16, 64, 4)[1][0]
 
@@ -223,7 +222,7 @@ def test_lengths_of_other_heads_are_refused():
 
 @pytest.mark.parametrize("key", CONFIGS, ids=lambda key: f"sm_{key[0]}-{key[1]}")
 def test_programs_fit_a_multiprocessor(key):
-    """Shared memory as key_mass_configs.py counts it."""
+    """Shared memory as key_mass_triton.py counts it."""
     head_size = 256 if "wide" in key[1] else 128
     for _, candidates in CONFIGS[key]:
         for config in candidates:

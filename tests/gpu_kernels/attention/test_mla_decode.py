@@ -15,8 +15,7 @@ from gpu_kernels.attention.mla_decode import (
     mla_decode,
     mla_decode_ref,
 )
-from gpu_kernels.attention.mla_decode_configs import CONFIGS, row
-from gpu_kernels.attention.mla_decode_triton import mla_decode_triton
+from gpu_kernels.attention.mla_decode_triton import CONFIGS, mla_decode_triton, row
 from gpu_kernels.attention.paged_operands import page_tables, poison
 from quant.kv.mla_latent import decode_latent, encode_latent
 

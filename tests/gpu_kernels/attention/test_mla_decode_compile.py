@@ -7,8 +7,7 @@ import torch
 
 from gpu_kernels.attention.configs import SHARED_BYTES
 from gpu_kernels.attention.mla_decode import Operands
-from gpu_kernels.attention.mla_decode_configs import CONFIGS
-from gpu_kernels.attention.mla_decode_triton import launches
+from gpu_kernels.attention.mla_decode_triton import CONFIGS, launches
 from gpu_kernels.proof.compile import compile_launch, resource_usage
 
 TILES = [
@@ -51,6 +50,6 @@ def test_tiles(form, config, tmp_path):
     assert compiled.metadata.shared * config.programs <= SHARED_BYTES[90]
     assert usage["REG"] * 32 * config.num_warps * config.programs <= 65536  # a multiprocessor's registers
 
-    if form == "16 bit":  # the fetched tiles that mla_decode_configs.py counts have their shared memory
+    if form == "16 bit":  # the fetched tiles that mla_decode_triton.py counts have their shared memory
         tiles = config.num_stages - 1
         assert compiled.metadata.shared >= (config.block_r + tiles * config.block_n) * 2 * 576

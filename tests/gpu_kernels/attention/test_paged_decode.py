@@ -11,9 +11,9 @@ from gpu_kernels.attention.agreement import agrees
 from gpu_kernels.attention.configs import SHARED_BYTES
 from gpu_kernels.attention.paged import CODES
 from gpu_kernels.attention.paged_decode import Operands, paged_decode, paged_decode_ref
-from gpu_kernels.attention.paged_decode_configs import CONFIGS
+from gpu_kernels.attention.paged_decode_triton import CONFIGS
 from gpu_kernels.attention.paged_operands import paged_cache
-from gpu_kernels.proof.draw import Draw
+from gpu_kernels.proof.problems import Draw
 
 FORMS = {"float16": torch.float16} | {name: dtype for dtype, name in CODES.items()}
 forms = pytest.mark.parametrize("dtype", FORMS.values(), ids=FORMS.keys())
@@ -150,7 +150,7 @@ def test_unsupported_sizes_list_the_supported(head_size, page_size, told):
 
 @pytest.mark.parametrize("key", CONFIGS, ids=lambda key: f"sm_{key[0]}-{key[1]}")
 def test_programs_fit_a_multiprocessor(key):
-    """Shared memory as paged_decode_configs.py counts it. A warpgroup's product needs a buffer more, of 16-bit numbers.
+    """Shared memory as paged_decode_triton.py counts it. A warpgroup's product needs a buffer more, of 16-bit numbers.
 
     With one stage there is that buffer alone; mma.sync reads codes that are fetched ahead without it.
     """

@@ -15,7 +15,7 @@ from gpu_kernels.attention.paged_decode import paged_decode_ref
 from gpu_kernels.attention.paged_operands import paged_cache, sequence_bounds
 from gpu_kernels.attention.paged_prefill import Operands as PagedPrefill
 from gpu_kernels.attention.paged_prefill import paged_prefill, paged_prefill_ref
-from gpu_kernels.proof.draw import Draw
+from gpu_kernels.proof.problems import Draw
 
 
 def make_paged(new, seq_lens, device="cpu"):

@@ -4,11 +4,10 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from gpu_kernels.decode.drawing import draw_tokens, drawing_inputs, drawing_step, next_rows
 from gpu_kernels.decode.llama import LlamaShape, llama_logits, random_llama
 from gpu_kernels.decode.pages import zero_pages
-from gpu_kernels.fused.philox import philox_ref, uniform_ref
-from gpu_kernels.fused.sample import Operands, sample, sample_ref
+from gpu_kernels.decode.timed_step import draw_tokens, drawing_inputs, drawing_step, next_rows
+from gpu_kernels.fused.sample import Operands, philox_ref, sample, sample_ref, uniform_ref
 from gpu_kernels.graphs import DecodeGraphs, eagerly
 from qbench.runtime.text.sampling import Sampling, probabilities
 

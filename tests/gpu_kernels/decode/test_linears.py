@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from gpu_kernels import dispatch
-from gpu_kernels.decode import linears, llm_int8
+from gpu_kernels.decode import linears
 from gpu_kernels.gemm.split_k import make_workspace
 
 CODES, SCALE, X = torch.zeros(3, 64, dtype=torch.int8), torch.ones(3), torch.ones(2, 64).half()
 NONE = {"known": torch.zeros(0, dtype=torch.int64), "known_weight": torch.zeros(3, 0)}
 PRODUCTS = {
     "w8a8_gemm": linears.CodeLinear,
-    "llm_int8_gemm": partial(llm_int8.LlmInt8Linear, **NONE),
+    "llm_int8_gemm": partial(linears.LlmInt8Linear, **NONE),
 }
 
 

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from gpu_kernels.decode.linears import CodeWeight
-from gpu_kernels.decode.llm_int8 import MOST_FEATURES, THRESHOLD, LlmInt8Linear
+from gpu_kernels.decode.linears import MOST_FEATURES, THRESHOLD, CodeWeight, LlmInt8Linear
 
 M, K, N = 4, 96, 24
 

@@ -7,7 +7,7 @@ import torch
 
 from gpu_kernels.attention.paged_operands import paged_cache
 from gpu_kernels.fused.compact import Operands, compact, compact_ref
-from gpu_kernels.proof.draw import Draw
+from gpu_kernels.proof.problems import Draw
 
 FORMATS = [torch.float16, torch.float8_e4m3fn]
 

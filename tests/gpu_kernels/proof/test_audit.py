@@ -4,7 +4,7 @@ import pytest
 import triton
 
 from gpu_kernels.proof import audit
-from gpu_kernels.proof.loop_bounds import bound, cycles, matrix_ops
+from gpu_kernels.proof.audit import bound, cycles, matrix_ops
 from gpu_kernels.proof.machine_code import Instruction, machine_code
 from gpu_kernels.proof.problems import all_ops, problems_of
 

@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from gpu_kernels.launch import INTERPRETED_AS, Launch
-from gpu_kernels.proof import check, check_apart
-from gpu_kernels.proof.bounds import within_rounding
+from gpu_kernels.proof import check
 from gpu_kernels.proof.configured import Unconfigured
-from gpu_kernels.proof.problems import all_ops, problems_of
+from gpu_kernels.proof.problems import all_ops, problems_of, within_rounding
 
 ops = pytest.mark.parametrize("op", all_ops())
 
@@ -92,11 +91,11 @@ def test_an_oracle_that_raises_is_one_line(monkeypatch):
     def wrong_results(problems, device, arch):
         raise RuntimeError("no memory\nmore")
 
-    monkeypatch.setattr(check_apart, "wrong_results", wrong_results)
-    assert check_apart._wrong_of("compact", "cpu", 90) == ["compact: its oracle raises RuntimeError: no memory"]
+    monkeypatch.setattr(check, "wrong_results", wrong_results)
+    assert check._wrong_of("compact", "cpu", 90) == ["compact: its oracle raises RuntimeError: no memory"]
 
 
 def test_ops_are_checked_in_processes_of_their_own():
     """Without the interpreter no CPU tensor can be given to a kernel, so each op's problems name the tensors."""
-    wrong = check_apart.wrong_apart(["compact", "mla_cache"], "cpu", INTERPRETED_AS)
+    wrong = check.wrong_apart(["compact", "mla_cache"], "cpu", INTERPRETED_AS)
     assert {line.split()[0] for line in wrong} == {"compact", "mla_cache"}

@@ -13,8 +13,7 @@ from triton.compiler.compiler import make_backend
 from triton.runtime.driver import driver
 
 from gpu_kernels.attention.configs import SHARED_BYTES
-from gpu_kernels.proof.compile import ARCHITECTURES, compile_launch, resource_usage, source
-from gpu_kernels.proof.compile_ahead import launches_of
+from gpu_kernels.proof.compile import ARCHITECTURES, compile_launch, launches_of, resource_usage, source
 from gpu_kernels.proof.problems import all_ops, problems_of
 
 ELF = b"\x7fELF"

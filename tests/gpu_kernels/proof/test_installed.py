@@ -8,7 +8,7 @@ import torch
 
 from gpu_kernels.attention.flashinfer_peers import page_lists
 from gpu_kernels.gemm import vllm_peers
-from gpu_kernels.proof import installed
+from gpu_kernels.proof import problems
 from gpu_kernels.proof.problems import problems_of
 
 LISTED = {  # op, its first problem that has the peer, peer
@@ -36,8 +36,8 @@ def test_listed_where_installed(there):
 
 
 def test_versions(there):
-    expected = {} if there is None else {there: f"{installed.DISTRIBUTIONS[there]} 1.0"}
-    assert installed.peer_versions() == expected
+    expected = {} if there is None else {there: f"{problems.DISTRIBUTIONS[there]} 1.0"}
+    assert problems.peer_versions() == expected
 
 
 def test_page_lists():

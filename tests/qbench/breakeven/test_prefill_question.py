@@ -13,7 +13,7 @@ from qbench.cli.breakeven import command
 from qbench.prefill import parse_pattern, pattern_names
 from qbench.run.options import RunOptions
 from qbench.runtime import load_model
-from qbench.sources.first_layers import FirstLayers
+from qbench.sources.open import FirstLayers
 from quant.errors import InputError
 from quant.models import ModelConfig
 

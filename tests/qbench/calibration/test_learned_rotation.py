@@ -9,8 +9,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 
 from qbench.calibration import learned_rotation
-from qbench.calibration.learned_rotation import LearnedRotation, learn_rotation
-from qbench.calibration.rounded_decoder import RoundedDecoder, round_inputs
+from qbench.calibration.learned_rotation import LearnedRotation, RoundedDecoder, learn_rotation, round_inputs
 from qbench.calibration.run import quantized_model
 from qbench.run.work import RANDOM, CalibrationWork
 from qbench.runtime import load_model

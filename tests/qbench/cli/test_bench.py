@@ -33,7 +33,7 @@ def test_batches_depths_and_threads_are_a_row_each(qbench):
 
 
 def test_cases_that_do_not_fit_together_are_named(qbench, monkeypatch):
-    monkeypatch.setattr("qbench.speed.memory_together.free_memory_bytes", lambda: 1)
+    monkeypatch.setattr("qbench.speed.lineup.free_memory_bytes", lambda: 1)
     for command, *more in (("bench",), ("bench", "--policy", "full"), ("race", "--policy", "full,window:4")):
         outcome = qbench(command, "rand:tiny", *QUICK, "-d", "0,5", *more, "--json")
         assert outcome.err.count("cases ran one after another, so that no ratio is given: the caches of all ") == 1

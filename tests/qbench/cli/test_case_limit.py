@@ -1,6 +1,6 @@
 import pytest
 
-from qbench.cli.case_limit import CaseLimit
+from qbench.cli.types import CaseLimit
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qbench.cli.long_run import tell_long_run
+from qbench.cli.progress import tell_long_run
 
 
 @pytest.mark.parametrize(

@@ -46,12 +46,12 @@ def test_divisions_of_one_run_are_those_of_runs_of_their_own():
 # Rank 1 must read the layers that rank 0 has quantized.
 ONE_QUANTIZES = """
 import os, sys
-from qbench.comparison import quantized_once
+from qbench.comparison import several_ranks
 from qbench.cli.main import main
 def refuse(*arguments, **options):
     raise AssertionError("this rank quantizes, too")
 if os.environ["RANK"] != "0":
-    quantized_once.open_quantized = refuse
+    several_ranks.open_quantized = refuse
 sys.exit(main())
 """
 

@@ -12,7 +12,7 @@ from qbench.measure.records.record import read_files
 from qbench.search.kv_choice import KVWanted, kv_sizes
 from qbench.search.sites import sites_of
 from qbench.sources import open_source
-from quant.artifacts.file_size import file_bytes
+from quant.artifacts.digests import file_bytes
 from quant.present import present
 from quant.sizes import size_summary
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from support.documents import case_key
 
-from qbench.cli.duration import readable_duration
+from qbench.cli.output import readable_duration
 from qbench.cli.sweep_view import Lines, LiveTable, sweep_view
 from qbench.measure.records.record import Record
 from qbench.run.case import Case

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from qbench.cli.tasks import readable
-from qbench.tasks.offline import offline_names
+from qbench.tasks.names import offline_names
 
 
 def test_tasks_print_their_figures(qbench):

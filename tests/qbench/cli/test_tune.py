@@ -8,9 +8,8 @@ import cpu_kernels
 from qbench.measure import tuning
 from qbench.measure.tuning import LinearSwitch
 from qbench.tune import tune as tuning_run
-from qbench.tune.latent import LatentGain
 from qbench.tune.linears import LinearGain
-from qbench.tune.tune import ThreadsGain
+from qbench.tune.tune import LatentGain, ThreadsGain
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@ from support.paired_records import measured_record as measured
 from support.row_comparison import compare_rows
 
 from qbench.comparison.text import change
-from qbench.statistics.protocols import require_same_protocol
+from qbench.statistics.paired import require_same_protocol
 from quant.errors import InputError
 
 PROTOCOL = "f00d"  # hash of that of measured_record

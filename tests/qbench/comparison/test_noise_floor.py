@@ -5,9 +5,9 @@ from support.close import assert_close
 from support.documents import append_record
 
 from qbench.comparison.floor_table import make_floor_grid
-from qbench.comparison.kept_floor import kept_floors
 from qbench.comparison.measured import Measuring
 from qbench.comparison.noise_floor import farthest, measure_noise_floors
+from qbench.comparison.rows import kept_floors
 from qbench.comparison.task_floor import measure_task_floors
 from qbench.measure.records.record import Record
 from qbench.statistics.estimate import Estimate

@@ -1,7 +1,7 @@
 import pytest
 from support.sample_records import make_record
 
-from qbench.comparison.pairs import pair_rows
+from qbench.comparison.rows import pair_rows
 from qbench.measure.records.record import Record
 from quant.errors import InputError
 

@@ -4,10 +4,21 @@ import pytest
 import torch
 from support.thread_ranks import run_ranks
 
-from qbench.displaced.dit import NUM_BLOCKS, NUM_TOKENS, PATCH, WIDTH, Dit, attend_ref, patches, pictures, trained
+from qbench.displaced.dit import (
+    KINDS,
+    NUM_BLOCKS,
+    NUM_TOKENS,
+    PATCH,
+    WIDTH,
+    Dit,
+    attend_ref,
+    patches,
+    pictures,
+    shapes,
+    trained,
+)
 from qbench.displaced.measure import frechet_distance, measure_patches, psnr_db
 from qbench.displaced.sampler import NEVER, PatchSampler, Schedule, sample_ref
-from qbench.displaced.shapes import KINDS, shapes
 from qbench.run.rank_layout import RankLayout
 from quant.errors import InputError
 

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from qbench.comparison.several_ranks import ABOVE, EQUAL, REFUSED, RankDistance
-from qbench.gate import on_ranks
+from qbench.gate import run
 from qbench.gate.comment import markdown, plain
-from qbench.gate.on_ranks import apart_on_ranks, error_of, red_rows
 from qbench.gate.result import GateAbout, GateResult
+from qbench.gate.run import apart_on_ranks, error_of, red_rows
 from qbench.measure.quality_figures import AttentionDelta
 from qbench.measure.records.kept_ranks import RanksMetrics
 from qbench.run.rank_layout import RankLayout
@@ -51,6 +51,6 @@ def test_a_suite_on_two_ranks(tmp_path, monkeypatch):
     suite, said = tmp_path / "small.yaml", []
     suite.write_text(SUITE)
     assert apart_on_ranks(suite, 2, said.append) == {} and said == ["comparing rand:tiny on 2 ranks with one rank"]
-    monkeypatch.setattr(on_ranks, "DIVISIONS", "tp,px")
+    monkeypatch.setattr(run, "DIVISIONS", "tp,px")
     (error,) = apart_on_ranks(suite, 2, said.append).values()
     assert error == "division 'px' is unknown; known: tp, gather, pp, ep, sp"

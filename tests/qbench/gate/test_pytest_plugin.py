@@ -14,9 +14,8 @@ from support.documents import make_record
 from support.gate_rows import floor_row
 
 from qbench.gate import fixture, fixture_rows
-from qbench.gate.fixture import QbenchGate
+from qbench.gate.fixture import QbenchGate, within
 from qbench.gate.fixture_rows import FixtureRows
-from qbench.gate.limits import within
 from qbench.measure.launch import Launch
 from qbench.measure.records.record import Record
 from qbench.pytest_plugin import qbench_gate

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import cpu_kernels
+from qbench.kernels.case import random_weight
 from qbench.kernels.choices import (
     OF_EXPERTS,
     TOKENS,
@@ -16,7 +17,6 @@ from qbench.kernels.choices import (
     of_llm_int8,
 )
 from qbench.kernels.linear import packed_formats
-from qbench.kernels.random_weight import random_weight
 from quant.formats import IntGroupFormat, get_format
 
 FORCED = [name for name in ("scalar", "avx2", "avx512_vnni", "amx") if name in cpu_kernels.features()]

@@ -15,7 +15,7 @@ from qbench.kernels.benchmark import OURS, Absent, Contender
 from qbench.kernels.linear import packed_formats
 from qbench.kernels.linear_benchmarks import Weight, contenders, linear_benchmarks
 from qbench.kernels.peers import ggml
-from qbench.kernels.peers.ggml_linear import GgmlLinears
+from qbench.kernels.peers.ggml import GgmlLinears
 from qbench.kernels.peers.torch import refuse_saturation
 from qbench.versus.llama_cpp_package import VARIABLE
 

@@ -1,7 +1,7 @@
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 
-from qbench.measure.watched_source import WatchedSource
+from qbench.calibration.open_subject import WatchedSource
 
 
 def test_it_is_the_source_and_tells_every_read():

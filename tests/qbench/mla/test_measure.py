@@ -5,9 +5,9 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 
-from qbench.mla.crossover import crossing, measured_crossovers, picked_crossover
 from qbench.mla.layer import Layer
 from qbench.mla.measure import Grid, ModePoint, measure_modes
+from qbench.mla.run import crossing, measured_crossovers, picked_crossover
 from qbench.runtime.attention.mla_modes import MODES, choose_mode
 from quant.errors import InputError
 from quant.models import ModelConfig

@@ -9,7 +9,6 @@ from support.array_source import ArraySource
 from support.caches import attended
 from support.close import assert_close
 from support.retrieval import config_of, heads, heads_of_equal_keys, scheme_of
-from support.slow_quest import slow_quest
 
 from qbench.calibration.open_subject import open_subject
 from qbench.policies import parse_policy
@@ -24,6 +23,42 @@ from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig
+
+PAGE = 16
+
+
+def slow_quest(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, num_prompt: int, num_pages: int, scale: float
+) -> tuple[np.ndarray, list[list[int]]]:
+    """Outputs of the query heads of one KV head, and the pages that each query reads.
+
+    The queries of the prompt read everything. Heads of a group share their pages, by the sum of their bounds.
+
+    q        [H / G, T, D]; k, v [T, D]
+    returns  out [H / G, T, D] float64, and per query its pages in text order
+    """
+    out, read = np.zeros(q.shape), []
+    for t in range(q.shape[1]):
+        own = t // PAGE
+        pages = list(range(own + 1))
+        if t >= num_prompt and len(pages) > num_pages:
+            bounds = [page_bound(q[:, t], k[page * PAGE : (page + 1) * PAGE]) for page in range(own)]
+            best = sorted(range(own), key=lambda page: (-bounds[page], page))[: num_pages - 1]
+            pages = [*sorted(best), own]
+        seen = [s for page in pages for s in range(page * PAGE, min((page + 1) * PAGE, t + 1))]
+        for h in range(len(q)):
+            scores = scale * (k[seen] @ q[h, t])
+            weights = np.exp(scores - scores.max())
+            out[h, t] = weights / weights.sum() @ v[seen]
+        read.append(pages)
+    return out, read
+
+
+def page_bound(queries: np.ndarray, keys: np.ndarray) -> float:
+    """queries [H / G, D], keys [PAGE, D] -> the sum over heads and channels; minima and maxima are float16"""
+    low, high = (bound.astype(np.float16).astype(np.float64) for bound in (keys.min(0), keys.max(0)))
+    return sum(max(query[i] * low[i], query[i] * high[i]) for query in queries for i in range(len(low)))
+
 
 NEEDS_KERNELS = pytest.mark.skipif(not has_cpu_kernels(), reason="cpu_kernels are not compiled")
 IMPL = pytest.mark.parametrize("impl", ["reference", pytest.param("auto", marks=NEEDS_KERNELS)])

@@ -9,7 +9,7 @@ from support.prefill import attention_weights, masked_attention, peaked_prompt, 
 
 from qbench.prefill import BLOCK, Prompt, parse_pattern
 from qbench.prefill.block_lists import causal_blocks
-from qbench.prefill.last_queries import last_weights, slash_sums, vertical_sums
+from qbench.prefill.pattern import last_weights, slash_sums, vertical_sums
 from qbench.runtime.attention.block_attention import block_attention
 
 LENGTHS = [1, 63, 64, 129, 300]

@@ -22,7 +22,7 @@ from qbench.reference.corpus import heldout_text
 from qbench.run.choices import PRECISIONS
 from qbench.runtime import load_model
 from qbench.sources import open_source
-from qbench.statistics.protocols import require_same_protocol
+from qbench.statistics.paired import require_same_protocol
 from quant.errors import InputError
 
 STORIES = str(STORIES260K)

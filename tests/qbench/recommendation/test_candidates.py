@@ -6,7 +6,7 @@ from support.array_source import ArraySource
 
 from qbench.recommendation.candidates import KV_CHOICES, make_candidates
 from qbench.recommendation.goal import Goal
-from qbench.recommendation.relax import relaxations
+from qbench.recommendation.recommend import relaxations
 from qbench.recommendation.search import search
 from qbench.runtime import predict_memory
 from qbench.runtime.layers import linear

@@ -1,7 +1,7 @@
 import pytest
 
 from qbench.recommendation.candidates import Candidate
-from qbench.recommendation.relax import Relaxation
+from qbench.recommendation.recommend import Relaxation
 
 
 @pytest.mark.parametrize("asked, enough", [(10, 15), (15, 10)])

@@ -8,7 +8,7 @@ from support.table_judge import TableJudge, brute_force, chosen_of, memory_of
 
 from qbench.recommendation.candidates import KV_CHOICES, Candidate, make_candidates
 from qbench.recommendation.goal import Goal
-from qbench.recommendation.relax import relaxations
+from qbench.recommendation.recommend import relaxations
 from qbench.recommendation.search import GAIN, RUNNERS_UP, search
 from qbench.sources import open_source
 from qbench.store import load_records

@@ -5,9 +5,8 @@ from random import Random
 import pytest
 
 from qbench.reference.corpus import EOS, SKILLS, documents, heldout_text
-from qbench.reference.lexicon import KEYS, TOPICS, VALUES
+from qbench.reference.lexicon import KEYS, TOPICS, VALUES, is_heldout
 from qbench.reference.prose import minimal_pair, plural, third_person
-from qbench.reference.split import is_heldout
 from qbench.reference.tasks import PAIRS, problem, working
 
 

@@ -9,8 +9,8 @@ from support.close import assert_close
 from qbench.reference import curriculum
 from qbench.reference.corpus import MIX, documents
 from qbench.reference.curriculum import ANSWER_WEIGHT, CHANCE_WEIGHT
+from qbench.reference.lexicon import is_heldout
 from qbench.reference.long_tasks import MAKERS, MEASURED, answers, loss_weights
-from qbench.reference.split import is_heldout
 from qbench.reference.tasks import LIST_WORDS, MAX_HOPS, MOST, aliases, counting, echoes, two_word_recall
 
 

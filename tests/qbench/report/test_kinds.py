@@ -115,7 +115,7 @@ def test_divisions_have_distances_bytes_and_a_mark_if_the_formula_differs(markdo
     assert sorted(row[3:] for row in rows_of(markdown(rows))) == [
         ["tp 1, pp 2", REFUSED, *["n/a"] * 7, "one layer"],
         ["tp 2, pp 1, cut sum; ep 2, pp 1; tp 1, pp 2, micro-batches 4", *figures, "4096; 4096 !; 4096", "shm", ""],
-        ["tp 4, pp 1, cut sum", REFUSED, *["n/a"] * 7, "--tp 2 or --pp 4"],
+        ["tp 4, pp 1, cut sum", REFUSED, *["n/a"] * 7, "tp=2 or pp=4"],
     ]
 
 

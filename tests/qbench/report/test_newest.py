@@ -3,7 +3,7 @@ import json
 import pytest
 from support.sample_records import make_record, sweep_records, write_records
 
-from qbench.report.newest import newest_records
+from qbench.report.write import newest_records
 from qbench.store import load_records
 
 

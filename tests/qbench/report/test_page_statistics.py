@@ -11,7 +11,7 @@ from support.row_comparison import compare_rows
 from support.sample_records import SWEEP
 
 from qbench.measure.quality_figures import Blocks
-from qbench.report.pareto import pareto_front
+from qbench.report.table import pareto_front
 from qbench.run.axes import NAMES
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.intervals import RESAMPLES, block_mean

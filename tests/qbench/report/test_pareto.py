@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qbench.report.pareto import pareto_front
+from qbench.report.table import pareto_front
 
 
 def loop_front(costs):

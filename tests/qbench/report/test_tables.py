@@ -9,8 +9,8 @@ from support.sample_records import SWEEP, failed_record, make_record, sweep_reco
 
 from qbench.report import load_records, render_report, write_report
 from qbench.report.columns import columns_of
-from qbench.report.render import markdown_table, to_csv, to_json, to_markdown, to_rows
 from qbench.report.table import build_tables
+from qbench.report.write import markdown_table, to_csv, to_json, to_markdown, to_rows
 from quant.errors import InputError
 
 

@@ -10,9 +10,8 @@ from support.array_source import ArraySource
 from support.calibration import layer_tensors
 
 from qbench.runtime import ModelConfig
-from qbench.runtime.extra_tokens import extra_tokens
 from qbench.runtime.layers.moe import ExpertFeedForward, ExpertParts
-from qbench.runtime.streamed import StreamedDecoder
+from qbench.runtime.streamed import StreamedDecoder, extra_tokens
 from quant.models import MoeConfig
 
 NUM_TOKENS, HIDDEN, NUM_EXPERTS, CHOSEN = 30, 8, 5, 2

@@ -17,8 +17,8 @@ from qbench.runtime import load_model
 from qbench.runtime.engine import Engine, EngineOptions, NeverFits, Request
 from qbench.runtime.lending import Instance, run_until_done
 from qbench.runtime.lending.desk import Desk
+from qbench.runtime.lending.instance import Loan, Status, plan_loans
 from qbench.runtime.lending.lent_sequence import Debt
-from qbench.runtime.lending.manager import Loan, Status, plan_loans
 from quant.errors import InputError
 
 PAGE = 16

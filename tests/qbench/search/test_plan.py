@@ -20,7 +20,7 @@ from qbench.search.step_time import StepTimes
 from qbench.search.target import parse_target
 from qbench.sources import open_source
 from quant.artifacts import make_artifact_job, write_artifact
-from quant.artifacts.file_size import file_bytes
+from quant.artifacts.digests import file_bytes
 from quant.errors import InputError
 from quant.present import present
 from quant.quantize import QuantizedSource

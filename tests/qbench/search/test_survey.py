@@ -9,7 +9,7 @@ from qbench.quality.kld.kld import divergence
 from qbench.run.options import DEFAULTS
 from qbench.runtime.load import load_model
 from qbench.search.groups import group_sites
-from qbench.search.probe_rounding import FEEDBACK, ProbeRounding
+from qbench.search.probes import FEEDBACK, ProbeRounding
 from qbench.search.sites import HF, sites_of
 from qbench.search.survey import HEAD_GROUP, SurveyPlan, survey
 from qbench.search.survey_tokens import joint_tokens, kv_tokens, single_tokens

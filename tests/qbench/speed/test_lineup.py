@@ -10,7 +10,7 @@ from qbench.measure.metrics import Metrics
 from qbench.run.options import RunOptions
 from qbench.run.work import SpeedWork
 from qbench.runtime.offload.budget import rss_bytes
-from qbench.speed import lineup, memory_together
+from qbench.speed import lineup
 from qbench.speed.bench import bench_cases
 from qbench.speed.entry import Entry
 from qbench.speed.lineup import bench_lineup
@@ -76,7 +76,7 @@ def test_the_time_limit_is_that_of_all_cases(monkeypatch):
 
 
 def test_caches_that_do_not_fit_together_run_one_after_another(monkeypatch):
-    monkeypatch.setattr(memory_together, "free_memory_bytes", lambda: 1000)
+    monkeypatch.setattr(lineup, "free_memory_bytes", lambda: 1000)
     for row in rows_of(*ENTRIES):
         assert row.ratio is None and row.ratio_to is None and row.figure("cases_at_once") is None
         assert row.speed.figures.samples.interleaved_with is None and row.figure("tg_tok_s") > 0
@@ -87,7 +87,7 @@ def test_caches_that_do_not_fit_together_run_one_after_another(monkeypatch):
 def test_memory_counts_what_all_caches_hold(monkeypatch):
     sizes = []
     for entries in (ENTRIES[:1] * 2, ENTRIES[:1] * 4):
-        monkeypatch.setattr(memory_together, "free_memory_bytes", lambda: 0)
+        monkeypatch.setattr(lineup, "free_memory_bytes", lambda: 0)
         why = rows_of(*entries)[0].speed.not_interleaved
         sizes.append(int(why.split()[7]))
     row_bytes = 2 * rows_of(ENTRIES[0])[0].speed.predicted_bytes["kv"]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from qbench.quality import open_reference
+from qbench.quality import evaluate
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld import reference_logits
 from qbench.quality.kld.reference_logits import KeptLogits, kept_bytes
@@ -46,7 +46,7 @@ def test_what_does_not_fit_whole_is_kept_as_top_k(tmp_path, monkeypatch, short_o
     (file,) = tmp_path.glob("*.logits")
     assert KeptLogits(file).header["mode"] == "top-k" and file.stat().st_size < exact_bytes()
     # A case that would run the reference with its model has no reference to run.
-    monkeypatch.setattr(open_reference, "Reference", only_kept(open_reference.Reference))
+    monkeypatch.setattr(evaluate, "Reference", only_kept(evaluate.Reference))
     row = run_case(tmp_path)
     assert row["kld_reference"]["mode"] == "top-k" and live["kld_reference"]["mode"] == "exact"
     bound = row["kld_reference"]["error_bound_nats"]

@@ -7,8 +7,8 @@ import pytest
 from qbench.run.work import TasksWork
 from qbench.sources import open_source
 from qbench.tasks.catalogue import load_tasks
-from qbench.tasks.offline import OFFLINE, offline_names
-from qbench.tasks.tokenizer_folder import tokenizer_folder
+from qbench.tasks.names import OFFLINE, offline_names
+from qbench.tasks.run import tokenizer_folder
 from quant.errors import InputError
 
 TASK = """

@@ -13,9 +13,8 @@ from qbench.measure.tuning import NEVER, VERSION, LinearSwitch, Tuning, keep_tun
 from qbench.mla.measure import ModePoint
 from qbench.runtime.attention.mla_costs import COSTS, plan_costs
 from qbench.sources import open_source
-from qbench.tune.latent import judged
 from qbench.tune.linears import best_point, best_switch, path_by
-from qbench.tune.tune import best_threads
+from qbench.tune.tune import best_threads, judged
 from quant.formats import get_format
 from quant.models import ModelConfig
 

@@ -6,7 +6,7 @@ from support.architectures import small_config
 from support.array_source import ArraySource
 
 from quant.artifacts.layouts.compressed_tensors import CompressedTensorsLayout
-from quant.artifacts.layouts.targets import EXPERTS
+from quant.artifacts.layouts.scheme import EXPERTS
 from quant.formats import get_format
 
 

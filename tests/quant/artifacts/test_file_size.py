@@ -7,7 +7,7 @@ from safetensors import safe_open
 from support.artifact import write_artifact
 
 from qbench.sources import open_source
-from quant.artifacts.file_size import file_bytes
+from quant.artifacts.digests import file_bytes
 from quant.artifacts.manifest import MANIFEST
 from quant.recipes import get_recipe
 from quant.sizes import size_summary

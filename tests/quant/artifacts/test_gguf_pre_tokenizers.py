@@ -13,8 +13,8 @@ from quant.artifacts.gguf_pre_tokenizers import PRE_TOKENIZERS
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.gguf_shards import read_shards
 from quant.artifacts.gguf_tokenizer import metadata_from_tokenizer, tokenizer_from_metadata
+from quant.artifacts.gguf_tokenizer_bpe import probe_texts
 from quant.artifacts.gguf_writer import write_gguf
-from quant.artifacts.pre_tokenizer_probe import probe_texts
 from quant.source import TokenizerInfo
 
 VOCAB_SIZE = 2048

@@ -7,8 +7,8 @@ from support.array_source import ArraySource
 
 from quant.artifacts.gguf_keys import KeyReader
 from quant.artifacts.gguf_reader import GGUFSource
+from quant.artifacts.gguf_rope import yarn_scaling
 from quant.artifacts.gguf_writer import write_gguf
-from quant.artifacts.gguf_yarn import yarn_scaling
 from quant.errors import InputError
 from quant.models import ModelConfig
 

@@ -14,7 +14,7 @@ from support.artifact import write_artifact
 from support.data import STORIES260K, needs_stories
 from support.memory_source import MemorySource
 
-from quant.artifacts import HFSource, make_artifact_job, tied_head
+from quant.artifacts import HFSource, hf_reader, make_artifact_job
 from quant.artifacts.hf_writer import write_hf
 from quant.errors import InputError
 from quant.formats import dequantize
@@ -319,7 +319,7 @@ def test_float64_tensors_are_read_as_transformers_rounds_them(tmp_path, kind):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_a_tied_head_with_numbers_of_its_own_is_used(tmp_path, dtype, caplog, monkeypatch):
     """As in transformers 5, with its warning; a copy of the embedding is no other head, in whatever dtype."""
-    monkeypatch.setattr(tied_head, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(hf_reader, "CHUNK_BYTES", 1000)
     write_hf(MemorySource(tie_word_embeddings=True), tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     embedding = tensors[EMBEDDING].to(torch.bfloat16)

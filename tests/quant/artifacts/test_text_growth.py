@@ -8,8 +8,7 @@ from support.byte_tokenizer import byte_tokenizer
 from tokenizers import Regex, Tokenizer, decoders, normalizers
 
 from qbench.runtime.text.tokenizer import Tokenizer as RuntimeTokenizer
-from quant.artifacts.text_growth import MOST_GROWTH, _growth, text_growth
-from quant.artifacts.tokenizer_json import json_of, load_tokenizer
+from quant.artifacts.tokenizer_json import MOST_GROWTH, _growth, json_of, load_tokenizer, text_growth
 from quant.errors import InputError
 from quant.source import TokenizerInfo
 

@@ -18,7 +18,7 @@ from support.bit_flips import (
 from support.damage import edit_gguf
 
 from quant.artifacts import GGUFSource
-from quant.artifacts.tensor_hash import hash_tensor
+from quant.artifacts.manifest import hash_tensor
 from quant.doctor.tensor_checks import FLIPS_FOUND, LEAST_FOUND
 from quant.formats import get_format
 from quant.qtensor import QTensor

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from support.weights import make_weight
 
-from quant.doctor.codes import group_columns, read_codes
-from quant.doctor.measure import measure
+from quant.doctor.measure import group_columns, measure, read_codes
 from quant.formats import dequantize, get_format
 
 WITHOUT_OFFSET = [

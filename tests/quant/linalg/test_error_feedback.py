@@ -5,7 +5,7 @@ from support.close import assert_close
 
 from quant.errors import InputError
 from quant.linalg.error_feedback import CpuSolver, TorchSolver, make_solver
-from quant.linalg.grid_search import search_grid, search_grid_ref
+from quant.methods.gptq_grids import search_grid, search_grid_ref
 
 SIZE, NUM_ROWS = 100, 20
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))]

@@ -1,4 +1,4 @@
-from quant.methods.remarks import remark_lines
+from quant.methods.base import remark_lines
 
 
 def test_a_line_for_each_layer_and_kind():

@@ -10,7 +10,7 @@ from support.llama_logits import TOKENS
 from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.layers.online_turn import turned_online
+from qbench.runtime.layers.activations import turned_online
 from quant.artifacts import HFSource, make_artifact_job, write_artifact
 from quant.errors import InputError
 from quant.models import ModelConfig

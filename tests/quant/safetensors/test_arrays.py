@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from quant.safetensors.arrays import save_arrays
+from quant.safetensors.writer import save_arrays
 
 
 def test_arrays_come_back(tmp_path):

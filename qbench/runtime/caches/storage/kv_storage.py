@@ -11,9 +11,9 @@ from torch import Tensor
 
 from qbench.policies import Observe
 from qbench.prefill import BlockLists
-from qbench.runtime.attention.attention_at import attention_at
 from qbench.runtime.attention.block_attention import PartialAttention, block_attention
 from qbench.runtime.attention.rope import rotate
+from qbench.runtime.attention.ruled_attention import attention_at
 from qbench.runtime.caches.step import ChosenPages, Past
 from qbench.runtime.caches.storage.latent_format import Latents
 from qbench.runtime.caches.storage.share import NewTokens, Seen

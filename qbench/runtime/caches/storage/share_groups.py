@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from qbench.runtime.attention.attention_at import attention_at
 from qbench.runtime.attention.block_attention import PartialAttention, concat
+from qbench.runtime.attention.ruled_attention import attention_at
 from qbench.runtime.caches.step import Past
 from qbench.runtime.caches.storage.grouped_storage import GroupedStorage, Groups, Side
 from qbench.runtime.caches.storage.share import NewTokens, Share

@@ -11,8 +11,7 @@ from qbench.measure.host.conditions import Conditions
 from qbench.measure.host.energy import Counter, Meter, find_meter, nvml_counters, rapl_counters
 from qbench.speed import interleaved
 from qbench.speed.interleaved import idle_watts
-from qbench.speed.rounds import Rounds, Samples
-from qbench.speed.spent import energy
+from qbench.speed.rounds import Rounds, Samples, energy
 
 NO_NVML = "no-such-library.so"
 RANGE_UJ = 1_000_000_000

@@ -7,7 +7,7 @@ import torch
 from support.thread_ranks import model_on, run_ranks
 
 from qbench.calibration.open_subject import open_subject
-from qbench.plan.cluster.tokens import Tokens
+from qbench.plan.cluster.routed import Tokens
 from qbench.plan.cluster.work import RankWork, Whole
 from qbench.run.options import RunOptions
 from qbench.run.rank_layout import ALL_TO_ALL, GATHER, RankLayout

@@ -15,8 +15,7 @@ from qbench.measure.records.kept_placements import PlacementCase, PlacementMetri
 from qbench.measure.records.record import read_files
 from qbench.plan.offload import OffloadCase, measured_plan, plan_offload
 from qbench.plan.offload.costs import DiskRates
-from qbench.plan.offload.layer_times import LayerTimes
-from qbench.plan.offload.resident_model import resident_model
+from qbench.plan.offload.layer_times import LayerTimes, resident_model
 from qbench.plan.offload.sizes import Sizes
 from qbench.plan.offload.solve import solve
 from qbench.plan.offload.stream_rates import starts_within

@@ -10,8 +10,7 @@ from support.close import assert_close
 from support.perplexity import plan_of
 
 from qbench.measure.quality_figures import Quality
-from qbench.quality.kld.kld import Divergence
-from qbench.quality.kld.kld_statistics import with_divergence
+from qbench.quality.kld.kld import Divergence, with_divergence
 from qbench.quality.kld.llama_statistics import llama_statistics
 
 SCORING = plan_of(np.zeros((10, 41), dtype=np.int64))  # 10 windows of 40 scored tokens

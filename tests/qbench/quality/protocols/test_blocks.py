@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from support.perplexity import plan_of
 
-from qbench.quality.protocols.blocks import blocks_of
+from qbench.quality.protocols.scoring import blocks_of
 
 SCORING = plan_of(np.zeros((4, 4), dtype=np.int64))  # 4 windows of 3 scored tokens
 NLL = np.arange(12.0)

@@ -8,7 +8,7 @@ from qbench.quality.protocols.conventions import make_scorings
 from qbench.quality.protocols.documents import read_passage
 from qbench.quality.protocols.scoring import Scoring, Setting
 from qbench.reference.registry import weights_dir
-from qbench.statistics.protocols import require_same_protocol
+from qbench.statistics.paired import require_same_protocol
 from quant.artifacts.hf_tokenizer import read_tokenizer
 from quant.errors import InputError
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qbench.quality.protocols.kept_tokens import kept_tokens
+from qbench.quality.protocols.scoring import kept_tokens
 from quant.source import TokenizerInfo
 
 TOKENIZER = TokenizerInfo("{}", 0, (1,), True)

@@ -5,8 +5,8 @@ import pytest
 import torch
 from support.close import assert_close
 
+from qbench.runtime.attention.in_torch import textbook_attention
 from qbench.runtime.attention.ruled_attention import alibi_slopes
-from qbench.runtime.attention.textbook_attention import textbook_attention
 from quant.models import AttentionRule
 
 B, H, G, T, S, D, V = 2, 6, 3, 5, 11, 8, 4

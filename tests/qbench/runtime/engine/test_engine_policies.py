@@ -10,8 +10,8 @@ from support.engine_runs import texts_alone, texts_together
 
 from qbench.run.options import RunOptions
 from qbench.runtime import Model, load_model
+from qbench.runtime.cache_suits import check_engine_source
 from qbench.runtime.engine import Engine, EngineOptions, Request
-from qbench.runtime.engine.check_source import check_engine_source
 from qbench.runtime.text.sampling import Sampling
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, KVScheme

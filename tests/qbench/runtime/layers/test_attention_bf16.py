@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from qbench.runtime.layers.attention_bf16 import QUERIES, causal_attention_bf16
+from qbench.runtime.layers.attention import QUERIES, causal_attention_bf16
 
 SHAPES = [
     pytest.param((1, 1, 1, 1, 4, 4), id="one token"),

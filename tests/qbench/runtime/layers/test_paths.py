@@ -1,12 +1,14 @@
 """Which code runs the layers: chosen by architecture, weights and cache, or forced by name."""
 
+from collections import Counter
+from typing import Any
+
 import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.cache_specs import spec_of
 from support.close import assert_close
-from support.kernel_calls import count_fused_calls
 
 from qbench.run.options import RunOptions
 from qbench.runtime import Model, load_model
@@ -14,6 +16,28 @@ from qbench.runtime.layers.paths import PATH_NAMES, PATHS, planned_path
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.models import ModelConfig
+
+FUSED = ("run_layers", "run_mla_layers", "attention_step", "feed_forward")
+
+
+def count_fused_calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Name -> number of calls from now on, by models that are loaded from now on; PackedExperts by its class."""
+    kernels = pytest.importorskip("cpu_kernels")
+    calls: Counter[str] = Counter()
+
+    def counted(name: str, function: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            calls[name] += 1
+            return function(*args, **options)
+
+        return call
+
+    for name in FUSED:
+        monkeypatch.setattr(kernels, name, counted(name, getattr(kernels, name)))
+    experts = kernels.PackedExperts
+    monkeypatch.setattr(experts, "feed_forward", counted("PackedExperts", experts.feed_forward))
+    return calls
+
 
 pytestmark = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 

@@ -6,7 +6,7 @@ import torch
 from support.close import assert_close
 
 from cpu_kernels.moe import route_ref
-from qbench.runtime.layers.routing import Routing
+from qbench.runtime.layers.moe import Routing
 from quant.models import MoeConfig
 
 NUM_EXPERTS = 12

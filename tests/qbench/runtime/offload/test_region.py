@@ -5,9 +5,8 @@ import errno
 import numpy as np
 import pytest
 
-from qbench.runtime.offload import moved_pages
-from qbench.runtime.offload.moved_pages import can_move, move_pages
-from qbench.runtime.offload.region import HUGE_PAGE, Region, reserve
+from qbench.runtime.offload import region as regions
+from qbench.runtime.offload.region import HUGE_PAGE, Region, can_move, move_pages, reserve
 from qbench.runtime.offload.units import PAGE, Unit
 
 SIZES = [3 * HUGE_PAGE, 5 * HUGE_PAGE - PAGE, HUGE_PAGE // 2, 90 * PAGE, 200 * PAGE, 2 * HUGE_PAGE]
@@ -85,5 +84,5 @@ def test_a_system_without_such_moves_is_found_out(monkeypatch):
     def refuse(*_):
         raise OSError(errno.EINVAL, "no")
 
-    monkeypatch.setattr(moved_pages, "move_pages", refuse)
-    assert not moved_pages.can_move.__wrapped__()
+    monkeypatch.setattr(regions, "move_pages", refuse)
+    assert not regions.can_move.__wrapped__()

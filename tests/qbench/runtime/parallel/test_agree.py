@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from qbench.runtime.parallel.agree import agree
+from qbench.runtime.parallel.joined import agree
 from quant.errors import InputError
 
 FACTS = {"commit": "c0ffee", "model file": "ab12"}

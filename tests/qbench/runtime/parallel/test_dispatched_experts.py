@@ -12,7 +12,7 @@ from qbench.run.options import RunOptions
 from qbench.run.rank_layout import ALL_TO_ALL, RankLayout
 from qbench.run.work import SpeedWork
 from qbench.runtime import load_model
-from qbench.runtime.parallel.dispatched_experts import DispatchedExperts
+from qbench.runtime.parallel.experts import DispatchedExperts
 from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.traffic import expected_traffic
 from qbench.speed.rank_bench import measure_exchange

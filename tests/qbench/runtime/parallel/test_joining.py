@@ -12,8 +12,8 @@ import torch.distributed as dist
 from support.launched_ranks import free_port
 
 from qbench.runtime.parallel import meeting as meeting_module
+from qbench.runtime.parallel.joined import open_link
 from qbench.runtime.parallel.meeting import Meeting, RankError
-from qbench.runtime.parallel.open_link import open_link
 from quant.errors import InputError
 
 

@@ -18,7 +18,7 @@ EXCHANGES = """
 import hashlib, sys, torch
 from qbench.run.rank_layout import RankLayout
 from qbench.runtime.parallel.meeting import Meeting
-from qbench.runtime.parallel.open_link import open_link
+from qbench.runtime.parallel.joined import open_link
 from qbench.runtime.parallel.ranks import Ranks
 num_ranks, rank = int(sys.argv[1]), int(sys.argv[2])
 meeting = Meeting(rank, num_ranks, 60)

@@ -8,8 +8,8 @@ import pytest
 import torch.distributed as dist
 from support.launched_ranks import run_ranks
 
-from qbench.runtime.parallel import private_store
-from qbench.runtime.parallel.private_store import STALE_S, open_private_store, private_folder
+from qbench.runtime.parallel import meeting
+from qbench.runtime.parallel.meeting import STALE_S, open_private_store, private_folder
 from quant.errors import InputError
 
 # Rank 1 also plays the attacker, who reaches the port of the rendezvous and knows the names of the keys.
@@ -41,7 +41,7 @@ def test_a_stranger_at_the_port_ends_no_run(tmp_path):
 
 @pytest.fixture
 def own_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(private_store.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(meeting.tempfile, "gettempdir", lambda: str(tmp_path))
     return tmp_path / f"qbench-ranks-{os.geteuid()}"
 
 

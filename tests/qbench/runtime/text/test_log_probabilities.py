@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.close import assert_close
 
-from qbench.runtime.text.log_probabilities import log_probabilities
+from qbench.runtime.text.sampling import log_probabilities
 from quant.errors import InputError
 
 LOGITS = torch.tensor([0.3, 2.0, -1.0, 1.1, 0.0, 1.9])

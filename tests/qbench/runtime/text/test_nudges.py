@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from qbench.runtime import Sampling
-from qbench.runtime.text.nudges import Nudges
-from qbench.runtime.text.sampling import Sampler
+from qbench.runtime.text.sampling import Nudges, Sampler
 from quant.errors import InputError
 
 

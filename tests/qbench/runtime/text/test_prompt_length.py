@@ -3,8 +3,7 @@
 import pytest
 from support.byte_tokenizer import byte_tokenizer
 
-from qbench.runtime.text.prompt_length import FIRST_CHARS, SPARE_TOKENS, check_prompt_length
-from qbench.runtime.text.tokenizer import Tokenizer
+from qbench.runtime.text.tokenizer import FIRST_CHARS, SPARE_TOKENS, Tokenizer, check_prompt_length
 from quant.errors import InputError
 
 MOST = 50

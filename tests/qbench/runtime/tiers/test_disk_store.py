@@ -13,11 +13,10 @@ import pytest
 from support.disk_blocks import BLOCK, IDENTITY, NOTE, ROOT, block, blocks_of, fill, got, key, open_store
 
 from qbench.runtime.tiers import block_file, disk_store
-from qbench.runtime.tiers.aligned import READ_MODES, aligned_buffer, drop_from_page_cache, read_whole
+from qbench.runtime.tiers.aligned import READ_MODES, aligned_buffer, drop_from_page_cache, fastest_read_mode, read_whole
 from qbench.runtime.tiers.block_file import HEADER_BYTES, file_bytes
 from qbench.runtime.tiers.block_store import CorruptBlock
 from qbench.runtime.tiers.disk_store import DiskStore
-from qbench.runtime.tiers.read_mode import fastest_read_mode
 from quant.errors import InputError
 
 

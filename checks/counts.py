@@ -104,7 +104,7 @@ LIMITS = {
     "lines": 135_900,
     "Python files of qbench under 30 lines": 71,
     "entries of qbench/runtime/caches": 14,
-    "floors of qbench": 22,
+    "floors of qbench": 13,
     "isinstance of policies outside their folder": 0,
     "modules that `qbench info` reaches": 121,
     "modules that `qbench quantize` reaches": 439,

@@ -101,3 +101,15 @@ def _share(record: Record, phase: str) -> float | None:
     speed = record.metrics.speed if isinstance(record.metrics, Metrics) else None
     roofline = speed and speed.roofline
     return getattr(roofline, phase.removesuffix("_tok_s")) if roofline else None
+
+
+def joined(record: Record, launches: KeptLaunches) -> Record:
+    """The row with the mean of its launches as speeds and their intervals; a speed of one process has no interval."""
+    metrics, found = record.figures, launches.get(row_of(record), {})
+    if metrics.speed is None or metrics.speed.figures is None:
+        return record
+    figures = metrics.speed.figures
+    speeds = {name: one.estimate for name, one in found.items()}
+    intervals = {name: speed.interval for name, speed in speeds.items()}
+    figures = replace(figures, interval=intervals, **{name: speed.value for name, speed in speeds.items()})
+    return replace(record, metrics=replace(metrics, speed=replace(metrics.speed, figures=figures)))

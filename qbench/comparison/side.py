@@ -10,7 +10,7 @@ from qbench.measure.records.record import Record, latest, read_files
 from qbench.measure.records.record_files import SUFFIX
 from qbench.run.cache_spec import DENSE, DYNAMIC, FULL
 from qbench.run.choices import FAST
-from qbench.sweeps.suite.renamed import check_axis
+from qbench.run.renamed import check_axis
 from qbench.words.written import nearest
 from quant.errors import InputError
 

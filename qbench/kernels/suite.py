@@ -12,7 +12,7 @@ from qbench.measure.host.conditions import CLOCKS, check_clock
 from qbench.measure.host.machine import available_cores
 from qbench.run.axes import ALL
 from qbench.run.choices import check_threads
-from qbench.sweeps.suite.suite_values import fields_of, names_of
+from qbench.run.suite_values import fields_of, names_of
 from qbench.words.written import nearest
 from quant.errors import InputError
 from quant.yaml_file import read_yaml

@@ -8,7 +8,7 @@ from qbench.run.cache_spec import DYNAMIC, FULL, NONE, CacheSpec
 from qbench.run.choices import CPU, check_attention
 from qbench.runtime.memory import MemoryParts, MemoryPredictor
 from qbench.sources import open_source
-from qbench.sweeps.forecast.planned_source import PlannedSource
+from qbench.sources.planned import PlannedSource
 from quant.errors import InputError
 from quant.job import make_job
 from quant.json_data import JsonData

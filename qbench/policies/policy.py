@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from qbench.policies.budget import Budget
-from qbench.registry import Named
+from qbench.words.registry import Named
 from quant.errors import InputError
 
 if TYPE_CHECKING:

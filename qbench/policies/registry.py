@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from qbench.policies.policy import CachePolicy
-from qbench.registry import Registry
+from qbench.words.registry import Registry
 from quant.json_data import JsonData
 
 _POLICIES = Registry[CachePolicy]("policy")

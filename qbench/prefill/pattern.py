@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qbench.prefill.block_lists import BLOCK, BlockLists, num_blocks
-from qbench.registry import Named, Registry
+from qbench.words.registry import Named, Registry
 from quant.errors import InputError
 
 

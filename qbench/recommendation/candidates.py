@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from qbench.recommendation.goal import Goal
 from qbench.runtime.memory import MemoryParts, MemoryPredictor
-from qbench.sweeps.forecast.planned_source import PlannedSource, foreseen_scheme
+from qbench.sources.planned import PlannedSource, foreseen_scheme
 from quant.errors import InputError
 from quant.job import QuantizationJob, make_job
 from quant.kv_names import FLOAT32

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qbench.comparison.kept_launches import kept_launches
+from qbench.comparison.kept_launches import joined, kept_launches
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
 from qbench.measure.metrics import Metrics
@@ -14,7 +14,6 @@ from qbench.recommendation.candidates import Candidate
 from qbench.recommendation.goal import Goal
 from qbench.recommendation.heat import heat_windows
 from qbench.recommendation.search import Measured
-from qbench.report.launches import joined
 from qbench.run.case import Case
 from qbench.run.work import SpeedWork
 from qbench.store import latest_records

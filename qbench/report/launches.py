@@ -2,12 +2,10 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from qbench.comparison.kept_launches import KeptLaunches, kept_launches, row_of
+from qbench.comparison.kept_launches import kept_launches
 from qbench.measure.metrics import Metrics
-from qbench.measure.records.record import Record
 from qbench.measure.records.record_files import record_files
 from qbench.store.load import Paths
 from qbench.words.read import count
@@ -22,18 +20,6 @@ LOW, HIGH = "{}_launch_low", "{}_launch_high"  # 95 %
 SECONDS = "{}_launch_seconds"  # from the first launch to the last
 
 OF_LAUNCHES = "a speed of one process has no interval; `qbench sweep SUITE --launches 3` measures several"
-
-
-def joined(record: Record, launches: KeptLaunches) -> Record:
-    """The row with the mean of its launches as speeds and their intervals; a speed of one process has no interval."""
-    metrics, found = record.figures, launches.get(row_of(record), {})
-    if metrics.speed is None or metrics.speed.figures is None:
-        return record
-    figures = metrics.speed.figures
-    speeds = {name: one.estimate for name, one in found.items()}
-    intervals = {name: speed.interval for name, speed in speeds.items()}
-    figures = replace(figures, interval=intervals, **{name: speed.value for name, speed in speeds.items()})
-    return replace(record, metrics=replace(metrics, speed=replace(metrics.speed, figures=figures)))
 
 
 def launches_text(counts: Iterable[float], seconds: Iterable[float], spreads: Mapping[str, Iterable[float]]) -> str:

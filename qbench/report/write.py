@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbench.comparison.kept_launches import KeptLaunches, kept_launches
+from qbench.comparison.kept_launches import KeptLaunches, joined, kept_launches
 from qbench.measure.records.record import Record, line_of, parse_record
 from qbench.measure.records.record_files import make_folder, record_files
 from qbench.report.attention import attention_markdown
@@ -18,7 +18,7 @@ from qbench.report.caches import caches_markdown
 from qbench.report.columns import columns_of
 from qbench.report.interaction import interaction_markdown
 from qbench.report.kinds import KINDS, kinds_markdown
-from qbench.report.launches import joined, with_launches
+from qbench.report.launches import with_launches
 from qbench.report.mixes import mixes_markdown
 from qbench.report.page import render_page
 from qbench.report.policies import policies_markdown

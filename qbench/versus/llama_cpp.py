@@ -3,8 +3,8 @@
 import sys
 from collections.abc import Sequence
 
+from qbench.measure.host.llama_cpp_package import package_folder
 from qbench.speed.timed_process import TimedProcess
-from qbench.versus.llama_cpp_package import package_folder
 
 WORKER = (sys.executable, "-m", "qbench.versus.llama_cpp_worker")
 

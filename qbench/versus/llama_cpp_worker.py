@@ -18,8 +18,8 @@ import numpy as np
 
 import qbench
 from qbench.measure.host.conditions import CLOCKS
+from qbench.measure.host.llama_cpp_package import import_package, limit_waiting
 from qbench.speed.speed_worker import serve
-from qbench.versus.llama_cpp_package import import_package, limit_waiting
 
 # Names in GGUF's readers; llama.cpp's names of types, as its command line takes them.
 KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qbench.versus.llama_cpp_package import package_folder
+from qbench.measure.host.llama_cpp_package import package_folder
 from quant.errors import InputError
 
 

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from qbench.kernels.benchmark import Absent
-from qbench.versus.llama_cpp_package import limit_waiting, package_folder
+from qbench.measure.host.llama_cpp_package import limit_waiting, package_folder
 from quant.errors import InputError
 from quant.formats import get_format
 

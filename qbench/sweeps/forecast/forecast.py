@@ -22,10 +22,10 @@ from qbench.run.cache_spec import DEFAULT_CACHE, CacheSpec
 from qbench.run.case import Case
 from qbench.runtime.memory import MemoryPredictor
 from qbench.sources import open_source
+from qbench.sources.planned import PlannedSource, foreseen_scheme
 from qbench.speed.case_memory import parts_of_case
 from qbench.sweeps.case_runner import CaseRunner
 from qbench.sweeps.forecast.past import Past
-from qbench.sweeps.forecast.planned_source import PlannedSource, foreseen_scheme
 from qbench.sweeps.job import ModelProbe, ProbeJob
 from qbench.sweeps.job_runner import JobFailed, run_job
 from qbench.sweeps.messages import JobRequest

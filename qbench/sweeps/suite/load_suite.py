@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from qbench.run.axes import AXIS, SUITE_AXES
+from qbench.run.renamed import check_caches, check_key, check_section
+from qbench.run.suite_values import fields_of
 from qbench.run.work import CalibrationWork, QualityWork, SpeedWork, TasksWork, is_file_spec
-from qbench.sweeps.suite.renamed import check_caches, check_key, check_section
 from qbench.sweeps.suite.rules import Rule
 from qbench.sweeps.suite.suite import MEASURED, Suite
 from qbench.sweeps.suite.suite_names import check_model, check_recipe
-from qbench.sweeps.suite.suite_values import fields_of
 from quant.errors import InputError
 from quant.present import present
 from quant.yaml_file import read_yaml

@@ -7,7 +7,7 @@ from typing import Any
 
 from qbench.run.axes import AXIS, NAMES, Axis
 from qbench.run.case import Case
-from qbench.sweeps.suite.renamed import check_axis
+from qbench.run.renamed import check_axis
 from qbench.words.written import nearest
 from quant.errors import InputError
 

@@ -17,7 +17,7 @@ from qbench.kernels.linear_benchmarks import Weight, contenders, linear_benchmar
 from qbench.kernels.peers import ggml
 from qbench.kernels.peers.ggml import GgmlLinears
 from qbench.kernels.peers.torch import refuse_saturation
-from qbench.versus.llama_cpp_package import VARIABLE
+from qbench.measure.host.llama_cpp_package import VARIABLE
 
 NUM_ROWS, ROW_SIZE = 160, 256
 OF_FORMAT = {

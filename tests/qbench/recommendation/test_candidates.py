@@ -11,7 +11,7 @@ from qbench.recommendation.search import search
 from qbench.runtime import predict_memory
 from qbench.runtime.layers import linear
 from qbench.sources import open_source
-from qbench.sweeps.forecast.planned_source import PlannedSource
+from qbench.sources.planned import PlannedSource
 from quant.job import make_job
 from quant.recipes import Recipe, get_recipe
 

@@ -13,6 +13,7 @@ from support.memory_source import MemorySource
 from support.waits import WAIT_S
 
 import qbench
+from qbench.measure.host.llama_cpp_package import VARIABLE
 from qbench.run.options import RunOptions
 from qbench.run.work import SpeedWork
 from qbench.runtime import load_model
@@ -20,7 +21,6 @@ from qbench.speed.rounds import Rounds, Samples
 from qbench.speed.speed_worker import TimedModel
 from qbench.versus.compare import compare, kv_bits, kv_type_of, measure_both, ratio
 from qbench.versus.llama_cpp import LlamaCppProcess
-from qbench.versus.llama_cpp_package import VARIABLE
 from qbench.versus.llama_cpp_worker import leave_spinning_as_it_comes
 from quant.errors import InputError
 from quant.recipes import get_recipe

@@ -6,8 +6,8 @@ import sys
 import pytest
 from support.data import written
 
-from qbench.versus import llama_cpp_package as module
-from qbench.versus.llama_cpp_package import VARIABLE, import_package, limit_waiting, package_folder
+from qbench.measure.host import llama_cpp_package as module
+from qbench.measure.host.llama_cpp_package import VARIABLE, import_package, limit_waiting, package_folder
 from quant.errors import InputError
 
 

@@ -1,4 +1,4 @@
-"""The six habits that make English hard to read, as regular expressions."""
+"""Ten habits that make English hard to read, as regular expressions."""
 
 import re
 
@@ -32,6 +32,14 @@ PATTERNS = {
     "of-sentence": re.compile(r"(?<![\w-])Of\b(?!\s+course\b)"),
     # "none has it": "no case has it". Python's None and a `none` in code are not meant.
     "none-as-pronoun": re.compile(r"\bnone\b(?![-\"'=])|\bNone (?:of|has|have)\b"),
+    # "those that are left": repeat the noun, "the rows that are left".
+    "those-that": re.compile(r"\b[Tt]hose (?:that|of|which|who|whose|with)\b"),
+    # "on the CPU alone.": "only on the CPU".
+    "alone-at-the-end": re.compile(r"\balone\b(?=\s*(?:[.,;:)]|$))"),
+    # "after so many steps": name the number.
+    "so-many": re.compile(r"\bso (?:many|much)\b"),
+    # A docstring that begins with a parameter: begin with a summary.
+    "parameter-first": re.compile(r"\A\s*[a-z_]\w*(?:, [a-z_]\w*)* {2,}\S"),
 }
 
 CODE = re.compile(r"``.*?``|`[^`\n]*`|<!--.*?-->", re.DOTALL)

@@ -1,4 +1,4 @@
-"""Count six habits of hard English and hold each count to a budget that may only fall.
+"""Count ten habits of hard English and hold each count to a budget that may only fall.
 
 python -m checks.prose                 exit 1 if a pattern exceeds its budget, and print the places
 python -m checks.prose --lower         write the counts that are below their budget as the new budget

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from qbench.plan.fits import Room, largest_batch, largest_contexts
 from qbench.plan.measured import Compared
-from qbench.run.cache_spec import DYNAMIC, FULL, NONE, CacheSpec
-from qbench.run.choices import CPU, check_attention
+from qbench.run.cache_spec import DYNAMIC, FULL, NONE, CacheSpec, check_cache
+from qbench.run.choices import CPU
 from qbench.runtime.memory import MemoryParts, MemoryPredictor
 from qbench.sources import open_source
 from qbench.sources.planned import PlannedSource
@@ -61,7 +61,7 @@ class PlanCase:
     attention: str | None = None
 
     def __post_init__(self) -> None:
-        check_attention(self.attention, CPU, CacheSpec(self.cache, self.policy))
+        check_cache(CacheSpec(self.cache, self.policy), CPU, self.attention)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from qbench.measure.quality_figures import AttentionDelta
 from qbench.quality.kld.kld import Divergence, concatenate, divergence
-from qbench.run.choices import TEXTBOOK, check_attention
+from qbench.run.cache_spec import check_cache
+from qbench.run.choices import TEXTBOOK
 from qbench.run.options import RunOptions
 from quant.errors import InputError
 
@@ -54,7 +55,7 @@ def has_textbook(options: RunOptions) -> bool:
     if options.attention in (None, TEXTBOOK):
         return False
     try:
-        check_attention(TEXTBOOK, options.device, options.cache_spec)
+        check_cache(options.cache_spec, options.device, TEXTBOOK)
     except InputError:  # of a policy that textbook attention has not
         return False
     return True

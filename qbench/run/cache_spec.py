@@ -8,10 +8,12 @@ policy   one of `qbench.policies`, as "full", "window:1024", "sinks:4+1020" or "
 prefill  one of `qbench.prefill`, as "dense", "star:25%" or "flexprefill:gamma=0.9"
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from qbench.run.rank_layout import RankLayout, refuse_on_ranks
+from qbench.run.choices import CPU, IN_TORCH, KERNEL, SDPA, TEXTBOOK, TRITON, check_attention_name
+from qbench.run.rank_layout import ONE_RANK, RankLayout
 from qbench.words.written import nearest
 from quant.errors import InputError
 
@@ -50,36 +52,7 @@ class CacheSpec:
         check_layout(self.layout)
         check_policy(self.policy)
         check_pattern(self.prefill)
-        if self.policy != FULL and self.layout != DYNAMIC:
-            raise InputError(f"cache {self.layout} goes with policy full; policy {self.policy} needs cache dynamic")
-        if self.prefill_chunk is not None and self.prefill_chunk < 1:
-            raise InputError(f"prefill_chunk is {self.prefill_chunk}, expected at least 1 token")
-        if self.prefill != DENSE:
-            self._check_goes_with_pattern()
-        if self.kv_disk is not None and self.kv_ram is None:
-            raise InputError(
-                f"--kv-disk {self.kv_disk} has no effect without --kv-ram; give the memory that it extends"
-            )
-        if self.kv_ram is not None:
-            self._check_goes_with_tiers()
-
-    def _check_goes_with_tiers(self) -> None:
-        policy = None if self.policy == FULL else self.make_policy()
-        suits = policy is None or policy.may_spill
-        if not suits or (self.layout, self.prefill) != (DYNAMIC, DENSE):
-            why = f": {policy.why_no_spill}" if policy is not None and policy.why_no_spill else ""
-            raise InputError(
-                f"--kv-ram goes with cache {DYNAMIC}, policy {FULL} or infllm, and prefill {DENSE}; got {self}{why}"
-            )
-
-    def _check_goes_with_pattern(self) -> None:
-        pattern = f"prefill pattern {self.prefill}"
-        if self.policy != FULL:
-            raise InputError(f"{pattern} goes with policy {FULL}; got policy {self.policy}")
-        if self.layout not in (DYNAMIC, STATIC):
-            raise InputError(f"{pattern} goes with cache {DYNAMIC} or {STATIC}; got cache {self.layout}")
-        if self.prefill_chunk is not None:
-            raise InputError(f"{pattern} takes a whole prompt at once; leave out prefill chunk {self.prefill_chunk}")
+        check_cache(self)
 
     def __str__(self) -> str:
         chunk = "" if self.prefill_chunk is None else f", {self.prefill_chunk} tokens at once"
@@ -136,22 +109,168 @@ def check_pattern(text: str) -> None:
         parse_pattern(text)
 
 
-DEFAULT_CACHE = CacheSpec()
+@dataclass(frozen=True, slots=True)
+class NamedCache:
+    """A cache by its names, and those of the run that it is asked for.
+
+    attention   None: any
+    """
+
+    spec: CacheSpec
+    device: str = CPU
+    attention: str | None = None
+    layout: RankLayout = ONE_RANK
+
+    @property
+    def policy(self) -> "CachePolicy | None":
+        """None for policy full"""
+        return None if self.spec.policy == FULL else self.spec.make_policy()
+
+    @property
+    def has_pattern(self) -> bool:
+        return self.spec.prefill != DENSE
+
+    @property
+    def pattern(self) -> str:
+        """In the words of messages"""
+        return f"prefill pattern {self.spec.prefill}"
+
+    @property
+    def is_in_torch(self) -> bool:
+        return self.attention in IN_TORCH
+
+    @property
+    def has_lanes(self) -> bool:
+        """Whether the lanes of one stage compute parts of a prompt by the pattern"""
+        return self.layout.sp > 1 and self.layout.pp == 1 and self.spec.make_pattern().in_lanes
+
+    @property
+    def elsewhere(self) -> str:
+        """Attention of other devices alone"""
+        return TRITON if self.device == CPU else KERNEL
+
+    @property
+    def here(self) -> tuple[str, ...]:
+        return (*IN_TORCH, KERNEL if self.device == CPU else TRITON)
+
+    def on_ranks(self, option: str) -> str:
+        return f"{option} does not combine with {self.layout} yet; leave it out, or run on one rank"
 
 
-def check_ranked_cache(spec: CacheSpec, layout: RankLayout) -> None:
-    """raises InputError for a cache that several ranks do not have yet"""
-    refuse_on_ranks(
-        {
-            f"--policy {spec.policy}": spec.policy != FULL,
-            f"--prefill {spec.prefill}": spec.prefill != DENSE and not _has_lanes(spec, layout),
-            "--kv-ram": spec.kv_ram is not None,
-            f"--cache {spec.layout}": layout.sp > 1 and spec.layout not in (DYNAMIC, STATIC),
-        },
-        layout,
+def _may_not_spill(asked: NamedCache) -> bool:
+    stays = asked.policy is not None and not asked.policy.may_spill
+    return asked.spec.kv_ram is not None and (stays or (asked.spec.layout, asked.spec.prefill) != (DYNAMIC, DENSE))
+
+
+def _why_no_spill(asked: NamedCache) -> str:
+    why = asked.policy.why_no_spill if asked.policy is not None else ""
+    return (
+        f"--kv-ram goes with cache {DYNAMIC}, policy {FULL} or infllm, and prefill {DENSE}; got {asked.spec}"
+        f"{f': {why}' if why else ''}"
     )
 
 
-def _has_lanes(spec: CacheSpec, layout: RankLayout) -> bool:
-    """Whether the lanes of one stage compute parts of a prompt by this pattern"""
-    return layout.sp > 1 and layout.pp == 1 and spec.make_pattern().in_lanes
+When = Callable[[NamedCache], bool]
+Why = Callable[[NamedCache], str]
+# Reasons against a cache that its names show: when, and why. `runtime.caches.rules` has those of a model.
+RULES: tuple[tuple[When, Why], ...] = (
+    (
+        lambda asked: asked.spec.policy != FULL and asked.spec.layout != DYNAMIC,
+        lambda asked: (
+            f"cache {asked.spec.layout} goes with policy {FULL}; policy {asked.spec.policy} needs cache {DYNAMIC}"
+        ),
+    ),
+    (
+        lambda asked: asked.spec.prefill_chunk is not None and asked.spec.prefill_chunk < 1,
+        lambda asked: f"prefill_chunk is {asked.spec.prefill_chunk}, expected at least 1 token",
+    ),
+    (
+        lambda asked: asked.has_pattern and asked.spec.policy != FULL,
+        lambda asked: f"{asked.pattern} goes with policy {FULL}; got policy {asked.spec.policy}",
+    ),
+    (
+        lambda asked: asked.has_pattern and asked.spec.layout not in (DYNAMIC, STATIC),
+        lambda asked: f"{asked.pattern} goes with cache {DYNAMIC} or {STATIC}; got cache {asked.spec.layout}",
+    ),
+    (
+        lambda asked: asked.has_pattern and asked.spec.prefill_chunk is not None,
+        lambda asked: (
+            f"{asked.pattern} takes a whole prompt at once; leave out prefill chunk {asked.spec.prefill_chunk}"
+        ),
+    ),
+    (
+        lambda asked: asked.spec.kv_disk is not None and asked.spec.kv_ram is None,
+        lambda asked: f"--kv-disk {asked.spec.kv_disk} has no effect without --kv-ram; give the memory that it extends",
+    ),
+    (_may_not_spill, _why_no_spill),
+    (
+        lambda asked: asked.has_pattern and asked.device != CPU,
+        lambda asked: f"{asked.pattern} is on the CPU alone; got device {asked.device}",
+    ),
+    (
+        lambda asked: asked.attention == asked.elsewhere,
+        lambda asked: (
+            f"attention {asked.attention} is not on device {asked.device}; choose one of {', '.join(asked.here)}"
+        ),
+    ),
+    (
+        lambda asked: asked.attention == KERNEL and asked.spec.layout == NONE,
+        lambda asked: f"cache {NONE} attends in torch; choose attention {' or '.join(IN_TORCH)}, or another cache",
+    ),
+    (
+        lambda asked: asked.is_in_torch and asked.policy is not None and asked.policy.has_sinks,
+        lambda asked: (
+            f"policy {asked.spec.policy} rotates each query twice, which attention {asked.attention} does "
+            f"not; choose {KERNEL}"
+        ),
+    ),
+    (
+        lambda asked: asked.attention == SDPA and asked.policy is not None and asked.policy.observes is not None,
+        lambda asked: (
+            f"policy {asked.spec.policy} reads attention weights, which {SDPA} does not return; choose "
+            f"{TEXTBOOK} or {KERNEL}"
+        ),
+    ),
+    (
+        lambda asked: asked.is_in_torch and asked.has_pattern,
+        lambda asked: f"{asked.pattern} goes with attention {KERNEL}; got attention {asked.attention}",
+    ),
+    (
+        lambda asked: asked.layout.num_ranks > 1 and asked.spec.policy != FULL,
+        lambda asked: asked.on_ranks(f"--policy {asked.spec.policy}"),
+    ),
+    (
+        lambda asked: asked.layout.num_ranks > 1 and asked.has_pattern and not asked.has_lanes,
+        lambda asked: asked.on_ranks(f"--prefill {asked.spec.prefill}"),
+    ),
+    (
+        lambda asked: asked.layout.num_ranks > 1 and asked.spec.kv_ram is not None,
+        lambda asked: asked.on_ranks("--kv-ram"),
+    ),
+    (
+        lambda asked: asked.layout.sp > 1 and asked.spec.layout not in (DYNAMIC, STATIC),
+        lambda asked: asked.on_ranks(f"--cache {asked.spec.layout}"),
+    ),
+    (
+        lambda asked: asked.layout.num_ranks > 1 and asked.device != CPU,
+        lambda asked: asked.on_ranks(f"--device {asked.device}"),
+    ),
+    (
+        lambda asked: asked.layout.sp > 1 and asked.attention not in (None, KERNEL),
+        lambda asked: asked.on_ranks(f"--attention {asked.attention}"),
+    ),
+)
+
+
+def check_cache(
+    spec: CacheSpec, device: str = CPU, attention: str | None = None, layout: RankLayout = ONE_RANK
+) -> None:
+    """raises InputError for an unknown attention, and with every reason against the cache that its names show"""
+    if attention is not None:
+        check_attention_name(attention)
+    asked = NamedCache(spec, device, attention, layout)
+    if found := [why(asked) for when, why in RULES if when(asked)]:
+        raise InputError("; also: ".join(found))
+
+
+DEFAULT_CACHE = CacheSpec()

@@ -18,7 +18,6 @@ and a device takes gpu_kernels. A choice holds for every layer, or is refused.
 import os
 from importlib.util import find_spec
 
-from qbench.run.cache_spec import DENSE, FULL, NONE, CacheSpec
 from qbench.words.written import nearest, parse_bytes, parse_share
 from quant.errors import InputError
 from quant.kv_names import FLOAT32 as FLOAT32_KV
@@ -124,34 +123,3 @@ def check_attention_name(name: str) -> None:
     """raises InputError if the name is not one of ATTENTIONS"""
     if name not in ATTENTIONS:
         raise InputError(f"unknown attention {name!r}; known: {', '.join(ATTENTIONS)}{nearest(name, ATTENTIONS)}")
-
-
-def check_attention(name: str | None, device: str, spec: CacheSpec) -> None:
-    """raises InputError for an unknown name, and for one that does not go with the device or the cache; None: any"""
-    if spec.prefill != DENSE and device != CPU:
-        raise InputError(f"prefill pattern {spec.prefill} is on the CPU alone; got device {device}")
-    if name is None:
-        return
-    check_attention_name(name)
-    if name == (TRITON if device == CPU else KERNEL):
-        here = (*IN_TORCH, KERNEL if device == CPU else TRITON)
-        raise InputError(f"attention {name} is not on device {device}; choose one of {', '.join(here)}")
-    if name == KERNEL and spec.layout == NONE:
-        raise InputError(f"cache {NONE} attends in torch; choose attention {' or '.join(IN_TORCH)}, or another cache")
-    if name in IN_TORCH and spec.policy != FULL:
-        _check_policy(name, spec)
-    if name in IN_TORCH and spec.prefill != DENSE:
-        raise InputError(f"prefill pattern {spec.prefill} goes with attention {KERNEL}; got attention {name}")
-
-
-def _check_policy(name: str, spec: CacheSpec) -> None:
-    """The part of `check_attention` for attention in torch."""
-    policy = spec.make_policy()
-    if policy.has_sinks:
-        raise InputError(
-            f"policy {spec.policy} rotates each query twice, which attention {name} does not; choose {KERNEL}"
-        )
-    if name == SDPA and policy.observes is not None:
-        raise InputError(
-            f"policy {spec.policy} reads attention weights, which {SDPA} does not return; choose {TEXTBOOK} or {KERNEL}"
-        )

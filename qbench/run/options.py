@@ -4,11 +4,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from qbench.run.axes import Setup
-from qbench.run.cache_spec import check_ranked_cache
+from qbench.run.cache_spec import check_cache
 from qbench.run.choices import (
     CPU,
-    KERNEL,
-    check_attention,
     check_compute,
     check_device_name,
     check_placement,
@@ -36,7 +34,7 @@ class RunOptions(Setup):
     def __post_init__(self) -> None:
         check_compute(self.compute)
         check_device_name(self.device)
-        check_attention(self.attention, self.device, self.cache_spec)  # which checks its own three
+        check_cache(self.cache_spec, self.device, self.attention, self.layout)
         check_threads(self.threads)
         check_placement(self.expert_placement)
         if self.memory_bytes is None and self.expert_placement != DYNAMIC_EXPERTS:
@@ -45,20 +43,8 @@ class RunOptions(Setup):
             raise InputError(
                 "a memory limit is for a model as it is stored, on the CPU; write it with `qbench quantize`"
             )
-        if self.layout.num_ranks > 1:  # which checks the division itself
-            self._check_ranks()
-
-    def _check_ranks(self) -> None:
-        """raises InputError for options that several ranks do not have yet"""
-        refuse_on_ranks(
-            {
-                "--memory": self.memory_bytes is not None,
-                f"--device {self.device}": self.device != CPU,
-                f"--attention {self.attention}": self.layout.sp > 1 and self.attention not in (None, KERNEL),
-            },
-            self.layout,
-        )
-        check_ranked_cache(self.cache_spec, self.layout)
+        if self.layout.num_ranks > 1:
+            refuse_on_ranks({"--memory": self.memory_bytes is not None}, self.layout)
 
     @property
     def undivided(self) -> Self:

@@ -129,6 +129,8 @@ class RankLayout(JsonData):
         return f"{self.lanes} {self.num_lanes}, pp {self.pp}{cut}{parts}{dispatch}"
 
 
+ONE_RANK = RankLayout()
+
 # Name of a division -> its options over so many ranks
 DIVISIONS: Mapping[str, Callable[[int], dict]] = {
     "tp": lambda num_ranks: {"tp": num_ranks},

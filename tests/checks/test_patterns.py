@@ -23,6 +23,10 @@ HARD = {
     ],
     "of-sentence": ["Of the text.", "It ends. Of these, two stay."],
     "none-as-pronoun": ["none of them", "see none after themselves", "None has a scale."],
+    "those-that": ["rows, and those that are left", "Those of the first layer"],
+    "alone-at-the-end": ["on the CPU alone.", "for one rank alone, then"],
+    "so-many": ["after so many steps", "holds so much memory"],
+    "parameter-first": ["text   spec of the text", "pp, tg  numbers of tokens"],
 }
 PLAIN = {
     "what-as-noun": ["Says what to do.", "what if it fails", "What is a page?", "somewhat", "`what is`"],
@@ -43,6 +47,10 @@ PLAIN = {
         'the "none" layout',
         "nonetheless",
     ],
+    "those-that": ["the rows that are left", "those rows", "`those that`"],
+    "alone-at-the-end": ["runs alone on a rank", "one rank alone has it", "stand-alone rank"],
+    "so-many": ["so few", "as many steps", "so that many"],
+    "parameter-first": ["Text of a rank.", "a text  of two spaces is no parameter list of one word"],
 }
 
 

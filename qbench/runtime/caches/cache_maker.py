@@ -8,8 +8,8 @@ from torch import Tensor
 
 from qbench.policies import CachePolicy, TokenKinds
 from qbench.policies.oracle import Recorder
-from qbench.run.cache_spec import DEFAULT_CACHE, DENSE, STATIC, CacheSpec
-from qbench.run.choices import CPU, KERNEL, check_attention
+from qbench.run.cache_spec import DEFAULT_CACHE, DENSE, STATIC, CacheSpec, check_cache
+from qbench.run.choices import CPU, KERNEL
 from qbench.runtime.attention.in_torch import REFERENCE, attend_by, impl_of
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kv_cache import KVCache, pooled_cache
@@ -79,12 +79,12 @@ class CacheMaker:
 
     def attending(self, attention: str) -> "CacheMaker":
         """The same with attention by another code. raises InputError as for a new one"""
-        check_attention(attention, CPU, self.spec)
+        check_cache(self.spec, CPU, attention)
         return self._like(self.scheme, self.spec, attention)
 
     def of_spec(self, spec: CacheSpec) -> "CacheMaker":
         """The same with another layout and policy. raises InputError as for a new one"""
-        check_attention(self.attention, CPU, spec)
+        check_cache(spec, CPU, self.attention)
         return self._like(self.scheme, spec, self.attention)
 
     def of_scheme(self, scheme: KVScheme) -> "CacheMaker":
@@ -101,7 +101,7 @@ class CacheMaker:
         raises   InputError for impossible sizes, and for a mode or a policy that the model or the layout cannot have
         """
         spec = self.spec if spec is None else spec
-        check_attention(self.attention, CPU, spec)
+        check_cache(spec, CPU, self.attention)
         plan = plan_cache(Asked(self.config, self.scheme, spec, self.attention, mode, reads_once=True))
         check_sizes(batch, capacity)
         return self._build(plan, batch, capacity)

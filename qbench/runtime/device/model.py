@@ -12,8 +12,8 @@ from gpu_kernels.decode.llama import Llama, llama_head, llama_layers, llama_logi
 from gpu_kernels.decode.pages import Attend, step_inputs
 from gpu_kernels.graphs import DecodeGraphs
 from qbench.policies import TokenKinds
-from qbench.run.cache_spec import FULL, CacheSpec
-from qbench.run.choices import IN_TORCH, check_attention
+from qbench.run.cache_spec import FULL, CacheSpec, check_cache
+from qbench.run.choices import IN_TORCH
 from qbench.runtime.attention.in_torch import attend_by
 from qbench.runtime.cache_suits import check_device_cache
 from qbench.runtime.caches.step import Step
@@ -114,7 +114,7 @@ class DeviceModel(DecoderModel[DeviceCache]):
         return logits.unflatten(0, wanted[0].shape[:2])
 
     def attending(self, attention: str) -> Self:
-        check_attention(attention, self.place.name, self.cache_spec)
+        check_cache(self.cache_spec, self.place.name, attention)
         other = copy(self)
         other.attention = attention
         return other

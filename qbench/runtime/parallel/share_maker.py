@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from qbench.policies import TokenKinds
 from qbench.prefill.star import Star
-from qbench.run.cache_spec import DENSE, STATIC, CacheSpec, check_ranked_cache
+from qbench.run.cache_spec import DENSE, STATIC, CacheSpec, check_cache
 from qbench.run.choices import EXACT
 from qbench.runtime.attention.in_torch import is_in_torch
 from qbench.runtime.caches.cache import Cache
@@ -46,7 +46,7 @@ class ShareMaker(CacheMaker):
                 f"sp={ranks.layout.sp} does not divide the latents of a {config.architecture.name} yet; use pp"
             )
         self.ranks, self.share = ranks, Share(ranks.lane, ranks.layout.sp)
-        check_ranked_cache(spec, ranks.layout)
+        check_cache(spec, layout=ranks.layout)
 
     def attending(self, attention: str) -> "CacheMaker":
         raise InputError(f"a loaded model on {self.ranks.layout} has one attention; load it again for {attention}")
@@ -55,7 +55,7 @@ class ShareMaker(CacheMaker):
         return ShareMaker(self.config, scheme, self.impl, spec, self.token_kinds, attention, ranks=self.ranks)
 
     def _build(self, plan: CachePlan, batch: int, capacity: int) -> Cache:
-        check_ranked_cache(plan.asked.spec, self.ranks.layout)
+        check_cache(plan.asked.spec, layout=self.ranks.layout)
         return super()._build(plan, batch, capacity)
 
     def uncached(self, batch: int, num_tokens: int) -> Cache:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from qbench.measure.host.conditions import ISA
 from qbench.run.axes import AXIS, SUITE_AXES, Axis
-from qbench.run.cache_spec import DENSE, FULL, CacheSpec
+from qbench.run.cache_spec import DENSE, FULL, CacheSpec, check_cache
 from qbench.run.case import Case
-from qbench.run.choices import AUTO_ISA, check_attention
+from qbench.run.choices import AUTO_ISA
 from qbench.run.rank_layout import RankLayout, division_here, refuse_on_ranks
 from qbench.run.work import is_file_spec
 from qbench.sources.rand import PREFIX as RANDOM
@@ -80,7 +80,7 @@ def check_pair(point: Case, suite: Suite) -> None:
     try:
         spec = point.cache_spec
         pair = f"attention: {point.attention}, device: {point.device}, {pair}"
-        check_attention(point.attention, point.device, spec)
+        check_cache(spec, point.device, point.attention)
     except InputError as error:
         raise InputError(f"suite {suite.name}: {error}; exclude {{{pair}}}") from error
 

@@ -142,11 +142,20 @@ class Axis:
     option: Option | None = None
     heading: Heading | None = None
 
+    @property
+    def part(self) -> str:
+        """Field of a case whose value has it; empty if the case itself has it"""
+        return self.place.rpartition(".")[0]
+
+    @property
+    def field(self) -> str:
+        """Of the case, or of its part"""
+        return self.place.rpartition(".")[2] or self.name
+
     def value(self, case: Any) -> Any:
         """The value of a case; None if the part that has it is absent."""
-        part, _, name = (self.place or self.name).rpartition(".")
-        holder = getattr(case, part) if part else case
-        return None if holder is None else getattr(holder, name)
+        holder = getattr(case, self.part) if self.part else case
+        return None if holder is None else getattr(holder, self.field)
 
     def text(self, case: Any) -> str:
         """The value in words, as rules and `--only` have it."""

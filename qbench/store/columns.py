@@ -47,14 +47,17 @@ def _phase(phase: str) -> dict[str, Column]:
     return {**_metrics(NUMBER, speed), **spread}
 
 
+def keys_of_axis(axis: Axis) -> tuple[str, ...]:
+    """Its place in the document of a case."""
+    return (*([Case.json_keys.get(axis.part, axis.part)] if axis.part else []), axis.field)
+
+
 def _axis(axis: Axis, heading: Heading) -> Column:
     """The column of an axis; a record lacks the key of a usual value that `Case.json_omits` names."""
-    part, _, name = (axis.place or axis.name).rpartition(".")
-    keys = ["case", *([Case.json_keys.get(part, part)] if part else []), name]
-    usual = None if part else DEFAULTS[name]
-    is_omitted = usual is not None and name in Case.json_omits
+    usual = None if axis.part else DEFAULTS[axis.field]
+    is_omitted = usual is not None and axis.field in Case.json_omits
     return Column(
-        heading.path or ".".join(keys),
+        heading.path or ".".join(("case", *keys_of_axis(axis))),
         COUNT if axis.kind is int or axis.name == "kv_ram" else TEXT,
         f"coalesce({{}}, '{usual}')" if is_omitted else "{}",
     )

@@ -6,12 +6,12 @@ import mmap
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qbench.measure.records.record import Record, cannot_read, latest, read_records
 from qbench.measure.records.record_files import record_files
 from qbench.run.axes import AXES
-from qbench.store.columns import COLUMNS, ORIGIN, TEXT, Column
+from qbench.store.columns import COLUMNS, ORIGIN, TEXT, Column, keys_of_axis
 from qbench.store.kept_rows import keep, place_of, read_kept
 from qbench.store.scan import scan
 from quant.regular_file import open_regular
@@ -27,8 +27,18 @@ KIND = {"kind": Column("case.kind", TEXT)}  # of kernels and comparisons; a swee
 KIND_IS = b'"kind":'
 # Recipes that keep the weights as they are or only cast them: the row that others are read against.
 UNQUANTIZED = ("f32", "f16", "bf16")
+
+
+def nulls(places: Iterable[Sequence[str]]) -> dict[str, Any]:
+    """A document whose merge removes these places, each a path of keys."""
+    found: dict[str, Any] = {}
+    for first, *rest in places:
+        found[first] = found.get(first, {}) | nulls([rest]) if rest else None
+    return found
+
+
 # A recipe may name the KV format, so rows of one group may differ in it, in the cache, and in a limit.
-OF_RECIPE = json.dumps(dict.fromkeys(("recipe_sha256", *(axis.name for axis in AXES if axis.compared))))
+OF_RECIPE = json.dumps(nulls([("recipe_sha256",), *(keys_of_axis(axis) for axis in AXES if axis.compared)]))
 
 # Rows under a policy that were measured before its bound counted the tokens that the policy keeps: it counts all tokens
 # of the text, so that a step reads more than the cache holds, or is faster than the bound. Such a share is no share.

@@ -7,10 +7,11 @@ from itertools import product
 from typing import Any
 
 from qbench.measure.host.machine import own_cores
-from qbench.run.axes import ALL, SUITE_AXES, Setup
+from qbench.run.axes import ALL, AXIS, SUITE_AXES, Setup
 from qbench.run.case import Case
 from qbench.run.choices import AUTO_ISA
 from qbench.run.options import RunOptions
+from qbench.run.work import CalibrationWork
 from qbench.sweeps.suite.suite import Suite
 from quant.json_data import HIDDEN
 from quant.kv_names import FLOAT32
@@ -34,14 +35,17 @@ def grid(suite: Suite) -> Iterator[Case]:
 
 def _case(suite: Suite, values: dict[str, Any]) -> Case:
     """The case at one point, before the model is opened."""
-    speed, tasks = suite.bench, suite.tasks
-    if speed is not None:
-        values.setdefault("batch", speed.batch)
-        speed = replace(speed, batch=1, depth=values.pop("context", speed.depth))
-    if tasks is not None:
-        tasks = replace(tasks, question=values.pop("question", tasks.question))
+    works = {"quality": suite.eval, "tasks": suite.tasks, "speed": suite.bench, "calibration": suite.calibration}
+    if suite.bench is not None:
+        values.setdefault("batch", suite.bench.batch)
+        works["speed"] = replace(suite.bench, batch=1)
+    if suite.calibration is None and any(AXIS[name].part == "calibration" for name in values):
+        works["calibration"] = CalibrationWork()
+    for name in [name for name in values if AXIS[name].part]:
+        axis = AXIS[name]
+        works[axis.part] = replace(present(works[axis.part]), **{axis.field: values.pop(name)})
     values.setdefault("kv_format", own_kv_format(values["recipe"]))
-    return Case(**values, quality=suite.eval, tasks=tasks, speed=speed, calibration=suite.calibration)
+    return Case(**values, **works)
 
 
 def own_kv_format(recipe: str) -> str:

@@ -193,6 +193,17 @@ AXES = (
         heading=Heading(text="recipe", shown=ASKED),
     ),
     Axis(
+        name="seed",
+        compared=True,
+        meaning="Seed of the calibration text: its windows, and documents that are generated.",
+        kind=int,
+        place="calibration.seed",
+        key="seeds",
+        in_suites="Seeds of the calibration text. Default: `seed` of `calibration`.",
+        least=0,
+        heading=Heading(text="seed"),
+    ),
+    Axis(
         name="kv_format",
         compared=True,
         meaning="Format of the KV cache.",

@@ -15,7 +15,7 @@ from qbench.plan.plan import CASE_KEYS as PLAN_KEYS
 from qbench.run.axes import AXES, Setup
 from qbench.run.case import Case
 from qbench.run.options import RunOptions
-from qbench.run.work import TasksWork
+from qbench.run.work import CalibrationWork, TasksWork
 from qbench.store.columns import COLUMNS, KERNEL_COLUMNS, VERSUS_COLUMNS
 from quant.json_data import HIDDEN, keys_of
 
@@ -107,7 +107,8 @@ def test_columns(columns):
 
 
 def test_axes_are_named_as_the_fields_of_a_case():
-    fields = {*Case.__dataclass_fields__, *TasksWork.__dataclass_fields__, *RunOptions.__dataclass_fields__}
+    kinds = (Case, TasksWork, CalibrationWork, RunOptions)
+    fields = {name for kind in kinds for name in kind.__dataclass_fields__}
     assert {axis.name for axis in AXES} <= fields
     own = {field.name for field in fields_of(Setup)} - {*HIDDEN}
     assert own <= {axis.name for axis in AXES}, "each field of a setup has a row"

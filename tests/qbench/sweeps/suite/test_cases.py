@@ -243,6 +243,16 @@ def test_limits_are_cases_of_speed_alone():
     assert "memory" not in cases[0]  # keys of rows without a limit stay as they are
 
 
+def test_seeds_of_the_calibration_text_are_cases_of_their_own():
+    of = suite(recipes=("gptq-w4g128",), seeds=(0, 7), calibration=CalibrationWork("generated", samples=4))
+    cases = made_cases(of, select_points(of))
+    assert [case["calibration"]["seed"] for case in cases] == [0, 7]
+    assert all(case["eval"] and case["bench"] for case in cases), "another text gives other weights"
+    (alone,) = made_cases(suite(recipes=("bf16",), seeds=(3,)), select_points(suite(recipes=("bf16",), seeds=(3,))))
+    assert alone["calibration"]["seed"] == 3
+    assert "calibration" not in made_cases(suite(), select_points(suite()))[0]
+
+
 def test_memory_of_the_kv_cache_is_an_axis_of_bytes():
     of = suite(recipes=("bf16",), kv_ram=("all", "2MiB"))
     cases = made_cases(of, select_points(of))

@@ -149,7 +149,7 @@ class Axis:
 
     @property
     def field(self) -> str:
-        """Of the case, or of its part"""
+        """Name of the field, in the case or in its part"""
         return self.place.rpartition(".")[2] or self.name
 
     def value(self, case: Any) -> Any:

@@ -201,7 +201,7 @@ AXES = (
         key="seeds",
         in_suites="Seeds of the calibration text. Default: `seed` of `calibration`.",
         least=0,
-        heading=Heading(text="seed"),
+        heading=Heading(text="seed", shown=IN_TABLES),
     ),
     Axis(
         name="kv_format",

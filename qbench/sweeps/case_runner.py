@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import ClassVar
 
 from qbench.measure.host.commit import QUANTIZING, code_hash
@@ -172,7 +173,8 @@ class CaseRunner:
             stamp = replace(_stamp(case), made=made)
             (fresh / STAMP).write_text(json.dumps(stamp.to_json(), indent=1) + "\n", encoding="utf-8")
             if folder.exists():
-                os.rename(folder, self.temporary / f"{folder.name}.old")  # a kill leaves the old one whole or gone
+                old = Path(mkdtemp(dir=self.temporary)) / folder.name
+                os.rename(folder, old)  # a kill leaves the old one whole or gone
             os.rename(fresh, folder)
         return folder / made.file, made
 

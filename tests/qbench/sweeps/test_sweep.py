@@ -384,3 +384,9 @@ def test_killed_at_any_moment_it_ends_with_every_row_once(tmp_path, sweeps, with
     for folder in (tmp_path / "artifacts").iterdir():
         assert {path.name for path in folder.iterdir()} == {"model.gguf", "made.json"}
         assert (folder / "model.gguf").read_text().startswith("first half second half of ")
+
+
+def test_one_recipe_makes_an_artifact_for_each_of_three_seeds(tmp_path):
+    work = SpeedWork(pp=8, tg=0, repetitions=1)
+    result = run_sweep(Suite.of("test", ("rand:tiny",), ("q8_0",), seeds=(0, 1, 2), bench=work), tmp_path / "run")
+    assert (result.measured, result.failed) == (3, 0)

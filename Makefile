@@ -46,7 +46,7 @@ RUNS ?= -n 2 --dist loadfile --no-loadscope-reorder
 # The sample of a grid has every value of every parameter: tests/support/sampling.py. Tests that are marked `exhaustive`
 # say why they are left to `make test-all`.
 test: setup $(VENV)/.tested-with $(VENV)/.oracle
-	$(VENV)/bin/python -m pytest -m 'not exhaustive' $(RUNS)
+	$(VENV)/bin/python -m pytest -m 'not exhaustive' $(RUNS) --keep-seconds build/test_seconds.json
 
 # Nothing runs twice: first `make test`, then the rest.
 test-all: test
@@ -103,9 +103,10 @@ test-gpu: setup $(VENV)/.tested-with
 real: $(VENV)/.created
 	$(VENV)/bin/python -m checks.real_models runs/real
 
-# Against the rows that were kept last. On another machine than theirs less is compared, and the output names the rest.
+# Against the rows that were kept last; then the seconds of each test file, as a report. On another machine than theirs less is compared, and the output names the rest.
 gate: setup
 	$(VENV)/bin/qbench gate --suite ci --baseline results/ci --any-machine
+	@$(VENV)/bin/python -m checks.test_seconds
 
 # Strict: a broken link or a page that cannot be made is an error. Links and fonts need no network.
 docs: setup $(VENV)/.documented-with

@@ -1,5 +1,6 @@
 """Options of a run (a sample of large parameter grids), and at its end which tests did not run on this machine."""
 
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -30,6 +31,7 @@ if not os.access(Path.home(), os.W_OK):
 def pytest_addoption(parser: pytest.Parser) -> None:
     help_text = "Keep at most N parameter sets per test function, and at least one per parameter value."
     parser.addoption("--grid", type=int, metavar="N", help=help_text)
+    parser.addoption("--keep-seconds", type=Path, metavar="FILE", help="Write the seconds of each test file as JSON.")
 
 
 @pytest.fixture
@@ -65,5 +67,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("seconds per file")
     stats = terminalreporter.stats
     reports = [report for name in ("", "passed", "failed", "error", "skipped") for report in stats.get(name, [])]
-    for line in seconds_table(file_seconds(reports)):
+    seconds = file_seconds(reports)
+    for line in seconds_table(seconds):
         terminalreporter.line(line)
+    if (kept := terminalreporter.config.getoption("--keep-seconds")) is not None:
+        kept.parent.mkdir(exist_ok=True)
+        rounded = {name: round(count, 1) for name, count in seconds.most_common()}
+        kept.write_text(json.dumps({"processor": cpu, "seconds": rounded}))

@@ -9,7 +9,7 @@ from quant.errors import InputError
 
 def test_a_worker_of_an_older_checkout_gets_no_key_that_it_lacks():
     known = {"recipe", "kv_format", "cache", "policy", "compute", "device", "threads"}
-    assert set(RunOptions("q4_k_m", threads=2).to_json()) == known
+    assert set(RunOptions("q4_k_m", threads=2).to_json()) <= known
 
 
 def test_options_come_back_from_their_document():

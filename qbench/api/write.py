@@ -6,8 +6,8 @@ from qbench.calibration.run import Run
 from qbench.calibration.write import write_quantized
 from qbench.measure.host.machine import available_cores
 from qbench.progress import progress_bar
+from qbench.run.choices import set_threads
 from qbench.run.work import CalibrationWork
-from qbench.runtime import set_threads
 from qbench.sources import open_source
 from quant.artifacts import make_artifact_job
 from quant.artifacts.output import default_output

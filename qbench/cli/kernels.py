@@ -14,6 +14,7 @@ from qbench.gate.options import suite_file
 from qbench.measure.host.conditions import busy_share, busy_warning
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_row
+from qbench.run.choices import set_threads
 from qbench.speed.peaks import unmeasured_warning
 
 MOST_TOKENS = 2**20  # of a call: at K = 8192 they are 32 GiB of float32
@@ -111,7 +112,6 @@ def of_suite(ctx, suite: str) -> tuple:
 
 def rows_of(cases, counts, busy: float, clock: str, update):
     from qbench.kernels.run import run_kernels
-    from qbench.runtime import set_threads
 
     for threads in counts:
         set_threads(threads)

@@ -14,6 +14,7 @@ from qbench.cli.progress import progress_bar
 from qbench.cli.run_options import axis_option
 from qbench.cli.types import BYTE_COUNT
 from qbench.measure.host.machine import available_cores
+from qbench.run.choices import set_threads
 from qbench.run.work import CalibrationWork
 from quant.errors import InputError
 
@@ -116,7 +117,6 @@ def print_formats(job: "QuantizationJob", as_json: bool) -> None:
 def report_forecast(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> None:
     """Costs from a probe of one layer; without calibration, time and size; without weights, the size."""
     from qbench.calibration.forecast import forecast, plain_seconds, tensor_sizes
-    from qbench.runtime import set_threads
     from qbench.sources.shape import PREFIX
 
     threads = how.threads or available_cores()
@@ -151,7 +151,6 @@ def quantize_and_report(job: "QuantizationJob", how: WriteOptions, as_json: bool
     """Writes the artifact, then prints its path and size."""
     from qbench.calibration.run import Run
     from qbench.calibration.write import write_quantized
-    from qbench.runtime import set_threads
     from qbench.sources import open_source
     from quant.artifacts import read_manifest
     from quant.calibration.coverage import few_tokens_warning

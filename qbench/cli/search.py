@@ -19,6 +19,7 @@ from qbench.cli.types import count_option
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_case
 from qbench.run.cache_spec import FULL, check_policy
+from qbench.run.choices import set_threads
 from qbench.run.work import CalibrationWork
 from qbench.search.target import WINDOWS, parse_target
 
@@ -135,7 +136,6 @@ def command(
     as_json: bool,
 ) -> None:
     """Search for the mix of formats of MODEL that loses least within a size, or at a speed, and write it."""
-    from qbench.runtime import set_threads
     from qbench.search.plan import SearchOptions, plan_search
     from qbench.search.search import search
     from qbench.sources import open_source

@@ -9,6 +9,7 @@ from qbench.cli.output import echo, json_option, print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.run_options import axis_option
 from qbench.measure.host.machine import available_cores
+from qbench.run.choices import set_threads
 
 
 @click.command("verify", cls=Command)
@@ -19,7 +20,6 @@ from qbench.measure.host.machine import available_cores
 @json_option
 def command(artifact: Path, source: str | None, calibration: str | None, threads: int | None, as_json: bool) -> None:
     """Make ARTIFACT again as its manifest says, and compare bit by bit. Exit status 1 if a tensor or a file differs."""
-    from qbench.runtime import set_threads
     from qbench.verify import verify
 
     threads = threads or available_cores()

@@ -25,9 +25,10 @@ from qbench.progress import Progress
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.protocols.conventions import DEFAULT
 from qbench.quality.quality import Reference, measure_quality
+from qbench.run.choices import set_threads
 from qbench.run.options import RunOptions
 from qbench.runtime import Model
-from qbench.runtime.load import load_model, set_threads
+from qbench.runtime.load import load_model
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.intervals import block_mean
 from qbench.statistics.paired import perplexity_ratio

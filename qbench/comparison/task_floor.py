@@ -11,8 +11,9 @@ from qbench.measure.quality_figures import ProtocolFacts, Quality, TaskResult
 from qbench.measure.records.kinds import FloorMetrics, FloorVariant
 from qbench.measure.records.record import Record, make_record
 from qbench.progress import Progress
+from qbench.run.choices import set_threads
 from qbench.run.options import RunOptions
-from qbench.runtime.load import load_model, set_threads
+from qbench.runtime.load import load_model
 from qbench.statistics.cell import NEUTRAL, Cell
 from qbench.tasks.run import run_tasks
 from quant.json_data import keys_of

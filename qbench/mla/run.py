@@ -11,7 +11,7 @@ from qbench.measure.host.machine import available_cores
 from qbench.measure.host.placement import Placement, placement
 from qbench.mla.measure import Grid, ModePoint, ModeRow, measure_modes
 from qbench.progress import Progress
-from qbench.runtime import set_threads
+from qbench.run.choices import set_threads
 from qbench.runtime.attention.mla_modes import COMPRESSED, ELIDED, choose_mode
 from qbench.sources import open_source
 from quant.json_data import JsonData

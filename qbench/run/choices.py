@@ -20,6 +20,7 @@ from importlib.util import find_spec
 
 from qbench.words.written import nearest, parse_bytes, parse_share
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.kv_names import FLOAT32 as FLOAT32_KV
 
 MAX_THREADS = 1024  # as the thread pool of cpu_kernels; far beyond it torch crashes
@@ -29,6 +30,20 @@ def check_threads(threads: int | None, where: str = "") -> None:
     """raises InputError unless `threads` is None or a number that torch and the kernels can run with"""
     if threads is not None and not 1 <= threads <= MAX_THREADS:
         raise InputError(f"{where}threads is {threads}, expected 1 to {MAX_THREADS}")
+
+
+def set_threads(threads: int | None) -> None:
+    """Run torch and the kernels with this number of threads; None: as they are. raises InputError as `check_threads`"""
+    check_threads(threads)
+    if threads is None:
+        return
+    import torch
+
+    torch.set_num_threads(threads)
+    if has_cpu_kernels():
+        import cpu_kernels
+
+        cpu_kernels.set_num_threads(threads)
 
 
 FAST = "fast"  # as fast as each format allows: for many tokens, K-quants and f16 may be rounded further

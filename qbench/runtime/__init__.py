@@ -1,7 +1,7 @@
 """The reference runtime: a source becomes a model, a model gives logits and text."""
 
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.load import load_model, set_threads
+from qbench.runtime.load import load_model
 from qbench.runtime.memory import predict_memory
 from qbench.runtime.model import Model
 from qbench.runtime.text.generate import Generation, generate
@@ -25,5 +25,4 @@ __all__ = [
     "load_model",
     "open_text",
     "predict_memory",
-    "set_threads",
 ]

@@ -1,11 +1,8 @@
 """From a source to a model that runs: check, then read, pack and drop one tensor after another."""
 
-import importlib
 from functools import partial
 
-import torch
-
-from qbench.run.choices import CPU, EXACT, FAST, FLOAT32, check_threads
+from qbench.run.choices import CPU, EXACT, FAST, FLOAT32, set_threads
 from qbench.run.options import DEFAULTS, RunOptions
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.storage.latent_format import chosen_latents
@@ -23,7 +20,6 @@ from qbench.runtime.offload import load_offloaded
 from qbench.runtime.parallel import load_ranked
 from qbench.runtime.token_kinds import token_kinds
 from quant.errors import InputError
-from quant.extension import has_cpu_kernels
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.source import Source
@@ -63,15 +59,6 @@ def load_model(
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)
     return _Loader(source, config, impl).model(kv, options, path)
-
-
-def set_threads(threads: int | None) -> None:
-    check_threads(threads)
-    if threads is None:
-        return
-    torch.set_num_threads(threads)
-    if has_cpu_kernels():
-        importlib.import_module("cpu_kernels").set_num_threads(threads)
 
 
 class _Loader:

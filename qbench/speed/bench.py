@@ -17,12 +17,11 @@ from qbench.measure.speed_figures import MachinePeaks, Roofline, Speed, SpeedFig
 from qbench.measure.subject import Subject
 from qbench.progress import Progress
 from qbench.run.cache_spec import DYNAMIC, FULL
-from qbench.run.choices import CPU, CUDA
+from qbench.run.choices import CPU, CUDA, set_threads
 from qbench.run.options import DEFAULTS, RunOptions
 from qbench.run.work import SpeedWork
 from qbench.runtime import load_model
 from qbench.runtime.cache_suits import check_cache_suits
-from qbench.runtime.load import set_threads
 from qbench.runtime.offload import OffloadedModel, Use, check_limit
 from qbench.speed.case_facts import CaseFacts, case_facts
 from qbench.speed.case_memory import check_case_memory

@@ -18,10 +18,9 @@ from qbench.measure.speed_figures import SpeedFigures
 from qbench.measure.subject import Subject
 from qbench.progress import Progress
 from qbench.run.cache_spec import FULL
-from qbench.run.choices import CPU, CUDA
+from qbench.run.choices import CPU, CUDA, set_threads
 from qbench.run.options import DEFAULTS, RunOptions
 from qbench.run.work import SpeedWork
-from qbench.runtime.load import set_threads
 from qbench.runtime.memory import MemoryPredictor
 from qbench.speed.bench import (
     BandwidthProbe,

@@ -17,9 +17,10 @@ from qbench.progress import Progress
 from qbench.quality.evaluate import evaluate, read_text, setting_of
 from qbench.quality.kld.reference_logits import cache_path, mode_that_fits, save_logits
 from qbench.quality.protocols.conventions import DEFAULT, make_scorings
+from qbench.run.choices import set_threads
 from qbench.run.options import RunOptions
 from qbench.run.work import CalibrationWork, SpeedWork
-from qbench.runtime import load_model, set_threads
+from qbench.runtime import load_model
 from qbench.sources import open_source
 from qbench.speed.bench import bench
 from qbench.speed.rank_bench import bench_on_ranks

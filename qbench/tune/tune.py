@@ -15,9 +15,9 @@ from qbench.measure.tuning import VERSION, Tuning, use_shipped
 from qbench.mla.fit import fit_costs
 from qbench.mla.measure import Grid, ModePoint, measure_modes
 from qbench.progress import Progress
+from qbench.run.choices import set_threads
 from qbench.runtime.attention.mla_costs import COSTS, PlanCosts
 from qbench.runtime.attention.mla_modes import COMPRESSED, ELIDED, mode_by
-from qbench.runtime.load import set_threads
 from qbench.sources import open_source
 from qbench.tune.linears import LinearGain, Product, tune_linear
 from qbench.tune.turns import ROUNDS

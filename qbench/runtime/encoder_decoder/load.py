@@ -1,6 +1,6 @@
 """From a source to an encoder-decoder that runs."""
 
-from qbench.run.choices import FAST, check_compute
+from qbench.run.choices import FAST, check_compute, set_threads
 from qbench.runtime.encoder_decoder.model import Attention, DecoderLayer, EncoderDecoder, EncoderLayer
 from qbench.runtime.encoder_decoder.relative_bias import RelativeBias
 from qbench.runtime.layers.builder import Builder
@@ -9,7 +9,7 @@ from qbench.runtime.layers.feed_forward import FeedForward
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.linear import choose_linear
 from qbench.runtime.layers.norm import RMSNorm
-from qbench.runtime.load import IMPL_OF, set_threads
+from qbench.runtime.load import IMPL_OF
 from quant.models.encoder_decoder import (
     BIAS,
     DECODER_NORM,

@@ -106,7 +106,7 @@ real: $(VENV)/.created
 # Against the rows that were kept last; then the seconds of each test file, as a report. On another machine than theirs less is compared, and the output names the rest.
 gate: setup
 	$(VENV)/bin/qbench gate --suite ci --baseline results/ci --any-machine
-	@$(VENV)/bin/python -m checks.test_seconds
+	@$(VENV)/bin/python -m checks.seconds
 
 # Strict: a broken link or a page that cannot be made is an error. Links and fonts need no network.
 docs: setup $(VENV)/.documented-with

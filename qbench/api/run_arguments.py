@@ -4,13 +4,15 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
 from inspect import Parameter, cleandoc, signature
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from qbench.run.axes import AXES, RANKS, Axis
 from qbench.run.options import RunOptions
+from qbench.sources import open_source
 from qbench.words.written import parse_bytes, parse_share
 from quant.present import present
 
+R = TypeVar("R")
 SIZES = ("kv_ram", "kv_disk", "memory")  # axes of bytes, which may be text as on the command line
 # Parameter -> its axis.
 TAKEN = {axis.option.parameter: axis for axis in AXES if axis.option is not None and axis.option.group != RANKS}
@@ -18,7 +20,7 @@ DEFAULTS = {field.name: field.default for field in fields(RunOptions)}
 WIDTH = max(map(len, TAKEN)) + 2
 
 
-def with_run_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_run_arguments(function: Callable[..., R]) -> Callable[..., R]:
     """The function with a keyword for each axis; it gets them as one keyword, `options`, a `RunOptions`.
 
     The signature and the docstring have them, too. raises InputError for values that no model can have
@@ -32,8 +34,9 @@ def with_run_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
     ]
 
     @wraps(function)
-    def wrapped(*arguments: Any, **given: Any) -> Any:
-        options = {_field(axis): _value(axis, given.pop(name)) for name, axis in TAKEN.items() if name in given}
+    def wrapped(*arguments: Any, **given: Any) -> R:
+        model = arguments[0] if arguments else given.get("model")
+        options = {_field(axis): _value(axis, given.pop(name), model) for name, axis in TAKEN.items() if name in given}
         return function(*arguments, options=RunOptions(**options), **given)
 
     wrapped.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
@@ -51,8 +54,13 @@ def _hint(axis: Axis, hints: dict[str, Any]) -> Any:
     return hint | str if axis.name in SIZES else hint
 
 
-def _value(axis: Axis, given: Any) -> Any:
+def _value(axis: Axis, given: Any, model: Any) -> Any:
+    """Bytes of a text; a share of --memory is of the bytes of the model's weights."""
     if axis.name not in SIZES or not isinstance(given, str):
         return given
-    share = parse_share(given) if axis.name == "kv_ram" else None
-    return parse_bytes(given) if share is None else share
+    share = parse_share(given) if axis.name != "kv_disk" else None
+    if share is None:
+        return parse_bytes(given)
+    if axis.name == "kv_ram":
+        return share
+    return int(share * sum(tensor.size_bytes for tensor in open_source(str(model)).tensors.values()))

@@ -3,6 +3,7 @@
 import sys
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -17,7 +18,6 @@ from qbench.cli.run_options import run_options
 from qbench.cli.types import count_option
 from qbench.run.axes import RANKS
 from qbench.run.cache_spec import DENSE
-from qbench.run.choices import FAST
 from qbench.run.options import RunOptions
 from qbench.words.written import names_in
 
@@ -76,7 +76,8 @@ def command(
     from qbench.comparison.run import compare
 
     with progress_bar("compare") as update:
-        compute = None if options.compute == FAST else options.compute  # records are measured already
+        is_chosen = click.get_current_context().get_parameter_source("compute") is ParameterSource.COMMANDLINE
+        compute = options.compute if is_chosen else None  # records are measured already
         measuring = Measuring(**how, compute=compute, threads=options.threads)
         found = compare(words, measuring, baseline=baseline, noise_floor=noise_floor, keep=keep, progress=update)
     print_warning(found.warning)

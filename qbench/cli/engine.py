@@ -40,7 +40,9 @@ HEADINGS = ("instance", "requests", "new tokens", "pages", "borrowed", "lent", "
 
 def engine_options(command: Callable) -> Callable:
     """The command gets them as `options`, and the store as it is; write it below the other click options."""
-    axes = run_options("recipe", "kv_format", "policy", "prefill_chunk", "prefill", "compute", "threads", RANKS)
+    chunk = "Tokens of a prompt per forward pass; a policy that evicts does so after each  [default: the whole prompt]"
+    own = ("recipe", "kv_format", "policy", "prefill_chunk", "prefill", "compute", "threads", RANKS)
+    axes = run_options(*own, helps={"prefill_chunk": chunk})
     return kv_store_options(axes(command))
 
 

@@ -13,7 +13,7 @@ from qbench.cli.run_options import asked_processes
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import own_cores
 from qbench.run.options import RunOptions
-from qbench.run.rank_layout import ALL_TO_ALL, AUTO, TIMEOUT_S, RankLayout, check_world, find_world
+from qbench.run.rank_layout import ALL_TO_ALL, AUTO, TIMEOUT_S, RankLayout, RankProcesses, check_world, find_world
 from quant.errors import InputError
 from quant.present import present
 
@@ -57,9 +57,11 @@ def join_for(layout: RankLayout, threads: int | None, about: Callable[[], dict[s
 
 
 def refuse_undivided() -> None:
-    """raises InputError for a command on one rank that Ray should start"""
-    if asked_processes().ray is not None:
-        raise InputError(f"{OPTION}: ray starts ranks, but none of tp, pp, ep and sp divides the model among them")
+    """raises InputError for several processes of a command on one rank, and for options of their processes"""
+    if asked_processes() != RankProcesses():
+        raise InputError(f"{OPTION} names how ranks run, but none of tp, pp, ep and sp divides the model among them")
+    if (world := find_world()) is not None and world.size > 1:
+        raise undivided()
 
 
 def join_world(model: str, options: RunOptions) -> RunOptions:

@@ -9,7 +9,7 @@ from qbench.cli.rank_options import is_silent, join_for, undivided
 from qbench.cli.run_options import asked_processes
 from qbench.measure.records.record import json_hash
 from qbench.run.options import RunOptions
-from qbench.run.rank_layout import division_here, find_world
+from qbench.run.rank_layout import RankProcesses, division_here, find_world
 from quant.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,8 +32,11 @@ def check_one_rank() -> None:
     world = find_world()
     if world is not None and world.size > 1:
         raise undivided()
-    if asked_processes().restarts:
-        raise InputError("--ranks: restarts is for ranks; with ray, a case of one rank starts again without it")
+    if replace(asked_processes(), ray=None, restarts=0) != RankProcesses() or asked_processes().restarts:
+        raise InputError(
+            "--ranks: restarts, link and timeout are for ranks that divide a model; with ray, a case of one rank "
+            "starts again without them"
+        )
 
 
 def rank_executor(

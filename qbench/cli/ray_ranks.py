@@ -87,16 +87,14 @@ def run_ranks_under_ray(address: str, num_ranks: int, threads: int, restarts: in
 
 def without_options(argv: Sequence[str]) -> list[str]:
     """The command line of a rank: the starter's own keys of --ranks are left out."""
-    kept, is_value = [], False
-    for word in argv:
+    kept: list[str] = []
+    words = iter(argv)
+    for word in words:
         option, equals, value = word.partition("=")
-        if is_value:
-            kept.append(_own_left_out(word))
-        elif option == OPTION and equals:
-            kept.append(f"{OPTION}={_own_left_out(value)}")
-        else:
+        if option != OPTION:
             kept.append(word)
-        is_value = word == OPTION
+        elif left := _own_left_out(value if equals else next(words, "")):
+            kept += [f"{OPTION}={left}"] if equals else [OPTION, left]
     return kept
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from qbench.words.written import LARGEST
 from quant.errors import InputError
 from quant.present import present
 
+NO_HELPS: Mapping[str, str] = MappingProxyType({})
 PROCESSES = "qbench.ranks"  # in the context of a command: how the processes of its ranks run
 
 
@@ -72,11 +74,12 @@ def axis_option(name: str, **other: Any) -> Callable:
     return click.option(option.name, **{**arguments, "show_default": default is not None, **other})
 
 
-def run_options(*wanted: str, own: Sequence[str] = ()) -> Callable:
+def run_options(*wanted: str, own: Sequence[str] = (), helps: Mapping[str, str] = NO_HELPS) -> Callable:
     """A decorator: the command has the options of these axes, and gets them as one keyword, `options`.
 
     wanted  names of axes, or of groups of them
     own     axes whose options the command adds itself
+    helps   axis -> its help in this command, if that of its row is about others
     """
     axes = [axis for axis in AXES if axis.option is not None and {axis.name, axis.option.group} & {*wanted, *own}]
 
@@ -85,7 +88,7 @@ def run_options(*wanted: str, own: Sequence[str] = ()) -> Callable:
         wrapped = collected("options", RunOptions, parameters, command)
         for axis in reversed(axes):
             if axis.name not in own:
-                wrapped = axis_option(axis.name)(wrapped)
+                wrapped = axis_option(axis.name, **({"help": helps[axis.name]} if axis.name in helps else {}))(wrapped)
         return wrapped
 
     return decorator

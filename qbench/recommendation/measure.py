@@ -15,13 +15,13 @@ from qbench.recommendation.goal import Goal
 from qbench.recommendation.heat import heat_windows
 from qbench.recommendation.search import Measured
 from qbench.run.case import Case
-from qbench.run.work import SpeedWork
+from qbench.run.work import QualityWork, SpeedWork
 from qbench.store import latest_records
 from qbench.sweeps.case_runner import Outcome
 from qbench.sweeps.executor import LocalExecutor, Numbered, OnStage
 from qbench.sweeps.suite.cases import make_cases, select_points
 from qbench.sweeps.suite.rules import Rule
-from qbench.sweeps.suite.suite import QualityWork, Suite
+from qbench.sweeps.suite.suite import Suite
 from qbench.sweeps.sweep import OnEvent, Selection, run_sweep
 from qbench.words.written import real_path
 from quant.present import present

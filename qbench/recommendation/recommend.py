@@ -19,10 +19,10 @@ from qbench.recommendation.heat import heat_windows
 from qbench.recommendation.measure import Judge
 from qbench.recommendation.search import GAIN, Verdict, search
 from qbench.run.choices import check_kv_format
+from qbench.run.work import QualityWork
 from qbench.sources import open_source
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.statistics.paired import kld_difference
-from qbench.sweeps.suite.suite import QualityWork
 from qbench.sweeps.suite.suite_names import check_model, check_recipe
 from qbench.sweeps.sweep import OnEvent, exclusive
 from qbench.words.written import real_path

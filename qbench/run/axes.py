@@ -199,7 +199,7 @@ AXES = (
         kind=int,
         place="calibration.seed",
         key="seeds",
-        in_suites="Seeds of the calibration text. Default: `seed` of `calibration`.",
+        in_suites="Seeds of the calibration text; every recipe is measured per seed. Default: `seed` of `calibration`.",
         least=0,
         heading=Heading(text="seed", shown=IN_TABLES),
     ),

@@ -32,6 +32,8 @@ class RunOptions(Setup):
     expert_placement: str = DYNAMIC_EXPERTS
 
     def __post_init__(self) -> None:
+        if self.rest:
+            raise InputError(f"options of another version: {', '.join(name for name, _ in self.rest)}")
         check_compute(self.compute)
         check_device_name(self.device)
         check_cache(self.cache_spec, self.device, self.attention, self.layout)

@@ -105,7 +105,10 @@ class RankLayout(JsonData):
         if text in DIVISIONS:
             return cls(**DIVISIONS[text](num_ranks))
         if "=" in text:
-            return parse_ranks(text)[0]
+            layout, processes = parse_ranks(text)
+            if processes != RankProcesses():
+                raise InputError(f"division {text!r} names how ranks run; give link, timeout and ray with --ranks")
+            return layout
         parts = [part.rpartition(" ") for part in text.split(", ")]
         values = {name.replace("-", "_") or "dispatch": value for name, _, value in parts}
         try:
@@ -192,6 +195,8 @@ def parse_ranks(text: str) -> tuple[RankLayout, RankProcesses]:
         for key in ("link", "timeout", "ray", "restarts")
         if key in values
     }
+    if "cut" in values and values.get("tp", 1) == 1:
+        raise InputError("ranks: cut is of tp lanes, got tp 1; give tp=2 or more, or leave it out")
     layout = {key.replace("-", "_"): value for key, value in values.items()}
     return RankLayout(**layout), RankProcesses(**processes)  # type: ignore[arg-type]
 

@@ -7,6 +7,7 @@ artifact, once for each model, recipe and calibration; then the measurement.
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -172,10 +173,11 @@ class CaseRunner:
             made = self.job(job, on_stage)
             stamp = replace(_stamp(case), made=made)
             (fresh / STAMP).write_text(json.dumps(stamp.to_json(), indent=1) + "\n", encoding="utf-8")
+            old = Path(mkdtemp(dir=self.temporary))
             if folder.exists():
-                old = Path(mkdtemp(dir=self.temporary)) / folder.name
-                os.rename(folder, old)  # a kill leaves the old one whole or gone
+                os.rename(folder, old / folder.name)  # a kill leaves the old one whole or gone
             os.rename(fresh, folder)
+            shutil.rmtree(old, ignore_errors=True)
         return folder / made.file, made
 
     def folder(self, case: Case) -> Path:

@@ -38,7 +38,7 @@ OLD_NAMES = re.compile(
     r"|page_tokens|PAGE_TOKENS|TensorPlan|GONE|LatentPlan|latent_plans?|make_plans|plan_points|check_room|dense_f32"
 )
 # Modules that translate old files and command lines, or name a machine's pages as an operating system does.
-MAY_SAY_OLD = {"qbench/measure/records/migrate.py", "qbench/cli/renamed.py", "qbench/sweeps/suite/renamed.py"}
+MAY_SAY_OLD = {"qbench/measure/records/migrate.py", "qbench/cli/renamed.py", "qbench/run/renamed.py"}
 # The runtime's kinds of caches; users name a layout and a policy.
 MODULES_WITH_KINDS = {"cache_kinds"}
 

@@ -1,4 +1,4 @@
-"""The routed experts of a lane under --ep: all lanes route all tokens, or tokens travel to the experts' lanes."""
+"""The routed experts of a lane under `ep=N`: all lanes route all tokens, or tokens travel to the experts' lanes."""
 
 from collections.abc import Callable, Iterable, Sequence
 

@@ -20,6 +20,7 @@ from qbench.quality.protocols.forward import batch_size, scoring_bytes
 from qbench.quality.protocols.scoring import GPTQ_WINDOW, Scoring
 from qbench.run.cache_spec import DEFAULT_CACHE, CacheSpec
 from qbench.run.case import Case
+from qbench.run.work import CalibrationWork
 from qbench.runtime.memory import MemoryPredictor
 from qbench.sources import open_source
 from qbench.sources.planned import PlannedSource, foreseen_scheme
@@ -165,7 +166,8 @@ class _Forecaster:
 
     def __init__(self, past: Past, probes: dict[str, ModelProbe], runner: CaseRunner) -> None:
         self.past, self.probes, self.runner = past, probes, runner
-        self.artifacts: set[tuple[str, str]] = set()
+        self.artifacts: set[tuple[Path, CalibrationWork | None]] = set()
+        self.folders: set[Path] = set()
         self.references: set[str] = set()
         self.scorings: dict[str, list[Scoring]] = {}
         self.temporary_bytes = 0
@@ -186,12 +188,15 @@ class _Forecaster:
         measuring, basis = self.measuring(case)
         before: list[float] = []  # seconds of making the artifact and the reference
         artifact_bytes = 0
-        artifact = (case.model, present(case.recipe))
-        if artifact not in self.artifacts:
-            self.artifacts.add(artifact)
+        folder = self.runner.folder(case)
+        if (folder, case.calibration) not in self.artifacts:
+            self.artifacts.add((folder, case.calibration))
             if self.runner.made(case) is None:
-                artifact_bytes = sum(info.size_bytes for info in self.planned_source(*artifact).tensors.values())
                 before.append(self.quantizing(case))
+                if folder not in self.folders:  # another calibration replaces the file
+                    planned = self.planned_source(case.model, present(case.recipe))
+                    artifact_bytes = sum(info.size_bytes for info in planned.tensors.values())
+                self.folders.add(folder)
         if case.quality and case.model not in self.references:
             self.references.add(case.model)
             before.append(self.referencing(case))

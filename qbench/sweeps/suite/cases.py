@@ -1,8 +1,8 @@
 """The cases of a suite: each point of its grid that is left, with its measurements.
 
-A point's speed is measured there. Quality is the same for any memory limit, number of threads, batch and depth. It is
-measured in the case of the first point of (model, recipe, KV format, cache, policy, attention, prefill pattern,
-compute, instruction set, device) that is selected. One point per recipe therefore gives one row with both.
+A point's speed is measured there. Quality is the same for any memory limit, number of threads, batch and depth: it is
+measured in the first selected case of each combination of the other axes. One point per recipe therefore gives one row
+with both.
 """
 
 import os

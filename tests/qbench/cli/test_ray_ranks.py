@@ -94,6 +94,8 @@ def test_two_stages_generate_the_text_of_one_rank(capsys):
 def test_ranks_get_the_command_line_without_the_address():
     assert without_options(["eval", "m", "--ranks", "ray=auto,tp=2"]) == ["eval", "m", "--ranks", "tp=2"]
     assert without_options(["eval", "--ranks=ray=h:1, restarts=2,pp=2", "m"]) == ["eval", "--ranks=pp=2", "m"]
+    assert without_options(["eval", "--ranks", "tp=2", "--ranks", "ray=local", "m"]) == ["eval", "--ranks", "tp=2", "m"]
+    assert without_options(["engine", "--instances", "2", "--ranks=ray=local"]) == ["engine", "--instances", "2"]
 
 
 def test_the_error_is_that_of_a_rank_which_failed(capsys):

@@ -8,7 +8,7 @@ from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
 from qbench.recommendation.goal import Goal
 from qbench.recommendation.measure import Judge
-from qbench.sweeps.suite.suite import QualityWork
+from qbench.run.work import QualityWork
 
 
 def test_speeds_of_known_rows_are_the_mean_of_their_launches(tmp_path):

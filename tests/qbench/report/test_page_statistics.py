@@ -244,4 +244,7 @@ def test_the_suite_of_one_case_gives_that_very_case(page, tmp_path, left_out):
 
 
 def test_the_suite_of_one_case_has_every_axis_that_a_case_has(page):
-    assert set(page.evaluate("Object.keys(AXES)")) == set(NAMES) - {"context"}  # bench names it
+    assert set(page.evaluate("Object.keys(AXES)")) == set(NAMES) - {
+        "context",
+        "seed",
+    }  # bench and calibration name them

@@ -118,7 +118,7 @@ def line_of(argv: list[str], capsys) -> str:
         ),
         (("divisions: [px]", SPEED), (), "division 'px' is unknown; known: tp, gather, pp, ep, sp"),
         ((SPEED,), ("--ranks", "tp=2", "--dry-run"), "--dry-run forecasts cases of one rank"),
-        ((SPEED,), ("--ranks", "restarts=1,ray=auto"), "restarts is for ranks"),
+        ((SPEED,), ("--ranks", "restarts=1,ray=auto"), "restarts, link and timeout are for ranks"),
         ((SPEED,), ("--ranks", "tp=2,ep=2"), "tp 2 does not combine with ep 2 yet"),
     ],
 )

@@ -19,13 +19,13 @@ import pytest
 
 from qbench.measure.host import commit
 from qbench.measure.records import record
-from qbench.run.work import SpeedWork
+from qbench.run.work import QualityWork, SpeedWork
 from qbench.sweeps import case_runner
 from qbench.sweeps import sweep as sweep_module
 from qbench.sweeps.executor import LocalExecutor
 from qbench.sweeps.interrupt import gentle_interrupt
 from qbench.sweeps.suite.rules import parse_only
-from qbench.sweeps.suite.suite import QualityWork, Suite
+from qbench.sweeps.suite.suite import Suite
 from qbench.sweeps.sweep import Selection, run_sweep
 from quant.errors import InputError
 from quant.recipes import RECIPES as PRESETS

@@ -6,14 +6,14 @@ from support.documents import append_record, make_record
 
 from qbench.cli.sweep_forecast import time_text
 from qbench.measure.host.machine import machine
-from qbench.run.work import SpeedWork, TasksWork
+from qbench.run.work import QualityWork, SpeedWork, TasksWork
 from qbench.sweeps.forecast import forecast as forecast_module
 from qbench.sweeps.forecast.forecast import forecast_sweep
 from qbench.sweeps.job import ModelProbe, ProbeJob
 from qbench.sweeps.jobs import probe
 from qbench.sweeps.suite.cases import make_cases, select_points
 from qbench.sweeps.suite.rules import parse_only
-from qbench.sweeps.suite.suite import QualityWork, Suite
+from qbench.sweeps.suite.suite import Suite
 from qbench.sweeps.sweep import Selection
 
 SUITE = Suite.of("test", ("ref:llama",), ("bf16", "q8_0"), eval=QualityWork(max_windows=2), bench=SpeedWork(pp=8, tg=4))

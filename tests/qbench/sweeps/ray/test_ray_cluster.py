@@ -118,7 +118,7 @@ def test_a_node_that_is_killed_costs_no_row(tmp_path, cluster, capfd):
         assert second not in nodes.worker_nodes and len(placed) > 8, "nothing was lost: the test tests too little"
         assert (result.measured, result.skipped, result.failed, result.left) == (8, 0, 0, 0)
         rows = list(read_records(result.records))
-        expected = {(model, recipe) for model in suite.models for recipe in suite.recipes}
+        expected = {(model, recipe) for model in suite.axes["model"] for recipe in suite.axes["recipe"]}
         assert Counter((row["case"]["model"], row["case"]["recipe"]) for row in rows) == Counter(expected)
         assert all(row["machine"] == machine().to_json() and row["status"] == "ok" for row in rows)
         # Nothing else was measured on a node while a speed was.

@@ -6,10 +6,10 @@ import pytest
 
 from qbench.measure.host.machine import available_cores
 from qbench.run.axes import AXIS
-from qbench.run.work import SpeedWork, TasksWork
+from qbench.run.work import CalibrationWork, QualityWork, SpeedWork, TasksWork
 from qbench.sweeps.suite.cases import make_cases, select_points
 from qbench.sweeps.suite.rules import Rule, parse_only
-from qbench.sweeps.suite.suite import CalibrationWork, QualityWork, Suite
+from qbench.sweeps.suite.suite import Suite
 from qbench.sweeps.sweep import Selection, select
 from quant.errors import InputError
 

@@ -4,9 +4,8 @@ import pytest
 from support.data import KERNEL_SUITES, REPO, written
 from support.refused_rows import refused_rows
 
-from qbench.run.work import SpeedWork
+from qbench.run.work import QualityWork, SpeedWork
 from qbench.sweeps.suite.load_suite import load_suite
-from qbench.sweeps.suite.suite import QualityWork
 from quant.errors import InputError
 
 GOOD = "name: small\nmodels: [rand:tiny]\nrecipes: [bf16, q8_0]\n"

@@ -1,6 +1,6 @@
 """The report of test seconds: shares of the whole, the most grown first."""
 
-from checks.test_seconds import compared
+from checks.seconds import compared
 
 
 def test_files_whose_share_grew_come_first():

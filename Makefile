@@ -46,7 +46,7 @@ RUNS ?= -n 2 --dist loadfile --no-loadscope-reorder
 # The sample of a grid has every value of every parameter: tests/support/sampling.py. Tests that are marked `exhaustive`
 # say why they are left to `make test-all`.
 test: setup $(VENV)/.tested-with $(VENV)/.oracle
-	$(VENV)/bin/python -m pytest -m 'not exhaustive' $(RUNS) --keep-seconds build/test_seconds.json
+	$(VENV)/bin/python -m pytest -m 'not exhaustive' $(RUNS) --keep-seconds=build/test_seconds.json
 
 # Nothing runs twice: first `make test`, then the rest.
 test-all: test

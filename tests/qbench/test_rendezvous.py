@@ -14,7 +14,7 @@ from qbench.rendezvous import make_handler
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1")
 TORCHRUN = (*TORCHRUN, "--rdzv-backend", "qbench")
-GENERATE = ("-m", "qbench", "generate", "ref:llama", "--prompt", "The", "-n", "4", "--pp", "2", "--json")
+GENERATE = ("-m", "qbench", "generate", "ref:llama", "--prompt", "The", "-n", "4", "--ranks", "pp=2", "--json")
 
 
 def of(endpoint: str, **config: str) -> RendezvousParameters:

@@ -1,13 +1,12 @@
 """The keywords of a function that say how the model runs: one for each axis, by the rows of `qbench.run.axes`."""
 
 from collections.abc import Callable
-from dataclasses import fields
 from functools import wraps
 from inspect import Parameter, cleandoc, signature
 from typing import Any, TypeVar, get_type_hints
 
 from qbench.run.axes import AXES, RANKS, Axis
-from qbench.run.options import RunOptions
+from qbench.run.options import DEFAULTS, RunOptions
 from qbench.sources import open_source
 from qbench.words.written import parse_bytes, parse_share
 from quant.present import present
@@ -16,7 +15,6 @@ R = TypeVar("R")
 SIZES = ("kv_ram", "kv_disk", "memory")  # axes of bytes, which may be text as on the command line
 # Parameter -> its axis.
 TAKEN = {axis.option.parameter: axis for axis in AXES if axis.option is not None and axis.option.group != RANKS}
-DEFAULTS = {field.name: field.default for field in fields(RunOptions)}
 WIDTH = max(map(len, TAKEN)) + 2
 
 
@@ -29,14 +27,18 @@ def with_run_arguments(function: Callable[..., R]) -> Callable[..., R]:
     hints = get_type_hints(RunOptions)
     kept = [one for one in own.parameters.values() if one.name != "options"]
     added = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=DEFAULTS[_field(axis)], annotation=_hint(axis, hints))
+        Parameter(
+            name, Parameter.KEYWORD_ONLY, default=getattr(DEFAULTS, axis.option_field), annotation=_hint(axis, hints)
+        )
         for name, axis in TAKEN.items()
     ]
 
     @wraps(function)
     def wrapped(*arguments: Any, **given: Any) -> R:
         model = arguments[0] if arguments else given.get("model")
-        options = {_field(axis): _value(axis, given.pop(name), model) for name, axis in TAKEN.items() if name in given}
+        options = {
+            axis.option_field: _value(axis, given.pop(name), model) for name, axis in TAKEN.items() if name in given
+        }
         return function(*arguments, options=RunOptions(**options), **given)
 
     wrapped.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
@@ -45,12 +47,8 @@ def with_run_arguments(function: Callable[..., R]) -> Callable[..., R]:
     return wrapped
 
 
-def _field(axis: Axis) -> str:
-    return present(axis.option).field or axis.name
-
-
 def _hint(axis: Axis, hints: dict[str, Any]) -> Any:
-    hint = hints[_field(axis)]
+    hint = hints[axis.option_field]
     return hint | str if axis.name in SIZES else hint
 
 

@@ -1,7 +1,6 @@
 """The options of a command that say how the model runs: one for each axis, by the rows of `qbench.run.axes`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +11,7 @@ from qbench.cli.memory_size import MEMORY_SIZE, SIZE_OR_SHARE, LimitSize
 from qbench.cli.option_group import collected
 from qbench.run.axes import AXES, AXIS, Axis
 from qbench.run.choices import MAX_THREADS
-from qbench.run.options import RunOptions
+from qbench.run.options import DEFAULTS, RunOptions
 from qbench.run.rank_layout import RankProcesses, parse_ranks
 from qbench.words.written import LARGEST
 from quant.errors import InputError
@@ -48,7 +47,6 @@ TYPES: Mapping[str, click.ParamType] = {
     "threads": click.IntRange(1, MAX_THREADS),
     "division": click.STRING,
 }
-DEFAULTS = {field.name: field.default for field in fields(RunOptions)}
 
 
 def type_of(axis: Axis) -> click.ParamType:
@@ -61,14 +59,10 @@ def type_of(axis: Axis) -> click.ParamType:
     return Checked(axis.name, present(axis.check))
 
 
-def field_of(axis: Axis) -> str:
-    return present(axis.option).field or axis.name
-
-
 def axis_option(name: str, **other: Any) -> Callable:
     """The click option of an axis, with the default of `RunOptions`; other: arguments that replace those of the row"""
     axis, option = AXIS[name], present(AXIS[name].option)
-    default = DEFAULTS[field_of(axis)]
+    default = getattr(DEFAULTS, axis.option_field)
     arguments: dict[str, Any] = {"type": type_of(axis), "help": option.help, "metavar": option.metavar}
     arguments |= {"multiple": True, "callback": keep_ranks} if name == "division" else {"default": default}
     return click.option(option.name, **{**arguments, "show_default": default is not None, **other})
@@ -84,7 +78,7 @@ def run_options(*wanted: str, own: Sequence[str] = (), helps: Mapping[str, str] 
     axes = [axis for axis in AXES if axis.option is not None and {axis.name, axis.option.group} & {*wanted, *own}]
 
     def decorator(command: Callable) -> Callable:
-        parameters = {axis.option.parameter: field_of(axis) for axis in axes if axis.option is not None}
+        parameters = {axis.option.parameter: axis.option_field for axis in axes if axis.option is not None}
         wrapped = collected("options", RunOptions, parameters, command)
         for axis in reversed(axes):
             if axis.name not in own:

@@ -152,6 +152,11 @@ class Axis:
         """Name of the field, in the case or in its part"""
         return self.place.rpartition(".")[2] or self.name
 
+    @property
+    def option_field(self) -> str:
+        """Field of `RunOptions` that its option sets"""
+        return (self.option.field if self.option else "") or self.name
+
     def value(self, case: Any) -> Any:
         """The value of a case; None if the part that has it is absent."""
         holder = getattr(case, self.part) if self.part else case

@@ -11,7 +11,7 @@ from qbench.progress import Progress
 from qbench.run.choices import CPU, check_device
 from qbench.run.options import DEFAULTS, RunOptions
 from qbench.run.work import CalibrationWork
-from qbench.runtime.cache_suits import check_device_cache, check_source
+from qbench.runtime.cache_suits import check_source
 from qbench.sources import open_source
 from quant.errors import InputError
 from quant.job import make_job
@@ -43,8 +43,6 @@ def open_subject(
     source = open_source(spec)
     as_kept = with_kv_format(source, options.kv_format, options.device)
     check_source(as_kept, options.cache_spec, options.attention)
-    if options.device != CPU:
-        check_device_cache(options.cache_spec, options.attention, options.device)
     if options.recipe is not None:
         job = make_job(source, get_recipe(options.recipe))
         for warning in job.warnings():

@@ -92,7 +92,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     ),
     "search": (
         "qbench search ref:llama --target 4.5bpw -o best.gguf",
-        "qbench search ref:llama --target 2.5MB --ctx 1024 --kv auto -o small.gguf",
+        "qbench search ref:llama --target 2.5MB --context 1024 --kv auto -o small.gguf",
     ),
     "inspect": ("qbench inspect ref:llama", "qbench inspect model.gguf --json"),
     "doctor": ("qbench doctor model.gguf", "qbench doctor model.gguf --source ref:llama"),
@@ -115,12 +115,12 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     ),
     "sweep": ("qbench sweep quickstart --dry-run", "qbench sweep quickstart -o runs/quickstart"),
     "plan": (
-        "qbench plan shape:llama-3.1-8b --recipe q4_k_m --ctx 8192",
-        "qbench plan ref:llama --kv kv-int8 --ctx 512 --json",
+        "qbench plan shape:llama-3.1-8b --recipe q4_k_m --context 8192",
+        "qbench plan ref:llama --kv kv-int8 --context 512 --json",
     ),
     "recommend": (
         "qbench recommend ref:llama --memory 300MiB",
-        "qbench recommend ref:llama --memory 300MiB --tps 100 --ctx 512",
+        "qbench recommend ref:llama --memory 300MiB --tps 100 --context 512",
     ),
     "report": ("qbench report runs/quickstart", "qbench report runs/quickstart --html page.html"),
     "compare": ("qbench compare ref:llama model.gguf", "qbench compare runs/quickstart --baseline q4_0"),
@@ -139,7 +139,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "serve": ("qbench serve model.gguf", "qbench serve model.gguf --port 8080 --kv kv-fp8 --max-batch 8"),
     "engine": ("qbench engine ref:llama --requests 16", "qbench engine ref:llama --requests 16 --document 128"),
     "breakeven": ("qbench breakeven --list", "qbench breakeven ref:llama --what prefill"),
-    "mla": ("qbench mla --ctx 1024", "qbench mla --ctx 1024 --cpu-time --threads 1"),
+    "mla": ("qbench mla --context 1024", "qbench mla --context 1024 --cpu-time --threads 1"),
     "kernels": ("qbench kernels --only q4_k --m 1,512", "qbench kernels --suite kernels"),
     "tune": ("qbench tune", "qbench tune --show"),
     "selftest": ("qbench selftest", "qbench selftest --only linear_q4_k --verbose"),

@@ -26,6 +26,7 @@ HEADINGS = ("mode", "cache", "operations", "time", "memory")
 @click.command("mla", cls=Command)
 @click.argument("model", default="rand:deepseek-v2-lite")
 @click.option(
+    "--context",
     "--ctx",
     "contexts",
     type=IntList(0),

@@ -1,4 +1,4 @@
-"""`qbench plan MODEL --recipe R --ctx N --memory 24GiB`: memory by part, before anything is made."""
+"""`qbench plan MODEL --recipe R --context N --memory 24GiB`: memory by part, before anything is made."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from quant.errors import InputError
 @click.argument("model")
 @click.option("--recipe", help="Plan for the model quantized by this recipe  [default: as stored]")
 @axis_option("kv_format")
-@count_option("--ctx", help="Number of tokens per sequence  [default: the model's own, at most 8192]")
+@count_option("--context", "--ctx", help="Number of tokens per sequence  [default: the model's own, at most 8192]")
 @count_option("--batch", default=1, help="Number of sequences at once.")
 @axis_option("cache")
 @axis_option("policy")
@@ -52,23 +52,23 @@ from quant.errors import InputError
 @click.option("--keep", type=KeepPath(), help="Append the plan as a record to this file or folder.")
 @json_option
 def command(
-    model, recipe, kv, ctx, batch, cache, policy, prefill_chunk, attention, memory, measure, keep, as_json, **placing
+    model, recipe, kv, context, batch, cache, policy, prefill_chunk, attention, memory, measure, keep, as_json, **placed
 ) -> None:
     """Weights, KV cache and workspace of MODEL, from its config alone; shape:NAME needs no weights at all."""
     from qbench.plan import CASE_KEYS, PlanCase, compared, measured, plan
 
-    goal, disk, cluster = (placing[name] for name in ("goal", "disk", "cluster"))
+    goal, disk, cluster = (placed[name] for name in ("goal", "disk", "cluster"))
     if cluster is not None:
         from qbench.plan.cluster import ClusterCase
 
         check_cluster_goal(goal, {"--memory": memory, "--disk": disk}, (cache, policy, prefill_chunk, attention))
-        print_cluster_plan(model, cluster, ClusterCase(goal, recipe, kv, ctx, batch), measure, keep, as_json)
+        print_cluster_plan(model, cluster, ClusterCase(goal, recipe, kv, context, batch), measure, keep, as_json)
         return
     if goal is not None:
         from qbench.plan.offload import OffloadCase  # which loads a solver
 
         check_goal(memory, recipe, (cache, policy, prefill_chunk, attention))
-        print_offload(model, OffloadCase(memory, ctx, batch, goal, disk, kv), measure, keep, as_json)
+        print_offload(model, OffloadCase(memory, context, batch, goal, disk, kv), measure, keep, as_json)
         return
     if disk is not None:
         raise click.UsageError("--disk goes with --goal")
@@ -76,7 +76,7 @@ def command(
         raise click.UsageError(
             "--measure runs a model as it is stored, with a dynamic cache of policy full: quantize it, plan the file"
         )
-    planned = plan(model, PlanCase(recipe, kv, ctx, batch, prefill_chunk, memory, cache, policy, attention))
+    planned = plan(model, PlanCase(recipe, kv, context, batch, prefill_chunk, memory, cache, policy, attention))
     if measure:
         with progress_bar(f"measure {model}"):
             found = measured(model, planned.context, batch, prefill=prefill_chunk, kv_format=kv, attention=attention)

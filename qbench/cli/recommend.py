@@ -38,7 +38,7 @@ FOLDER = "runs/recommend"
     type=FiniteRange(min=0, min_open=True),
     help="Smallest acceptable number of tokens per second, of all sequences together.",
 )
-@count_option("--ctx", help="Number of tokens per sequence  [default: the model's own, at most 8192]")
+@count_option("--context", "--ctx", help="Number of tokens per sequence  [default: the model's own, at most 8192]")
 @count_option("--batch", default=1, help="Number of sequences at once.")
 @click.option(
     "--recipes", help="Recipes to choose from, for example q8_0,gptq-w4g128  [default: ten that need no calibration]"
@@ -54,12 +54,14 @@ FOLDER = "runs/recommend"
 )
 @axis_option("threads")
 @json_option
-def command(model, memory, tps, ctx, batch, recipes, kv, text, windows, exhaustive, output, threads, as_json) -> None:
+def command(
+    model, memory, tps, context, batch, recipes, kv, text, windows, exhaustive, output, threads, as_json
+) -> None:
     """Find the recipe and KV format nearest to MODEL that fit the limits; exit status 1 if nothing fits."""
     from qbench.recommendation import Asked, recommend
     from qbench.recommendation.candidates import KV_CHOICES, RECIPES
 
-    limits = {"context": ctx, "batch": batch, "tps": tps, "threads": threads}
+    limits = {"context": context, "batch": batch, "tps": tps, "threads": threads}
     quality = {"text": text, "windows": windows, "exhaustive": exhaustive}
     among = {"recipes": names(recipes) or RECIPES, "kv_formats": names(kv) or KV_CHOICES}
     with progress_bar(f"recommend for {model}") as update:
@@ -180,7 +182,7 @@ def flag(one: "RelaxedLimit") -> str:
     value = one.enough
     return {
         "memory_bytes": lambda: f"--memory {enough(int(value))}",
-        "context": lambda: f"--ctx {value}",
+        "context": lambda: f"--context {value}",
         "batch": lambda: f"--batch {value}",
         "tps": lambda: f"--tps {int(value * 100) / 100:g}",
     }[one.limit]()

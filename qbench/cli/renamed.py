@@ -48,6 +48,7 @@ MOVED = {
     "quantize": {
         name: f"qbench search MODEL --target SIZE {name}{value} -o OUT"
         for name, value in {
+            "--context": " N",
             "--ctx": " N",
             "--kv": " FORMAT",
             "--policy": " POLICY",

@@ -55,20 +55,20 @@ OPTIONS = (
         is_flag=True,
         help="Check each step on the way to the mix, as --exhaustive: one format, fixed mixes, no GPTQ.",
     ),
-    count_option("--ctx", help="Number of tokens of a KV cache that counts in the size."),
+    count_option("--context", "--ctx", help="Number of tokens of a KV cache that counts in the size."),
     click.option(
         "--kv",
         metavar="auto|FORMAT,...",
-        help="KV formats to choose from, with --ctx  [default: auto, all that the model can take]",
+        help="KV formats to choose from, with --context  [default: auto, all that the model can take]",
     ),
     click.option(
         "--policy",
         "policies",
         type=CheckedList("auto|policy,...", check_policy_or_auto),
-        help="Cache policies to choose from, with --ctx; auto: full, and two policies that evict, each with a half and "
-        "a quarter of the tokens  [default: full]",
+        help="Cache policies to choose from, with --context; auto: full, and two policies that evict, each with a half "
+        "and a quarter of the tokens  [default: full]",
     ),
-    count_option("--batch", help="Number of sequences in the KV cache, with --ctx  [default: 1]"),
+    count_option("--batch", help="Number of sequences in the KV cache, with --context  [default: 1]"),
     click.option("--keep", type=KeepPath(), help="Append the search as a record to this path."),
 )
 
@@ -83,7 +83,7 @@ class Wanted:
     keep: str | None = None
     exhaustive: bool = False
     ablation: bool = False
-    ctx: int | None = None
+    context: int | None = None
     kv: str | None = None
     batch: int | None = None
     policies: tuple[str, ...] | None = None
@@ -93,9 +93,9 @@ class Wanted:
         """The KV cache that counts in the size."""
         from qbench.search.kv_choice import KVWanted
 
-        if self.ctx is None:
+        if self.context is None:
             return None
-        return KVWanted(self.kv or AUTO, self.ctx, self.batch or 1, self.policies or (FULL,))
+        return KVWanted(self.kv or AUTO, self.context, self.batch or 1, self.policies or (FULL,))
 
 
 def wanted_options(command: Callable) -> Callable:
@@ -105,8 +105,10 @@ def wanted_options(command: Callable) -> Callable:
     def wrapped(**values):
         wanted = Wanted(**{field.name: values.pop(field.name) for field in fields(Wanted)})
         for option, value in (("--kv", wanted.kv), ("--batch", wanted.batch), ("--policy", wanted.policies)):
-            if wanted.ctx is None and value is not None:
-                raise click.UsageError(f"{option} goes with a KV cache of --ctx tokens; give --ctx too, or drop it")
+            if wanted.context is None and value is not None:
+                raise click.UsageError(
+                    f"{option} goes with a KV cache of --context tokens; give --context too, or drop it"
+                )
         return command(wanted=wanted, **values)
 
     for option in reversed(OPTIONS):

@@ -37,7 +37,7 @@ def fit_kept(path: str) -> dict[str, float]:
     if len(models) < 2 or len(rows) < FEWEST_ROWS:
         raise InputError(
             f"{path}: {len(rows)} rows of {len(models)} models, expected {FEWEST_ROWS} or more of modes {ELIDED} and "
-            f"{COMPRESSED}, batch 1, several --tokens above 1 and several --ctx, of 2 models or more"
+            f"{COMPRESSED}, batch 1, several --tokens above 1 and several --context, of 2 models or more"
         )
     return fit_costs(rows, {model: ModelConfig.of(open_source(model)) for model in models})
 

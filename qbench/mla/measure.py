@@ -16,8 +16,9 @@ from qbench.mla.work import forward_flop
 from qbench.progress import Progress
 from qbench.runtime.attention.mla_modes import MODES, choose_mode
 from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.kinds import plan_cache
+from qbench.runtime.caches.rules import Asked
 from qbench.runtime.caches.storage.latent_format import chosen_latents
-from qbench.runtime.kv_memory import kv_bytes_per_token
 from quant.errors import InputError
 from quant.json_data import JsonData
 from quant.present import present
@@ -147,7 +148,7 @@ def _rows(source: Source, layer: Layer, case: tuple[int, int, int], names: list[
             batch=batch,
             tokens=new,
             mode=name,
-            kv_bytes_per_token=kv_bytes_per_token(layer.config, layer.scheme, name),
+            kv_bytes_per_token=plan_cache(Asked(layer.config, layer.scheme, mode=name)).bytes_per_token,
             flop_per_token=sum(flop.values()) / new,
             flop=flop,
             ms=statistics.median(samples[name]),

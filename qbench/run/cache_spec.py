@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from qbench.prefill import PrefillPattern
 
 LAYOUTS = DYNAMIC, STATIC, PAGED, NONE = "dynamic", "static", "paged", "none"
+ON_DEVICES = DYNAMIC, PAGED
 FULL = "full"
 DENSE = "dense"
 QUALITY_CHUNK = 256  # tokens of a text per forward pass if quality is measured under a policy that evicts
@@ -153,6 +154,20 @@ class NamedCache:
     def here(self) -> tuple[str, ...]:
         return (*IN_TORCH, KERNEL if self.device == CPU else TRITON)
 
+    @property
+    def of_the_cpu(self) -> str | None:
+        """The property of the policy that gpu_kernels lack; None: they run it"""
+        policy = self.policy
+        if policy is None:
+            return None
+        if policy.needs_future:
+            return "reads a text twice, which is done on the CPU alone; choose device cpu"
+        if policy.retrieval:
+            return "lets each query choose its pages, which is done on the CPU alone; choose device cpu, or snapkv"
+        if policy.has_sinks:
+            return "turns each query twice, by its places in the text and in the cache; choose device cpu, or a window"
+        return None
+
     def on_ranks(self, option: str) -> str:
         return f"{option} does not combine with {self.layout} yet; leave it out, or run on one rank"
 
@@ -206,6 +221,20 @@ RULES: tuple[tuple[When, Why], ...] = (
     (
         lambda asked: asked.has_pattern and asked.device != CPU,
         lambda asked: f"{asked.pattern} is on the CPU alone; got device {asked.device}",
+    ),
+    (
+        lambda asked: asked.device != CPU and asked.spec.layout not in ON_DEVICES,
+        lambda asked: f"device {asked.device}: got cache {asked.spec}, expected {' or '.join(ON_DEVICES)}",
+    ),
+    (
+        lambda asked: asked.device != CPU and asked.of_the_cpu is not None,
+        lambda asked: f"device {asked.device}: policy {asked.spec.policy} {asked.of_the_cpu}",
+    ),
+    (
+        lambda asked: asked.device != CPU and asked.policy is not None and asked.is_in_torch,
+        lambda asked: (
+            f"policy {asked.spec.policy} needs attention {TRITON} on device {asked.device}; got {asked.attention}"
+        ),
     ),
     (
         lambda asked: asked.attention == asked.elsewhere,

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 
-from qbench.policies import CachePolicy
-from qbench.run.cache_spec import DEFAULT_CACHE, DENSE, DYNAMIC, FULL, PAGED, CacheSpec
-from qbench.run.choices import CPU, IN_TORCH, TRITON
+from qbench.run.cache_spec import DEFAULT_CACHE, DENSE, FULL, CacheSpec
+from qbench.run.choices import CPU
 from qbench.run.options import RunOptions
 from qbench.runtime.caches.rules import Asked, check
 from quant.errors import InputError
@@ -13,19 +12,16 @@ from quant.models import ModelConfig
 from quant.models.encoder_decoder import is_encoder_decoder
 from quant.source import Source
 
-LAYOUTS = (DYNAMIC, PAGED)
 NO_OPTIONS: Mapping[str, bool] = {}
 
 
 def check_cache_suits(source: Source, options: RunOptions) -> None:
-    """raises InputError or NotImplementedError for a layout or a policy that the model or the device cannot have
+    """raises InputError for a layout or a policy that the model cannot have
 
     source   in the KV format of the options, as `open_subject` makes it
     """
     config = ModelConfig.of(source)
     scheme = KVScheme.of(source.config, config, source.spec)
-    if options.device != CPU:
-        check_device_cache(options.cache_spec, options.attention, options.device)
     attention = options.attention if options.device == CPU else None  # a device has its own rules
     check(Asked(config, scheme, options.cache_spec, attention))
 
@@ -51,31 +47,6 @@ def _check_encoder_decoder(name: str, spec: CacheSpec, attention: str | None) ->
         )
     if spec.make_policy().retrieval is not None:
         raise InputError(f"{name} is an encoder-decoder; got policy {spec.policy}, expected {FULL}")
-
-
-def check_device_cache(spec: CacheSpec, attention: str | None, device: str) -> None:
-    """raises InputError or NotImplementedError for a layout or a policy that has no code on a device"""
-    if spec.layout not in LAYOUTS:
-        raise NotImplementedError(f"device {device}: got cache {spec}, expected {' or '.join(LAYOUTS)}")
-    if spec.policy == FULL:
-        return
-    policy = spec.make_policy()
-    why = why_not_on_device(policy)
-    if why is not None:
-        raise InputError(f"device {device}: policy {policy.name} {why}")
-    if attention in IN_TORCH:
-        raise InputError(f"policy {spec.policy} needs attention {TRITON} on device {device}; got {attention}")
-
-
-def why_not_on_device(policy: CachePolicy) -> str | None:
-    """The property of the policy that gpu_kernels lack; None: they run it"""
-    if policy.needs_future:
-        return "reads a text twice, which is done on the CPU alone; choose device cpu"
-    if policy.retrieval:
-        return "lets each query choose its pages, which is done on the CPU alone; choose device cpu, or snapkv"
-    if policy.has_sinks:
-        return "turns each query twice, by its places in the text and in the cache; choose device cpu, or a window"
-    return None
 
 
 def check_engine_source(source: Source, options: RunOptions, leaving: Mapping[str, bool] = NO_OPTIONS) -> None:

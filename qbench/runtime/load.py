@@ -5,6 +5,7 @@ from functools import partial
 from qbench.run.choices import CPU, EXACT, FAST, FLOAT32, set_threads
 from qbench.run.options import DEFAULTS, RunOptions
 from qbench.runtime.caches.cache_maker import CacheMaker
+from qbench.runtime.caches.plan import CacheNeeds
 from qbench.runtime.caches.storage.latent_format import chosen_latents
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.decoder_model import DecoderModel
@@ -72,13 +73,13 @@ class _Loader:
 
     def model(self, kv: KVScheme | None, options: RunOptions, path: str) -> Model:
         kinds = partial(token_kinds, self.source.tokenizer)
-        caches = CacheMaker(self.config, kv, self.impl, options.cache_spec, kinds, options.attention)
+        caches = CacheMaker(self.config, kv, self.impl, options.cache_spec, options.attention, CacheNeeds(kinds))
         # The largest tensors first: the memory for reading and packing them is free again before the layers need
         # memory.
         embedding, head = self.tied() if self.config.tie_word_embeddings else self.untied()
         blocks = [self.builder.block(layer) for layer in range(self.config.num_layers)]
         norm = self.builder.norm(FINAL_NORM)
-        caches.expand = [block.attention.expanded for block in blocks] if self.config.mla else []
+        caches.needs.expand = [block.attention.expanded for block in blocks] if self.config.mla else []
         model = Model(self.config, embedding, blocks, norm, head, caches, path)
         model.impls, model.weight_bytes = self.builder.impls, self.builder.weight_bytes
         if chosen_latents(self.config, kv)[1] is not None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from qbench.run.cache_spec import DEFAULT_CACHE, CacheSpec
 from qbench.run.choices import IN_TORCH
 from qbench.runtime.attention.in_torch import impl_of
+from qbench.runtime.caches.kinds import plan_cache
 from qbench.runtime.caches.rules import Asked, check
 from qbench.runtime.caches.storage.latent_format import chosen_latents, has_latent_kernels
-from qbench.runtime.kv_memory import CacheMemory
 from qbench.runtime.layers.paths import LAYERS, NET_STEPS, planned_path
 from qbench.runtime.weights_memory import WeightsMemory
 from qbench.runtime.workspace import FLOAT_BYTES, MAPPED_BYTES, absorbs, torch_attention_bytes, workspace_bytes
@@ -84,8 +84,9 @@ class MemoryPredictor:
 
     def _keep_in(self, scheme: KVScheme | None) -> None:
         config, in_kernels = self.config, self.impl != "reference"
-        self.cache = CacheMemory(config, scheme, impl_of(self.attention, self.impl), self.spec)
-        in_stores = self.cache.in_stores and self.cache.policy is None  # with a policy, a prefill goes layer by layer
+        impl = impl_of(self.attention, self.impl)
+        self.cache = plan = plan_cache(Asked(config, scheme, self.spec, impl=impl))
+        in_stores = plan.in_stores and not plan.kind.has_budget  # with a policy, a prefill goes layer by layer
         self.path = planned_path(config, is_packed=self.weights.is_packed, in_stores=in_stores)
         self.resident_bytes = self.weights.held_bytes
         if chosen_latents(config, scheme)[1] is not None:
@@ -116,7 +117,7 @@ class MemoryPredictor:
         """With the gaps that the allocator leaves."""
         latents = self.cache.keeps_latents
         live = workspace_bytes(
-            self.config, num_tokens, batch, path=self.path, over_latents=latents, has_sinks=self.cache.sinks > 0
+            self.config, num_tokens, batch, path=self.path, over_latents=latents, has_sinks=self.cache.policy.has_sinks
         )
         by_latents = self.path is NET_STEPS and latents
         if self.path is LAYERS or (by_latents and absorbs(self.config, num_tokens)):

@@ -16,7 +16,7 @@ from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.places.pages import PagePool
-from qbench.runtime.caches.pooled_caches import PooledCaches, page_pool
+from qbench.runtime.caches.pooled_caches import PooledCaches
 from qbench.runtime.caches.step import Step
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.layers.block import Block
@@ -61,7 +61,7 @@ class Model(DecoderModel[Cache]):
         self.attention = caches.attention
         self.impl = caches.impl
         self.cache_spec = caches.spec
-        self.prefill_tally = caches.tally
+        self.prefill_tally = caches.needs.tally
         self._caches = caches
         self.rotations = Rotations(config)
         self.impls: dict[str, str] = {}
@@ -89,13 +89,13 @@ class Model(DecoderModel[Cache]):
     def attending(self, attention: str) -> Self:
         other = copy(self)
         other._caches = self._caches.attending(attention)
-        other.attention = attention
+        other.attention, other.prefill_tally = attention, other._caches.needs.tally
         return other
 
     def cached_by(self, spec: CacheSpec) -> Self:
         other = copy(self)
         other._caches = self._caches.of_spec(spec)
-        other.cache_spec, other.prefill_tally = other._caches.spec, other._caches.tally
+        other.cache_spec, other.prefill_tally = other._caches.spec, other._caches.needs.tally
         return other
 
     def caching(self, make: Callable[[CacheMaker], CacheMaker]) -> Self:
@@ -109,14 +109,15 @@ class Model(DecoderModel[Cache]):
 
         num_sequences  most sequences at once
         """
-        return page_pool(self._caches, num_pages, page_size, num_sequences)
+        caches = self._caches
+        return caches.plan(caches.spec, reads_once=True, in_engine=True).pool(num_pages, page_size, num_sequences)
 
     def keeping(self, scheme: KVScheme) -> Self:
         if self.config.mla is not None:
             raise InputError(f"{self.config.architecture.name} packs its weights for the format of its latents")
         other = copy(self)
         other._caches = self._caches.of_scheme(scheme)
-        other.kv, other.prefill_tally = scheme, other._caches.tally
+        other.kv, other.prefill_tally = scheme, other._caches.needs.tally
         return other
 
     def pooled_caches(

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from qbench.run.cache_spec import FULL, CacheSpec
-from qbench.runtime.kv_memory import CacheMemory
+from qbench.runtime.caches.kinds import plan_cache
+from qbench.runtime.caches.rules import Asked
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, KVScheme, get_kv_format
 from quant.kv.scheme import CONFIG_KEY
@@ -73,12 +74,13 @@ def kv_sizes(source: Source, wanted: KVWanted) -> dict[CacheChoice, int]:
     sizes = {}
     for cache in (CacheChoice(name, policy) for policy in policies for name in formats):
         try:
-            memory = CacheMemory(config, scheme_of(cache.format, config), spec=CacheSpec(policy=cache.policy))
+            asked = Asked(config, scheme_of(cache.format, config), CacheSpec(policy=cache.policy))
+            plan = plan_cache(asked)
         except InputError:
             if wanted.text == AUTO and (cache.format != FLOAT32 or wanted.policies == (AUTO,)):
                 continue
             raise
-        sizes[cache] = memory.size_bytes(wanted.context, wanted.batch)
+        sizes[cache] = plan.size_bytes(wanted.context, wanted.batch)
     return sizes
 
 

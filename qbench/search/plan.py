@@ -250,7 +250,7 @@ def _check_reach(source: Source, ends: tuple[int, int], head: int, options: Sear
     budget = target.budget_bytes(num_weights(source.tensors), head)
     if budget is None and options.kv is not None:
         raise InputError(
-            f"target {target.text} has no size for the KV cache of --ctx to count in; add one, such as 3.2GiB"
+            f"target {target.text} has no size for the KV cache of --context to count in; add one, such as 3.2GiB"
         )
     if budget is not None and not ends[0] <= budget <= ends[1]:
         what = "a file" if options.kv is None else "a file and a KV cache"

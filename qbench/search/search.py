@@ -232,7 +232,7 @@ def choose(measured: Sequence[SearchedFile], mix: str) -> tuple[str, str]:
 def _write_recipe(plan: SearchPlan, candidate: _Candidate, reason: str) -> None:
     command, kv = f"{plan.source.spec} --target {plan.options.target.text}", plan.options.kv
     if kv is not None:
-        command += f" --ctx {kv.context} --kv {kv.text} --batch {kv.batch} --policy {','.join(kv.policies)}"
+        command += f" --context {kv.context} --kv {kv.text} --batch {kv.batch} --policy {','.join(kv.policies)}"
         if candidate.kv is not None and candidate.kv.policy != FULL:
             reason += f"; run it with --policy {candidate.kv.policy}, whose cache counts in the size"
     with atomic_file(plan.options.recipe_path, replaces=is_searched) as temp:

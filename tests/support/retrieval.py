@@ -10,8 +10,8 @@ from support.caches import assert_a_batch_is_its_sequences
 
 from qbench.run.options import RunOptions
 from qbench.runtime import load_model
+from qbench.runtime.caches.plan import CachePlan
 from qbench.runtime.caches.policy.retrieval_cache import RetrievalCache
-from qbench.runtime.kv_memory import CacheMemory
 from quant.kv import KV_FORMATS, KVScheme
 from quant.models import ModelConfig
 
@@ -63,7 +63,7 @@ def assert_a_batch_of_unlike_lengths(policy: str, impl: str) -> None:
     assert_a_batch_is_its_sequences(model, tokens, ([200, 90, 25], [1, 1, 1], [1, 1, 1], [5, 9, 40], [1, 1, 1]))
 
 
-def assert_planned_bytes_are_held(cache: RetrievalCache, memory: CacheMemory, attend: Attend) -> tuple[int, int]:
+def assert_planned_bytes_are_held(cache: RetrievalCache, memory: CachePlan, attend: Attend) -> tuple[int, int]:
     """Fill a cache with 160 tokens of two sequences, and compare its bytes with those that were planned.
 
     attend   called with (layer, q, k, v)

@@ -5,9 +5,10 @@ from math import prod
 
 from qbench.plan.cluster.routed import Tokens, most_own, routed_traffic
 from qbench.run.rank_layout import ALL_TO_ALL, GATHER, RankLayout
+from qbench.runtime.caches.kinds import plan_cache
+from qbench.runtime.caches.rules import Asked
 from qbench.runtime.caches.storage.share import Share
 from qbench.runtime.kernel_steps import has_net_step
-from qbench.runtime.kv_memory import CacheMemory
 from qbench.runtime.layers.linear import choose_linear
 from qbench.runtime.memory import MemoryPredictor
 from qbench.runtime.parallel.make_shard import make_shard
@@ -65,7 +66,7 @@ class RankWork:
         self.shard = make_shard(source, whole.config, layout, rank)
         self.config = self.shard.config(whole.config)
         self.tensors = part_tensors(source, whole.config, self.shard)
-        self.cache = CacheMemory(self.config, KVScheme.of(source.config, whole.config, source.spec))
+        self.cache = plan_cache(Asked(self.config, KVScheme.of(source.config, whole.config, source.spec)))
         self.exchanges = planned_exchanges(self.config, self.tensors, self.shard)
 
     @property

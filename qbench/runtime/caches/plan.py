@@ -1,61 +1,89 @@
-"""`plan_cache` decides once how a cache is kept, for the code that builds it, foresees its bytes or pools its pages."""
+"""`CachePlan`: a cache that a model can have, decided once; it builds the cache, its pool, and predicts its bytes."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import cached_property
 
-from qbench.policies import CachePolicy
+from torch import Tensor
+
+from qbench.policies import CachePolicy, TokenKinds
 from qbench.policies.policy import Span
-from qbench.run.cache_spec import NONE, PAGED
-from qbench.runtime.caches.places.layered_sequence import window_rules
-from qbench.runtime.caches.policy.distant_cache import CHUNK_TOKENS
-from qbench.runtime.caches.policy.model_policy import policy_for, scheme_under
-from qbench.runtime.caches.rules import Asked, check
-from quant.kv import KVScheme
+from qbench.run.cache_spec import NONE, CacheSpec
+from qbench.runtime.attention.in_torch import is_in_torch
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.places.layered_sequence import pages_per_row
+from qbench.runtime.caches.places.pages import PagePool
+from qbench.runtime.caches.policy.model_policy import scheme_under
+from qbench.runtime.caches.rules import Asked
+from qbench.runtime.caches.storage.kernel_storage import has_store
+from qbench.runtime.caches.storage.latent_format import chosen_latents
+from qbench.runtime.caches.storage.storages import of_head
+from qbench.runtime.caches.view.sink_view import turns_with_text
+from qbench.runtime.prefill_tally import PrefillTally
+from qbench.runtime.workspace import FLOAT_BYTES
+from quant.kv import KVFormat, KVScheme
 from quant.models import AttentionRule, ModelConfig
-
-# Tokens that a window cache takes at once: enough to fill the tiles of any product many times over, and little memory
-# compared with a usual window of 4096.
-MAX_CHUNK_TOKENS = 256
+from quant.present import present
 
 
-class Kind(Enum):
-    """How the layers of a cache keep keys and values.
+@dataclass
+class CacheNeeds:
+    """Parts of a model that its caches read.
 
-    A layer with a state, as of linear attention, would be another kind of storage within these.
+    token_kinds  finds special tokens and punctuation when a policy wants to know them
+    expand       of each layer, `LatentAttention.expanded`, set once the layers are loaded
+    tally        counts of the prefills under a pattern, over all caches
     """
 
-    SINKS = auto()  # the first tokens and a window, at positions of the cache
-    WINDOW = auto()  # pages that follow the last tokens
-    CHOSEN = auto()  # all tokens in pages, of which each query chooses some
-    CHOSEN_IN_TIERS = auto()  # the same, with pages in memory and on a disk
-    KEPT = auto()  # slots of the tokens that a policy keeps
-    TOKEN_IDS = auto()  # no keys and values: each step computes them again
-    PAGES = auto()  # all tokens in pages of a pool
-    TIERS = auto()  # all tokens in pages in memory and on a disk
-    ALL = auto()  # all tokens in memory of each sequence
+    token_kinds: Callable[[], TokenKinds] = TokenKinds
+    expand: Sequence[Callable[[Tensor], tuple[Tensor, Tensor]]] = ()
+    tally: PrefillTally = field(default_factory=PrefillTally)
 
 
-# The first row that holds decides.
-KINDS: Mapping[Kind, Callable[[Asked], bool]] = {
-    Kind.SINKS: lambda a: a.policy.has_sinks,
-    # A format that encodes several tokens together has no pages that drop tokens one by one: a policy keeps slots.
-    Kind.KEPT: lambda a: (a.policy.span is not None and a.joins_tokens) or a.evicts,
-    Kind.WINDOW: lambda a: a.policy.span is not None,
-    Kind.CHOSEN_IN_TIERS: lambda a: a.policy.distant is not None and a.spec.kv_ram is not None,
-    Kind.CHOSEN: lambda a: a.policy.retrieval is not None,
-    Kind.TOKEN_IDS: lambda a: a.spec.layout == NONE,
-    Kind.PAGES: lambda a: a.spec.layout == PAGED,
-    Kind.TIERS: lambda a: a.spec.kv_ram is not None,
-    Kind.ALL: lambda a: True,
-}
+class Keeps(Enum):
+    """The memory of a layer. One with a recurrent state or a convolution would be a member of its own."""
+
+    LATENTS = auto()  # one row per token, which all heads share
+    HEADS = auto()  # keys and values of every head
 
 
-@dataclass(frozen=True, slots=True)
+class Kind(ABC):
+    """How a cache keeps the tokens of its sequences: `caches.kinds` has one of each.
+
+    One class both builds and predicts, so that a prediction is of the memory that is taken.
+
+    has_budget    whether the policy gets its budget in tokens
+    drops_tokens  whether single tokens leave their slots
+    """
+
+    has_budget = False
+    drops_tokens = False
+
+    @abstractmethod
+    def holds(self, asked: Asked) -> bool:
+        """Whether it is the kind of this cache, if it is of no kind before it in KINDS"""
+
+    def chunk(self, asked: Asked) -> int | None:
+        """Most tokens of a sequence that it takes at once; None: any number"""
+        del asked
+        return None
+
+    @abstractmethod
+    def build(self, plan: "CachePlan", needs: CacheNeeds, batch: int, capacity: int) -> Cache:
+        """raises InputError for sizes that this kind cannot have"""
+
+    @abstractmethod
+    def size_bytes(self, plan: "CachePlan", context: int, steps: int) -> float:
+        """Bytes of one sequence of `context` tokens, the last `steps` of which came one at a time"""
+
+
+@dataclass(frozen=True)
 class CachePlan:
     """A cache that the model can have.
 
-    kind    how its layers keep keys and values
     policy  with its budget in tokens
     rules   attention of each layer
     chunk   most tokens of a sequence per forward pass; None: any number
@@ -67,52 +95,133 @@ class CachePlan:
     rules: list[AttentionRule]
     chunk: int | None
 
+    def build(self, needs: CacheNeeds, batch: int, capacity: int) -> Cache:
+        """An empty cache with room for `capacity` tokens of each sequence. raises InputError for impossible sizes"""
+        cache = self.kind.build(self, needs, batch, min(capacity, self.config.max_positions))
+        cache.rules, cache.max_chunk_tokens = self.rules, self.chunk
+        return cache
+
+    def pool(self, num_pages: int, page_size: int, num_sequences: int) -> PagePool:
+        """A pool for `PooledCaches` with room for `num_pages` pages of all layers and heads.
+
+        num_sequences  most sequences at once
+        raises   InputError for a KV format that pages of the model's policy cannot have
+        """
+        config, scheme, policy = self.config, self.asked.scheme if self.config.mla else self.scheme, self.policy
+        is_grouped = self.asked.joins_tokens and not self.asked.keeps_rows
+        per_row = pages_per_row(policy, config, by_sequence=is_grouped)
+        layers = range(config.num_layers // per_row)
+        if policy.per_head_lengths and config.mla is None:
+            (config, _), layers = of_head(config, scheme, 0), range(1)
+        return PagePool(
+            config,
+            scheme,
+            num_pages * per_row,
+            page_size,
+            impl=self.asked.impl,
+            layers=layers,
+            num_sequences=num_sequences if is_grouped else None,
+            evicts=is_grouped and not policy.is_full,
+        )
+
+    def size_bytes(self, context: int, batch: int, steps: int = 0) -> int:
+        """For `batch` sequences of `context` tokens, the last `steps` of which came one at a time."""
+        return round(batch * self.kind.size_bytes(self, context, steps))
+
     @property
     def config(self) -> ModelConfig:
         return self.asked.config
 
     @property
+    def spec(self) -> CacheSpec:
+        return self.asked.spec
+
+    @property
     def span(self) -> Span:
         return self.asked.span
+
+    @cached_property
+    def keeps(self) -> list[Keeps]:
+        """The memory of each layer"""
+        _, rows = chosen_latents(self.config, self.asked.scheme, self.asked.mode)
+        return [Keeps.HEADS if rows is None else Keeps.LATENTS] * self.config.num_layers
+
+    @property
+    def keeps_latents(self) -> bool:
+        return self.asked.keeps_rows
 
     @property
     def scheme(self) -> KVScheme | None:
         """The KV format as the heads of the cache have it; None: float32"""
-        return scheme_under(self.policy, self.asked.scheme) if self.kind is Kind.KEPT else self.asked.scheme
+        scheme = self.asked.scheme
+        return scheme_under(self.policy, scheme) if self.kind.drops_tokens else scheme
+
+    @property
+    def format(self) -> KVFormat | None:
+        """None: float32"""
+        return None if self.asked.scheme is None else self.asked.scheme.format
 
     @property
     def has_groups(self) -> bool:
         """Whether slots of tokens that are encoded together lose single ones"""
-        return self.asked.joins_tokens and self.kind in (Kind.KEPT, Kind.SINKS)
+        return self.asked.joins_tokens and self.kind.drops_tokens
+
+    @cached_property
+    def in_stores(self) -> bool:
+        """Whether stores of cpu_kernels hold the tokens, in whole blocks"""
+        in_torch = is_in_torch(self.asked.impl) or self.spec.layout == NONE or self.keeps_latents or self.has_groups
+        in_torch |= self.asked.latent_mode is not None or (self.policy.has_sinks and turns_with_text(self.config))
+        return not in_torch and has_store(self.config, self.scheme)
 
     @property
     def longest_window(self) -> int:
         """Tokens of the window of the layer that sees most; 0: no layer has a window"""
         return max(rule.window for rule in self.rules)
 
+    @cached_property
+    def bytes_per_token(self) -> float:
+        """Of all layers; with a residual, of a token that is encoded"""
+        return 0 if self.spec.layout == NONE else sum(self._layer_bytes(keeps) for keeps in self.keeps)
 
-def plan_cache(asked: Asked) -> CachePlan:
-    """The cache that is asked for. raises InputError with every reason if the model cannot have it"""
-    check(asked)
-    kind = next(kind for kind, holds in KINDS.items() if holds(asked))
-    policy, rules = asked.policy, asked.rules
-    if kind in (Kind.KEPT, Kind.CHOSEN, Kind.CHOSEN_IN_TIERS) and not policy.needs_future:
-        policy = policy_for(policy, asked.config, asked.scheme, asked.mode)
-    if policy.span is not None:
-        rules = window_rules(asked.config, policy.span.window)
-    chunks = (_chunk(kind, asked), asked.spec.prefill_chunk)
-    return CachePlan(asked, kind, policy, rules, min((chunk for chunk in chunks if chunk is not None), default=None))
+    def _layer_bytes(self, keeps: Keeps) -> float:
+        """Bytes of a token in one layer"""
+        config, scheme = self.config, self.scheme
+        if keeps is Keeps.LATENTS:
+            _, rows = chosen_latents(config, self.asked.scheme, self.asked.mode)
+            return present(rows).row_bytes(present(config.mla))
+        value_dim = config.head_dim if self.in_stores else config.value_dim  # stores have values as wide as keys
+        if scheme is None:
+            return config.num_kv_heads * (config.head_dim + value_dim) * FLOAT_BYTES
+        return scheme.format.bytes_per_token(config.num_kv_heads, config.head_dim, value_dim)
 
+    @property
+    def residual(self) -> KVFormat | None:
+        """The format, if it keeps recent tokens in float16."""
+        return self.format if self.format is not None and self.format.residual else None
 
-def _chunk(kind: Kind, asked: Asked) -> int | None:
-    """Most tokens of a sequence that this kind of cache takes at once; None: any number"""
-    if kind is Kind.SINKS:
-        return sinks_chunk(asked.config, asked.span)
-    if kind is Kind.WINDOW:
-        return MAX_CHUNK_TOKENS
-    return CHUNK_TOKENS if asked.policy.distant is not None else None
+    def mean_bytes_per_token(self, context: int) -> float:
+        """Mean over the tokens of one sequence; as `bytes_per_token`, unless a residual takes more."""
+        if self.residual is None or not self.bytes_per_token:
+            return self.bytes_per_token
+        return self.encoded_bytes(context) / context
 
+    def num_tokens_in(self, room: int) -> int:
+        """Tokens of one sequence that fit into so many bytes."""
+        most = max(0, int(room // self.bytes_per_token))
+        if self.residual is None:
+            return most
+        return bisect_right(range(most + 1), room, key=self.encoded_bytes) - 1
 
-def sinks_chunk(config: ModelConfig, span: Span) -> int:
-    """Tokens at once of a window with sinks: no more than have positions behind those that are kept."""
-    return min(MAX_CHUNK_TOKENS, config.max_positions - (span.num_tokens - 1))
+    def encoded_bytes(self, num_tokens: int) -> float:
+        """Bytes of the tokens of one sequence in all layers, those of the residual among them."""
+        config, fmt = self.config, self.format
+        assert fmt is not None
+        return config.num_layers * fmt.size_bytes(num_tokens, config.num_kv_heads, config.head_dim, config.value_dim)
+
+    def tokens_per_forward(self, context: int, prefill: int | None) -> int:
+        """Most tokens of a sequence per forward pass, if a prompt is given in parts of `prefill` tokens; None: all at
+        once.
+        """
+        if self.spec.layout == NONE:
+            return context
+        return min(tokens for tokens in (context, prefill, self.chunk) if tokens)

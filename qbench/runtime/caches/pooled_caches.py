@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from qbench.run.cache_spec import DENSE
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker
+from qbench.runtime.caches.kinds import KEPT, SINKS, sinks_chunk
 from qbench.runtime.caches.kv_cache import KVCache, pooled_cache
 from qbench.runtime.caches.places.head_pages import HeadPages, HeadSequence
 from qbench.runtime.caches.places.layered_sequence import LayeredSequence, layer_groups, pages_per_row
@@ -12,12 +13,9 @@ from qbench.runtime.caches.places.owned_pages import WindowSequence, window_page
 from qbench.runtime.caches.places.pages import PagedSequence, PagePool
 from qbench.runtime.caches.places.places import PoolPages
 from qbench.runtime.caches.places.window_pages import SinkPages, SinkSequence, window_slots
-from qbench.runtime.caches.plan import Kind, plan_cache, sinks_chunk
 from qbench.runtime.caches.policy.evictor import slot_table
 from qbench.runtime.caches.policy.growth import policies_of_layers
 from qbench.runtime.caches.policy.policy_cache import PolicyCache
-from qbench.runtime.caches.rules import Asked
-from qbench.runtime.caches.storage.storages import of_head
 from qbench.runtime.caches.view.pattern_view import PatternView
 from qbench.runtime.caches.view.sink_view import SinkView
 from qbench.runtime.caches.view.view import ALL_TOKENS
@@ -42,24 +40,24 @@ class PooledCaches:
 
     def __init__(self, maker: CacheMaker, pool: PagePool, max_chunk_tokens: int) -> None:
         self.pool, self.config = pool, maker.config
-        self.plan = plan = plan_cache(_asked(maker, pool.mode))
+        self.plan = plan = maker.plan(maker.spec, pool.mode, reads_once=True, in_engine=True)
         self.policy, self.rules = plan.policy, plan.rules
         self.pattern = None if maker.spec.prefill == DENSE else maker.spec.make_pattern()
-        self._is_full, self._tally = self.policy.is_full, maker.tally
+        self._is_full, self._needs = self.policy.is_full, maker.needs
         self.shares_prefixes = self._is_full and self.pattern is None and pool.num_sequences is None
-        self.is_scored = plan.kind is Kind.KEPT
+        self.is_scored = plan.kind is KEPT
         self.has_fixed_chunks = self.is_scored or self.pattern is not None or pool.by_sequence
         self.max_chunk_tokens = maker.spec.prefill_chunk
         self.pages_per_row = pages_per_row(self.policy, self.config, by_sequence=pool.by_sequence)
         self._groups = list[list[int]]()  # layers that keep the same tokens, if a window says so
-        self._token_kinds, self._expand = None, maker.expand
+        self._token_kinds = None
         if self.is_scored and self.policy.reads_token_kinds:
-            self._token_kinds = maker.token_kinds()
-        elif plan.kind in (Kind.WINDOW, Kind.SINKS):
+            self._token_kinds = maker.needs.token_kinds()
+        elif not self.is_scored and self.policy.span is not None:
             self._take_window(max_chunk_tokens)
 
     def _take_window(self, max_chunk_tokens: int) -> None:
-        self._sinks = self.plan.span if self.plan.kind is Kind.SINKS else None
+        self._sinks = self.plan.span if self.plan.kind is SINKS else None
         self._window = self.plan.longest_window
         self._groups = layer_groups(self.config, self.policy)
         if self._sinks is not None:
@@ -92,13 +90,13 @@ class PooledCaches:
             places = self._places(sequences)
             tables = [present(each.table) for each in sequences]
             cache = PolicyCache(self.config, places, self.policy, tables, self.pool.mode)
-            cache.seq_lens, cache.evictor.expand = places.seq_lens, self._expand
+            cache.seq_lens, cache.evictor.expand = places.seq_lens, self._needs.expand
             if self._token_kinds is not None:
                 cache.evictor.token_kinds = self._token_kinds
             cache.rules = self.rules
             return cache
         if self.pattern is not None:
-            return pooled_cache(self.pool, sequences, PatternView(self.pattern, self._tally))
+            return pooled_cache(self.pool, sequences, PatternView(self.pattern, self._needs.tally))
         if self._is_full:
             return pooled_cache(self.pool, sequences)
         cache = self._windowed(sequences)
@@ -159,27 +157,3 @@ class PooledCaches:
         """Tokens of the layer that holds most."""
         policies = policies_of_layers(self.config, self.policy)
         return max(policy.slots(context, layer, len(policies)) for layer, policy in enumerate(policies))
-
-
-def page_pool(maker: CacheMaker, num_pages: int, page_size: int, num_sequences: int) -> PagePool:
-    """A pool for `PooledCaches` with room for `num_pages` pages of all layers and heads.
-
-    num_sequences  most sequences at once
-    raises   InputError for a KV format that pages of the model's policy cannot have
-    """
-    plan = plan_cache(_asked(maker))
-    config, scheme, policy = maker.config, maker.scheme if maker.config.mla else plan.scheme, plan.policy
-    is_grouped = plan.asked.joins_tokens and not plan.asked.keeps_rows
-    per_row = pages_per_row(policy, config, by_sequence=is_grouped)
-    by_head = policy.per_head_lengths and config.mla is None
-    num_pages *= per_row
-    how = {"impl": maker.impl, "num_sequences": num_sequences if is_grouped else None}
-    how["evicts"] = is_grouped and not policy.is_full
-    if by_head:
-        return PagePool(of_head(config, scheme, 0)[0], scheme, num_pages, page_size, layers=[0], **how)
-    layers = range(config.num_layers // per_row)
-    return PagePool(config, scheme, num_pages, page_size, layers=layers, **how)
-
-
-def _asked(maker: CacheMaker, mode: str | None = None) -> Asked:
-    return Asked(maker.config, maker.scheme, maker.spec, maker.attention, mode, reads_once=True, in_engine=True)

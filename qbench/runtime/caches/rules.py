@@ -35,6 +35,8 @@ class Asked:
     mode         of latent attention; None: the fastest
     reads_once   whether a text passes once, as if tokens are generated
     in_engine    whether the pages of a pool serve all sequences
+    impl         implementation of the cache: one of `attention.in_torch.ATTEND` is in torch, others in cpu_kernels'
+                 stores if these hold the format
     """
 
     config: ModelConfig
@@ -44,6 +46,7 @@ class Asked:
     mode: str | None = None
     reads_once: bool = False
     in_engine: bool = False
+    impl: str = "auto"
 
     @property
     def who(self) -> str:

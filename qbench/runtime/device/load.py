@@ -8,10 +8,9 @@ from gpu_kernels.attention.paged import HEAD_SIZES
 from gpu_kernels.decode.linears import DenseLinear, PackedLinear, Stack, named
 from gpu_kernels.decode.llama import Layer, Llama, LlamaShape
 from gpu_kernels.decode.pages import Rotation
-from qbench.run.cache_spec import DEFAULT_CACHE, FULL, CacheSpec
+from qbench.run.cache_spec import DEFAULT_CACHE, FULL, CacheSpec, check_cache
 from qbench.run.choices import IN_TORCH
 from qbench.runtime.attention.rope import inverse_frequencies, rotation
-from qbench.runtime.cache_suits import check_device_cache
 from qbench.runtime.caches.rules import Asked, check
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.device.kv import page_dtype
@@ -40,7 +39,7 @@ def load_device_model(
              architecture, a head or a KV format that the kernels do not have
     """
     place = place_of(device)
-    check_device_cache(spec or DEFAULT_CACHE, attention, place.name)
+    check_cache(spec or DEFAULT_CACHE, place.name, attention)
     config = ModelConfig.of(source)
     check_family(config, place)
     check_tensors(config, source.tensors)

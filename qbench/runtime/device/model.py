@@ -15,7 +15,6 @@ from qbench.policies import TokenKinds
 from qbench.run.cache_spec import FULL, CacheSpec, check_cache
 from qbench.run.choices import IN_TORCH
 from qbench.runtime.attention.in_torch import attend_by
-from qbench.runtime.cache_suits import check_device_cache
 from qbench.runtime.caches.step import Step
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.device.cache import DeviceCache
@@ -57,12 +56,12 @@ class DeviceModel(DecoderModel[DeviceCache]):
         self.kernels: dict[str, str] = {}
         self.weight_bytes = 0
         self.token_kinds: Callable[[], TokenKinds] = TokenKinds
-        check_device_cache(spec, attention, place.name)
+        check_cache(spec, place.name, attention)
         page_dtype(kv, place)
 
     def new_cache(self, batch: int = 1, capacity: int = 256, *, spec: CacheSpec | None = None) -> DeviceCache:
         spec = spec or self.cache_spec
-        check_device_cache(spec, self.attention, self.place.name)
+        check_cache(spec, self.place.name, self.attention)
         if spec.policy == FULL:
             cache = DeviceCache(self.config, self.place, batch, capacity, self.kv)
         else:
@@ -120,7 +119,7 @@ class DeviceModel(DecoderModel[DeviceCache]):
         return other
 
     def cached_by(self, spec: CacheSpec) -> Self:
-        check_device_cache(spec, self.attention, self.place.name)
+        check_cache(spec, self.place.name, self.attention)
         other = copy(self)
         other.cache_spec = spec
         if not (self.place.capture is not None or self.attention in IN_TORCH):

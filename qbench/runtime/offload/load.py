@@ -12,6 +12,7 @@ from qbench.run.cache_spec import CacheSpec
 from qbench.run.options import RunOptions
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.cache_maker import CacheMaker
+from qbench.runtime.caches.plan import CacheNeeds
 from qbench.runtime.caches.step import Step
 from qbench.runtime.checkpoint import FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.layers.fused import FusedLinears
@@ -51,12 +52,13 @@ def load_offloaded(
     builder = StreamedBuilder(config, source.read, impl, units, file, region)
     store = builder.store = expert_store(streamer, region, units, options.expert_placement, config)
     kv = KVScheme.of(source.config, config, source.spec)
-    caches = CacheMaker(config, kv, impl, options.cache_spec, partial(token_kinds, source.tokenizer), options.attention)
+    needs = CacheNeeds(partial(token_kinds, source.tokenizer))
+    caches = CacheMaker(config, kv, impl, options.cache_spec, options.attention, needs)
     embedding = builder.embedding(FileTable(file))
     head = _head(builder, config)
     blocks = [builder.block(layer) for layer in range(config.num_layers)]
     norm = builder.norm(FINAL_NORM)
-    caches.expand = [block.attention.expanded for block in blocks] if config.mla else []
+    caches.needs.expand = [block.attention.expanded for block in blocks] if config.mla else []
     weights = StreamedWeights(streamer, region, units, budget, store)
     for layer, block in enumerate(blocks):
         block.before = partial(weights.enter, f"layer {layer}")

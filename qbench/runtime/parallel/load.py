@@ -4,6 +4,7 @@ from functools import partial
 
 from qbench.run.options import RunOptions
 from qbench.runtime.caches.cache_maker import CacheMaker
+from qbench.runtime.caches.plan import CacheNeeds
 from qbench.runtime.caches.storage.latent_format import chosen_latents
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.layers.block import Block
@@ -54,7 +55,7 @@ def load_ranked(source: Source, options: RunOptions, impl: str, path: str, ranks
     if shard.is_last_stage:
         exchanges = _of_wanted_tokens(blocks[-1], exchanges)
     norm = builder.norm(FINAL_NORM)
-    caches.expand = [block.attention.expanded for block in blocks] if config.mla else []
+    caches.needs.expand = [block.attention.expanded for block in blocks] if config.mla else []
     model = RankModel(local, embedding, blocks, norm, head, caches, path)
     model.impls, model.weight_bytes = builder.impls, builder.weight_bytes
     model.ranks, model.shard, model.exchanges = ranks, shard, exchanges
@@ -79,7 +80,8 @@ def _of_wanted_tokens(last: Block, exchanges: Exchanges) -> Exchanges:
 def _caches(
     config: ModelConfig, kv: KVScheme | None, impl: str, options: RunOptions, source: Source, ranks: Ranks
 ) -> CacheMaker:
-    about = (config, kv, impl, options.cache_spec, partial(token_kinds, source.tokenizer), options.attention)
+    needs = CacheNeeds(partial(token_kinds, source.tokenizer))
+    about = (config, kv, impl, options.cache_spec, options.attention, needs)
     return CacheMaker(*about) if options.layout.sp == 1 else ShareMaker(*about, ranks=ranks)
 
 

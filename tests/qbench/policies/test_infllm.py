@@ -14,8 +14,9 @@ from qbench.run.cache_spec import CacheSpec
 from qbench.runtime.attention.rope import inverse_frequencies
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache_maker import CacheMaker
+from qbench.runtime.caches.kinds import plan_cache
 from qbench.runtime.caches.policy.distant_cache import DistantCache
-from qbench.runtime.kv_memory import CacheMemory
+from qbench.runtime.caches.rules import Asked
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.models import ModelConfig
@@ -229,7 +230,7 @@ def test_planned_bytes_are_those_held(impl: str, kv: str | None) -> None:
     config = config_of(head_dim=32)
     cache = cache_of(config, impl, 2, kv=kv)
     rope = present(Rotations(config)(0, 160)[0])
-    memory = CacheMemory(config, scheme_of(kv), impl, CacheSpec(policy=TEXT))
+    memory = plan_cache(Asked(config, scheme_of(kv), CacheSpec(policy=TEXT), impl=impl))
     room, used = retrieval.assert_planned_bytes_are_held(
         cache, memory, lambda layer, *qkv: cache.rope_attend(layer, *qkv, rope, torch.arange(160))
     )

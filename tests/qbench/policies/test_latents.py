@@ -20,10 +20,11 @@ from torch import Tensor
 from qbench.policies import policy_names
 from qbench.run.options import RunOptions
 from qbench.runtime import Model, load_model
+from qbench.runtime.caches.kinds import plan_cache
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.policy.policy_cache import PolicyCache
+from qbench.runtime.caches.rules import Asked
 from qbench.runtime.caches.step import Past
-from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
@@ -266,7 +267,7 @@ def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str,
 @pytest.mark.parametrize("text", ["h2o:32", "snapkv:32,window=8", "tova:25%", "knorm:8KiB"])
 def test_bytes_are_those_of_rows_and_as_predicted(text: str, impl: str) -> None:
     model = model_of(text, impl, "kv-f16")
-    cache, memory = model.new_cache(2), CacheMemory(model.config, model.kv, impl, model.cache_spec)
+    cache, memory = model.new_cache(2), plan_cache(Asked(model.config, model.kv, model.cache_spec, impl=impl))
     model(tokens_of(2, 200), cache)
     row = 2 * (64 + 16)
     assert memory.bytes_per_token == model.config.num_layers * row

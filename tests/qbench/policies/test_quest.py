@@ -16,8 +16,9 @@ from qbench.run.cache_spec import CacheSpec
 from qbench.run.options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.cache_maker import CacheMaker
+from qbench.runtime.caches.kinds import plan_cache
 from qbench.runtime.caches.places.pages import PagePool
-from qbench.runtime.kv_memory import CacheMemory
+from qbench.runtime.caches.rules import Asked
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
@@ -137,7 +138,7 @@ def test_layers_with_a_window_of_their_own_keep_it(impl: str) -> None:
 def test_planned_bytes_are_those_held(impl: str, kv: str | None) -> None:
     config = config_of(head_dim=32)
     cache = cache_of(config, impl, 2, kv=kv)
-    memory = CacheMemory(config, scheme_of(kv), impl, CacheSpec(policy=QUEST))
+    memory = plan_cache(Asked(config, scheme_of(kv), CacheSpec(policy=QUEST), impl=impl))
     room, used = retrieval.assert_planned_bytes_are_held(
         cache, memory, lambda layer, *qkv: cache.attend(layer, *qkv, torch.arange(160))
     )

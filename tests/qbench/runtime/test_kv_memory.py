@@ -7,7 +7,7 @@ from support.array_source import ArraySource
 from support.cache_specs import ONE_OF_EACH, spec_of
 
 from qbench.runtime import load_model
-from qbench.runtime.caches.cache_maker import MAX_CHUNK_TOKENS
+from qbench.runtime.caches.kinds import MAX_CHUNK_TOKENS
 from qbench.runtime.memory import MemoryPredictor
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, KVScheme

@@ -12,9 +12,9 @@ from support.close import assert_close
 
 from qbench.run.cache_spec import CacheSpec
 from qbench.runtime import Model, load_model
-from qbench.runtime.caches.cache_maker import MAX_CHUNK_TOKENS
+from qbench.runtime.caches.kinds import MAX_CHUNK_TOKENS, plan_cache
+from qbench.runtime.caches.rules import Asked
 from qbench.runtime.caches.storage.kernel_storage import STORES
-from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
@@ -148,9 +148,9 @@ def test_layers_without_a_window_keep_all_beside_those_that_have_one(architectur
     for cache in (one, other):
         cache.truncate(680)
     assert_close(model(tokens[:, :3], one), model(tokens[:, :3], other))
-    predicted = CacheMemory(model.config, model.kv, impl, spec_of("window")).size_bytes(700, 2)
+    predicted = plan_cache(Asked(model.config, model.kv, spec_of("window"), impl=impl)).size_bytes(700, 2)
     assert sum(part.pool.num_pages * part.pool.page_bytes for part in one.groups) == predicted
-    assert predicted < 0.85 * CacheMemory(model.config, model.kv, impl).size_bytes(700, 2)
+    assert predicted < 0.85 * plan_cache(Asked(model.config, model.kv, impl=impl)).size_bytes(700, 2)
 
 
 def test_mixed_layers_of_unlike_lengths_and_going_back():

@@ -14,11 +14,12 @@ from support.pages import shuffled
 from qbench.run.options import RunOptions
 from qbench.runtime import Model, generate, load_model
 from qbench.runtime.attention.mla_modes import get_mode
+from qbench.runtime.caches.kinds import plan_cache
 from qbench.runtime.caches.kv_cache import pooled_cache
 from qbench.runtime.caches.places.pages import PagedSequence, PagePool
+from qbench.runtime.caches.rules import Asked
 from qbench.runtime.caches.step import EVICTED
 from qbench.runtime.engine import Engine, EngineOptions, Request
-from qbench.runtime.kv_memory import CacheMemory
 from qbench.runtime.text.sampling import Sampling
 from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
@@ -130,7 +131,7 @@ def test_a_window_is_plain_attention_with_a_mask(mode, impl):
     got = torch.cat([model(part, cache) for part in tokens.split((20, 1, 39, 5, 200, 65), dim=1)], 1)
     assert_close(got, logits, atol=1e-4)
     assert (logits - masked(tokens)).abs().max() > 0.1, "the window hides something"
-    memory = CacheMemory(model.config, None, impl, spec_of("window:9"))
+    memory = plan_cache(Asked(model.config, None, spec_of("window:9"), impl=impl))
     pool = cache.places.pool
     assert memory.size_bytes(1000, 2) == pool.num_pages * pool.page_bytes
     assert EVICTED in cache.places.sequences[1].pages, "what no query sees any more is given back"
@@ -202,7 +203,7 @@ def test_the_engine_gives_each_request_what_it_gets_alone(kv):
 @pytest.mark.parametrize("kv", FORMATS)
 def test_an_engine_has_room_for_as_many_tokens_as_are_predicted(kv, impl):
     model = model_of(kv, impl=impl)
-    memory = CacheMemory(model.config, model.kv, impl, spec_of("paged"))
+    memory = plan_cache(Asked(model.config, model.kv, spec_of("paged"), impl=impl))
     engine = Engine(model, EngineOptions(memory_bytes=memory.size_bytes(100, 3)))
     assert engine.pool.num_pages == 3 * -(-100 // 16)
     assert engine.pool.page_bytes == 16 * memory.bytes_per_token == 16 * model.new_cache().bytes_per_token

@@ -14,9 +14,9 @@ from support.close import assert_close
 from qbench.runtime import Model, load_model
 from qbench.runtime.attention.rope import far_rotation, inverse_frequencies, rotation
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.cache_maker import MAX_CHUNK_TOKENS
+from qbench.runtime.caches.kinds import MAX_CHUNK_TOKENS, plan_cache
+from qbench.runtime.caches.rules import Asked
 from qbench.runtime.caches.view.sink_view import SinkView
-from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
@@ -140,7 +140,7 @@ def test_formats(kv, impl, monkeypatch):
     got, exact = stepwise(model, cache, tokens), model_of()
     expected = stepwise(exact, exact.new_cache(2, spec=spec_of(KIND)), tokens)
     assert TOLERANCE / 10 < (got - expected).abs().max() < 8 * STEPS_OF[kv]
-    memory = CacheMemory(model.config, model.kv, impl, spec=spec_of(KIND))
+    memory = plan_cache(Asked(model.config, model.kv, spec_of(KIND), impl=impl))
     assert cache.bytes_per_token == memory.bytes_per_token
     assert memory.size_bytes(1000, 2) == cache.size_bytes == 2 * 32 * cache.bytes_per_token
     assert memory.size_bytes(7, 2) == 2 * 16 * cache.bytes_per_token
@@ -262,7 +262,7 @@ def test_what_cannot_be(architecture, kind, message):
     with pytest.raises(InputError, match=message):
         model.new_cache(spec=spec_of(kind))
     with pytest.raises(InputError, match=message):
-        CacheMemory(model.config, None, spec=spec_of(kind))
+        plan_cache(Asked(model.config, None, spec_of(kind)))
 
 
 def test_passes_are_as_long_as_those_of_windows():

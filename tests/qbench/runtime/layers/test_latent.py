@@ -9,9 +9,10 @@ from support.transformers_model import logits_of, transformers_model
 
 from qbench.runtime import load_model
 from qbench.runtime.attention.mla_modes import MODES, choose_mode
+from qbench.runtime.caches.kinds import plan_cache
 from qbench.runtime.caches.no_cache import NoCache
+from qbench.runtime.caches.rules import Asked
 from qbench.runtime.caches.storage.latent_format import MODE_VARIABLE
-from qbench.runtime.kv_memory import kv_bytes_per_token
 from qbench.runtime.layers.latent import LatentAttention
 from qbench.runtime.layers.latent_kernel import KernelLatentAttention
 from quant.errors import InputError
@@ -196,7 +197,7 @@ def test_decompressed_values_keep_their_own_width(name):
     cache = model.new_cache(2, 4, mode="decompressed")
     config = model.config
     assert cache.bytes_per_token == (2 if name else 4) * config.num_layers * config.num_heads * (24 + 16)
-    assert cache.bytes_per_token == kv_bytes_per_token(config, model.kv, "decompressed")
+    assert cache.bytes_per_token == plan_cache(Asked(config, model.kv, mode="decompressed")).bytes_per_token
     past = NoCache(config, 2, model.kv) if name else None
     assert_close(stepwise(model, cache), model(TOKENS, past), atol=STEPS_OF[name] if name else TOLERANCE)
 
@@ -207,5 +208,7 @@ def test_predicted_bytes_are_the_published_ones_of_deepseek_v2():
     heads = {"num_attention_heads": 128, "num_key_value_heads": 128}
     config = ModelConfig.from_hf(small_config("deepseek2", num_hidden_layers=1, q_lora_rank=1536, **sizes, **heads))
     scheme = KVScheme(KV_FORMATS["kv-bf16"])
-    assert kv_bytes_per_token(config, scheme, "decompressed") == 81920
-    assert kv_bytes_per_token(config, scheme, "elided") == kv_bytes_per_token(config, scheme) == 1152
+    in_mode = {
+        mode: plan_cache(Asked(config, scheme, mode=mode)).bytes_per_token for mode in ("decompressed", "elided", None)
+    }
+    assert in_mode == {"decompressed": 81920, "elided": 1152, None: 1152}

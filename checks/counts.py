@@ -101,7 +101,7 @@ COUNTS: dict[str, Callable[[], int]] = {
 }
 LIMITS = {
     "files": 1_375,
-    "lines": 136_000,
+    "lines": 136_200,
     "Python files of qbench under 30 lines": 71,
     "entries of qbench/runtime/caches": 14,
     "floors of qbench": 13,

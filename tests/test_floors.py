@@ -9,7 +9,8 @@ from support.data import REPO
 from support.imports import Sources, python_files
 
 LINT = str(REPO / "checks/floors.py")
-CONTRACTS = ("packages", "floors of qbench", "floors of quant", "no circles among siblings")
+CONTRACTS = ("packages", "floors of qbench", "floors of quant", "core and annex", "core and ranks")
+CONTRACTS += ("no circles among siblings",)
 MAY_IMPORT_LATE = {
     "qbench": "what it offers imports what it is made of, and every import of a module runs it first",
     "qbench.speed.speed_worker": "llama.cpp's worker imports it too, whose memory must not hold our runtime",
@@ -21,6 +22,8 @@ PLANTED = (
     ("qbench.measure.child", "import qbench.speed.steady", "qbench.measure.child -> qbench.speed.steady"),
     ("qbench.words.read", "def late():\n    import qbench.cli.output", "qbench.words.read -> qbench.cli.output"),
     ("qbench.quality.quality", "import qbench.speed.steady", "qbench.quality.quality -> qbench.speed.steady"),
+    ("qbench.gate.check", "import qbench.search.cost", "qbench.gate.check -> qbench.search.cost"),
+    ("qbench.serve.app", "import qbench.runtime.parallel.link", "qbench.serve.app -> qbench.runtime.parallel.link"),
     ("quant.source", "import quant.formats.bits", "quant.source -> quant.formats.bits"),
     ("qbench.sweeps.suite.rules", "import qbench.sweeps.suite.suite", "No cycles are allowed in qbench.sweeps.suite."),
 )

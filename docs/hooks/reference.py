@@ -8,7 +8,7 @@ import click
 
 from docs.hooks.results import WIDE
 from docs.hooks.suite_keys import AXIS_KEYS, SECTION_KEYS, SUITE_KEYS
-from qbench.cli.help import EXAMPLES, sections
+from qbench.cli.help import Command
 from qbench.cli.main import COMMANDS, cli
 from qbench.policies.registry import listed
 from qbench.store.columns import COLUMNS
@@ -95,15 +95,15 @@ def commands_page() -> str:
 def command_page(name: str) -> str:
     """Usage, help and options of a command, as `--help` has them."""
     command = cli.get_command(click.Context(cli), name)
-    assert command is not None
+    assert isinstance(command, Command)
     ctx = click.Context(command, info_name=f"qbench {name}")
     usage = f"qbench {name} {' '.join(command.collect_usage_pieces(ctx))}"
     tables = []
-    for title, options in sections(command, ctx).items():
+    for title, options in command.options(ctx).items():
         records = [record for one in options if (record := one.get_help_record(ctx)) is not None]
         rows = [(f"`{option}`", " ".join(text.split()).replace("<", "&lt;")) for option, text in records]
         tables += [f"## {title}", table(("Option", "Meaning"), rows)]
-    examples = "\n".join(EXAMPLES[name])
+    examples = "\n".join(command.examples)
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     help_text = "\n\n".join(  # click keeps the lines of a paragraph that begins with \b
         f"```text\n{text[2:]}\n```" if text.startswith("\b\n") else text for text in paragraphs

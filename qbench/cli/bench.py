@@ -37,7 +37,15 @@ def single(ctx: click.Context, param: click.Parameter, values: Sequence[Any] | N
     raise click.UsageError(f"bench measures one model with one cache; `qbench race {words}` compares several")
 
 
-@click.command("bench", cls=Command)
+@click.command(
+    "bench",
+    cls=Command,
+    sections={"Model": ("recipe",), "Speed": ("pp", "tg", "depth", "batch", "repetitions", "precision", "budget")},
+    examples=(
+        "qbench bench ref:llama --recipe q4_0 -p 256 -n 64",
+        "qbench bench model.gguf --kv kv-f16 -d 0,512 -b 1,8",
+    ),
+)
 @click.argument("model", metavar="MODEL", nargs=-1, required=True, is_eager=True, callback=single)
 @click.option("--recipe", multiple=True, callback=single, help="Quantize MODEL by this recipe while it loads.")
 @speed_options

@@ -28,7 +28,12 @@ ABOUT: Mapping[str, str] = {
 }
 
 
-@click.command("breakdown", cls=Command)
+@click.command(
+    "breakdown",
+    cls=Command,
+    sections={"Model": ("recipe",), "Speed": ("tg", "depth")},
+    examples=("qbench breakdown ref:llama --recipe q4_0 -n 64", "qbench breakdown model.gguf --cpu-time --threads 1"),
+)
 @click.argument("model")
 @count_option("-n", "--tg", help=STEPS)
 @count_option("-d", "--depth", least=0, default=0, help="Number of tokens in the cache before the first step.")

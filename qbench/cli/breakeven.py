@@ -36,7 +36,12 @@ def list_questions(ctx: click.Context, param: click.Parameter, value: bool) -> N
     ctx.exit()
 
 
-@click.command("breakeven", cls=Command)
+@click.command(
+    "breakeven",
+    cls=Command,
+    sections={"Question": ("what", "list", "only", "at", "layers", "rounds")},
+    examples=("qbench breakeven --list", "qbench breakeven ref:llama --what prefill"),
+)
 @click.argument("model", required=False)
 @click.option("--what", help="Question to answer; --list shows all  [default: prefill]")
 @click.option(

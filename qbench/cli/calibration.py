@@ -10,7 +10,7 @@ from qbench.cli.types import count_option
 from qbench.run.work import ARITHMETICS, LAYER_INPUTS, SAMPLES, SEQ_LEN, CalibrationWork
 
 # parameter -> field of CalibrationWork
-FIELDS = {
+CALIBRATION = {
     "calibration": "text",
     "samples": "samples",
     "seq_len": "seq_len",
@@ -57,4 +57,4 @@ OPTIONS = (
 
 def calibration_options(command: Callable) -> Callable:
     """Adds the options; the command gets them as `calibration`, a CalibrationWork."""
-    return with_options("calibration", CalibrationWork, OPTIONS, command, FIELDS)
+    return with_options("calibration", CalibrationWork, OPTIONS, command, CALIBRATION)

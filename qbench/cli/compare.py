@@ -24,7 +24,15 @@ from qbench.words.written import names_in
 COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal; the words say the same
 
 
-@click.command("compare", cls=Command)
+@click.command(
+    "compare",
+    cls=Command,
+    sections={
+        "Records": ("baseline", "long", "noise_floor"),
+        "Models": ("reference", "text", "windows", "protocol", "tasks", "limit", "recipes", "divisions"),
+    },
+    examples=("qbench compare ref:llama model.gguf", "qbench compare runs/quickstart --baseline q4_0"),
+)
 @click.argument("words", metavar="A [B]", nargs=-1, required=True)
 @click.option("--baseline", metavar="RECIPE", help="Compare every row of A with this recipe's, or with KEY=VALUE,...")
 @click.option("--long", is_flag=True, help="Print one line per metric, with p values, if several rows are compared.")

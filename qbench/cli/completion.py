@@ -8,7 +8,7 @@ from qbench.cli.help import Command
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("completion", cls=Command)
+@click.command("completion", cls=Command, examples=("qbench completion bash", "qbench completion zsh"))
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:

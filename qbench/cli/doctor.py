@@ -15,7 +15,9 @@ if TYPE_CHECKING:  # loaded when the command runs, not for its help
 COLUMNS = ("tensor", "format", "SQNR dB", "saturated", "scale from", "to", "dead", "NaN")
 
 
-@click.command("doctor", cls=Command)
+@click.command(
+    "doctor", cls=Command, examples=("qbench doctor model.gguf", "qbench doctor model.gguf --source ref:llama")
+)
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option("--source", help="The model it was made from  [default: the one in its manifest]")
 @json_option

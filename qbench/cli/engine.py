@@ -66,7 +66,16 @@ def check_store(folder: Path | None, max_bytes: int, shares_prefixes: bool) -> "
     return StoreOptions(folder, max_bytes)
 
 
-@click.command("engine", cls=Command)
+@click.command(
+    "engine",
+    cls=Command,
+    sections={
+        "Requests": ("requests", "prompt", "new", "document", "batch", "chunk"),
+        "Measurement": ("rounds", "seed", "vs", "instances"),
+        "KV cache": ("kv_memory", "kv", "policy", "prefill_chunk", "prefill", "kv_store", "kv_store_size"),
+    },
+    examples=("qbench engine ref:llama --requests 16", "qbench engine ref:llama --requests 16 --document 128"),
+)
 @click.argument("model")
 @count_option("--requests", default=64, help="Number of requests; all of them wait at the start.")
 @click.option(

@@ -13,7 +13,18 @@ from qbench.run.choices import CPU, FAST
 from qbench.run.options import RunOptions
 
 
-@click.command("eval", cls=Command)
+@click.command(
+    "eval",
+    cls=Command,
+    sections={
+        "Text": ("protocol", "text", "documents", "windows", "logits", "save_logits", "kld_reference"),
+        "Tasks": ("tasks", "limit", "num_fewshot", "include_path", "metadata", "question", "answers"),
+    },
+    examples=(
+        "qbench eval ref:llama --recipe q4_k_m --reference ref:llama",
+        "qbench eval model.gguf --protocol llama.cpp-512 --text wiki.test.raw",
+    ),
+)
 @click.argument("model", is_eager=True)
 @quality_options
 @task_options

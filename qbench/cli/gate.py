@@ -19,7 +19,15 @@ def _gates(name: str, text: str):
     return click.option(name, multiple=True, type=click.Choice(GATES), help=text)
 
 
-@click.command("gate", cls=Command)
+@click.command(
+    "gate",
+    cls=Command,
+    sections={"Comparison": ("suite", "baseline", "skip", "see", "budget", "any_machine", "ranks")},
+    examples=(
+        "qbench gate --suite quickstart --save runs/baseline",
+        "qbench gate --suite quickstart --baseline runs/baseline",
+    ),
+)
 @click.option("--suite", required=True, help="A suite's file, or the name of one under suites/.")
 @click.option("--baseline", help="Baseline: a file or folder of records, or a git commit.")
 @click.option(

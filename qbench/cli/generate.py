@@ -31,7 +31,18 @@ def in_utf8(_context: click.Context, _option: click.Parameter, text: Any) -> Any
         return text
 
 
-@click.command("generate", cls=Command)
+@click.command(
+    "generate",
+    cls=Command,
+    sections={
+        "Text": ("prompt", "max_new_tokens", "stop", "logprobs"),
+        "Sampling": ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed"),
+    },
+    examples=(
+        "qbench generate ref:llama 'The sun' -n 32",
+        "qbench generate model.gguf 'The sun' --temperature 0.8 --seed 1",
+    ),
+)
 @click.argument("model", is_eager=True)
 @click.argument("prompt", required=False, callback=in_utf8)
 @click.option("--prompt", "prompt_option", callback=in_utf8, help="Another way to give PROMPT.")

@@ -14,7 +14,7 @@ OP_S = "_op_s"  # after an arithmetic, in the keys of the JSON
 BY_TOKENS = ("linear_", "attention")  # prefixes of ops that choose by their number of tokens
 
 
-@click.command("info", cls=Command)
+@click.command("info", cls=Command, examples=("qbench info", "qbench info --no-measure --all"))
 @click.option("--measure/--no-measure", default=True, show_default=True, help="Measure bandwidth and peaks (seconds).")
 @click.option(
     "--memory-rounds",

@@ -7,7 +7,7 @@ from qbench.cli.output import echo, json_option, print_json, print_pairs, readab
 from quant.sizes import size_summary
 
 
-@click.command("inspect", cls=Command)
+@click.command("inspect", cls=Command, examples=("qbench inspect ref:llama", "qbench inspect model.gguf --json"))
 @click.argument("model")
 @json_option
 def command(model: str, as_json: bool) -> None:

@@ -20,7 +20,9 @@ from qbench.speed.peaks import unmeasured_warning
 MOST_TOKENS = 2**20  # of a call: at K = 8192 they are 32 GiB of float32
 
 
-@click.command("kernels", cls=Command)
+@click.command(
+    "kernels", cls=Command, examples=("qbench kernels --only q4_k --m 1,512", "qbench kernels --suite kernels")
+)
 @click.option("--suite", help="Suite of kernels, a file or a name under suites/, instead of the four options below.")
 @only_option("a kernel", "Kernels whose name contains this, e.g. q4_k.")
 @click.option(

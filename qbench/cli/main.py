@@ -7,24 +7,24 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache, partial
 from importlib.util import find_spec
 from io import TextIOWrapper
-from typing import NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
-from qbench.cli.rank_options import check_launch, is_silent, leave, say_late
+from qbench.cli.annex import ANNEX, Launch, OtherCommands, Table, find_launch, merged, other_commands
 from qbench.cli.renamed import check_variables, new_option
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.conditions import CPU, ISA, LINEAR_PATH, SWITCHES, TILES_ONLY
-from qbench.run.rank_layout import farewells
 from qbench.version import __version__
 from qbench.words.read import printable
 from qbench.words.written import nearest
 from quant.errors import InputError
 
-# Group -> command -> its use, in the order of a newcomer's path; each command lives in qbench.cli.<command>.
-GROUPS = {
+# In the order of a newcomer's path.
+CORE: Table = {
     "Discover": {
         "info": "This machine: processor, kernels, bandwidth and peaks",
         "models": "Models that need no file",
@@ -48,7 +48,6 @@ GROUPS = {
     "Choose": {
         "plan": "Memory by part, predicted before anything is written",
         "recommend": "Which recipe and KV format to run within given memory and speed",
-        "search": "The mix of formats that loses least within a size or at a speed",
     },
     "Read results": {
         "report": "Tables, pages and pictures of records",
@@ -61,17 +60,14 @@ GROUPS = {
         "serve": "The OpenAI-compatible HTTP API, for any client",
         "engine": "Throughput of many requests at once",
     },
-    "Kernels and this machine": {
-        "breakeven": "From which size on a faster way pays here, and off below it",
-        "mla": "Time and memory of every way to attend by latent attention",
-        "kernels": "Speed of each kernel, next to the roofline and other libraries",
-        "tune": "Measure the switch points of the kernels on this machine",
-        "selftest": "Check every kernel against its slow oracle on this machine",
-    },
+}
+LAST: Table = {
     "Shell": {
         "completion": "Completion of commands and options for bash, zsh or fish",
     },
 }
+# Each command of these is in qbench.cli.<command>.
+GROUPS = merged(CORE, ANNEX, LAST)
 COMMANDS = {name: use for commands in GROUPS.values() for name, use in commands.items()}
 
 FEATURES = {"serve": "fastapi", "ray": "ray", "triton": "triton"}  # extra -> the package that it needs
@@ -91,28 +87,53 @@ def end_without_search() -> None:
 atexit.register(end_without_search)
 
 
+@cache
+def others() -> OtherCommands:
+    return other_commands(COMMANDS)
+
+
+def all_groups() -> dict[str, dict[str, str]]:
+    """GROUPS with the commands of other packages."""
+    return merged(CORE, ANNEX, others().table, LAST)
+
+
 class LazyGroup(click.Group):
     """Imports a command's module on first use, so that `qbench --help` does not import torch."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [name for commands in all_groups().values() for name in commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            return others().load(cmd_name)
         return importlib.import_module(f"qbench.cli.{cmd_name}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        widest = max(map(len, COMMANDS))  # one column of uses for all groups
-        for title, commands in GROUPS.items():
+        warn_of_refused()
+        widest = max(map(len, self.list_commands(ctx)))  # one column of uses for all groups
+        for title, commands in all_groups().items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:<{widest}}", use) for name, use in commands.items()])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands with their uses, without an import of any, and options."""
+        uses = [row for commands in all_groups().values() for row in commands.items() if row[0].startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=use) for name, use in uses), *options]
+
     def resolve_command(self, ctx: click.Context, args: list[str]):
         if args and args[0] not in COMMANDS:
-            hint = "; `qbench --help` has a line about each" if args[0] == "help" else nearest(args[0], COMMANDS)
-            raise click.UsageError(f"no command {args[0]!r}{hint}; commands are {', '.join(COMMANDS)}")
+            warn_of_refused()
+            if args[0] not in others().modules:
+                known = self.list_commands(ctx)
+                hint = "; `qbench --help` has a line about each" if args[0] == "help" else nearest(args[0], known)
+                raise click.UsageError(f"no command {args[0]!r}{hint}; commands are {', '.join(known)}")
         return super().resolve_command(ctx, args)
+
+
+def warn_of_refused() -> None:
+    for line in others().refused:
+        click.echo(f"warning: {line}", err=True)
 
 
 def print_version(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:
@@ -156,32 +177,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not os.environ.get("QBENCH_DEBUG"):
         os.environ["RUST_BACKTRACE"] = "0"  # a panic of the tokenizers library is an error of ours, in one line
     replace_unknown_characters()
+    launch = find_launch()
+    fail = partial(_fail, launch)
     try:
         check_variables()
         check_switches()
-        arguments = sys.argv[1:] if argv is None else list(argv)
-        check_launch(arguments, files_may_divide=arguments[:1] == ["sweep"])
+        launch.check(sys.argv[1:] if argv is None else list(argv))
         check_forced_isa()
-        show_warnings()
+        show_warnings(launch)
         color = False if os.environ.get("NO_COLOR") else None  # https://no-color.org; None: on terminals alone
         status = cli.main(args=argv, prog_name="qbench", standalone_mode=False, color=color) or 0
-        leave()
+        launch.end()
         return status
     except click.NoSuchOption as error:
-        return _fail(new_option(error) or error.format_message(), 2)
+        return fail(new_option(error) or error.format_message(), 2)
     except click.ClickException as error:
-        return _fail(plain_types(error.format_message()), 2)
+        return fail(plain_types(error.format_message()), 2)
     except (click.Abort, KeyboardInterrupt):
-        return _fail("interrupted", 130)
+        return fail("interrupted", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (InputError, OSError, NotImplementedError) as error:
-        return _fail(str(error), 2)
+        return fail(str(error), 2)
     except MemoryError:
-        return _fail("out of memory; choose a smaller model, recipe or context", 2)
+        return fail("out of memory; choose a smaller model, recipe or context", 2)
     except Exception as error:
-        return _fail(f"internal error, {type(error).__name__}: {error} (QBENCH_DEBUG=1 shows where)", 70)
+        return fail(f"internal error, {type(error).__name__}: {error} (QBENCH_DEBUG=1 shows where)", 70)
 
 
 def replace_unknown_characters() -> None:
@@ -222,48 +244,33 @@ def check_forced_isa() -> None:
         raise InputError(f"{LINEAR_PATH}={TILES_ONLY} needs amx; this run has {best}")
 
 
-def _fail(message: str, status: int) -> int:
+def _fail(launch: Launch, message: str, status: int) -> int:
     if os.environ.get("QBENCH_DEBUG") and sys.exc_info()[0]:
         raise
-    line = printable(" ".join(message.split()))
-    if not is_silent():
-        print(f"qbench: {line}", file=sys.stderr)
-    elif not farewells:
-        say_late(line)
-    if farewells:
-        _end_rank(line, status)
-    return status
-
-
-def _end_rank(line: str, status: int) -> NoReturn:
-    """Leave the line for the other ranks, and end without a wait for messages that nobody takes any more."""
-    for farewell in farewells:
-        farewell(line)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    return launch.fail(printable(" ".join(message.split())), status)
 
 
 class WarningLines(logging.Handler):
-    """A line on stderr for each message, once per command, and only from a rank that prints."""
+    """A line on stderr for each message, once per command, and only from a process that prints."""
 
-    def __init__(self) -> None:
+    def __init__(self, launch: Launch) -> None:
         super().__init__(logging.WARNING)
+        self.launch = launch
         self._said: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         line = printable(" ".join(record.getMessage().split()))
-        if line not in self._said and not is_silent():
+        if line not in self._said and not self.launch.is_silent:
             self._said.add(line)
             print(f"warning: {line}", file=sys.stderr)
 
 
-def show_warnings() -> None:
+def show_warnings(launch: Launch) -> None:
     """Print `quant`'s warnings from here on; a new command repeats the warnings of the command before it."""
     logger = logging.getLogger("quant")
     for handler in [handler for handler in logger.handlers if isinstance(handler, WarningLines)]:
         logger.removeHandler(handler)
-    logger.addHandler(WarningLines())
+    logger.addHandler(WarningLines(launch))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,12 @@ from qbench.measure.records.kept_row import keep_row
 HEADINGS = ("mode", "cache", "operations", "time", "memory")
 
 
-@click.command("mla", cls=Command)
+@click.command(
+    "mla",
+    cls=Command,
+    sections={"Case": ("ctx", "batch", "tokens", "mode", "rounds", "fit")},
+    examples=("qbench mla --context 1024", "qbench mla --context 1024 --cpu-time --threads 1"),
+)
 @click.argument("model", default="rand:deepseek-v2-lite")
 @click.option(
     "--context",

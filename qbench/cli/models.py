@@ -13,7 +13,7 @@ from quant.errors import InputError
 from quant.present import present
 
 
-@click.command("models", cls=Command)
+@click.command("models", cls=Command, examples=("qbench models", "qbench models ref:llama --skills"))
 @click.argument("model", required=False)
 @click.option("--skills", is_flag=True, help="Measure the skills of a reference model on its held-out sets.")
 @click.option("--recipe", help="With --skills: quantize the model by this recipe first.")

@@ -6,7 +6,7 @@ from qbench.cli.help import Command
 from qbench.cli.output import json_option, print_json
 
 
-@click.command("patterns", cls=Command)
+@click.command("patterns", cls=Command, examples=("qbench patterns", "qbench patterns --json"))
 @json_option
 def command(as_json: bool) -> None:
     """Prefill patterns with their options and defaults."""

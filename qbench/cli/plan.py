@@ -18,7 +18,15 @@ from qbench.run.cache_spec import DYNAMIC, FULL
 from quant.errors import InputError
 
 
-@click.command("plan", cls=Command)
+@click.command(
+    "plan",
+    cls=Command,
+    sections={"Case": ("ctx", "batch", "goal", "cluster", "disk", "measure")},
+    examples=(
+        "qbench plan shape:llama-3.1-8b --recipe q4_k_m --context 8192",
+        "qbench plan ref:llama --kv kv-int8 --context 512 --json",
+    ),
+)
 @click.argument("model")
 @click.option("--recipe", help="Plan for the model quantized by this recipe  [default: as stored]")
 @axis_option("kv_format")

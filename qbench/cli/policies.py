@@ -6,7 +6,7 @@ from qbench.cli.help import Command
 from qbench.cli.output import json_option, print_json
 
 
-@click.command("policies", cls=Command)
+@click.command("policies", cls=Command, examples=("qbench policies", "qbench policies --json"))
 @json_option
 def command(as_json: bool) -> None:
     """KV-cache policies with their options and defaults."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cli.calibration import calibration_options
+from qbench.cli.calibration import CALIBRATION, calibration_options
 from qbench.cli.help import Command
 from qbench.cli.output import echo, json_option, print_json, readable_bytes
 from qbench.cli.progress import progress_bar
@@ -22,7 +22,18 @@ if TYPE_CHECKING:  # loaded when the command runs, not for its help
     from quant.job import QuantizationJob
 
 
-@click.command("quantize", cls=Command)
+@click.command(
+    "quantize",
+    cls=Command,
+    sections={
+        "Calibration": tuple(CALIBRATION),
+        "Output": ("output", "max_shard_size", "best", "resume", "dry_run", "json"),
+    },
+    examples=(
+        "qbench quantize ref:llama --recipe q4_k_m -o model.gguf",
+        "qbench quantize ref:llama --recipe q4_k_m --dry-run",
+    ),
+)
 @click.argument("model")
 @click.option("--recipe", "recipe_name", help="A recipe's name, or a YAML file of rules.")
 @click.option(

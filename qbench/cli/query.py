@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 FORMS = ("md", "csv", "json")
 
 
-@click.command("query", cls=Command)
+@click.command(
+    "query",
+    cls=Command,
+    examples=(
+        "qbench query --schema",
+        "qbench query 'select recipe, perplexity from quality' --records runs/quickstart",
+    ),
+)
 @click.argument("sql", required=False)
 @click.option("--schema", "show_schema", is_flag=True, help="List tables and columns instead.")
 @click.option("--records", multiple=True, type=click.Path(), help="Files or folders  [default: results and runs]")

@@ -79,7 +79,18 @@ OPTIONS = (
 )
 
 
-@click.command("race", cls=Command)
+@click.command(
+    "race",
+    cls=Command,
+    sections={
+        "Rivals": ("recipe", "cache", "policy", "vs", "launches", "pause"),
+        "Speed": ("pp", "tg", "depth", "batch", "repetitions", "precision", "budget"),
+    },
+    examples=(
+        "qbench race ref:llama --recipe q4_0 --recipe q8_0 -p 256 -n 64",
+        "qbench race model.gguf --kv kv-f16 --policy full,sinks:4+252 -d 512",
+    ),
+)
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True, is_eager=True)
 @click.option("--recipe", "recipes", multiple=True, help="Recipe of the models; may be given several times.")
 @partial(with_options, "rivals", Rivals, OPTIONS)

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 
 from qbench.cli.output import print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.rank_options import is_silent, join
-from qbench.measure.records.kept_ranks import setup_name
+from qbench.measure.records.kept_ranks import RED, RankDistance, setup_name
 from qbench.measure.records.kept_row import keep_row
 from qbench.run.cache_spec import DENSE
 from qbench.run.options import RunOptions
@@ -17,9 +16,6 @@ from qbench.run.rank_layout import DIVISIONS, RankLayout, find_world
 from qbench.words.read import markdown_grid
 from qbench.words.written import names_in
 from quant.errors import InputError
-
-if TYPE_CHECKING:
-    from qbench.comparison.several_ranks import RankDistance
 
 DIVISION = ("tp", "pp", "cut", "ep", "sp", "micro_batches", "dispatch")
 CASE_KEYS = ("model", "recipe", *DIVISION, "kv_format", "prefill", "compute")
@@ -44,7 +40,7 @@ def compare_ranks(
     """
     threads = join(model, divisions[0]).threads
     divisions = [each.with_threads(threads) for each in divisions]
-    from qbench.comparison.several_ranks import RED, measure_distances
+    from qbench.comparison.several_ranks import measure_distances
 
     found, about = [], settings(divisions[0], text, windows)
     with progress_bar(f"compare {model}") as update:
@@ -60,7 +56,7 @@ def compare_ranks(
     return 1 if any(row.found.verdict in RED for row in found) else 0
 
 
-def print_tables(model: str, divisions: Sequence[RunOptions], found: "Sequence[RankDistance]") -> None:
+def print_tables(model: str, divisions: Sequence[RunOptions], found: Sequence[RankDistance]) -> None:
     """One for each division."""
     for number, options in enumerate(divisions):
         rows, layout = found[number :: len(divisions)], options.layout
@@ -95,7 +91,7 @@ def settings(options: RunOptions, text: str | None, windows: int | None) -> dict
     return {"threads": options.threads, "text": text, "windows": windows, "prefill": prefill}
 
 
-def cells(row: "RankDistance") -> Sequence[str]:
+def cells(row: RankDistance) -> Sequence[str]:
     delta, floor, verdict = row.found.delta, row.found.floor, row.found.verdict
     recipe = setup_name(row.recipe, row.kv_format, row.prefill)
     if delta is None or floor is None:

@@ -9,16 +9,27 @@ from functools import partial
 
 import click
 
+from qbench.cli.annex import Launch
 from qbench.cli.run_options import asked_processes
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import own_cores
 from qbench.run.options import RunOptions
-from qbench.run.rank_layout import ALL_TO_ALL, AUTO, TIMEOUT_S, RankLayout, RankProcesses, check_world, find_world
+from qbench.run.rank_layout import (
+    ALL_TO_ALL,
+    AUTO,
+    TIMEOUT_S,
+    RankLayout,
+    RankProcesses,
+    check_world,
+    farewells,
+    find_world,
+)
 from quant.errors import InputError
 from quant.present import present
 
 OPTION = "--ranks"
 DIVIDING = (OPTION, "--cluster", "--instances", "--divisions")
+FILES_DIVIDE = "sweep"  # the command that reads divisions from a file as well
 RANK_0_FIRST_S = 5.0  # Python takes about a second to reach the check of the options, and more on a busy machine
 
 
@@ -119,20 +130,6 @@ def check_engine_ranks(options: RunOptions, refused: Mapping[str, bool]) -> None
             raise InputError(f"{option} does not combine with an engine on {layout} yet; leave it out")
 
 
-def check_launch(arguments: list[str], files_may_divide: bool) -> None:
-    """raises InputError if torchrun started several ranks of a command that runs on one
-
-    files_may_divide  the command reads divisions from a file as well
-    """
-    world = find_world()
-    if world is None or world.size == 1:
-        return
-    # torch reads it when it is first imported. Its warnings on a rank that ended would hide the one line about it.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    if not files_may_divide and not _divides(arguments):
-        raise undivided()
-
-
 def undivided() -> InputError:
     """For ranks that have nothing to divide"""
     return InputError(
@@ -141,14 +138,50 @@ def undivided() -> InputError:
     )
 
 
-def _divides(arguments: list[str]) -> bool:
-    return any(argument.partition("=")[0] in DIVIDING for argument in arguments)
-
-
 def is_silent() -> bool:
     """Whether another rank prints in place of this one."""
     world = find_world()
     return world is not None and not world.is_first
+
+
+class RankLaunch(Launch):
+    """A command on one of the ranks that torchrun started; rank 0 prints."""
+
+    @property
+    def is_silent(self) -> bool:
+        return is_silent()
+
+    def check(self, arguments: list[str]) -> None:
+        """raises InputError if torchrun started several ranks of a command that runs on one"""
+        world = find_world()
+        if world is None or world.size == 1:
+            return
+        # torch reads it when it is first imported. Its warnings on a rank that ended would hide the one line about it.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+        options = {argument.partition("=")[0] for argument in arguments}
+        if arguments[:1] != [FILES_DIVIDE] and not options & set(DIVIDING):
+            raise undivided()
+
+    def fail(self, line: str, status: int) -> int:
+        """Print the line, leave it for the other ranks, and end without a wait for messages that nobody takes."""
+        if not self.is_silent:
+            super().fail(line, status)
+        elif not farewells:
+            say_late(line)
+        if farewells:
+            for farewell in farewells:
+                farewell(line)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+        return status
+
+    def end(self) -> None:
+        """End the connections of a rank that is done."""
+        joined = sys.modules.get("qbench.runtime.parallel.joined")
+        if joined is not None:
+            with suppress(RuntimeError):
+                joined.close_joined()
 
 
 def say_late(line: str) -> None:
@@ -158,11 +191,3 @@ def say_late(line: str) -> None:
     """
     time.sleep(RANK_0_FIRST_S)
     print(f"qbench: rank {present(find_world()).rank}: {line}", file=sys.stderr)
-
-
-def leave() -> None:
-    """End the connections of a rank that is done."""
-    joined = sys.modules.get("qbench.runtime.parallel.joined")
-    if joined is not None:
-        with suppress(RuntimeError):
-            joined.close_joined()

@@ -9,7 +9,7 @@ from qbench.words.written import nearest
 HEADINGS = ("recipe", "bits/weight", "method", "calibration", "container", "loaded by")
 
 
-@click.command("recipes", cls=Command)
+@click.command("recipes", cls=Command, examples=("qbench recipes", "qbench recipes --bits 4 --container gguf"))
 @click.option("--bits", metavar="LOW[-HIGH]", help="Bits per weight of the main format, for example 4 or 3.5-4.5.")
 @click.option("--container", help="gguf, safetensors, compressed-tensors, gptq or bitsandbytes.")
 @click.option(

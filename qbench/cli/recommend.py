@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 FOLDER = "runs/recommend"
 
 
-@click.command("recommend", cls=Command)
+@click.command(
+    "recommend",
+    cls=Command,
+    sections={"Goal": ("memory", "tps", "ctx", "batch"), "Quality": ("text", "windows", "exhaustive")},
+    examples=(
+        "qbench recommend ref:llama --memory 300MiB",
+        "qbench recommend ref:llama --memory 300MiB --tps 100 --context 512",
+    ),
+)
 @click.argument("model")
 @click.option(
     "--memory",

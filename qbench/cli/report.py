@@ -18,7 +18,15 @@ def names(_context, _option, text: str | None) -> list[str] | None:
     return list(names_in(text)) if text else None
 
 
-@click.command("report", cls=Command)
+@click.command(
+    "report",
+    cls=Command,
+    sections={
+        "Form": ("format", "html", "svg", "into", "marker", "columns"),
+        "Table": ("cache_table", "policies", "mixes", "interaction", "attention_table"),
+    },
+    examples=("qbench report runs/quickstart", "qbench report runs/quickstart --html page.html"),
+)
 @click.argument("records", nargs=-1, required=True, type=click.Path())
 @format_option(FORMS)
 @click.option("-o", "--output", type=click.Path(), help="Write report.md, .csv, .json and .html into this folder.")

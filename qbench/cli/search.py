@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qbench.cli.cache_options import CheckedList
-from qbench.cli.calibration import calibration_options
+from qbench.cli.calibration import CALIBRATION, calibration_options
 from qbench.cli.help import Command
 from qbench.cli.keep_path import KeepPath
 from qbench.cli.output import json_option, print_json, readable_bytes
@@ -116,7 +116,19 @@ def wanted_options(command: Callable) -> Callable:
     return wrapped
 
 
-@click.command("search", cls=Command)
+@click.command(
+    "search",
+    cls=Command,
+    sections={
+        "Search": ("target", "text", "windows", "exhaustive", "ablation"),
+        "KV cache in the size": ("ctx", "kv", "policy", "batch"),
+        "Calibration": tuple(CALIBRATION),
+    },
+    examples=(
+        "qbench search ref:llama --target 4.5bpw -o best.gguf",
+        "qbench search ref:llama --target 2.5MB --context 1024 --kv auto -o small.gguf",
+    ),
+)
 @click.argument("model")
 @wanted_options
 @click.option(

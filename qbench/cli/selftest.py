@@ -18,7 +18,7 @@ from quant.errors import InputError
 COUNTS = ("ok", "emulated", "wrong", "not_executed", "no_oracle")
 
 
-@click.command("selftest", cls=Command)
+@click.command("selftest", cls=Command, examples=("qbench selftest", "qbench selftest --only linear_q4_k --verbose"))
 @only_option("an op", "Ops whose name contains this.")
 @click.option("-v", "--verbose", is_flag=True, help="Print one line per implementation.")
 @click.option("--emulate-amx", is_flag=True, help="Emulate AMX kernels on a processor without AMX; takes minutes.")

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from qbench.measure.subject import Subject
 
 
-@click.command("serve", cls=Command)
+@click.command(
+    "serve",
+    cls=Command,
+    sections={
+        "Requests": ("max_batch", "max_queue", "no_prefix_caching", "preempt", "swap_memory", "swap_disk"),
+        "Access": ("host", "port", "api_key", "allowed_host", "allowed_origin", "request_timeout"),
+        "KV cache": ("kv_memory", "kv", "policy", "prefill_chunk", "prefill", "kv_store", "kv_store_size"),
+    },
+    examples=("qbench serve model.gguf", "qbench serve model.gguf --port 8080 --kv kv-fp8 --max-batch 8"),
+)
 @click.argument("model")
 @click.option(
     "--host",

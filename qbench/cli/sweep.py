@@ -27,7 +27,12 @@ KEPT = Path("results")  # rows of earlier sweeps, for the time that cases take
 INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
 
-@click.command("sweep", cls=Command)
+@click.command(
+    "sweep",
+    cls=Command,
+    sections={"Cases": ("only", "shuffle", "limit", "resume", "launches", "dry_run")},
+    examples=("qbench sweep quickstart --dry-run", "qbench sweep quickstart -o runs/quickstart"),
+)
 @click.argument("suite", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="Folder of the run  [default: runs/<name of the suite>]")
 @click.option(

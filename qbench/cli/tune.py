@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LIMIT_S = 120
 
 
-@click.command("tune", cls=Command)
+@click.command("tune", cls=Command, examples=("qbench tune", "qbench tune --show"))
 @click.option(
     "--budget",
     type=FiniteRange(min=1),

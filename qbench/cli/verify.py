@@ -12,7 +12,9 @@ from qbench.measure.host.machine import available_cores
 from qbench.run.choices import set_threads
 
 
-@click.command("verify", cls=Command)
+@click.command(
+    "verify", cls=Command, examples=("qbench verify model.gguf", "qbench verify model.gguf --source ref:llama")
+)
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option("--source", help="The model it was made from, if it has moved.")
 @click.option("--calibration", help="The calibration text or importance matrix, if it has moved.")

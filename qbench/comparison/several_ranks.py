@@ -1,9 +1,8 @@
 """The equivalence gate: logits of a model on several ranks against those of the same model on one rank."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,23 +11,22 @@ from torch import Tensor
 from qbench.calibration.open_subject import open_subject
 from qbench.calibration.write import open_quantized
 from qbench.measure.quality_figures import AttentionDelta
-from qbench.measure.records.kept_ranks import RanksMetrics
+from qbench.measure.records.kept_ranks import ABOVE, EQUAL, NOT_EQUAL, REFUSED, WITHIN, RankDistance, RanksMetrics
 from qbench.progress import Progress
 from qbench.quality.attention_delta import DeltaSums
 from qbench.quality.evaluate import prepare, read_text
 from qbench.run.choices import FLOAT32
+from qbench.run.divisions import borders
 from qbench.run.options import RunOptions
-from qbench.run.rank_layout import GATHER, RankLayout
+from qbench.run.rank_layout import GATHER
 from qbench.run.work import CalibrationWork
 from qbench.runtime import load_model
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.parallel import RankModel, joined_ranks
-from qbench.runtime.parallel.make_shard import borders
 from qbench.sources import open_source
 from qbench.speed.rank_bench import exchange_of
 from quant.errors import InputError
 from quant.job import QuantizationJob, make_job
-from quant.json_data import JsonData
 from quant.models import ModelConfig
 from quant.present import present
 from quant.quantize import QuantizedSource
@@ -36,29 +34,8 @@ from quant.recipes import get_recipe
 from quant.source import Source
 from quant.stage import read_stage
 
-EQUAL = "equal"  # bit for bit
-WITHIN = "within the floor"
-REFUSED = "refused"
-NOT_EQUAL = "not equal"
-ABOVE = "above the floor"
-RED = (NOT_EQUAL, ABOVE)
 NUM_STEPS = 8  # last tokens of a window, each in a forward pass of its own: decode has other kernels than prefill
 RANDOM_TOKENS, SEED = 128, 18
-
-
-@dataclass(frozen=True, slots=True)
-class RankDistance(JsonData):
-    """One recipe, and its distance from one rank."""
-
-    json_flat: ClassVar[tuple[str, ...]] = ("layout", "found")
-
-    model: str
-    recipe: str | None
-    kv_format: str | None
-    prefill: str
-    layout: RankLayout
-    compute: str
-    found: RanksMetrics
 
 
 def measure_distances(

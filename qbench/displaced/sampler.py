@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from qbench.displaced.dit import NUM_BLOCKS, NUM_TOKENS, PATCH, SIDE, WIDTH, Dit, attend_ref, pictures
-from qbench.runtime.parallel.make_shard import borders
+from qbench.run.divisions import borders
 from qbench.runtime.parallel.ranks import Ranks
 from quant.errors import InputError
 

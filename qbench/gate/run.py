@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from qbench.comparison.rows import of_model
-from qbench.comparison.several_ranks import RED, RankDistance
 from qbench.gate.base_commit import Tree, base_tree, cache_folder
 from qbench.gate.base_suite import known_suite
 from qbench.gate.check import Check, judge, sees_slowdown
@@ -25,6 +24,7 @@ from qbench.gate.suite_rows import suite_cases
 from qbench.gate.timed import Say, alone, in_turn
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
+from qbench.measure.records.kept_ranks import RED, RankDistance
 from qbench.measure.records.record import Record, make_record
 from qbench.sweeps.suite.load_suite import load_suite
 from qbench.words.written import real_path

@@ -208,6 +208,10 @@ def _seconds(text: str) -> float:
         raise InputError(f"ranks: timeout is {bounded(text, 40)!r}, expected a number of seconds") from error
 
 
+class RankError(InputError):
+    """Another rank ended or does not answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """The number of this process among all ranks, as torchrun sets it, and how many of them are on its host."""

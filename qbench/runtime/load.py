@@ -1,5 +1,6 @@
 """From a source to a model that runs: check, then read, pack and drop one tensor after another."""
 
+from collections.abc import Callable
 from functools import partial
 
 from qbench.run.choices import CPU, EXACT, FAST, FLOAT32, set_threads
@@ -18,7 +19,6 @@ from qbench.runtime.layers.paths import AUTO as AUTO_PATH
 from qbench.runtime.layers.paths import check_path
 from qbench.runtime.model import Model
 from qbench.runtime.offload import load_offloaded
-from qbench.runtime.parallel import load_ranked
 from qbench.runtime.token_kinds import token_kinds
 from quant.errors import InputError
 from quant.kv import KVScheme
@@ -26,6 +26,8 @@ from quant.models import ModelConfig
 from quant.source import Source
 
 IMPL_OF = {FAST: "auto", EXACT: "exact", FLOAT32: "reference"}  # compute -> the implementation of linears
+# Loads this rank's part of a model; `qbench.runtime.parallel` adds it.
+rank_loaders: list[Callable[[Source, RunOptions, str, str], DecoderModel]] = []
 
 
 def load_model(
@@ -55,7 +57,9 @@ def load_model(
     if options.memory_bytes is not None:
         return load_offloaded(source, options, impl, path)
     if options.layout.num_ranks > 1:
-        return load_ranked(source, options, impl, path)
+        if not rank_loaders:
+            raise InputError("no ranks have joined; call join_ranks first")
+        return rank_loaders[0](source, options, impl, path)
     config = ModelConfig.of(source)
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)

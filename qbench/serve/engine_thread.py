@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 
+from qbench.run.rank_layout import RankError
 from qbench.runtime.engine import Engine, Event, Request
-from qbench.runtime.parallel import RankError
 from qbench.serve.errors import EngineFailed, Unavailable
 from qbench.serve.metrics import Metrics
 from quant.errors import InputError

@@ -12,10 +12,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from qbench.measure.subject import Subject
+from qbench.run.rank_layout import RankError
 from qbench.runtime import Model, Tokenizer, load_model
 from qbench.runtime.cache_suits import check_engine_source
 from qbench.runtime.engine import Engine, EngineOptions, StoreOptions, store_opener
-from qbench.runtime.parallel import RankError
 from qbench.serve.app import create_app
 from qbench.serve.chat_template import ChatTemplate
 from qbench.serve.engine_thread import EngineThread

@@ -23,7 +23,6 @@ from qbench.run.work import CalibrationWork, SpeedWork
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from qbench.speed.bench import bench
-from qbench.speed.rank_bench import bench_on_ranks
 from qbench.sweeps.job import (
     Job,
     KeptReferences,
@@ -44,6 +43,8 @@ from quant.models import ModelConfig
 from quant.present import present
 from quant.recipes import get_recipe
 from quant.source import Source
+
+Timed = Callable[[MeasureJob, SpeedWork, Progress], Metrics]
 
 
 def open_unchanged(model: str, fingerprint: str | None) -> Source:
@@ -94,8 +95,15 @@ def quantize(job: QuantizeJob, progress: Progress) -> MadeArtifact:
     )
 
 
-def measure(job: MeasureJob, progress: Progress) -> Metrics:
-    """Speed and memory first, while the process holds nothing else, then quality against the unquantized model."""
+def timed_alone(job: MeasureJob, case: SpeedWork, progress: Progress) -> Metrics:
+    return bench(job.artifact, case, job.options, machine_peaks=job.peaks, progress=progress)
+
+
+def measure(job: MeasureJob, progress: Progress, timed: Timed = timed_alone) -> Metrics:
+    """Speed and memory first, while the process holds nothing else, then quality against the unquantized model.
+
+    timed   measures the speed; ranks that divide a model have their own
+    """
     parts, work = [], job.work
     if work.speed is not None:
         parts.append(timed(job, work.speed, progress))
@@ -106,13 +114,6 @@ def measure(job: MeasureJob, progress: Progress) -> Metrics:
         found = evaluate_tasks(job.artifact, work.tasks, job.options, progress=progress)
         parts.append(replace(found, timed_seconds=found.seconds))  # lm-eval does not report its own time apart
     return joined(parts)
-
-
-def timed(job: MeasureJob, case: SpeedWork, progress: Progress) -> Metrics:
-    """On the rank that calls it, if ranks divide the model."""
-    if job.options.layout.num_ranks > 1:
-        return bench_on_ranks(job.artifact, case, job.options, progress)
-    return bench(job.artifact, case, job.options, machine_peaks=job.peaks, progress=progress)
 
 
 def joined(parts: Sequence[Metrics]) -> Metrics:

@@ -13,8 +13,11 @@ from pathlib import Path
 from qbench.measure.metrics import Metrics
 from qbench.progress import Progress
 from qbench.run.case import Case
-from qbench.runtime.parallel import RankError, Ranks
+from qbench.run.rank_layout import RankError
+from qbench.run.work import SpeedWork
+from qbench.runtime.parallel import Ranks
 from qbench.runtime.parallel.follow import signals_ignored
+from qbench.speed.rank_bench import bench_on_ranks
 from qbench.sweeps.case_runner import CaseRunner, OnStage, Outcome
 from qbench.sweeps.executor import LocalExecutor, Numbered
 from qbench.sweeps.executor import OnStage as OnNumbered
@@ -69,12 +72,16 @@ def follow_cases(ranks: Ranks) -> None:
                 measure_together(MeasureJob.from_json(json.loads(order)), ranks, lambda *state: None)
 
 
+def timed(job: MeasureJob, case: SpeedWork, progress: Progress) -> Metrics:
+    return bench_on_ranks(job.artifact, case, job.options, progress)
+
+
 def measure_together(job: MeasureJob, ranks: Ranks, progress: Progress) -> Metrics:
     """The figures of this rank. raises JobFailed on all ranks if one of them refuses the case"""
     ranks.divide(job.options.layout)
     found, error = None, ""
     try:
-        found = measure(job, progress)
+        found = measure(job, progress, timed=timed)
     except RankError:
         raise
     except (InputError, NotImplementedError) as refusal:

@@ -7,8 +7,15 @@ from qbench.measure.quality_figures import AttentionDelta
 from qbench.measure.rank_figures import Exchange
 from qbench.measure.records.kept_kinds import ModelRow, SizedRow
 from qbench.run.cache_spec import DENSE
-from qbench.run.rank_layout import SUM
-from quant.json_data import JsonRow
+from qbench.run.rank_layout import SUM, RankLayout
+from quant.json_data import JsonData, JsonRow
+
+EQUAL = "equal"  # bit for bit
+WITHIN = "within the floor"
+REFUSED = "refused"
+NOT_EQUAL = "not equal"
+ABOVE = "above the floor"
+RED = (NOT_EQUAL, ABOVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,21 @@ class RanksMetrics(JsonRow):
     reason: str | None = None
     link: str | None = None
     exchange: Exchange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankDistance(JsonData):
+    """One recipe, and its distance from one rank."""
+
+    json_flat: ClassVar[tuple[str, ...]] = ("layout", "found")
+
+    model: str
+    recipe: str | None
+    kv_format: str | None
+    prefill: str
+    layout: RankLayout
+    compute: str
+    found: RanksMetrics
 
 
 def setup_name(recipe: str | None, kv_format: str | None, prefill: str) -> str:

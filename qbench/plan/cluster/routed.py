@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from math import comb
 
+from qbench.run.divisions import borders
 from qbench.run.rank_layout import ALL_TO_ALL, RankLayout
-from qbench.runtime.parallel.make_shard import borders
 from qbench.runtime.parallel.traffic import Exchanges, Traffic
 from quant.models import ModelConfig
 from quant.present import present

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor
 
+from qbench.run.divisions import borders
 from qbench.runtime.layers.feed_forward import FeedForward
 from qbench.runtime.layers.moe import ExpertFeedForward, ExpertParts
-from qbench.runtime.parallel.make_shard import borders
 from qbench.runtime.parallel.ranks import Ranks
 
 

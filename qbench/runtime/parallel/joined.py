@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from qbench.run.rank_layout import AUTO, GLOO, SHM, RankLayout, check_world, farewells
+from qbench.run.rank_layout import AUTO, GLOO, SHM, RankError, RankLayout, check_world, farewells
 from qbench.runtime.parallel.gloo_link import GlooLink
 from qbench.runtime.parallel.link import Link
-from qbench.runtime.parallel.meeting import Meeting, RankError
+from qbench.runtime.parallel.meeting import Meeting
 from qbench.runtime.parallel.ranks import Ranks
 from qbench.runtime.parallel.shared_memory import Offer, SharedMemoryLink
 from quant.errors import InputError

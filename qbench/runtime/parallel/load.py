@@ -9,6 +9,7 @@ from qbench.runtime.caches.storage.latent_format import chosen_latents
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.layers.block import Block
 from qbench.runtime.layers.feed_forward import KernelFeedForward
+from qbench.runtime.load import rank_loaders
 from qbench.runtime.parallel.builder import RankBuilder
 from qbench.runtime.parallel.joined import joined_ranks
 from qbench.runtime.parallel.linears import LaneLinears
@@ -63,6 +64,9 @@ def load_ranked(source: Source, options: RunOptions, impl: str, path: str, ranks
         model.weight_bytes += sum(block.attention.pack() for block in blocks)
     ranks.traffic.restart()
     return model
+
+
+rank_loaders.append(load_ranked)
 
 
 def _of_wanted_tokens(last: Block, exchanges: Exchanges) -> Exchanges:

@@ -16,7 +16,7 @@ from threading import Event, Thread
 from typing import Any, NamedTuple
 
 from qbench.rendezvous import obstacle_of
-from qbench.run.rank_layout import find_world
+from qbench.run.rank_layout import RankError, find_world
 from qbench.runtime.parallel.shared_memory import host_identity
 from quant.errors import InputError
 
@@ -28,10 +28,6 @@ SIGNS = 4  # of life within the longest wait
 NAME = re.compile("[0-9a-f]{32}")
 KEY = "private-store"
 STALE_S = 7 * 86400  # since the last word of a run that was killed, after which its file is removed
-
-
-class RankError(InputError):
-    """Another rank ended or does not answer."""
 
 
 class Host(NamedTuple):

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qbench.run.divisions import borders
 from qbench.run.rank_layout import ALL_TO_ALL
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kv_cache import KVCache
@@ -17,7 +18,6 @@ from qbench.runtime.caches.places.pages import PagePool
 from qbench.runtime.caches.places.places import Places
 from qbench.runtime.caches.step import Step
 from qbench.runtime.caches.view.view import ALL_TOKENS
-from qbench.runtime.parallel.make_shard import borders
 from quant.errors import InputError
 from quant.models import ModelConfig
 

@@ -16,6 +16,7 @@ from qbench.run.axes import AXIS, SUITE_AXES, Axis
 from qbench.run.cache_spec import DENSE, FULL, CacheSpec, check_cache
 from qbench.run.case import Case
 from qbench.run.choices import AUTO_ISA
+from qbench.run.divisions import check_sizes
 from qbench.run.rank_layout import RankLayout, division_here, refuse_on_ranks
 from qbench.run.work import is_file_spec
 from qbench.sources.rand import PREFIX as RANDOM
@@ -180,8 +181,6 @@ class _Describe:
 
     def check_division(self, point: Case, layout: RankLayout) -> None:
         """raises InputError for a model without a part for each rank; a recipe that a cut would split fails later"""
-        from qbench.runtime.parallel.make_shard import check_sizes  # imports torch
-
         source = self.source(point.model)
         try:
             check_sizes(source, ModelConfig.of(source), layout)

@@ -5,11 +5,11 @@ import shlex
 import click
 import pytest
 
-from qbench.cli.help import EXAMPLES, MOST_OF_A_SECTION, OWN, SHARED, Command, long_name, sections
+from qbench.cli.help import MOST_OF_A_SECTION, SHARED, Command, long_name
 from qbench.cli.main import COMMANDS, cli
 
 
-def command_named(name: str) -> tuple[click.Command, click.Context]:
+def command_named(name: str) -> tuple[Command, click.Context]:
     command = cli.get_command(click.Context(cli), name)
     assert isinstance(command, Command)
     return command, click.Context(command, info_name=name)
@@ -18,7 +18,7 @@ def command_named(name: str) -> tuple[click.Command, click.Context]:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_section_fits_and_each_option_is_in_one(name):
     command, ctx = command_named(name)
-    found = sections(command, ctx)
+    found = command.options(ctx)
     assert all(len(options) <= MOST_OF_A_SECTION for options in found.values())
     options = [one for one in command.get_params(ctx) if isinstance(one, click.Option)]
     assert sorted(map(id, options)) == sorted(id(one) for part in found.values() for one in part)
@@ -28,7 +28,8 @@ def test_a_section_fits_and_each_option_is_in_one(name):
 
 def test_sections_name_options_that_exist():
     names = {name: {long_name(one) for one in command_named(name)[0].params if one.opts} for name in COMMANDS}
-    for command, parts in OWN.items():
+    for command in COMMANDS:
+        parts = command_named(command)[0].sections
         assert {name for part in parts.values() for name in part} <= names[command]
     assert {name for part in SHARED.values() for name in part} <= set().union(*names.values())
 
@@ -37,8 +38,8 @@ def test_sections_name_options_that_exist():
 def test_examples_are_taken(name, monkeypatch):
     monkeypatch.setattr("qbench.cli.keep_path.require_clean_tree", lambda path: None)
     command, _ = command_named(name)
-    assert len(EXAMPLES[name]) == 2
-    for line in EXAMPLES[name]:
+    assert len(command.examples) == 2
+    for line in command.examples:
         program, first, *words = shlex.split(line)
         assert (program, first) == ("qbench", name)
         try:

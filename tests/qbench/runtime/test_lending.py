@@ -187,9 +187,9 @@ def test_no_more_moves_than_is_lacking_movable_and_free():
 DEAD_CREDITOR = """
 import os, sys
 from test_lending import OF_RANKS, OPTIONS, model_of, source
-from qbench.run.rank_layout import RankLayout
+from qbench.run.rank_layout import RankError, RankLayout
 from qbench.runtime.lending import Instance, run_until_done
-from qbench.runtime.parallel import RankError, join_ranks
+from qbench.runtime.parallel import join_ranks
 ranks = join_ranks(RankLayout(sp=2), 20, sys.argv[1])
 instance = Instance(model_of(source(), "auto"), OPTIONS, ranks)
 for each in OF_RANKS[ranks.rank]:

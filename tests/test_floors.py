@@ -57,7 +57,7 @@ def test_planted_imports_are_found(tmp_path):
     assert [told for told in (*(told for *_, told in PLANTED), "homeless") if told not in done.stdout] == []
 
 
-def test_imports_stand_at_the_top():
+def test_imports_are_at_the_top():
     needless = [one for one in Sources(REPO).needless() if one.partition(":")[0] not in MAY_IMPORT_LATE]
     assert needless == []
 

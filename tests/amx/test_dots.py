@@ -40,7 +40,7 @@ def trapping(tmp_path_factory, emulator) -> Path:
 
 @needs_avx2
 @pytest.mark.parametrize("which", ["shipped", "trapping"])
-def test_dots_do_what_the_manual_says(tmp_path, emulator, trapping, which):
+def test_dots_follow_the_manual(tmp_path, emulator, trapping, which):
     program = amx.build(tmp_path / "test_dots", [PROGRAM])
     done = amx.run_emulated({"shipped": emulator, "trapping": trapping}[which], [str(program)])
     assert done.returncode == 0, done.stdout + done.stderr

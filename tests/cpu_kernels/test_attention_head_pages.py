@@ -24,7 +24,7 @@ def chosen_pages(table: np.ndarray, seed: int = 4, count: int = 5) -> np.ndarray
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_head_reads_its_pages_alone(isa, name):
+def test_a_head_reads_only_its_pages(isa, name):
     batch, heads, _, head_dim = SIZES
     held = filled(name, *(normal(seed, *SIZES) for seed in (1, 2)), page_size=PAGE)
     pages, ends = chosen_pages(held.table), np.array([80, 70])

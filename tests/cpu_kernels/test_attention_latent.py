@@ -117,7 +117,7 @@ def test_a_window_reads_nothing_before_it(isa, window):
 
 @pytest.mark.parametrize("window", [0, 9])
 @pytest.mark.parametrize("heads", [1, 3, 4, 8, 16, 20])
-def test_tokens_that_share_registers_are_as_they_are_alone(isa, heads, window):
+def test_tokens_that_share_registers_give_the_same_result_separately(isa, heads, window):
     """Tokens of two sequences, over the border of two parts, and from the first token on."""
     paged = Paged("f16", normal(1, 2, 300, K))
     for ends in (np.arange(1, 20), np.arange(245, 270)):
@@ -154,7 +154,7 @@ def test_lse_and_mass(isa, name, window, heads, length):
 
 @pytest.mark.parametrize("window", [0, 9])
 @pytest.mark.parametrize("heads", [3, 4, 16])
-def test_tokens_that_share_registers_have_the_mass_that_they_have_alone(isa, heads, window):
+def test_tokens_that_share_registers_have_the_same_mass_separately(isa, heads, window):
     paged, ends = Paged("f16", normal(1, 1, 300, K)), np.arange(245, 270)
     paged.table, q = np.repeat(paged.table, len(ends), axis=0), normal(2, len(ends), heads, K)
     paged.lengths = ends
@@ -166,7 +166,7 @@ def test_tokens_that_share_registers_have_the_mass_that_they_have_alone(isa, hea
         assert_close(alone.mass, together.mass[i : i + 1])
 
 
-def test_nan_of_a_row_reaches_its_queries_alone():
+def test_nan_of_a_row_reaches_only_its_queries():
     latents = normal(1, 2, 100, K)
     latents[1, 70, 3] = np.nan
     got = Paged("f32", latents).observe(normal(2, 2, 3, K))
@@ -241,7 +241,7 @@ def test_threads_and_batch_change_nothing():
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_nan_reaches_its_own_sequence_and_head_alone(isa, name):
+def test_nan_reaches_only_its_sequence_and_head(isa, name):
     latents, q = normal(1, 2, 40, K), normal(2, 2, 7, K)
     clean = Paged(name, latents).attend(q, isa)
     latents[0, 33, 100] = np.nan

@@ -182,7 +182,7 @@ def test_threads_change_nothing(queries):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_sequence_of_a_varlen_batch_is_as_it_is_alone(isa, name):
+def test_a_sequence_of_a_varlen_batch_gives_the_same_result_separately(isa, name):
     held, new, ends = held_in(name, 2, 140), [5, 1, 1, 17], np.array([140, 131, 1, 17])
     held.table = held.table[[0, 1, 0, 1]]
     cu_seqlens = np.concatenate(([0], np.cumsum(new)))
@@ -209,7 +209,7 @@ def test_a_sequence_of_a_varlen_batch_is_as_it_is_alone(isa, name):
 
 
 @pytest.mark.parametrize("queries", [1, 3])
-def test_each_output_alone(queries):
+def test_lse_and_mass_are_the_same_if_only_one_is_wanted(queries):
     held, q = held_in("int8", 2, 140), normal(3, 2, 6, queries, 32)
     both, out = held.observe(q), np.empty_like(q)
     lse, mass = np.full_like(both.lse, np.nan), held.empty_mass()
@@ -222,7 +222,7 @@ def test_each_output_alone(queries):
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("queries", [1, 3])
-def test_nan_reaches_the_mass_of_those_who_see_it(isa, name, queries):
+def test_nan_reaches_only_the_mass_of_queries_that_see_it(isa, name, queries):
     k, v = normal(1, 1, 1, 150, 32), normal(2, 1, 1, 150, 32)
     k[0, 0, 149] = np.nan  # the last query alone sees it
     q = normal(3, 1, 2, queries, 32)

@@ -66,7 +66,7 @@ def test_pages_between_are_not_read(name):
     assert_close(attend(held, q, sink_q, 40, 20), expected)
 
 
-def test_a_query_gives_what_it_gives_alone():
+def test_a_query_gives_the_same_result_without_its_batch():
     held, q, sink_q = held_in("f16", 200), normal(3, 2, 6, 9, 32), normal(4, 2, 6, 9, 32)
     together = attend(held, q, sink_q, 40, 20)
     for t in range(9):

@@ -80,7 +80,7 @@ def alone(held: Store, isa: str, window: int) -> np.ndarray:
 
 @pytest.mark.parametrize("window", [0, 20])
 @pytest.mark.parametrize("name", FORMATS)
-def test_each_sequence_is_as_it_is_alone(isa, name, window):
+def test_each_sequence_gives_the_same_result_separately(isa, name, window):
     expected = alone(Store(name), isa, window)
     assert np.isfinite(expected).all()
     assert_close(together(Store(name), isa, window), expected)

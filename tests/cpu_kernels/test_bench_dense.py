@@ -30,5 +30,5 @@ def case_of(op: str, shape: str, tokens: int) -> Benchmark:
 @pytest.mark.parametrize("tokens", TOKENS, ids="M={}".format)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("op, name", CASES, ids="-".join)
-def test_dense(benchmark, op, name, shape, tokens):
+def test_dense_products_are_timed(benchmark, op, name, shape, tokens):
     time_contender(benchmark, case_of(op, shape, tokens), name, tokens)

@@ -24,5 +24,5 @@ def of_format(request):
 
 @pytest.mark.parametrize("name", [OURS, "llama.cpp", "torch-bfloat16"])
 @pytest.mark.parametrize("tokens", TOKENS, ids="M={}".format)
-def test_linear(benchmark, of_format, tokens, name):
+def test_linear_is_timed(benchmark, of_format, tokens, name):
     time_contender(benchmark, of_format[tokens], name, tokens)

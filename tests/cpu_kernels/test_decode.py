@@ -38,7 +38,7 @@ def assert_same_bits(got: np.ndarray, expected: np.ndarray) -> None:
 @pytest.mark.parametrize("name", DECODED_FORMATS)
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("num_blocks", [1, 17, 131])
-def test_bits_are_those_of_the_codec(decode_as, name, isa, num_blocks):
+def test_bits_match_the_codec(decode_as, name, isa, num_blocks):
     blocks = random_blocks(name, num_blocks)
     assert_same_bits(decode_as(isa, name, blocks), get_format(name).dequantize_blocks(blocks))
 

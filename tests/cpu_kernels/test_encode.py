@@ -28,7 +28,7 @@ def blocks_of_every_kind(block_size: int, rng: np.random.Generator) -> np.ndarra
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("effort", ["fast", "best"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "importance"])
-def test_bytes_are_those_of_the_codec(encode_as, name, isa, effort, weighted):
+def test_bytes_match_the_codec(encode_as, name, isa, effort, weighted):
     rng, fmt = np.random.default_rng(11), get_format(name)
     blocks = blocks_of_every_kind(fmt.block_size, rng)
     period = 3
@@ -74,7 +74,7 @@ def test_no_blocks(name):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [(0, 0), (99, 31), (599, 17)], ids=str)
-def test_what_is_not_finite_is_refused(bad, place):
+def test_non_finite_weights_are_refused(bad, place):
     blocks = np.zeros((600, 32), np.float32)  # two tasks
     blocks[place] = bad
     with pytest.raises(ValueError, match="blocks: got NaN or infinity, expected finite weights"):

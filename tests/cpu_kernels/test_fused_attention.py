@@ -120,7 +120,7 @@ def test_layers_in_one_call_are_one_after_another(batch, has_head_norms):
 
 
 @pytest.mark.parametrize("last_only", [False, True], ids=["all", "last only"])
-def test_sequences_with_their_own_number_of_tokens_are_as_they_are_alone(last_only):
+def test_sequences_of_different_lengths_give_the_same_result_separately(last_only):
     layer, net, weights = Layer(3), Net(0), (random(HIDDEN), random(HIDDEN, seed=1))
     whole = [DecoderLayer(*layer.groups, *net.groups, *weights, EPS, HEAD_DIM)] * 2
     table, cu_seqlens, stores = (
@@ -251,7 +251,7 @@ def tier_of(layers: int, blocks: int):
         pytest.skip("this system takes no several reads at once")
 
 
-def test_what_a_tier_cannot_bring_is_left_to_the_caller():
+def test_pages_that_a_tier_cannot_bring_are_left_to_the_caller():
     asked, table = [], np.array([[0, -1, 2, 3, 4, 5, 6, 7]], np.int32)
 
     def bring(layer, best):

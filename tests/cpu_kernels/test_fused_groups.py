@@ -58,7 +58,7 @@ def test_a_group_is_its_parts(level, formats):
 
 @pytest.mark.parametrize("num_tokens", TOKENS, ids="M={}".format)
 @pytest.mark.parametrize("has_bias", [False, True], ids=["no bias", "bias"])
-def test_residual(num_tokens, has_bias):
+def test_a_residual_is_added_to_the_product(num_tokens, has_bias):
     linear = pack("q4_k", 131, 256)
     bias = random(131) if has_bias else None
     x, residual = random(num_tokens, 256), random(num_tokens, 131)

@@ -87,7 +87,7 @@ def test_columns_of_a_wider_matrix(isa):
 
 
 @pytest.mark.parametrize("shape", [(0, 64), (3, 0), (0, 0)], ids=["no tokens", "no columns", "neither"])
-def test_empty(isa, shape):
+def test_empty_rows_give_empty_results(isa, shape):
     x = np.zeros(shape, np.float32)
     assert rms_norm_rows(x, np.ones(shape[1], np.float32), EPS, isa)[0].shape == shape
     assert silu_mul_rows(x, x, isa)[0].shape == shape
@@ -119,7 +119,7 @@ def test_silu_mul_is_that_of_torch():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -200.0, 200.0], ids=str)
-def test_special_values_are_those_of_torch(value):
+def test_special_values_match_torch(value):
     gate = np.full((1, 3), value, np.float32)
     up = np.array([[1.0, -2.0, 0.0]], np.float32)
     expected = torch.nn.functional.silu(torch.from_numpy(gate)) * torch.from_numpy(up)

@@ -48,7 +48,7 @@ def test_factor_times_itself_is_the_hessian(size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_coefficients_are_those_of_the_reference(size):
+def test_coefficients_match_the_reference(size):
     hessian = make_hessian(size)
     got = factor_of(hessian).coefficients(0, size)
     expected = coefficients_ref(hessian) - np.eye(size)
@@ -78,7 +78,7 @@ def test_round_follows_the_textbook(num_rows, size, steps):
 
 
 @pytest.mark.parametrize("begin, end", [(0, 40), (40, 131)])
-def test_expect_is_what_an_infinitely_fine_grid_would_choose(begin, end):
+def test_expect_matches_an_infinitely_fine_grid(begin, end):
     hessian, weight = make_hessian(131), make_weight(65, 131)
     feedback = GptqFeedback(factor_of(hessian), weight, np.arange(131))
     grid = np.full((65, 1), 0.1, dtype=np.float32)
@@ -158,7 +158,7 @@ def test_search_takes_the_first_of_equals():
         pytest.param(np.full((80, 80), np.nan), id="NaN"),
     ],
 )
-def test_not_positive_definite_is_none(hessian):
+def test_a_matrix_that_is_not_positive_definite_has_no_factor(hessian):
     assert factor_of(hessian.astype(np.float32)) is None
 
 

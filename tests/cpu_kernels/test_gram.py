@@ -59,7 +59,7 @@ def test_every_number_of_threads_gives_the_same_bits():
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, np.uint32(0x7F800001).view(np.float32)], ids=["NaN", "inf", "low NaN"])
-def test_what_is_not_finite_stays_so(isa, bad):
+def test_non_finite_values_stay_non_finite(isa, bad):
     x = rows(5, 70)
     x[3, 66] = bad
     gram = gram_of(x, isa)

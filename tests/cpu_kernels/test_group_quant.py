@@ -47,7 +47,7 @@ def assert_same(got: np.ndarray, expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("name", GROUP_FORMATS)
-def test_groups_are_those_of_the_codec(isa, name):
+def test_groups_match_the_codec(isa, name):
     fmt = get_format(name)
     for num_rows, row_size in SHAPES:
         if not holds(fmt, row_size):
@@ -68,7 +68,7 @@ def test_groups_are_those_of_the_codec(isa, name):
 
 
 @pytest.mark.parametrize("name", ["w8a8", "w8a8-wtensor"])
-def test_rows_are_those_of_the_codec(isa, name):
+def test_rows_match_the_codec(isa, name):
     fmt = get_format(name)
     for shape in SHAPES:
         weight = weights_of_every_kind(*shape)
@@ -104,7 +104,7 @@ def test_llm_int8_takes_the_kernel(monkeypatch):
 
 
 @pytest.mark.parametrize("bad", [65536.0, np.nan, -np.inf])
-def test_llm_int8_refuses_what_float16_does_not_hold(bad):
+def test_llm_int8_refuses_values_beyond_float16(bad):
     weight = np.zeros((5, 64), np.float32)
     weight[3, 7] = bad
     with pytest.raises(InputError, match="llm-int8 holds weights of magnitudes up to 65504"):
@@ -174,7 +174,7 @@ def test_no_rows(name):
 @pytest.mark.parametrize("name", ["w4g32", "w3g32-asym", "w8a8", "w8a8-wtensor"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [(0, 0), (4, 63)], ids=str)
-def test_what_is_not_finite_is_refused(name, bad, place):
+def test_non_finite_weights_are_refused(name, bad, place):
     weight = np.zeros((5, 64), np.float32)
     weight[place] = bad
     with pytest.raises(InputError, match=f"{name} holds finite weights, got NaN or inf"):

@@ -79,7 +79,7 @@ def test_extreme_codes_do_not_saturate(isa, matmul, format_name):
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_nan_reaches_every_output_of_its_token_alone(isa, matmul, format_name):
+def test_nan_reaches_every_output_of_only_its_token(isa, matmul, format_name):
     packed = pack(format_name, random_blocks(format_name, 19, 256))
     x = np.random.default_rng(3).standard_normal((7, 256)).astype(np.float32)
     clean = matmul(packed, x, isa)
@@ -119,7 +119,7 @@ def test_every_kind_of_power_of_two(isa, matmul, exponent):
 
 @pytest.mark.parametrize("num_rows", [1, 16, 35], ids="N={}".format)
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_rows_are_what_gguf_reads(format_name, num_rows):
+def test_rows_match_gguf(format_name, num_rows):
     blocks = random_blocks(format_name, num_rows, 768)
     assert_rows_are(gguf_values(format_name, blocks), pack(format_name, blocks).rows)
 
@@ -135,7 +135,7 @@ def test_packed_bytes_are_the_files_bytes(format_name):
 
 @pytest.mark.parametrize("format_name", FORMATS)
 @pytest.mark.parametrize("shape", [(0, 16), (3, 0), (0, 0)], ids=["M=0", "N=0", "M=N=0"])
-def test_empty(isa, matmul, format_name, shape):
+def test_empty_products_have_empty_results(isa, matmul, format_name, shape):
     num_tokens, num_rows = shape
     packed = pack(format_name, random_blocks(format_name, num_rows, 256))
     for path in PATHS:

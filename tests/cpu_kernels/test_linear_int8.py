@@ -128,7 +128,7 @@ def test_activations_are_rounded_as_the_oracle_does(isa, matmul):
 @each_isa
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf], ids=["nan", "-nan", "inf", "-inf"])
 @pytest.mark.parametrize("place", [0, 37, 66])
-def test_nan_and_infinity_reach_every_output_of_their_token_alone(isa, matmul, bad, place):
+def test_nan_and_infinity_reach_every_output_of_only_their_token(isa, matmul, bad, place):
     packed, x = pack(random_weight(19, 67)), random_x(7, 67)
     clean = matmul(packed, x, isa)
     x[2, place] = bad
@@ -148,7 +148,7 @@ def test_nan_with_a_scale_for_all_tokens(isa, matmul):
 
 @each_isa
 @pytest.mark.parametrize("shape", [(0, 64, 16), (3, 64, 0), (0, 32, 0)], ids=["M=0", "N=0", "M=N=0"])
-def test_empty(isa, shape):
+def test_empty_products_have_empty_results(isa, shape):
     num_tokens, row_size, num_rows = shape
     y = pack(random_weight(num_rows, row_size)).matmul(np.ones((num_tokens, row_size), np.float32), isa=isa)
     assert y.shape == (num_tokens, num_rows)

@@ -29,7 +29,7 @@ def inputs(num_tokens: int, row_size: int = SHAPE[1]) -> np.ndarray:
 
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("isa", ISAS)
-def test_products_are_those_of_the_reference(isa, bits):
+def test_products_match_the_reference(isa, bits):
     for problem in problems(bits):
         if isa not in problem.not_for:
             y, ran = problem.run(isa)
@@ -54,7 +54,7 @@ def test_a_token_alone_has_the_bits_of_a_token_among_others(isa):
     np.testing.assert_array_equal(np.concatenate(alone), together)
 
 
-def test_instruction_sets_have_the_same_bits_but_for_the_scalar_one():
+def test_instruction_sets_except_scalar_have_the_same_bits():
     """Sums of products are exact, and floats are added in one order; scalar code has no fused multiply and add."""
     packed, x = pack(weight_of("trellis-w2")), inputs(3)
     found = [packed.matmul(x, isa=isa, path="direct") for isa in DIRECT_ISAS if isa != "scalar"]

@@ -90,7 +90,7 @@ def test_one_feature_is_all_there_is(isa):
 
 
 @each_isa
-def test_outliers_are_those_of_all_tokens_of_a_call(isa):
+def test_outliers_are_chosen_over_all_tokens_of_a_call(isa):
     """More tokens than are multiplied at once: the last one's outliers are the first one's, too."""
     parts, x = random_weight(17, 64), random_x(1031, 64)
     x[-1, 5] = 100
@@ -124,7 +124,7 @@ def test_nan_and_infinity(isa):
 
 @each_isa
 @pytest.mark.parametrize("shape", [(0, 64, 16), (3, 64, 0), (0, 32, 0)], ids=["M=0", "N=0", "M=N=0"])
-def test_empty(isa, shape):
+def test_empty_products_have_empty_results(isa, shape):
     num_tokens, row_size, num_rows = shape
     packed = cpu_kernels.PackedLlmInt8(**random_weight(num_rows, row_size, 2))
     assert packed.matmul(np.ones((num_tokens, row_size), np.float32), isa=isa).shape == (num_tokens, num_rows)

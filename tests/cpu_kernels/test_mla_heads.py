@@ -91,7 +91,7 @@ def test_a_tokens_products_do_not_depend_on_the_others_nor_on_threads(isa, name)
         cpu_kernels.set_num_threads(before)
 
 
-def test_no_tokens_and_what_is_no_number(isa):
+def test_no_tokens_and_non_finite_values(isa):
     packed, _, _ = heads("f32")
     assert packed.absorb(np.empty((0, HEADS * NOPE), np.float32), isa=isa).shape == (0, HEADS * RANK)
     q = normal(3, 2, HEADS * NOPE)
@@ -103,7 +103,7 @@ def test_no_tokens_and_what_is_no_number(isa):
 
 
 @pytest.mark.parametrize("name, bytes", [("f16", 2 * 256 * 512), ("int8", 256 * 512 + 4 * (512 + 4 * 128))])
-def test_bytes_are_those_of_the_format(name, bytes):
+def test_bytes_match_the_format(name, bytes):
     packed, _, _ = heads(name, rank=512, nope=128, value=128)
     assert packed.nbytes == HEADS * bytes
 
@@ -194,7 +194,7 @@ def assert_same_rows(kept: np.ndarray, stored: np.ndarray, rope: int) -> None:
     assert np.array_equal(kept[:, :-rotated], stored[:, :-rotated])
 
 
-def test_a_window_hides_what_is_before_it():
+def test_a_window_hides_the_tokens_before_it():
     packed, _, _ = heads("f32")
     q, latent = normal(6, 30, HEADS * (NOPE + ROPE)), normal(7, 30, RANK + ROPE)
     turns, norm = angles(0, 30, ROPE), normal(5, RANK)

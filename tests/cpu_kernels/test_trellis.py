@@ -20,7 +20,7 @@ def tiles(number: int) -> np.ndarray:
 
 @pytest.mark.parametrize("bits, state_bits", CODES)
 @pytest.mark.parametrize("isa", ISAS)
-def test_bits_are_those_of_the_reference(isa, bits, state_bits):
+def test_bits_match_the_reference(isa, bits, state_bits):
     x, code = tiles(5), TrellisCode(bits, state_bits)
     packed, ran = _ext.trellis_encode(x, bits, state_bits, isa)
     assert ran == isa and packed.dtype == np.uint16

@@ -43,7 +43,7 @@ def test_the_model_is_listed(server):
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_a_completion_is_what_the_runtime_generates(server, subject, stream):
+def test_a_completion_matches_the_runtime(server, subject, stream):
     tokens, text = alone(subject, PROMPT, Sampling(), 24)
     asked = GREEDY | {"prompt": PROMPT, "max_tokens": 24, "stream": stream}
     if not stream:
@@ -85,7 +85,7 @@ def test_biases_and_penalties_change_the_answer(server, subject):
     assert once.choices[0].text == 6 * "q", "a penalty is less than a bias of 100"
 
 
-def test_a_seed_fixes_every_choice_and_no_two_are_alike(server, subject):
+def test_a_seed_fixes_every_choice_and_no_two_are_equal(server, subject):
     asked = {"model": "tiny", "prompt": PROMPT, "max_tokens": 12, "n": 3, "seed": 5, "temperature": 1.3}
     one, other = (server.client().completions.create(**asked) for _ in range(2))
     texts = [choice.text for choice in one.choices]
@@ -94,7 +94,7 @@ def test_a_seed_fixes_every_choice_and_no_two_are_alike(server, subject):
     assert one.usage.prompt_tokens == len(PROMPT) + 1
 
 
-def test_without_a_seed_every_answer_is_drawn_anew(server):
+def test_without_a_seed_every_answer_is_drawn_again(server):
     asked = {"model": "tiny", "prompt": PROMPT, "max_tokens": 12}
     assert len({server.client().completions.create(**asked).choices[0].text for _ in range(3)}) == 3
 
@@ -173,14 +173,14 @@ def test_a_chat_without_a_limit_goes_to_the_end_of_the_context(subject):
         assert got.usage.total_tokens == 64 and got.choices[0].finish_reason == "length"
 
 
-def test_without_a_template_there_are_completions_alone():
+def test_without_a_template_only_completions_are_served():
     with running(tiny_subject(template=None), EngineOptions(num_pages=32)) as server:
         with pytest.raises(openai.BadRequestError, match="has no chat template"):
             server.client().chat.completions.create(messages=[{"role": "user", "content": "x"}], **GREEDY)
         assert server.client().completions.create(prompt=PROMPT, max_tokens=2, **GREEDY).usage.completion_tokens == 2
 
 
-def test_another_template_takes_the_place_of_none(subject):
+def test_a_given_template_replaces_a_missing_one(subject):
     text = "{% for m in messages %}<{{ m.content }}>{% endfor %}"
     served = open_served(tiny_subject(template=None), EngineOptions(num_pages=32), chat_template=text)
     try:
@@ -190,7 +190,7 @@ def test_another_template_takes_the_place_of_none(subject):
         served.template.close()
 
 
-def test_a_template_that_cannot_be_read_costs_chats_alone():
+def test_an_unreadable_template_prevents_only_chats():
     with running(tiny_subject(template="{% for %}"), EngineOptions(num_pages=32)) as server:
         with pytest.raises(openai.BadRequestError, match="template cannot be read"):
             server.client().chat.completions.create(messages=[{"role": "user", "content": "x"}], **GREEDY)
@@ -224,7 +224,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("change, status, message", WRONG)
-def test_what_cannot_be_asked_is_named(server, change, status, message):
+def test_impossible_requests_are_refused_by_name(server, change, status, message):
     with pytest.raises(openai.APIStatusError, match=message) as caught:
         server.client().completions.create(**(GREEDY | {"prompt": PROMPT} | change))
     assert caught.value.status_code == status
@@ -286,7 +286,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("fields, message", REFUSED, ids=lambda value: next(iter(value)) if type(value) is dict else "")
-def test_other_values_of_those_fields_are_refused(server, fields, message):
+def test_other_values_of_these_fields_are_refused(server, fields, message):
     asked = GREEDY | {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
     got = patient.post(f"{server.url}/v1/chat/completions", json=asked | fields)
     assert got.status_code == 400 and got.json()["error"]["message"].startswith(message)
@@ -372,7 +372,7 @@ def test_top_logprobs_without_logprobs(server):
         server.client().chat.completions.create(messages=messages, top_logprobs=2, **GREEDY)
 
 
-def test_a_body_that_is_no_json_and_a_path_that_is_none(server):
+def test_a_body_without_json_and_an_unknown_path_are_refused(server):
     got = patient.post(f"{server.url}/v1/completions", content=b"{no", headers={"content-type": "application/json"})
     assert (got.status_code, got.json()["error"]["type"]) == (400, "invalid_request_error")
     assert got.json()["error"]["message"].startswith("the body")
@@ -414,7 +414,7 @@ def test_a_penalty_that_no_logit_survives_is_the_clients_mistake(server, penalty
     assert "repetition_penalty" in got.json()["error"]["message"]
 
 
-def test_a_changed_document_is_computed_anew():
+def test_a_changed_document_is_computed_again():
     with running(tiny_subject(), EngineOptions(num_pages=128)) as server:
 
         def hits(salt: str | None) -> int:

@@ -39,7 +39,7 @@ def assert_is_table_of(frame: pd.DataFrame, records: list[dict]) -> None:
 
 
 @pytest.mark.parametrize("path", [RESULTS, SCHEMA_1], ids=["results", "schema 1"])
-def test_the_table_is_what_the_slow_way_makes(path):
+def test_the_table_matches_the_slow_way(path):
     assert_is_table_of(load_records(path), list(read_files(path)))
 
 
@@ -78,7 +78,7 @@ def test_a_later_row_replaces_and_keeps_its_place(tmp_path):
     assert [row["metrics"]["perplexity"] for row in found.values()] == [9.0, 6.132]
 
 
-def test_an_older_row_replaces_none_whatever_the_order_of_the_files(tmp_path):
+def test_an_older_row_never_replaces_a_newer_one_in_any_order_of_files(tmp_path):
     old, new = (make_record("q8_0", perplexity=9.0 - day) | {"time": f"2026-01-0{day}T00:00:00"} for day in (1, 2))
     a, b = write_records(tmp_path / "a.jsonl", [new]), write_records(tmp_path / "b.jsonl", [old])
     for files in ([a, b], [b, a], tmp_path):
@@ -87,7 +87,7 @@ def test_an_older_row_replaces_none_whatever_the_order_of_the_files(tmp_path):
         assert query("select perplexity from results", files).rows == [(7.0,)]
 
 
-def test_a_row_replaces_an_older_one_in_whatever_form_their_times_are(tmp_path):
+def test_a_row_replaces_an_older_one_with_times_in_any_format(tmp_path):
     times = "2026-01-01T09:00:00+09:00", "2026-01-01T00:00:01Z"
     rows = [make_record("q8_0", perplexity=9.0 - place) | {"time": time} for place, time in enumerate(times)]
     write_records(tmp_path / "r.jsonl", rows[::-1])
@@ -95,7 +95,7 @@ def test_a_row_replaces_an_older_one_in_whatever_form_their_times_are(tmp_path):
     assert query("select perplexity, time from results", tmp_path).rows == [(8.0, "2026-01-01T00:00:01+00:00")]
 
 
-def test_of_kernels_the_latest_too(tmp_path):
+def test_the_latest_row_of_kernels_counts_too(tmp_path):
     (row,) = (row for row in map(json.loads, SCHEMA_1.read_text().splitlines()) if row["case"].get("kind") == "kernel")
     later = row | {"time": "2099" + row["time"][4:], "machine": row["machine"] | {"cpu": "later"}}
     write_records(tmp_path / "r.jsonl", [later, row])
@@ -126,7 +126,7 @@ NO_RECORDS = (
 
 
 @pytest.mark.parametrize("change", NO_RECORDS, ids=repr)
-def test_both_ways_of_reading_agree_on_what_is_a_record(tmp_path, capsys, change):
+def test_both_ways_of_reading_agree_on_records(tmp_path, capsys, change):
     path = write_records(tmp_path / "r.jsonl", [make_record("q8_0") | change, make_record("bf16")])
     assert load_records(path)["recipe"].tolist() == ["bf16"] and len(list(read_files(path))) == 1
     assert capsys.readouterr().err.count("r.jsonl:1: skipped") == 2
@@ -142,7 +142,7 @@ def test_a_line_that_lacks_a_part_is_no_record(tmp_path, capsys, name):
     assert measured_keys(path, {"a1b2c3"}, "c0de") == {make_record("bf16")["key"]}
 
 
-def test_numbers_are_what_they_were_whichever_way_they_were_written(tmp_path):
+def test_numbers_keep_their_value_in_either_notation(tmp_path):
     row = make_record("q8_0", perplexity=7, size_bytes=2**40, same_top=1e-3, tg_tok_s=None)
     (read,) = load_records(write_records(tmp_path / "r.jsonl", [row])).to_dict("records")
     assert (read["perplexity"], read["size_bytes"], read["same_top"]) == (7.0, 2**40, 1e-3)
@@ -172,7 +172,7 @@ def test_files_without_rows(tmp_path):
         load_records(tmp_path / "absent.jsonl")
 
 
-def test_of_kinds_only_the_files_that_hold_them_are_read(tmp_path, monkeypatch):
+def test_only_files_that_hold_the_wanted_kinds_are_read(tmp_path, monkeypatch):
     rows = [json.loads(line) for line in SCHEMA_1.read_text().splitlines()]
     for kind, group in groupby(rows, key=lambda row: row["case"].get("kind")):
         write_records(tmp_path / f"{kind}.jsonl", list(group))

@@ -6,19 +6,13 @@ import torch
 from support.attention import FLOAT8, FLOATS, FORMATS, Filled, expected_attention, filled, normal, softmax_scale
 from support.close import assert_close
 from support.spoilers import assert_tells
-from support.threads import with_threads
+from support.threads import assert_threads_change_nothing
 
 import cpu_kernels
 from cpu_kernels.attention import attention_ref, key_mass_ref, rope_ref, round_queries_ref, sink_attention_ref
 
+OP = "attention"
 HEADS = [(1, 1), (2, 2), (6, 2), (4, 1), (16, 2), (9, 1)]
-
-
-@pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "attention"])
-def isa(request):
-    if request.param not in cpu_kernels.features():
-        pytest.skip(f"this machine has no {request.param}")
-    return request.param
 
 
 # ---- the oracles
@@ -155,10 +149,7 @@ def test_an_exact_store_gives_a_query_the_same_bits_in_any_batch(isa, name):
 @pytest.mark.parametrize("queries", [1, 40])
 def test_threads_change_nothing(queries):
     held = filled("f16", normal(1, 2, 2, 2111, 32), normal(2, 2, 2, 2111, 32))
-    q = normal(3, 2, 6, queries, 32)
-    results = with_threads((1, 2, 3), lambda: held.attend(q))
-    assert_close(results[1], results[0])
-    assert_close(results[2], results[0])
+    assert_threads_change_nothing((1, 2, 3), lambda: held.attend(normal(3, 2, 6, queries, 32)))
 
 
 @pytest.mark.parametrize("name", FORMATS)

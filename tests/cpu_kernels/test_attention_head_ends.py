@@ -5,19 +5,12 @@ import pytest
 from support.attention import FLOAT8, FORMATS, normal, scales_of, softmax_scale
 from support.close import assert_close
 
-import cpu_kernels
 from cpu_kernels import KVStore
 
+OP = "attention"
 BATCH, KV_HEADS, GROUP, HEAD_DIM, PAGE, LENGTH = 2, 3, 2, 32, 48, 1200
 ENDS = np.array([[1200, 17, 131], [40, 1100, 1025]])
 TABLE = np.random.default_rng(5).permutation(50).astype(np.int32).reshape(BATCH, 25)
-
-
-@pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "attention"])
-def isa(request):
-    if request.param not in cpu_kernels.features():
-        pytest.skip(f"this machine has no {request.param}")
-    return request.param
 
 
 def held_in(name: str) -> KVStore:

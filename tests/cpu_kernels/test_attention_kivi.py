@@ -8,7 +8,7 @@ import torch
 from support.attention import normal, softmax_scale
 from support.close import assert_close
 from support.spoilers import assert_tells
-from support.threads import with_threads
+from support.threads import assert_threads_change_nothing
 
 import cpu_kernels
 from cpu_kernels.attention import Attended, attention_ref, rope_ref
@@ -22,15 +22,9 @@ from cpu_kernels.attention_bound import (
 )
 from quant.kv import KV_FORMATS
 
+OP = "attention"
 FORMATS = {"kivi2": KV_FORMATS["kv-kivi-2"], "kivi4": KV_FORMATS["kv-kivi-4"]}
 LENGTHS = (1, 159, 160, 191, 192, 230, 289)
-
-
-@pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "attention"])
-def isa(request):
-    if request.param not in cpu_kernels.features():
-        pytest.skip(f"this machine has no {request.param}")
-    return request.param
 
 
 @dataclass
@@ -348,8 +342,7 @@ def test_threads_change_nothing():
     k, v, q = keys_of(2, 2, 1300, 32), normal(2, 2, 2, 1300, 32), normal(3, 2, 6, 1, 32)
     held = make_held("kivi4", 2, 2, 32, page_size=1312)
     held.append(k, v, 1300)
-    results = with_threads((1, 2, 3), lambda: held.attend(q, 1300))
-    assert np.array_equal(results[0], results[1]) and np.array_equal(results[0], results[2])
+    assert_threads_change_nothing((1, 2, 3), lambda: held.attend(q, 1300))
 
 
 def test_unsupported_calls_are_refused():

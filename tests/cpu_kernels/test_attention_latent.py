@@ -6,7 +6,7 @@ import torch
 from support.attention import normal
 from support.close import assert_close
 from support.spoilers import assert_tells
-from support.threads import with_threads
+from support.threads import assert_threads_change_nothing
 
 import cpu_kernels
 from cpu_kernels.attention import (
@@ -20,16 +20,10 @@ from cpu_kernels.attention import (
 from cpu_kernels.attention_bound import latent_bound, lse_bound, mass_bound, scores_of, seen_tokens
 from quant.kv.latent_codes import LATENT_CODES
 
+OP = "attention"
 K, V = 576, 512  # kv_lora_rank 512 and 64 rotated channels
 SCALE = 192**-0.5
 FORMATS = ("f32", "f16", "bf16", *LATENT_CODES)
-
-
-@pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "attention"])
-def isa(request):
-    if request.param not in cpu_kernels.features():
-        pytest.skip(f"this machine has no {request.param}")
-    return request.param
 
 
 def encoded(name: str, rows: np.ndarray, rank: int = V) -> tuple[np.ndarray, np.ndarray]:
@@ -229,15 +223,12 @@ def test_axes_of_one_entry_may_have_any_stride():
 def test_threads_and_batch_change_nothing():
     paged, q = Paged("bf16", normal(1, 3, 600, K)), normal(2, 3, 16, K)
     paged.lengths = np.array([600, 17, 300])
-    results = with_threads((1, 2, 3), lambda: paged.observe(q))
-    for other in results[1:]:
-        for got, expected in zip(other, results[0], strict=True):
-            assert_close(got, expected)
+    together = assert_threads_change_nothing((1, 2, 3), lambda: paged.observe(q))
     for b in range(3):
         out = np.empty((1, 16, V), np.float32)
         row, length = slice(b, b + 1), paged.lengths[b : b + 1]
         attend_latents(q[row], "bf16", paged.rows, paged.table[row], length, out, SCALE)
-        assert_close(out, results[0].out[row])
+        assert_close(out, together.out[row])
 
 
 @pytest.mark.parametrize("name", FORMATS)

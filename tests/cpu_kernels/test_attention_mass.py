@@ -18,12 +18,13 @@ from support.attention import (
 )
 from support.close import assert_close
 from support.spoilers import assert_tells
-from support.threads import with_threads
+from support.threads import assert_threads_change_nothing
 
 import cpu_kernels
 from cpu_kernels.attention import Attended, attention_ref, key_mass_ref, sink_attention_ref
 from cpu_kernels.attention_bound import Scores, lse_bound, mass_bound, scores_of, seen_tokens, sink_scores_of
 
+OP = "attention"
 CASES = [  # queries, tokens, window
     (1, 1, 0),
     (1, 131, 40),
@@ -32,13 +33,6 @@ CASES = [  # queries, tokens, window
     (33, 33, 3),
 ]
 HEADS = [(2, 2), (6, 2), (9, 1)]
-
-
-@pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "attention"])
-def isa(request):
-    if request.param not in cpu_kernels.features():
-        pytest.skip(f"this machine has no {request.param}")
-    return request.param
 
 
 def held_in(name: str, kv_heads: int, length: int, page_size: int = 48, scales: str | None = None) -> Filled:
@@ -175,10 +169,7 @@ def test_pages_that_are_not_seen_are_not_read():
 @pytest.mark.parametrize("queries", [1, 40])
 def test_threads_change_nothing(queries):
     held = filled("f16", normal(1, 2, 2, 2111, 32), normal(2, 2, 2, 2111, 32))
-    results = with_threads((1, 2, 3), lambda: held.observe(normal(3, 2, 6, queries, 32)))
-    for other in results[1:]:
-        assert_close(other.lse, results[0].lse)
-        assert_close(other.mass, results[0].mass)
+    assert_threads_change_nothing((1, 2, 3), lambda: held.observe(normal(3, 2, 6, queries, 32)))
 
 
 @pytest.mark.parametrize("name", FORMATS)

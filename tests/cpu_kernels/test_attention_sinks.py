@@ -10,14 +10,8 @@ import cpu_kernels
 from cpu_kernels.attention import attention_ref, sink_attention_ref
 from cpu_kernels.attention_bound import sink_attention_bound
 
+OP = "attention"
 EVICTED = -1
-
-
-@pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "attention"])
-def isa(request):
-    if request.param not in cpu_kernels.features():
-        pytest.skip(f"this machine has no {request.param}")
-    return request.param
 
 
 def held_in(name: str, length: int) -> Filled:

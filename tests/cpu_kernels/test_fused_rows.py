@@ -4,19 +4,13 @@ import numpy as np
 import pytest
 import torch
 from support.close import assert_close
+from support.threads import with_threads
 
-import cpu_kernels
 from cpu_kernels.fused import exponential_ref, rms_norm, rms_norm_ref, rms_norm_rows, silu_mul_ref, silu_mul_rows
 
+OP = "fused_rows"
 SIZES = (1, 3, 15, 63, 64, 65, 131, 2048)
 EPS = 1e-5
-
-
-@pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "fused_rows"])
-def isa(request):
-    if request.param not in cpu_kernels.features():
-        pytest.skip(f"this machine has no {request.param}")
-    return request.param
 
 
 def random(shape, seed: int = 0, scale: float = 1.0) -> np.ndarray:
@@ -136,13 +130,7 @@ def test_special_values_match_torch(value):
 def test_results_do_not_depend_on_threads_or_batch():
     x, weight = random((67, 1031)), random(1031, 1)
     alone = np.concatenate([rms_norm(row[None], weight, EPS) for row in x])
-    before = cpu_kernels.get_num_threads()
-    try:
-        for num_threads in (1, 2, 5):
-            cpu_kernels.set_num_threads(num_threads)
-            assert same_bits(rms_norm(x, weight, EPS), alone)
-    finally:
-        cpu_kernels.set_num_threads(before)
+    assert all(same_bits(got, alone) for got in with_threads((1, 2, 5), lambda: rms_norm(x, weight, EPS)))
 
 
 @pytest.mark.parametrize(

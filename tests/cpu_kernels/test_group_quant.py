@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 from support.threads import with_threads
 
-import cpu_kernels
 from cpu_kernels import _ext
 from quant.errors import InputError
 from quant.formats import Int8Format, IntGroupFormat, LlmInt8Format, get_format
 from quant.formats.bits import pack_int32
 from quant.qtensor import QTensor
 
-ISAS = ["scalar", "avx2", "avx512"]
+OP = "group_quant"
 GROUP_FORMATS = [
     f"w{bits}{group}{suffix}" for bits in (2, 3, 4, 8) for group in ("", "g37", "g64") for suffix in ("", "-asym")
 ]
@@ -32,13 +31,6 @@ def weights_of_every_kind(num_rows: int, row_size: int) -> np.ndarray:
 
 def holds(fmt: IntGroupFormat, row_size: int) -> bool:
     return row_size % (fmt.group_size or 1) == 0
-
-
-@pytest.fixture(params=ISAS)
-def isa(request):
-    if request.param not in cpu_kernels.features():
-        pytest.skip(f"this machine has no {request.param}")
-    return request.param
 
 
 def assert_same(got: np.ndarray, expected: np.ndarray) -> None:

@@ -108,14 +108,6 @@ def test_rows_match_quant(name, row_size):
     assert_close(pack(qtensor).rows(index), dequantize(qtensor)[index])
 
 
-@pytest.mark.parametrize("name", ["w4g128", "w4g64-asym", "w8-asym", "w2", "w3g96"])
-def test_a_token_sees_neither_its_batch_nor_the_path(isa, matmul, name):
-    packed, x = pack(random_groups(name, 35, 768)), random_x(29, 768)
-    alone = np.concatenate([matmul(packed, x[m : m + 1], isa, path="direct") for m in range(len(x))])
-    for path in PATHS:
-        assert_close(matmul(packed, x, isa, path=path), alone)
-
-
 @pytest.mark.parametrize("name", ["w8", "w8-asym", "w4-asym", "w4", "w3", "w2"])
 def test_extreme_codes_do_not_saturate(isa, matmul, name):
     fmt = get_format(name)

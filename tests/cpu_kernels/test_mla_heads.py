@@ -23,17 +23,11 @@ from cpu_kernels.mla import (
 from cpu_kernels.mla_bound import mla_step_bound, product_bound
 from quant.kv.latent_codes import LATENT_CODES
 
+OP = "mla_heads"
 HEADS, NOPE, ROPE, VALUE, RANK = 3, 24, 16, 40, 128
 FORMATS = {"f32": np.float32, "f16": np.float16, "bf16": torch.bfloat16}
 HEADS_FORMATS = (*FORMATS, "int8")
 EPS, SCALE = 1e-6, 0.1
-
-
-@pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "mla_heads"])
-def isa(request):
-    if request.param not in cpu_kernels.features():
-        pytest.skip(f"this machine has no {request.param}")
-    return request.param
 
 
 def rounded(x: np.ndarray, name: str) -> np.ndarray:

@@ -203,8 +203,8 @@ $(INTEROP)/.installed $(KVPRESS)/.installed: %/.installed: $(VENV)/.tested-with 
 	touch $@
 
 # AddressSanitizer holds freed memory back for a while: how much is given back is not to be seen there.
-KEEPS_MEMORY := --deselect tests/cpu_kernels/test_buffer.py::test_memory_is_what_the_weights_take_and_given_back \
-    --deselect tests/cpu_kernels/test_buffer.py::test_memory_of_keys_is_given_back_beside_others_that_stay
+KEEPS_MEMORY := --deselect tests/cpu_kernels/test_buffer.py::test_memory_equals_the_weights_and_is_given_back \
+    --deselect tests/cpu_kernels/test_buffer.py::test_memory_of_keys_is_given_back_while_others_stay
 # Tests read a kernel's instructions in the ordinary extension; this one takes minutes to disassemble.
 OTHER_CODE := tests/cpu_kernels/test_instructions.py
 
@@ -238,7 +238,7 @@ fuzz-asan: $(VENV)/.tested-with build/asan/.installed
 # out; the one that no function needs too much stays.
 CLANG ?= clang++
 NAMED := $(addprefix --deselect $(OTHER_CODE)::test_,a_kernel_has_the_instruction_that_it_is_for \
-    attention_is_counted_in_what_it_multiplies_with the_check_sees_what_is_forbidden)
+    attention_is_counted_by_its_multiplications the_check_finds_forbidden_instructions)
 
 test-clang: $(VENV)/.tested-with build/clang/.installed
 	PYTHONPATH=$(CURDIR)/build/clang:$(CURDIR)/tests:$$(cat build/clang/.packages) $(VENV)/bin/python -S -P -m pytest --timeout 0 \

@@ -1,4 +1,4 @@
-"""Ten habits that make English hard to read, as regular expressions."""
+"""Eleven habits that make English hard to read, as regular expressions."""
 
 import re
 
@@ -41,6 +41,19 @@ PATTERNS = {
     # A docstring that begins with a parameter: begin with a summary.
     "parameter-first": re.compile(r"\A\s*[a-z_]\w*(?:, [a-z_]\w*)* {2,}\S"),
 }
+
+# The name of a test, as words: a short sentence that names the behaviour. A single word is too short for that.
+TEST_NAME = re.compile(
+    r"^\S+$"
+    r"|\b(?:tells?|telling|told|says?|saying|said|lies?|lay|stands?|stood)\b"
+    r"|\b(?:what|those|none|nobody|everybody|however|whatever|whichever|beside|alike|anew|but for|save for|ones own)\b"
+    r"|\bwhere (?:it|they|there|none|nothing|no|that|this|these|those|one|any|each|all|both|not)\b"
+    r"|\b(?:so|as|how) (?:many|much)\b|\b(?:its|their) like\b|\b(?:has|have|had|does|do) it$"
+    r"|^(?:of|who)\b"
+    r"|\b(?:alone|own|cannot be|(?:has|have|is|are|does|do) not)$"
+)
+
+HABITS = (*PATTERNS, "test-name")
 
 CODE = re.compile(r"``.*?``|`[^`\n]*`|<!--.*?-->", re.DOTALL)
 

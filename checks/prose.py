@@ -1,4 +1,4 @@
-"""Count ten habits of hard English and hold each count to a budget that may only fall.
+"""Count eleven habits of hard English and hold each count to a budget that may only fall.
 
 python -m checks.prose                 exit 1 if a pattern exceeds its budget, and print the places
 python -m checks.prose --lower         write the counts that are below their budget as the new budget
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from checks.patterns import PATTERNS, without_code
-from checks.texts import prose_files, texts_of
+from checks.patterns import HABITS, PATTERNS, TEST_NAME, without_code
+from checks.texts import names_of_tests, prose_files, texts_of
 
 ROOT = Path(__file__).resolve().parent.parent
 BUDGET = "checks/prose_budget.json"
@@ -39,7 +39,7 @@ def find_places(root: Path, names: Sequence[str]) -> list[Place]:
 
 
 def places_in(path: str, content: str) -> list[Place]:
-    """Every match in one file, by pattern, then by position."""
+    """Every match in one file: of its texts, by pattern, then by position; then names of tests."""
     places = []
     for piece in texts_of(path, content):
         text = without_code(piece.text)
@@ -47,7 +47,8 @@ def places_in(path: str, content: str) -> list[Place]:
             for match in expression.finditer(text):
                 excerpt = " ".join(piece.text[max(0, match.start() - 40) : match.end() + 40].split())
                 places.append(Place(pattern, path, piece.line + text.count("\n", 0, match.start()), excerpt))
-    return places
+    names = names_of_tests(path, content)
+    return places + [Place("test-name", path, name.line, name.text) for name in names if TEST_NAME.search(name.text)]
 
 
 def changed_lines(root: Path, since: str) -> set[tuple[str, int]]:
@@ -73,7 +74,7 @@ def budget_at(root: Path, revision: str) -> dict[str, int]:
 
 def count(places: Sequence[Place]) -> dict[str, int]:
     """Matches per pattern, zeros included."""
-    return {pattern: sum(place.pattern == pattern for place in places) for pattern in PATTERNS}
+    return {pattern: sum(place.pattern == pattern for place in places) for pattern in HABITS}
 
 
 def exceeded(
@@ -107,9 +108,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--lower", action="store_true", help="Write counts below their budget as the new budget.")
-    action.add_argument(
-        "--list", choices=PATTERNS, metavar="PATTERN", help=f"Print every place: {', '.join(PATTERNS)}."
-    )
+    action.add_argument("--list", choices=HABITS, metavar="PATTERN", help=f"Print every place: {', '.join(HABITS)}.")
     parser.add_argument("--since", default="HEAD", help="Revision whose budget may not be exceeded. Default: HEAD.")
     options = parser.parse_args(arguments)
 
@@ -120,8 +119,8 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         return 0
 
     counts, budget = count(places), json.loads((root / BUDGET).read_text())
-    if sorted(budget) != sorted(PATTERNS):
-        print(f"{BUDGET}: got {sorted(budget)}, expected {sorted(PATTERNS)}", file=sys.stderr)
+    if sorted(budget) != sorted(HABITS):
+        print(f"{BUDGET}: got {sorted(budget)}, expected {sorted(HABITS)}", file=sys.stderr)
         return 1
     if options.lower:
         budget = {pattern: min(budget[pattern], number) for pattern, number in counts.items()}

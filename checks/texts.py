@@ -1,4 +1,4 @@
-"""The English of a repository: docstrings, comments, help texts and Markdown, each with its first line."""
+"""The English of a repository: docstrings, comments, help texts, Markdown and names of tests, each with its line."""
 
 import ast
 import io
@@ -51,6 +51,14 @@ def texts_of(path: str, content: str) -> Iterator[Text]:
         yield from _markdown(path, content)
     else:
         yield from _comments(path, content, HASH_LINE)
+
+
+def names_of_tests(path: str, content: str) -> Iterator[Text]:
+    """Names of the tests in one file of `prose_files`, as words, without the first."""
+    if path.startswith("tests/") and path.endswith(".py"):
+        for node in ast.walk(ast.parse(content)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                yield Text(path, node.lineno, node.name.removeprefix("test_").replace("_", " "))
 
 
 def _python(path: str, content: str) -> Iterator[Text]:

@@ -27,7 +27,7 @@ def counts(kernels_emulator) -> dict[str, list[dict[str, int]]]:
 
 @pytest.mark.skipif("amx" in cpu_kernels.features(), reason="nothing is counted where AMX is real")
 @pytest.mark.parametrize("product", FORMATS)
-def test_products_are_those_of_the_shape(counts, amx_bounds, product):
+def test_products_match_the_shape(counts, amx_bounds, product):
     whole, ragged = counts[product]
     steps = 512 // FEATURES.get(product, OTHERS)
     num_products = [sum(count[op] for op in amx.PRODUCTS) for count in (whole, ragged)]

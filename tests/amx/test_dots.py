@@ -2,20 +2,81 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from amx.test_kernels import num_passed
-from support import amx, vnni
+from support import amx
 
 import cpu_kernels
+from cpu_kernels import _ext
+
+# The kernels with dots of AVX-VNNI that trap on every processor, and the emulator that executes those.
+
+# First bytes of the instruction: VEX's own, and one that no instruction of 64-bit code begins with.
+VEX, TRAPS = 0xC4, 0x06
+
+
+def trapping_emulator(folder: Path) -> Path:
+    """An emulator that takes both first bytes, and says that it also executes dots that the processor has."""
+    changes = {
+        "decode.cpp": ("code[0] != vex3 ||", f"(code[0] != vex3 && code[0] != {TRAPS}) ||"),
+        "trap.cpp": ("{ return 1; }", "{ return 2; }"),
+    }
+    sources = []
+    for source in amx.SOURCES:
+        text = source.read_text()
+        if source.name in changes:
+            before, after = changes[source.name]
+            assert text.count(before) == 1
+            text = text.replace(before, after)
+        sources.append(folder / source.name)
+        sources[-1].write_text(text)
+    return amx.build(folder / "libtraps.so", sources, "-shared", "-fPIC", f"-I{amx.SOURCES[0].parent}")
+
+
+def trapping_kernels(folder: Path) -> int:
+    """A copy of the package in `folder`: each VEX-encoded vpdpbusd of its extension traps, no other byte differs.
+
+    returns   their number
+    """
+    package = folder / "cpu_kernels"
+    shutil.copytree(amx.ROOT / "cpu_kernels", package, ignore=shutil.ignore_patterns("csrc", "amx_emulator"))
+    library = Path(_ext.__file__)
+    code = bytearray(library.read_bytes())
+    places = dots_of(library)
+    for place in places:
+        if code[place] == VEX:  # else it is one of AVX-512
+            code[place] = TRAPS
+    (package / library.name).write_bytes(code)
+    return sum(code[place] == TRAPS for place in places)
+
+
+def dots_of(library: Path) -> list[int]:
+    """Where in the file each vpdpbusd begins."""
+    header = subprocess.run(
+        ["objdump", "-h", "-j", ".text", library], capture_output=True, text=True, check=True
+    ).stdout
+    address, offset = (int(part, 16) for part in header.split(".text")[1].split()[1:4:2])
+    command = ["objdump", "-d", "--no-show-raw-insn", "-j", ".text", library]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [int(place, 16) - address + offset for place in re.findall(r"^ *([0-9a-f]+):.*\bvpdpbusd\b", listing, re.M)]
+
+
+def packages() -> list[str]:
+    """Where other packages are, for a Python that reads no .pth file: the project's own would come before the copy."""
+    return [path for path in sys.path if path.endswith("site-packages")]
+
 
 PROGRAM = Path(__file__).with_name("test_dots.cpp")
 # Each has tests whose id names the instruction set.
 NAMES = (
     "linear",
+    "linear_tokens",
     "linear_formats",
     "linear_groups",
     "linear_reround",
@@ -35,12 +96,12 @@ needs_objdump = pytest.mark.skipif(not shutil.which("objdump"), reason="needs ob
 @pytest.fixture(scope="module")
 def trapping(tmp_path_factory, emulator) -> Path:
     """An emulator that also executes dots that this processor has, if they trap."""
-    return vnni.trapping_emulator(tmp_path_factory.mktemp("emulator"))
+    return trapping_emulator(tmp_path_factory.mktemp("emulator"))
 
 
 @needs_avx2
 @pytest.mark.parametrize("which", ["shipped", "trapping"])
-def test_dots_do_what_the_manual_says(tmp_path, emulator, trapping, which):
+def test_dots_follow_the_manual(tmp_path, emulator, trapping, which):
     program = amx.build(tmp_path / "test_dots", [PROGRAM])
     done = amx.run_emulated({"shipped": emulator, "trapping": trapping}[which], [str(program)])
     assert done.returncode == 0, done.stdout + done.stderr
@@ -51,10 +112,10 @@ def test_dots_do_what_the_manual_says(tmp_path, emulator, trapping, which):
 def run_trapping(tmp_path_factory, trapping):
     """Python on a copy of the package whose dots of AVX-VNNI all trap, and are executed by the emulator."""
     folder = tmp_path_factory.mktemp("package")
-    assert vnni.trapping_kernels(folder) > 1000
+    assert trapping_kernels(folder) > 1000
 
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        places = [folder, amx.ROOT / "tests", amx.ROOT, *vnni.packages()]
+        places = [folder, amx.ROOT / "tests", amx.ROOT, *packages()]
         path = os.pathsep.join(map(str, places))
         env = {**os.environ, "PYTHONPATH": path, "LD_PRELOAD": str(trapping), **environment}
         command = [amx.PYTHON[0], "-S", "-P", *arguments]

@@ -13,7 +13,7 @@ NATIVE_AMX = "amx_tile" in Path("/proc/cpuinfo").read_text()
 
 
 @pytest.mark.skipif(NATIVE_AMX, reason="this machine has AMX: not all of its tile instructions trap")
-def test_emulator_does_what_the_manual_says(tmp_path, emulator):
+def test_emulator_follows_the_manual(tmp_path, emulator):
     """A fault ends the program by its own signal, which AddressSanitizer, preloaded by `make asan`, would take."""
     program = amx.build(tmp_path / "test_emulator", [PROGRAM])
     done = amx.run_emulated(emulator, [str(program)], ASAN_OPTIONS="detect_leaks=0:handle_segv=0")

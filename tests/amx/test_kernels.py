@@ -11,7 +11,7 @@ from support import amx
 import cpu_kernels
 
 # Each has tests whose id names the instruction set. Few tokens have no tiles: on a machine with AMX they take AVX-512.
-LINEARS = ("linear_bf16", "linear_int8", "linear_float")
+LINEARS = ("linear_bf16", "linear_int8", "linear_float", "linear_tokens")
 ATTENTION = ("attention", "attention_blocks", "attention_mass", "attention_sinks")
 KERNEL_TESTS = [f"tests/cpu_kernels/test_{name}.py" for name in (*LINEARS, *ATTENTION, "llm_int8", "moe", "dispatch")]
 OF_AMX = "([amx or -amx or few_tokens_take) and not -direct and not 4096"

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
     ],
     ids=["clean", "found", "no network", "no advisories"],
 )
-def test_audit(tmp_path, report, status, expected):
+def test_audit_reports_vulnerabilities_and_failed_lookups_by_status(tmp_path, report, status, expected):
     (tmp_path / "bin").mkdir()
     python = tmp_path / "bin" / "python"
     python.write_text(f"#!/bin/sh\necho '{report}'\nexit {status}\n")

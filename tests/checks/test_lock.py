@@ -54,7 +54,7 @@ def test_packages_that_broke_before_have_an_upper_bound():
 
 
 @pytest.mark.parametrize("line", SUMS.read_text().splitlines(), ids=lambda line: line.split()[-1])
-def test_reference_weights_are_those_that_were_trained(line):
+def test_reference_weights_match_their_training_hashes(line):
     digest, name = line.split()
     assert hashlib.sha256((WEIGHTS / name).read_bytes()).hexdigest() == digest
 

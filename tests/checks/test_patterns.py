@@ -1,6 +1,6 @@
 import pytest
 
-from checks.patterns import PATTERNS, without_code
+from checks.patterns import PATTERNS, TEST_NAME, without_code
 
 HARD = {
     "what-as-noun": ["What is stored per row.", "It checks what\n  a layer holds.", "what runs there now"],
@@ -55,7 +55,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize(("pattern", "text"), [(p, text) for p, texts in HARD.items() for text in texts])
-def test_hard_english_is_found_by_its_pattern_alone(pattern, text):
+def test_hard_english_is_found_only_by_its_pattern(pattern, text):
     assert [name for name, expression in PATTERNS.items() if expression.search(without_code(text))] == [pattern]
 
 
@@ -71,3 +71,44 @@ def test_every_pattern_has_examples_of_both_kinds():
 def test_blanked_code_keeps_every_other_character_in_place():
     text = "a `b` c\n``d `e\n``<!-- f\n -->g"
     assert without_code(text) == "a ___ c\n______\n________\n____g"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "empty",
+        "what is not finite",
+        "bytes are those of the codec",
+        "an instruction set that is none",
+        "every recipe is told",
+        "f16 says where it rounds",
+        "nothing is aligned however it lies",
+        "cuts stop where they merge",
+        "as many as are allowed",
+        "of equal experts the first",
+        "written over its like",
+        "only lanes have it",
+        "on rank 0 alone",
+        "heads with lengths of their own",
+        "options that cannot be",
+        "one runs and the other does not",
+    ],
+)
+def test_old_words_in_the_name_of_a_test_are_found(name):
+    assert TEST_NAME.search(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "empty file is refused",
+        "layers wait on a standard page",
+        "alone on a rank it runs",
+        "each owner has its own page",
+        "the folder where records are kept is listed",
+        "many tokens are of one scale",
+        "a row that does not fit is refused",
+    ],
+)
+def test_plain_names_of_tests_pass(name):
+    assert not TEST_NAME.search(name)

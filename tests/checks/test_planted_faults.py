@@ -72,7 +72,7 @@ def plant(project, capsys, monkeypatch):
     return run
 
 
-def test_each_run_is_credited_with_what_it_finds(plant, project):
+def test_each_run_is_credited_with_its_findings(plant, project):
     status, out, _ = plant(FOUND, FOUND_LATE, MISSED)
     rows = {line.split(" | ")[0].strip("| "): line.split(" | ")[3:] for line in out.splitlines() if " | " in line}
     test = "tests/project/test_numbers.py::test_"

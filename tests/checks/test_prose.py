@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from checks.patterns import PATTERNS
+from checks.patterns import HABITS
 from checks.prose import BUDGET, SHOWN, main, places_in
 
 
@@ -23,7 +23,7 @@ def write(root, name, content):
 
 
 def write_budget(root, some):
-    write(root, BUDGET, json.dumps(dict.fromkeys(PATTERNS, 0) | some))
+    write(root, BUDGET, json.dumps(dict.fromkeys(HABITS, 0) | some))
 
 
 def read_budget(root):
@@ -36,10 +36,22 @@ def commit(root):
     subprocess.run(["git", "-C", root, *author, "commit", "-qm", "a: b"], check=True)
 
 
-def test_a_match_over_two_lines_is_placed_where_it_begins():
+def test_a_match_over_two_lines_is_placed_at_its_beginning():
     (place,) = places_in("a.py", "# One\n# line, what\n# is stored\n")
     assert (place.pattern, place.path, place.line) == ("what-as-noun", "a.py", 2)
     assert "what is stored" in place.excerpt
+
+
+def test_an_old_word_in_the_name_of_a_test_fails(repository, capsys):
+    write(repository, "tests/test_a.py", "import pytest\n\n\n@pytest.mark.slow\ndef test_empty():\n    pass\n")
+    assert main([], repository) == 1
+    assert "test-name: 1 places, budget 0" in (out := capsys.readouterr().out) and "tests/test_a.py:5: empty" in out
+
+
+def test_only_names_of_tests_are_looked_at():
+    content = "def empty(): ...\nclass A:\n    async def test_b(self): ...\n"
+    assert [(place.line, place.excerpt) for place in places_in("tests/test_a.py", content)] == [(3, "b")]
+    assert places_in("qbench/test_a.py", content) == []
 
 
 def test_at_the_budget_it_passes(repository, capsys):

@@ -19,7 +19,7 @@ exec g++ "$@"
 @pytest.mark.exhaustive("configures the build, which takes seconds")
 @pytest.mark.skipif(not shutil.which("cmake") or not shutil.which("g++"), reason="cmake and g++ build the kernels")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="there are no x86 kernels elsewhere")
-def test_an_old_compiler_is_named_with_what_it_lacks(tmp_path):
+def test_an_old_compiler_is_named_with_its_missing_features(tmp_path):
     compiler = tmp_path / "old"
     compiler.write_text(OLD_COMPILER)
     compiler.chmod(0o755)

@@ -1,5 +1,6 @@
 """Each implementation in turn, and the list of instruction sets that a run did not exercise."""
 
+import re
 from collections import defaultdict
 
 import numpy as np
@@ -27,13 +28,23 @@ def one_thread():
     cpu_kernels.set_num_threads(before)
 
 
-@pytest.fixture(
-    params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "linear_q8_0" and row["impl"] != "amx"]
-)
-def isa(request):
-    """Each implementation of linear_q8_0 that rounds activations to 8 bits in turn, as all block formats have; one that
-    this machine lacks is a skip. test_linear_bf16.py has that of AMX.
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc):
+    """`isa`, unless a test lists its own: each implementation of the module's OP in turn.
+
+    Without an OP: the implementations of linear_q8_0 that round activations to 8 bits, as all block formats have them.
+    test_linear_bf16.py has the one of AMX.
     """
+    marks = metafunc.definition.iter_markers("parametrize")
+    if "isa" in metafunc.fixturenames and not any(re.search(r"\bisa\b", str(mark.args[0])) for mark in marks):
+        op = getattr(metafunc.module, "OP", None)
+        rows = [row["impl"] for row in cpu_kernels.op_table() if row["op"] == (op or "linear_q8_0")]
+        metafunc.parametrize("isa", [impl for impl in rows if op or impl != "amx"], indirect=True)
+
+
+@pytest.fixture
+def isa(request):
+    """An implementation; one that this machine lacks is a skip."""
     if request.param not in cpu_kernels.features():
         pytest.skip(f"this machine has no {request.param}")
     return request.param
@@ -57,8 +68,6 @@ def encode_as(request):
     """An encoder under one implementation, which must say itself that it was the one that ran."""
 
     def run(isa: str, name: str, blocks: np.ndarray, importance: np.ndarray | None, effort: str) -> np.ndarray:
-        if isa not in cpu_kernels.features():
-            pytest.skip(f"this machine has no {isa}")
         data, who = encode_blocks(name, blocks, importance, effort == "best", isa)
         assert who == isa
         note_run(request.node, "encode", isa)
@@ -72,8 +81,6 @@ def decode_as(request):
     """A decoder under one implementation, which must say itself that it was the one that ran."""
 
     def run(isa: str, name: str, blocks: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        if isa not in cpu_kernels.features():
-            pytest.skip(f"this machine has no {isa}")
         weights, who = decode_blocks(name, blocks, isa, out)
         assert who == isa
         note_run(request.node, "decode", isa)

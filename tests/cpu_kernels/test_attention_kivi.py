@@ -8,7 +8,7 @@ import torch
 from support.attention import normal, softmax_scale
 from support.close import assert_close
 from support.spoilers import assert_tells
-from support.threads import with_threads
+from support.threads import assert_threads_change_nothing
 
 import cpu_kernels
 from cpu_kernels.attention import Attended, attention_ref, rope_ref
@@ -22,15 +22,9 @@ from cpu_kernels.attention_bound import (
 )
 from quant.kv import KV_FORMATS
 
+OP = "attention"
 FORMATS = {"kivi2": KV_FORMATS["kv-kivi-2"], "kivi4": KV_FORMATS["kv-kivi-4"]}
 LENGTHS = (1, 159, 160, 191, 192, 230, 289)
-
-
-@pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "attention"])
-def isa(request):
-    if request.param not in cpu_kernels.features():
-        pytest.skip(f"this machine has no {request.param}")
-    return request.param
 
 
 @dataclass
@@ -116,7 +110,7 @@ def expected_attention(
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("head_dim", [32, 96, 128], ids="D={}".format)
-def test_holds_what_the_codecs_give_back(isa, name, head_dim):
+def test_store_holds_the_values_of_the_codecs(isa, name, head_dim):
     fmt, k, v = FORMATS[name], keys_of(2, 3, 289, head_dim), normal(2, 2, 3, 289, head_dim)
     k[0, 0, :, 7] = 2.5  # a channel without a span
     for cuts in ((289,), (1, 128, 159, 160, 200, 289), range(1, 290)):
@@ -131,7 +125,7 @@ def test_holds_what_the_codecs_give_back(isa, name, head_dim):
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("head_dim", [32, 64, 96], ids="D={}".format)
-def test_decode(isa, name, head_dim):
+def test_decode_matches_the_oracle(isa, name, head_dim):
     for length in LENGTHS:
         for heads, kv_heads in ((2, 2), (6, 2), (9, 1)):
             k, v = keys_of(2, kv_heads, length, head_dim), normal(2, 2, kv_heads, length, head_dim)
@@ -250,7 +244,7 @@ def test_truncate_makes_recent_tokens_float16_again(name, length):
         assert np.array_equal(got, np.concatenate([side[:, :, :still], again], 2))
 
 
-def test_bytes_are_those_of_what_may_be_encoded_and_of_the_ring():
+def test_bytes_match_the_encoded_tokens_and_the_ring():
     for name, bits in (("kivi2", 3), ("kivi4", 5)):
         for page_size, encoded in ((16, 0), (160, 32), (4096, 3968)):
             store = cpu_kernels.KVStore(name, 3, page_size, 2, 64)
@@ -348,11 +342,10 @@ def test_threads_change_nothing():
     k, v, q = keys_of(2, 2, 1300, 32), normal(2, 2, 2, 1300, 32), normal(3, 2, 6, 1, 32)
     held = make_held("kivi4", 2, 2, 32, page_size=1312)
     held.append(k, v, 1300)
-    results = with_threads((1, 2, 3), lambda: held.attend(q, 1300))
-    assert np.array_equal(results[0], results[1]) and np.array_equal(results[0], results[2])
+    assert_threads_change_nothing((1, 2, 3), lambda: held.attend(q, 1300))
 
 
-def test_what_is_refused():
+def test_unsupported_calls_are_refused():
     held = make_held("kivi2", 2, 2, 32)
     k, q = normal(1, 2, 2, 200, 32), normal(2, 2, 2, 200, 32)
     held.append(k, k, 200)

@@ -6,7 +6,7 @@ import torch
 from support.attention import normal
 from support.close import assert_close
 from support.spoilers import assert_tells
-from support.threads import with_threads
+from support.threads import assert_threads_change_nothing
 
 import cpu_kernels
 from cpu_kernels.attention import (
@@ -20,16 +20,10 @@ from cpu_kernels.attention import (
 from cpu_kernels.attention_bound import latent_bound, lse_bound, mass_bound, scores_of, seen_tokens
 from quant.kv.latent_codes import LATENT_CODES
 
+OP = "attention"
 K, V = 576, 512  # kv_lora_rank 512 and 64 rotated channels
 SCALE = 192**-0.5
 FORMATS = ("f32", "f16", "bf16", *LATENT_CODES)
-
-
-@pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "attention"])
-def isa(request):
-    if request.param not in cpu_kernels.features():
-        pytest.skip(f"this machine has no {request.param}")
-    return request.param
 
 
 def encoded(name: str, rows: np.ndarray, rank: int = V) -> tuple[np.ndarray, np.ndarray]:
@@ -117,7 +111,7 @@ def test_a_window_reads_nothing_before_it(isa, window):
 
 @pytest.mark.parametrize("window", [0, 9])
 @pytest.mark.parametrize("heads", [1, 3, 4, 8, 16, 20])
-def test_tokens_that_share_registers_are_as_they_are_alone(isa, heads, window):
+def test_tokens_that_share_registers_give_the_same_result_separately(isa, heads, window):
     """Tokens of two sequences, over the border of two parts, and from the first token on."""
     paged = Paged("f16", normal(1, 2, 300, K))
     for ends in (np.arange(1, 20), np.arange(245, 270)):
@@ -154,7 +148,7 @@ def test_lse_and_mass(isa, name, window, heads, length):
 
 @pytest.mark.parametrize("window", [0, 9])
 @pytest.mark.parametrize("heads", [3, 4, 16])
-def test_tokens_that_share_registers_have_the_mass_that_they_have_alone(isa, heads, window):
+def test_tokens_that_share_registers_have_the_same_mass_separately(isa, heads, window):
     paged, ends = Paged("f16", normal(1, 1, 300, K)), np.arange(245, 270)
     paged.table, q = np.repeat(paged.table, len(ends), axis=0), normal(2, len(ends), heads, K)
     paged.lengths = ends
@@ -166,7 +160,7 @@ def test_tokens_that_share_registers_have_the_mass_that_they_have_alone(isa, hea
         assert_close(alone.mass, together.mass[i : i + 1])
 
 
-def test_nan_of_a_row_reaches_its_queries_alone():
+def test_nan_of_a_row_reaches_only_its_queries():
     latents = normal(1, 2, 100, K)
     latents[1, 70, 3] = np.nan
     got = Paged("f32", latents).observe(normal(2, 2, 3, K))
@@ -229,19 +223,16 @@ def test_axes_of_one_entry_may_have_any_stride():
 def test_threads_and_batch_change_nothing():
     paged, q = Paged("bf16", normal(1, 3, 600, K)), normal(2, 3, 16, K)
     paged.lengths = np.array([600, 17, 300])
-    results = with_threads((1, 2, 3), lambda: paged.observe(q))
-    for other in results[1:]:
-        for got, expected in zip(other, results[0], strict=True):
-            assert_close(got, expected)
+    together = assert_threads_change_nothing((1, 2, 3), lambda: paged.observe(q))
     for b in range(3):
         out = np.empty((1, 16, V), np.float32)
         row, length = slice(b, b + 1), paged.lengths[b : b + 1]
         attend_latents(q[row], "bf16", paged.rows, paged.table[row], length, out, SCALE)
-        assert_close(out, results[0].out[row])
+        assert_close(out, together.out[row])
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_nan_reaches_its_own_sequence_and_head_alone(isa, name):
+def test_nan_reaches_only_its_sequence_and_head(isa, name):
     latents, q = normal(1, 2, 40, K), normal(2, 2, 7, K)
     clean = Paged(name, latents).attend(q, isa)
     latents[0, 33, 100] = np.nan

@@ -44,7 +44,7 @@ def relative_error(name: str, weight: np.ndarray, importance: np.ndarray | None,
 @pytest.mark.parametrize("impl", ENCODERS)
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "importance"])
 @pytest.mark.parametrize("name", ENCODED_FORMATS)
-def test_encode(benchmark, one_thread, weight, importance, name, weighted, impl):
+def test_encoders_are_timed(benchmark, one_thread, weight, importance, name, weighted, impl):
     fmt, row = get_format(name), importance if weighted else None
     blocks = ENCODERS[impl](fmt, weight, row)
     error = relative_error(name, weight, row, blocks)

@@ -49,7 +49,7 @@ def record(benchmark, operations: float, peak: float) -> None:
     }
 
 
-def test_factor(benchmark, hessian, peak):
+def test_factor_is_timed(benchmark, hessian, peak):
     # U = R^-1: the diagonals are each other's inverse.
     expected = 1 / paper_chain(hessian).diagonal()
     assert_close(factor_of(hessian).diagonal, expected, rtol=2**-24 * SIZE)
@@ -65,7 +65,7 @@ def test_paper_chain(benchmark, hessian, peak):
     record(benchmark, 4 * SIZE**3 / 3, peak)
 
 
-def test_round(benchmark, hessian, peak):
+def test_rounding_is_timed(benchmark, hessian, peak):
     factor = factor_of(hessian)
     weight = np.random.default_rng(1).standard_normal((NUM_ROWS, SIZE)).astype(np.float32)
     scale = np.full((NUM_ROWS, 1), 0.4, dtype=np.float32)

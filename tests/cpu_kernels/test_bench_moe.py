@@ -28,7 +28,7 @@ def of_shape(request):
 
 
 @pytest.mark.parametrize("tokens", TOKENS, ids="M={}".format)
-def test_experts(benchmark, of_shape, tokens):
+def test_experts_are_timed(benchmark, of_shape, tokens):
     time_contender(benchmark, of_shape[tokens], OURS, tokens)
 
 

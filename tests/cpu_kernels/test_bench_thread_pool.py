@@ -65,7 +65,7 @@ def runtime(request, contenders) -> int:
 
 
 @pytest.mark.parametrize("case", GAPS_US)
-def test_chain(benchmark, contenders, steps_a_us, runtime, case):
+def test_a_chain_of_jobs_is_timed(benchmark, contenders, steps_a_us, runtime, case):
     gap_us = GAPS_US[case]
     steps, gap = int(TASK_US * steps_a_us), int(gap_us * steps_a_us)
     rival = subprocess.Popen([sys.executable, "-c", BUSY]) if case == "lost core" else None
@@ -81,7 +81,7 @@ def test_chain(benchmark, contenders, steps_a_us, runtime, case):
     note(benchmark, benchmark.stats.stats.median / JOBS * 1e6 - gap_us)
 
 
-def test_beside_torch(benchmark, contenders, steps_a_us, runtime):
+def test_jobs_next_to_torch_are_timed(benchmark, contenders, steps_a_us, runtime):
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(THREADS)

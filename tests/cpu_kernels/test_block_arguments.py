@@ -12,7 +12,7 @@ ENCODE = (encode, np.zeros((4, 256), np.float32), 32, r"float32 \[B, 256\]")
 
 
 @pytest.mark.parametrize("function, blocks, columns, kind", [DECODE, ENCODE], ids=["decode", "encode"])
-def test_refused(function, blocks, columns, kind):
+def test_bad_blocks_are_refused(function, blocks, columns, kind):
     with pytest.raises(ValueError, match="format: got q9_9, expected one of"):
         function("q9_9", blocks)
     with pytest.raises(ValueError, match="strides"):

@@ -19,11 +19,11 @@ CODED = {name: sizes for name, sizes in QUANTIZED.items() if name not in NUMPY_C
 SOURCES = Path(__file__).parents[2] / "cpu_kernels/csrc/block_formats"
 
 
-def test_every_format_but_those_of_numpy_has_a_decoder_of_its_sizes():
+def test_every_format_except_numpy_ones_has_a_decoder_of_its_sizes():
     assert dict(DECODED_FORMATS) == CODED
 
 
-def test_every_format_but_those_of_numpy_has_an_encoder_of_its_sizes():
+def test_every_format_except_numpy_ones_has_an_encoder_of_its_sizes():
     assert dict(ENCODED_FORMATS) == CODED
 
 

@@ -70,9 +70,9 @@ def test_weights_of_a_slab_do_not_overlap():
         assert_close(packed.rows(index), gguf.dequantize(blocks[seed][index], gguf.GGMLQuantizationType.Q8_0))
 
 
-def test_memory_is_what_the_weights_take_and_given_back():
+def test_memory_equals_the_weights_and_is_given_back():
     subprocess.run([sys.executable, "-c", FREED], check=True, timeout=WAIT_S)
 
 
-def test_memory_of_keys_is_given_back_beside_others_that_stay():
+def test_memory_of_keys_is_given_back_while_others_stay():
     subprocess.run([sys.executable, "-c", KEYS_FREED], check=True, timeout=WAIT_S)

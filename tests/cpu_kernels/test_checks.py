@@ -72,12 +72,12 @@ def test_an_address_within_a_value_is_refused(call, array):
         call(one_off(array))
 
 
-def test_bytes_may_lie_anywhere():
+def test_bytes_may_have_any_address():
     blocks = random_q8_0(2, 64).reshape(-1, 34)
     assert (decode("q8_0", one_off(blocks)) == decode("q8_0", blocks)).all()
 
 
-def test_nothing_is_aligned_however_it_lies():
+def test_an_empty_array_may_have_any_address():
     empty = np.zeros(65, np.uint8)[1:1].view(F32).reshape(0, 64)
     assert packed().matmul(empty).shape == (0, 64)
 
@@ -115,7 +115,7 @@ def test_an_output_over_part_of_its_input_is_refused(step, num_tokens):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_an_output_may_be_its_input_or_lie_beside_it(step):
+def test_an_output_may_be_its_input_or_next_to_it(step):
     x = np.random.default_rng(2).standard_normal((1100, 64)).astype(F32)
     expected = step(x, np.empty_like(x))
     beside = np.concatenate([x, np.empty_like(x)])

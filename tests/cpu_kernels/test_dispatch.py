@@ -60,7 +60,7 @@ def test_environment_forces_the_isa_that_runs(monkeypatch, isa):
 
 
 @pytest.mark.skipif("amx" not in cpu_kernels.features(), reason="this machine has no amx")
-def test_few_tokens_take_the_next_best_where_amx_has_only_tiles(monkeypatch):
+def test_few_tokens_take_the_next_best_if_amx_has_only_tiles(monkeypatch):
     packed = packed_q8_0(random_q8_0(16, 64))
     monkeypatch.setenv("QBENCH_ISA", "amx")
     assert packed.choice(1) == ("avx512_vnni", "direct")

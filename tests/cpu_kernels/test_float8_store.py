@@ -32,7 +32,7 @@ def cast(name: str, values: list[float]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_what_rounds_to_a_finite_code_is_torchs_cast(name):
+def test_values_that_round_to_a_finite_code_match_torch_casts(name):
     largest, edge = LARGEST[name]
     below = float(np.nextafter(np.float32(edge), np.float32(0)))
     values = [0.0, 1.0, -1.06, 2.0**-20, largest, below, -below, np.nan]
@@ -42,7 +42,7 @@ def test_what_rounds_to_a_finite_code_is_torchs_cast(name):
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_what_does_not_is_clipped(name):
+def test_larger_values_are_clipped(name):
     largest, edge = LARGEST[name]
     for got in kept(name, [edge, 1e30, INF, -edge, -1e30, -INF]):
         assert got.tolist() == [largest] * 3 + [-largest] * 3

@@ -4,19 +4,13 @@ import numpy as np
 import pytest
 import torch
 from support.close import assert_close
+from support.threads import with_threads
 
-import cpu_kernels
 from cpu_kernels.fused import exponential_ref, rms_norm, rms_norm_ref, rms_norm_rows, silu_mul_ref, silu_mul_rows
 
+OP = "fused_rows"
 SIZES = (1, 3, 15, 63, 64, 65, 131, 2048)
 EPS = 1e-5
-
-
-@pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "fused_rows"])
-def isa(request):
-    if request.param not in cpu_kernels.features():
-        pytest.skip(f"this machine has no {request.param}")
-    return request.param
 
 
 def random(shape, seed: int = 0, scale: float = 1.0) -> np.ndarray:
@@ -87,7 +81,7 @@ def test_columns_of_a_wider_matrix(isa):
 
 
 @pytest.mark.parametrize("shape", [(0, 64), (3, 0), (0, 0)], ids=["no tokens", "no columns", "neither"])
-def test_empty(isa, shape):
+def test_empty_rows_give_empty_results(isa, shape):
     x = np.zeros(shape, np.float32)
     assert rms_norm_rows(x, np.ones(shape[1], np.float32), EPS, isa)[0].shape == shape
     assert silu_mul_rows(x, x, isa)[0].shape == shape
@@ -119,7 +113,7 @@ def test_silu_mul_is_that_of_torch():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -200.0, 200.0], ids=str)
-def test_special_values_are_those_of_torch(value):
+def test_special_values_match_torch(value):
     gate = np.full((1, 3), value, np.float32)
     up = np.array([[1.0, -2.0, 0.0]], np.float32)
     expected = torch.nn.functional.silu(torch.from_numpy(gate)) * torch.from_numpy(up)
@@ -136,13 +130,7 @@ def test_special_values_are_those_of_torch(value):
 def test_results_do_not_depend_on_threads_or_batch():
     x, weight = random((67, 1031)), random(1031, 1)
     alone = np.concatenate([rms_norm(row[None], weight, EPS) for row in x])
-    before = cpu_kernels.get_num_threads()
-    try:
-        for num_threads in (1, 2, 5):
-            cpu_kernels.set_num_threads(num_threads)
-            assert same_bits(rms_norm(x, weight, EPS), alone)
-    finally:
-        cpu_kernels.set_num_threads(before)
+    assert all(same_bits(got, alone) for got in with_threads((1, 2, 5), lambda: rms_norm(x, weight, EPS)))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ GUARDED = [name for name in FILES if not name.startswith((*TOGETHER, *ALONE))]
 
 
 @pytest.mark.parametrize("name", GUARDED)
-def test_a_file_by_itself_stops_with_its_name_and_what_it_needs(name):
+def test_a_file_by_itself_stops_with_its_name_and_its_needs(name):
     compiler = shutil.which("g++")
     if not compiler:
         pytest.skip("needs g++")

@@ -126,7 +126,7 @@ def test_a_kernel_has_the_instruction_that_it_is_for(functions, function, mnemon
 
 
 @pytest.mark.parametrize("isa", CHAINS)
-def test_a_peak_multiplies_in_registers_alone(functions, isa):
+def test_a_peak_multiplies_only_in_registers(functions, isa):
     """With its sums in memory the peak of AVX2's bytes was half the processor's, and products reached 103 % of it."""
     number, multiplications = CHAINS[isa]
     for arithmetic, mnemonic in multiplications.items():
@@ -138,7 +138,7 @@ def test_a_peak_multiplies_in_registers_alone(functions, isa):
 
 @pytest.mark.parametrize("isa", ["avx512_vnni", "avx512_bf16"])
 @pytest.mark.parametrize("name", FORMATS)
-def test_attention_is_counted_in_what_it_multiplies_with(functions, monkeypatch, isa, name):
+def test_attention_is_counted_by_its_multiplications(functions, monkeypatch, isa, name):
     """A share of the roofline is of the peak of these products: with fp32's, pairs would get twice their true share."""
     if isa not in features():
         pytest.skip(f"this machine has no {isa}")
@@ -154,7 +154,7 @@ def test_attention_is_counted_in_what_it_multiplies_with(functions, monkeypatch,
     assert {pairs for pairs, mnemonic in PAIRS.items() if counts[mnemonic]} == {multiplies_in(name)} & PAIRS.keys()
 
 
-def test_the_check_sees_what_is_forbidden(functions):
+def test_the_check_finds_forbidden_instructions(functions):
     wide = next(counts for name, counts in functions.items() if "roofline::avx512_vnni::int8_chains" in name)
     for isa in ("scalar", "avx2", "avx512"):
         assert any(re.fullmatch(FORBIDDEN[isa], word) for word in wide)

@@ -90,7 +90,7 @@ def test_groups_match_the_oracle(isa, matmul, name, row_size):
 
 @tiles
 @pytest.mark.parametrize("name", ["w4g128", "w4g128-asym"])
-def test_features_in_an_order_of_their_own(isa, matmul, name):
+def test_features_may_be_in_any_order(isa, matmul, name):
     assert_products(matmul, isa, *pack_groups(name, 384, act_order=True))
 
 
@@ -113,7 +113,7 @@ def test_more_tokens_and_panels_than_share_the_cache(isa, matmul):
 
 @tiles
 @pytest.mark.parametrize("bad", [np.nan, np.inf], ids=["nan", "inf"])
-def test_what_is_not_finite_stays_with_its_token_or_row(isa, matmul, bad):
+def test_non_finite_values_stay_in_their_token_or_row(isa, matmul, bad):
     blocks = random_blocks("q8_0", 19, 64)
     x = np.random.default_rng(3).standard_normal((7, 64)).astype(np.float32)
 

@@ -87,7 +87,7 @@ def test_every_place_of_a_panel_among_its_neighbours(isa, matmul, name, row_size
 
 
 @pytest.mark.parametrize("name", ["w4g32", "w3g64-asym", "w8g32-asym"])
-def test_features_in_an_order_of_their_own(isa, matmul, name):
+def test_features_may_be_in_any_order(isa, matmul, name):
     """GPTQ's act-order: the group of each feature is given, and groups of 32 are rounded together."""
     group_size = get_format(name).group_size
     g_idx = np.random.default_rng(2).permutation(np.repeat(np.arange(256 // group_size), group_size)).astype(np.int32)
@@ -102,18 +102,10 @@ def test_features_in_an_order_of_their_own(isa, matmul, name):
 
 
 @pytest.mark.parametrize("name, row_size", CASES)
-def test_rows_are_what_quant_reads(name, row_size):
+def test_rows_match_quant(name, row_size):
     qtensor = random_groups(name, 35, row_size)
     index = np.random.default_rng(3).integers(0, 35, 40)
     assert_close(pack(qtensor).rows(index), dequantize(qtensor)[index])
-
-
-@pytest.mark.parametrize("name", ["w4g128", "w4g64-asym", "w8-asym", "w2", "w3g96"])
-def test_a_token_sees_neither_its_batch_nor_the_path(isa, matmul, name):
-    packed, x = pack(random_groups(name, 35, 768)), random_x(29, 768)
-    alone = np.concatenate([matmul(packed, x[m : m + 1], isa, path="direct") for m in range(len(x))])
-    for path in PATHS:
-        assert_close(matmul(packed, x, isa, path=path), alone)
 
 
 @pytest.mark.parametrize("name", ["w8", "w8-asym", "w4-asym", "w4", "w3", "w2"])

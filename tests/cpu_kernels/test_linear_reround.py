@@ -86,7 +86,7 @@ def test_extreme_scales_and_codes_do_not_wrap(isa, matmul, format_name):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf], ids=["nan", "inf"])
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_what_is_not_finite_stays_with_its_token_or_row(isa, matmul, format_name, bad):
+def test_non_finite_values_stay_in_their_token_or_row(isa, matmul, format_name, bad):
     blocks = random_blocks(format_name, 19, 256)
     x = np.random.default_rng(3).standard_normal((7, 256)).astype(np.float32)
     clean = matmul(pack(format_name, blocks), x, isa, path="int8x256")

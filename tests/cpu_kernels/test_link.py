@@ -105,7 +105,7 @@ def floats(*shape):
         ([], [(1, np.zeros(2))], TypeError, "expected float32"),
     ],
 )
-def test_transfers_that_cannot_be(sent, received, error, message):
+def test_impossible_transfers_are_refused(sent, received, error, message):
     with pytest.raises(error, match=message):
         ends(2)[0].begin(sent, received)
 

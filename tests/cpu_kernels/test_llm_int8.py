@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
 from support.close import assert_close
-from support.isas import isas_of
 
 import cpu_kernels
 from cpu_kernels.linear_int8 import MAX_ROW_SIZE, PER_CODE, linear_llm_int8_ref
 
-each_isa = pytest.mark.parametrize("isa", isas_of("linear_llm_int8"))
+OP = "linear_llm_int8"
 
 
 def random_weight(num_rows: int, row_size: int, num_known: int = 0) -> dict[str, np.ndarray]:
@@ -64,7 +63,6 @@ def test_oracle_is_the_textbook_loop():
     assert_close(linear_llm_int8_ref(x, *parts.values())[0], expected, atol=5e-7 * magnitudes.max())
 
 
-@each_isa
 @pytest.mark.parametrize("num_known", [0, 2], ids=["none known", "two known"])
 @pytest.mark.parametrize("features", [(), (0,), (3, 17, 39)], ids=["no outliers", "one", "three"])
 @pytest.mark.parametrize("row_size", [40, 131, 1024], ids="K={}".format)
@@ -75,22 +73,19 @@ def test_matches_oracle(isa, num_rows, row_size, features, num_known):
         check(parts, random_x(num_tokens, row_size, *features), isa)
 
 
-@each_isa
 def test_all_features_are_outliers(isa):
     x = random_x(5, 63)
     check(random_weight(19, 63, 3), np.where(x < 0, x - 6, x + 6), isa)
     check(random_weight(19, 63, 63), x, isa)
 
 
-@each_isa
 def test_one_feature_is_all_there_is(isa):
     check(random_weight(3, 1), random_x(4, 1), isa)
     check(random_weight(3, 1), random_x(4, 1, 0), isa)
     check(random_weight(3, 1, 1), random_x(4, 1, 0), isa)
 
 
-@each_isa
-def test_outliers_are_those_of_all_tokens_of_a_call(isa):
+def test_outliers_are_chosen_over_all_tokens_of_a_call(isa):
     """More tokens than are multiplied at once: the last one's outliers are the first one's, too."""
     parts, x = random_weight(17, 64), random_x(1031, 64)
     x[-1, 5] = 100
@@ -99,7 +94,6 @@ def test_outliers_are_those_of_all_tokens_of_a_call(isa):
     assert not np.array_equal(run(cpu_kernels.PackedLlmInt8(**parts), x, isa)[:-1], without)
 
 
-@each_isa
 def test_activations_are_rounded_to_half_precision_first(isa):
     """Cases that it decides: outliers (5.999 is 6 in float16), and values beyond its range."""
     x = random_x(7, 64)
@@ -109,7 +103,6 @@ def test_activations_are_rounded_to_half_precision_first(isa):
     check(random_weight(33, 64), x, isa)
 
 
-@each_isa
 def test_nan_and_infinity(isa):
     packed = cpu_kernels.PackedLlmInt8(**random_weight(19, 67, 1))
     known = int(random_weight(19, 67, 1)["outlier_features"][0])
@@ -122,9 +115,8 @@ def test_nan_and_infinity(isa):
             assert np.isfinite(np.delete(y, 2, axis=0)).all()
 
 
-@each_isa
 @pytest.mark.parametrize("shape", [(0, 64, 16), (3, 64, 0), (0, 32, 0)], ids=["M=0", "N=0", "M=N=0"])
-def test_empty(isa, shape):
+def test_empty_products_have_empty_results(isa, shape):
     num_tokens, row_size, num_rows = shape
     packed = cpu_kernels.PackedLlmInt8(**random_weight(num_rows, row_size, 2))
     assert packed.matmul(np.ones((num_tokens, row_size), np.float32), isa=isa).shape == (num_tokens, num_rows)

@@ -23,17 +23,11 @@ from cpu_kernels.mla import (
 from cpu_kernels.mla_bound import mla_step_bound, product_bound
 from quant.kv.latent_codes import LATENT_CODES
 
+OP = "mla_heads"
 HEADS, NOPE, ROPE, VALUE, RANK = 3, 24, 16, 40, 128
 FORMATS = {"f32": np.float32, "f16": np.float16, "bf16": torch.bfloat16}
 HEADS_FORMATS = (*FORMATS, "int8")
 EPS, SCALE = 1e-6, 0.1
-
-
-@pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "mla_heads"])
-def isa(request):
-    if request.param not in cpu_kernels.features():
-        pytest.skip(f"this machine has no {request.param}")
-    return request.param
 
 
 def rounded(x: np.ndarray, name: str) -> np.ndarray:
@@ -91,7 +85,7 @@ def test_a_tokens_products_do_not_depend_on_the_others_nor_on_threads(isa, name)
         cpu_kernels.set_num_threads(before)
 
 
-def test_no_tokens_and_what_is_no_number(isa):
+def test_no_tokens_and_non_finite_values(isa):
     packed, _, _ = heads("f32")
     assert packed.absorb(np.empty((0, HEADS * NOPE), np.float32), isa=isa).shape == (0, HEADS * RANK)
     q = normal(3, 2, HEADS * NOPE)
@@ -103,7 +97,7 @@ def test_no_tokens_and_what_is_no_number(isa):
 
 
 @pytest.mark.parametrize("name, bytes", [("f16", 2 * 256 * 512), ("int8", 256 * 512 + 4 * (512 + 4 * 128))])
-def test_bytes_are_those_of_the_format(name, bytes):
+def test_bytes_match_the_format(name, bytes):
     packed, _, _ = heads(name, rank=512, nope=128, value=128)
     assert packed.nbytes == HEADS * bytes
 
@@ -194,7 +188,7 @@ def assert_same_rows(kept: np.ndarray, stored: np.ndarray, rope: int) -> None:
     assert np.array_equal(kept[:, :-rotated], stored[:, :-rotated])
 
 
-def test_a_window_hides_what_is_before_it():
+def test_a_window_hides_the_tokens_before_it():
     packed, _, _ = heads("f32")
     q, latent = normal(6, 30, HEADS * (NOPE + ROPE)), normal(7, 30, RANK + ROPE)
     turns, norm = angles(0, 30, ROPE), normal(5, RANK)

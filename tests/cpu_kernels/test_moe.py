@@ -228,7 +228,7 @@ def test_a_token_does_not_see_its_batch(layer, path):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf], ids=["nan", "inf", "-inf"])
-def test_nan_and_infinity_reach_every_output_of_their_token_alone(layer, bad):
+def test_nan_and_infinity_reach_every_output_of_only_their_token(layer, bad):
     x, chosen, weights = random_routing(11, 3)
     clean = layer.experts.forward(x, chosen, weights)
     x[4, 37] = bad
@@ -251,7 +251,7 @@ def test_no_tokens_and_no_choices(layer):
     assert layer.experts.last_isa is None
 
 
-def test_nbytes_are_those_of_the_linears(layer):
+def test_nbytes_match_the_linears(layer):
     assert layer.experts.nbytes == sum(linear.nbytes for three in layer.packed for linear in three)
 
 
@@ -289,7 +289,7 @@ def packed(format_name: str, num_rows: int, row_size: int) -> cpu_kernels.Packed
     return cpu_kernels.PackedLinear(qtensor.format, qtensor.parts, qtensor.shape)
 
 
-def test_what_cannot_run_as_one_says_why(layer):
+def test_experts_that_cannot_run_as_one_name_the_reason(layer):
     gate, up, down = map(list, zip(*layer.packed, strict=True))
     assert cpu_kernels.PackedExperts.obstacle(gate, up, down) is None
     narrow = packed("q8_0", 64, HIDDEN)

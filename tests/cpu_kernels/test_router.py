@@ -63,7 +63,7 @@ def test_equals_the_definition(linear, rules, num_tokens):
     assert_close(weights, expected_weights, rtol=2 * 2**-23)
 
 
-def test_of_equal_experts_the_first_are_chosen(linear):
+def test_the_first_of_equal_experts_are_chosen(linear):
     chosen, weights = cpu_kernels.Router(linear, 3).choose(np.zeros((2, NUM_EXPERTS), np.float32))
     assert chosen.tolist() == [[0, 1, 2]] * 2
     assert_close(weights, np.full((2, 3), 1 / NUM_EXPERTS, np.float32))
@@ -135,7 +135,7 @@ def test_equals_the_chain_of_its_steps(linear, experts, num_tokens, is_normed):
     assert_close(experts.feed_forward(router, x, norm, eps, x), expected + x)
 
 
-def test_rows_that_stand_apart(linear, experts):
+def test_rows_may_have_gaps_between_them(linear, experts):
     wide = np.random.default_rng(3).standard_normal((5, HIDDEN + 7)).astype(np.float32)
     x, router = wide[:, 4 : 4 + HIDDEN], cpu_kernels.Router(linear, 3)
     assert_close(experts.feed_forward(router, x), experts.feed_forward(router, x.copy()))

@@ -70,7 +70,7 @@ def test_bad_arguments(method):
         store.read_page(0, readonly)
 
 
-def test_pages_at_once_are_those_one_by_one():
+def test_pages_at_once_match_pages_one_by_one():
     store, other = filled(("int8", "given"), 4, seed=0), filled(("int8", "given"), 4, seed=1)
     pages, data = np.array([3, 0], dtype=np.int32), np.zeros((2, store.page_bytes + 7), dtype=np.uint8)
     store.read_pages(pages, data)

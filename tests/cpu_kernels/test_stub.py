@@ -14,7 +14,7 @@ def declared(kind: type[ast.stmt]) -> set[str]:
     return {node.name for node in ast.parse(STUB.read_text()).body if isinstance(node, kind)}
 
 
-def test_functions_and_classes_are_those_of_the_extension():
+def test_functions_and_classes_match_the_extension():
     names = [name for name in dir(_ext) if not name.startswith("_")]
     classes = {name for name in names if inspect.isclass(getattr(_ext, name))}
     functions = {name for name in names if callable(getattr(_ext, name))} - classes
@@ -22,7 +22,7 @@ def test_functions_and_classes_are_those_of_the_extension():
     assert declared(ast.FunctionDef) == functions
 
 
-def test_constants_are_those_of_the_extension():
+def test_constants_match_the_extension():
     constants = {name for name in dir(_ext) if name.isupper() and not name.startswith("_")}
     nodes = [node for node in ast.parse(STUB.read_text()).body if isinstance(node, ast.AnnAssign)]
     assert {node.target.id for node in nodes if isinstance(node.target, ast.Name)} == constants

@@ -68,7 +68,7 @@ def test_the_number_of_threads_may_change_while_a_kernel_runs(case):
             assert_close(y, expected)
 
 
-def test_a_forked_child_has_threads_of_its_own():
+def test_a_forked_child_has_its_own_threads():
     subprocess.run([*PYTHON, "-W", "ignore", "-c", AFTER_FORK], check=True, timeout=WAIT_S)
 
 

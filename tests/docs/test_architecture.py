@@ -10,7 +10,7 @@ ROWS = re.findall(r"^\| (`[^|]*) \| ([^|]*) \| ([^|]*) \|$", PAGE, re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")
 
 
-def test_the_floors_are_those_that_lint_checks():
+def test_the_floors_match_the_checked_ones():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (floors,) = (contract["layers"] for contract in contracts if contract["name"] == "floors of qbench")
     picture = PAGE.split("```text\n")[2].split("```")[0].splitlines()

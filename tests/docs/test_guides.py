@@ -40,7 +40,7 @@ QUOTED = re.compile(r'```\w+ title="([^"\n]+)"\n(.*?)```', re.DOTALL)
 
 
 @pytest.mark.parametrize("page", sorted(GUIDES.glob("*.md")), ids=lambda page: page.stem)
-def test_quoted_lines_are_those_of_the_file(page: Path) -> None:
+def test_quoted_lines_match_the_file(page: Path) -> None:
     """A block with a file's name as its title; `...` marks lines that are left out."""
     for name, block in QUOTED.findall(page.read_text(encoding="utf-8")):
         text = (GUIDES.parents[1] / name).read_text(encoding="utf-8")

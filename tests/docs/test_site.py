@@ -35,7 +35,7 @@ def test_readme_has_the_registries():
     assert [row for row in rows if row not in readme] == []
 
 
-def test_keys_of_suites_are_those_that_are_read():
+def test_keys_of_suites_match_the_parser():
     assert {*SUITE_KEYS} - {"models", "recipes"} == {field.name for field in fields(Suite)} - {"axes"}
     assert all(AXIS_KEYS.values())
     assert {name: set(keys) for name, keys in SECTION_KEYS.items()} == {
@@ -104,7 +104,7 @@ def test_every_folder_of_records_has_a_page():
     assert all(PurePath(name).name in "".join(pages.values()) for name in pictures)
 
 
-def test_readme_is_short_and_names_only_what_is_supported():
+def test_readme_is_short_and_names_only_supported_things():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 130
     rows = dict(re.findall(r"^\| ([\w ]+) \| (.+) \|$", text, re.MULTILINE))

@@ -36,7 +36,7 @@ def test_inputs_that_failed_once_and_a_few_more(target):
     assert not [each for each in found if each[1]]
 
 
-def test_outcomes_are_told_apart(tmp_path):
+def test_outcomes_are_distinguished(tmp_path):
     class Faulty(Target):
         name = "faulty"
 
@@ -54,7 +54,7 @@ def test_outcomes_are_told_apart(tmp_path):
     assert kinds == {b"key": "traceback", b"memory": "growth", b"exit": "traceback", b"file": "refused"}
 
 
-def test_inputs_that_run_together_have_the_outcomes_that_they_have_alone(tmp_path):
+def test_inputs_that_run_together_have_the_same_outcomes_separately(tmp_path):
     target = TARGETS["records"](tmp_path)
     seeds = target.seeds()
     inputs = [case_input(target, seeds, "records", number) for number in range(FEW)]

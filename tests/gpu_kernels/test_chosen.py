@@ -21,7 +21,7 @@ def some_gpu(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("kept, takes", [("b", "b"), ("gone", "a")])
-def test_takes_what_is_kept_for_the_gpu_or_the_first(some_gpu, kept, takes):
+def test_the_kept_choice_of_the_gpu_or_the_first_is_taken(some_gpu, kept, takes):
     some_gpu.write_text(json.dumps({"chosen": {"op": {"M<=16": kept}}}))
     cuda = torch.device("cuda")
     assert tuned.chosen("op", "M<=16", ["a", "b"], cuda) == takes
@@ -34,7 +34,7 @@ def test_takes_the_first_on_a_gpu_that_is_not_known(some_gpu):
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
-def test_what_is_kept_is_a_candidate(path):
+def test_every_kept_choice_is_a_candidate(path):
     """A choice that is no candidate any more would be passed over without a word."""
     for op, rows in json.loads(path.read_text())["chosen"].items():
         assert op in all_ops()

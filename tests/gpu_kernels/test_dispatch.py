@@ -17,7 +17,7 @@ def test_every_entry_loads(op, device, impl):
 
 
 @pytest.mark.parametrize("op", sorted({op for op, _ in IMPLEMENTATIONS}))
-def test_defaults(op):
+def test_default_is_triton_on_a_gpu_and_the_reference_on_a_cpu(op):
     assert implementation_name(op, "cuda") == "triton"
     assert implementation_name(op, "cpu") == "reference"
 
@@ -59,7 +59,7 @@ def test_nothing_runs_for_empty_results(monkeypatch):
         dispatch.results_of("op", Rows(0), "other")
 
 
-def test_missing_triton_is_told(monkeypatch):
+def test_missing_triton_is_reported(monkeypatch):
     """None in sys.modules is how Python spells a module that is not there."""
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "gpu_kernels.gemm.gguf_gemm_triton", raising=False)

@@ -79,7 +79,7 @@ def test_rows_of_an_earlier_larger_batch_are_padding_again():
     assert (step.cache[2:] == -1).all()
 
 
-def test_results_lie_in_the_buckets_memory():
+def test_results_are_in_the_memory_of_the_bucket():
     graphs = DecodeGraphs(Step(), INPUTS, [1, 4], device="cpu", capture=eagerly)
     first, other = graphs(values(3)), graphs(values(1))
     again = graphs(values(2))
@@ -99,7 +99,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, message):
+def test_bad_inputs_are_refused_before_the_step(change, message):
     step = Step()
     graphs = DecodeGraphs(step, INPUTS, [4], device="cpu", capture=eagerly)
     with pytest.raises(ValueError, match=message):

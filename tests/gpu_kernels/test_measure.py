@@ -73,7 +73,7 @@ def test_wrong_results_are_not_timed(pretend_gpu, monkeypatch, capsys, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_records(pretend_gpu, tmp_path):
+def test_records_have_samples_speeds_and_shares(pretend_gpu, tmp_path):
     for _ in range(2):  # the second run appends
         assert measure.main(["--out", str(tmp_path / "gpu"), "--commit", "abc", "--only", "w8a8_gemm"]) == 0
     rows = records(tmp_path / "gpu" / "gemm.jsonl")

@@ -8,14 +8,14 @@ from gpu_kernels.proof.problems import all_ops, problems_of
 RESULTS = Path(__file__).parents[2] / measured.RECORDS
 
 
-def test_the_file_says_what_is_so():
+def test_the_file_matches_its_measurements():
     """`python -m gpu_kernels.measured` writes it."""
     text = measured.FILE.read_text()
     assert text == measured.written(text, measured.table(RESULTS))
     assert [op for op in all_ops() if f"| `{op}` |" not in text] == []
 
 
-def test_the_page_of_results_says_what_is_so():
+def test_the_page_of_results_matches_the_measurements():
     """`python -m gpu_kernels.measured` writes it."""
     text = (RESULTS / "README.md").read_text()
     assert text == measured.written(text, measured.results_table(RESULTS))

@@ -106,7 +106,7 @@ def kept_by_policy(source: Source, policy: str, tokens: torch.Tensor) -> Positio
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("policy", SAME, ids=lambda text: text.partition(":")[0])
-def test_a_policy_keeps_what_the_press_keeps(models, policy: str, length: int, share: float) -> None:
+def test_a_policy_keeps_the_same_tokens_as_the_press(models, policy: str, length: int, share: float) -> None:
     source, theirs = models
     budget = max(int(share * length), WINDOW + 1)
     found = kept_by_policy(source, policy.format(budget), tokens_of(length))
@@ -115,7 +115,7 @@ def test_a_policy_keeps_what_the_press_keeps(models, policy: str, length: int, s
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_sinks_and_a_window_are_those_of_streaming_llm(models, length: int) -> None:
+def test_sinks_and_a_window_match_streaming_llm(models, length: int) -> None:
     source, theirs = models
     model = load_model(source, RunOptions(), impl="reference")
     for share in SHARES:

@@ -109,7 +109,7 @@ def test_llama_cpp_512_is_llama_perplexity_on_stories260k(tmp_path, recipe, agre
     check_llama_perplexity(tmp_path, str(STORIES260K), recipe, text, agreement)
 
 
-def test_of_the_same_logits_llama_cpp_512_is_llama_perplexity_to_the_last_digit(tmp_path):
+def test_on_the_same_logits_llama_cpp_512_is_llama_perplexity_to_the_last_digit(tmp_path):
     """The protocol alone: its windows through llama.cpp itself."""
     path = write_artifact(open_source("ref:llama"), tmp_path / "model.gguf", recipe=get_recipe("q4_k_m"))
     text = read_text(None, "ref:llama")[:7000]

@@ -24,7 +24,7 @@ ALIKE = steps((1, "scalar", "direct"))
     ],
     ids=["k-quant", "f16", "alike"],
 )
-def test_told_and_read_back(choice, told):
+def test_path_names_are_written_and_read_back(choice, told):
     assert tell_paths(choice) == told
     for count in range(1, 513):
         assert path_at(f"cpu-x[{told}]", count) == "cpu-x[{} {}]".format(*choice(count))

@@ -66,7 +66,7 @@ def run(*command: str, cpu: str | None = None) -> subprocess.CompletedProcess[st
         pytest.param("avx512", marks=pytest.mark.exhaustive("two seconds; three are in every run")),
     ],
 )
-def test_what_is_above_is_masked_and_nothing_is_added(cpu):
+def test_better_sets_are_masked_and_nothing_is_added(cpu):
     allowed = ISAS[: ISAS.index(cpu) + 1]
     seen = seen_under(cpu)
     assert seen["features"] == [name for name in features() if name in allowed]
@@ -76,7 +76,7 @@ def test_what_is_above_is_masked_and_nothing_is_added(cpu):
         assert seen["torch"] == {"scalar": "DEFAULT", "avx2": "AVX2"}[cpu]
 
 
-def test_a_child_sees_what_its_parent_sees():
+def test_a_child_sees_the_same_as_its_parent():
     seen = seen_under("avx2", "parent")
     assert seen.pop("child") == seen == seen_under("avx2")
 
@@ -102,7 +102,7 @@ def test_avx_vnni_below_a_better_instruction_set_makes_no_other_machine(monkeypa
         machine.cache_clear()
 
 
-def test_a_call_cannot_name_what_is_masked():
+def test_a_call_cannot_name_a_masked_set():
     code = "import cpu_kernels, numpy; cpu_kernels.gram.add_gram(*numpy.zeros((2, 4, 4), 'f4'), isa='avx2')"
     done = run("-c", f"import cpu_kernels.gram; {code}", cpu="scalar")
     assert done.returncode == 1 and "gram: isa=avx2: this machine cannot; it has scalar" in done.stderr

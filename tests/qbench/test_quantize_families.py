@@ -67,7 +67,7 @@ def test_quantized_models_stay_near(model, tmp_path, capsys, recipe, out, bits):
 
 @pytest.mark.parametrize("recipe", ["smoothquant-w8a8-o3", "gptq-w4g128-act", "llm-int8-outliers"])
 @pytest.mark.parametrize("kind", ["phi3", "gpt2", "bloom"])
-def test_members_of_a_stack_share_what_is_stored_once(tmp_path, kind, recipe):
+def test_members_of_a_stack_share_common_parts(tmp_path, kind, recipe):
     """Input scales, orders of features and outliers are those of the input that all of them read."""
     config = small_config(kind, **SIZES[kind])
     source = ArraySource(config, random_weights(config), tokenizer=trained_byte_level([TEXT]))

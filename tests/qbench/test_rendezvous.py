@@ -52,7 +52,7 @@ def test_a_port_in_use_is_one_line(taken, capsys):
         ("", {"rank": "0"}, "--rdzv-endpoint '': expected HOST:PORT"),
     ],
 )
-def test_what_is_missing_is_one_line(endpoint, config, message, capsys):
+def test_a_missing_rendezvous_is_one_line(endpoint, config, message, capsys):
     assert message in line_of(of(endpoint, **config), capsys)
 
 

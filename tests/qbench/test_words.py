@@ -44,7 +44,7 @@ MODULES_WITH_KINDS = {"cache_kinds"}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "suites").glob("*.yaml")), ids=lambda path: path.stem)
-def test_suites(path):
+def test_suites_have_no_old_words(path):
     suite = yaml.safe_load(path.read_text())
     axes = {axis.key for axis in AXES}
     keys = {*suite, *(key for rule in suite.get("exclude", ()) for key in rule)}
@@ -57,7 +57,7 @@ def _listed(value) -> list:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_options(name):
+def test_options_have_no_old_words(name):
     command = cli.get_command(click.Context(cli), name)
     options = {option for one in command.params if isinstance(one, click.Option) for option in one.opts}
     assert not options & set(OLD_OPTIONS)
@@ -102,7 +102,7 @@ def test_keys_of_records(kind):
 @pytest.mark.parametrize(
     "columns", [COLUMNS, KERNEL_COLUMNS, VERSUS_COLUMNS, PLAN_KEYS], ids=["results", "kernels", "versus", "plan"]
 )
-def test_columns(columns):
+def test_columns_have_no_old_words(columns):
     assert not set(columns) & OLD_KEYS.keys()
 
 
@@ -127,7 +127,7 @@ def names_of(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("folder", ["qbench", "quant", "cpu_kernels", "gpu_kernels"])
-def test_names(folder):
+def test_names_have_no_old_words(folder):
     old = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in (ROOT / folder).rglob("*.py")

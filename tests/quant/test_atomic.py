@@ -104,7 +104,7 @@ def test_file_does_not_replace_a_directory(tmp_path):
         pytest.fail("the block must not run")
 
 
-def test_directory_replaces_its_like_and_nothing_else(tmp_path):
+def test_directory_replaces_only_an_accepted_one(tmp_path):
     out = tmp_path / "out"
     for content in ("one", "two"):
         with atomic_dir(out, replaces=lambda path: (path / "mark").exists()) as temp:
@@ -189,7 +189,7 @@ def test_space_is_checked_before_the_work(tmp_path):
 @pytest.mark.parametrize(
     "make", [atomic_file, lambda path: atomic_dir(path, replaces=Path.is_dir)], ids=["file", "dir"]
 )
-def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path, make):
+def test_leftovers_of_a_killed_process_are_removed_by_the_next(tmp_path, make):
     """Its own number may come again; those of processes that live, and of other machines, stay."""
     gone = subprocess.Popen(["true"])
     gone.wait()

@@ -59,14 +59,14 @@ def test_the_kind_of_a_calibration_is_known_by_its_keys():
     assert read[1].arithmetic == "fp32"
 
 
-def test_a_manifest_of_another_version_keeps_what_is_unknown():
+def test_a_manifest_of_another_version_keeps_unknown_keys():
     document = {key: value for key, value in manifest(TEXT | {"new": 1}).items() if key != "kv"} | {"later": [1]}
     read = Manifest.from_json(document)
     assert read.lacks == {"kv", "files", "digest"} and read.to_json() == document
 
 
 @pytest.mark.parametrize("key", ["recipe", "source", "tensors"])
-def test_a_manifest_without_its_essentials_is_none(key):
+def test_a_manifest_without_its_essentials_is_ignored(key):
     document = {name: value for name, value in manifest(None).items() if name != key}
     with pytest.raises(ValueError, match=f"Manifest lacks {key}"):
         Manifest.from_json(document)

@@ -25,6 +25,6 @@ def test_built_of_other_sources(afresh, monkeypatch):
         import_kernels("cpu_kernels.decode")
 
 
-def test_a_module_that_is_none():
+def test_an_invalid_module_is_reported():
     with pytest.raises(ModuleNotFoundError, match=r"cpu_kernels\.frobnicate"):
         import_kernels("cpu_kernels.frobnicate")

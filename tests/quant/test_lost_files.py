@@ -50,7 +50,7 @@ def test_a_pointer_in_place_of_a_gguf_file_is_named(tmp_path):
         ("notes.txt", "other weight files are not read"),
     ],
 )
-def test_other_weights_than_those_that_are_read(model, name, words):
+def test_other_weights_than_the_read_ones_are_named(model, name, words):
     (model / "model.safetensors").rename(model / name)
     assert words in refused(model)
 
@@ -60,7 +60,7 @@ def test_an_adapter_without_its_model(tmp_path):
     assert "an adapter without its model: merge it into its base model" in refused(tmp_path)
 
 
-def test_a_config_of_old_autogptq(model):
+def test_a_config_of_old_autogptq_is_refused_with_advice(model):
     source, config = model / "model.safetensors", json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
     assert "the files are not those of config.json" in refused(model)

@@ -17,7 +17,7 @@ UP = "model.layers.0.mlp.up_proj.weight"
 
 
 @pytest.mark.parametrize("recipe", ["bf16", "rtn-w8", "rtn-w4g128", "rtn-w8a8", "llm-int8", "q8_0", "q4_k_m"])
-def test_tensors_foretell_what_read_gives(recipe):
+def test_tensors_predict_the_result_of_read(recipe):
     source = QuantizedSource(make_job(MemorySource(hidden_size=256, head_dim=64), get_recipe(recipe)))
     assert list(source.tensors) == list(source.job.source.tensors)
     for name, info in source.tensors.items():
@@ -58,7 +58,7 @@ def test_equal_format_passes_through():
     assert all(twice.read(name) is once.read(name) for name in once.tensors)
 
 
-def test_what_is_shared_passes_through_with_its_tensor():
+def test_shared_tensors_pass_through():
     fmt = get_format("w4g32")
     q = np.random.default_rng(0).integers(-8, 8, (256, 128)).astype(np.int8)
     g_idx = np.arange(128, dtype=np.int32) % 4

@@ -109,7 +109,7 @@ def test_links_inside_the_directory_and_to_the_hubs_blobs(tmp_path):
     assert HFSource(snapshot).config == HFSource(inside).config
 
 
-def test_a_folder_whose_name_begins_alike_is_outside(tmp_path):
+def test_a_folder_with_a_similar_name_is_outside(tmp_path):
     for name in ("model", "models"):
         (tmp_path / name).mkdir()
     (tmp_path / "models" / "x").touch()

@@ -17,5 +17,5 @@ def test_bits_per_weight_by_hand():
     assert summary.bits_per_weight_by_part == {"embedding": 16, "head": 16, "linears": 4 + 16 / 128, "vectors": 16}
 
 
-def test_a_tied_head_has_no_bits_of_its_own():
+def test_a_tied_head_has_no_bits():
     assert size_summary(MemorySource(tie_word_embeddings=True).tensors).bits_per_weight_by_part["head"] is None

@@ -99,7 +99,7 @@ def test_two_runs_at_once(folder):
         pytest.param(OSError(errno.ENOSPC, "full"), True, id="full disk"),
     ],
 )
-def test_what_an_error_leaves(folder, error, kept):
+def test_an_error_leaves_only_a_useful_stage(folder, error, kept):
     with pytest.raises(InputError if isinstance(error, OSError) else type(error)):
         with open_stage(folder, KEY) as stage:
             stage.commit({"x": W8})

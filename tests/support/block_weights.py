@@ -33,6 +33,8 @@ HALVES = {
     "q1_0": (0,),
     "q2_0": (0,),
 }
+# They share their code with iq2_xs, iq3_s, tq1_0 and the groups of 2 bits; test_grids.py has the lattices in every run.
+SIMILAR = ("iq2_xxs", "iq2_s", "iq3_xxs", "tq2_0")
 # Formats that have no C++ code: they are decoded by NumPy and multiplied in float32.
 WITHOUT_KERNELS = ("iq1_s", "iq1_m", "nvfp4", "q1_0", "q2_0")
 # Formats that C++ multiplies, and NumPy encodes and decodes.

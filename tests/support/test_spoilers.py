@@ -5,7 +5,7 @@ from support.spoilers import assert_tells, one_element_off, spoiled
 RESULT = np.array([[1.0, -2.0], [3.0, 4.0]])
 
 
-def test_what_is_spoiled_is_another_result():
+def test_a_spoiled_result_differs():
     labels = [label for label, wrong in spoiled(RESULT)]
     assert labels == ["zeros", "times 1.01", "axis 0 rolled", "axis 1 rolled"]
     assert [label for label, wrong in spoiled(np.ones((1, 3)))] == ["zeros", "times 1.01"]  # nothing is to be rolled
@@ -17,7 +17,7 @@ def test_one_element_is_off():
     assert one_element_off(np.array([5, 6])).tolist() == [5, 7]
 
 
-def test_a_tolerance_that_tells():
+def test_a_tight_tolerance_passes():
     assert_tells(RESULT + 1e-3, RESULT, np.full_like(RESULT, 1e-2))
 
 
@@ -29,6 +29,6 @@ def test_a_tolerance_that_tells():
         pytest.param(RESULT, 0.05, "times 1.01 is within the tolerance", id="a tolerance for a hundredth"),
     ],
 )
-def test_what_it_finds(got, atol, message):
+def test_a_loose_tolerance_or_a_wrong_result_fails(got, atol, message):
     with pytest.raises((AssertionError, pytest.fail.Exception), match=message):
         assert_tells(got, RESULT, np.full_like(RESULT, atol))

@@ -63,7 +63,7 @@ def test_layer_losses_are_relative_errors_of_each_part(teacher):
 
 
 @torch.no_grad()
-def test_what_carries_over_is_kept(teacher):
+def test_carried_weights_are_kept(teacher):
     student = MlaMoe(STUDENT)
     upcycle(student, teacher)
     assert_close(student.lm_head.weight, teacher.model.embed_tokens.weight)

@@ -77,7 +77,7 @@ def test_experts_by_hand(model):
     assert experts.counts.sum() == 2 * len(x)
 
 
-def test_balance_is_least_where_tokens_spread_evenly():
+def test_balance_is_least_if_tokens_spread_evenly():
     experts = Experts(TINY)
     x = torch.eye(TINY.hidden_size)[: TINY.n_routed_experts]  # token e likes experts e and e + 1, or all like 0 and 1
     with torch.no_grad():

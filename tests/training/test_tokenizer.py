@@ -37,7 +37,7 @@ def test_end_of_text_is_one_token_inside_text(tokenizer):
     assert tokenizer.encode(f"{EOS}set").ids == [tokenizer.token_to_id(EOS), tokenizer.token_to_id("set")]
 
 
-def test_gguf_can_say_the_same(tokenizer):
+def test_gguf_can_hold_the_same(tokenizer):
     """GGUF's "gpt2" model is byte-level BPE with merges of two tokens, and every id named in a list."""
     spec = json.loads(tokenizer.to_str())
     assert tokenizer.get_vocab_size() == VOCAB_SIZE <= 4096

@@ -79,7 +79,7 @@ def test_an_empty_prompt():
         ({"indices": torch.zeros(6, dtype=torch.int32)[::2]}, ValueError, "expected it dense"),
     ],
 )
-def test_refusals(change, error, message):
+def test_bad_block_lists_are_refused(change, error, message):
     with pytest.raises(error, match=message):
         dataclasses.replace(make(), **change)
 

@@ -132,7 +132,7 @@ def test_lengths_of_heads(run, dtype):
     assert agrees(got, paged_prefill_ref(operands), head_size=64, num_tokens=64)
 
 
-def test_nan_reaches_its_token_alone(run):
+def test_nan_reaches_only_its_token(run):
     """A key that is NaN has mass NaN; the others keep theirs, given an lse."""
     query, bounds, cache = make([20], [50], run.device)
     lse = torch.full((20, 4), 4.0, device=run.device)
@@ -177,7 +177,7 @@ def test_decode_takes_the_fewer_bytes(num_heads, by_scores):
     assert (mass.arguments["scores_ptr"] is not None) == by_scores == (mass.arguments["key_ptr"] is None)
 
 
-def test_who_does_not_ask_does_not_pay():
+def test_mass_costs_nothing_unless_it_is_wanted():
     """The launches are those of a kernel without scores, and nothing more is allocated."""
     cache = paged_cache(Draw("meta"), [40], 1, 64, 16, torch.float16)
     operands = PagedDecode(Draw("meta").normal(1, 1, 4, 64, dtype=torch.float16), cache, num_kv_splits=1)
@@ -206,7 +206,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, error, message):
+def test_bad_operands_are_refused(change, error, message):
     query, bounds, cache = make([5], [5])
     given = {"query": query, "lse": torch.zeros(5, 4), "cu_queries": bounds, "cache": cache}
     with pytest.raises(error, match=message):

@@ -49,7 +49,7 @@ def check(run, operands, **options):
 # -- the FP8 layout
 
 
-def test_fp8_tokens_are_what_quant_writes():
+def test_fp8_tokens_match_quant():
     """The bytes of quant.kv, read by both: equal if nothing is rounded once more."""
     generator = torch.Generator().manual_seed(0)
     latent, key = torch.randn(7, 512, generator=generator), torch.randn(7, 64, generator=generator)
@@ -59,7 +59,7 @@ def test_fp8_tokens_are_what_quant_writes():
     assert torch.equal(decode_tokens(data, torch.bfloat16), expected)  # the rotated channels are of it
 
 
-def test_kernel_reads_what_quant_writes(run):
+def test_kernel_reads_the_bytes_of_quant(run):
     check(run, make([63, 5], is_fp8=True, device=run.device))
 
 
@@ -98,7 +98,7 @@ def test_one_token_is_its_own_value(run):
 
 
 @forms
-def test_nan_reaches_its_sequence_alone(run, is_fp8):
+def test_nan_reaches_only_its_sequence(run, is_fp8):
     operands = make([40, 40], is_fp8=is_fp8, device=run.device)
     cache, page = operands["cache"], operands["block_table"][1, 0]
     if is_fp8:
@@ -151,7 +151,7 @@ def test_cpu_default_is_the_reference():
     assert_close(lse, expected.lse.float())
 
 
-def test_empty():
+def test_empty_batches_give_empty_results():
     operands = make([5])
     none = {
         "query": operands["query"][:0],
@@ -183,7 +183,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, error, message):
+def test_bad_operands_are_refused(change, error, message):
     with pytest.raises(error, match=message):
         mla_decode(Operands(**make([20, 5]) | change))
 

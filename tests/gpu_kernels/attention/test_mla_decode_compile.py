@@ -35,7 +35,7 @@ def compile_tile(form, config):
     "form, config",
     [*FIRST, *(pytest.param(*tile.values, id=tile.id, marks=OTHERS) for tile in TILES if tile not in FIRST)],
 )
-def test_tiles(form, config, tmp_path):
+def test_tiles_compile_to_tensor_core_instructions(form, config, tmp_path):
     """Tensor cores; a 16-bit latent is fetched once, past the registers; addresses alone are spilled."""
     compiled = compile_tile(form, config)
     ptx = compiled.asm["ptx"]

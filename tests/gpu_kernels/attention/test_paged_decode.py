@@ -52,7 +52,7 @@ def test_a_sink_is_all_that_an_empty_sequence_has(run):
 
 
 @pytest.mark.parametrize("num_scales", [1, 2], ids=["per_tensor", "per_head"])
-def test_scales(run, num_scales):
+def test_a_doubled_scale_doubles_the_result(run, num_scales):
     """Twice the values' scale is twice the result: nothing else is multiplied by it."""
     query, cache = make([37], dtype=torch.int8, num_scales=num_scales, device=run.device)
     out, lse = check(run, query, cache)
@@ -61,7 +61,7 @@ def test_scales(run, num_scales):
 
 
 @pytest.mark.parametrize("window", [1, 16, 17, 64, 1000])
-def test_windows(run, window):
+def test_windows_hide_earlier_pages(run, window):
     """At, before and behind the edges of pages and tiles; pages before the window are not read."""
     query, cache = make([131, 20], num_queries=2, device=run.device)
     last_unseen = 131 - 2 - window + 1  # the first query is token 129 and sees `window` tokens, itself among them
@@ -71,7 +71,7 @@ def test_windows(run, window):
         check(run, query, cache, num_kv_splits=splits, window=window)
 
 
-def test_nan_reaches_its_sequence_and_head_alone(run):
+def test_nan_reaches_only_its_sequence_and_head(run):
     query, cache = make([40, 40], device=run.device)
     cache.keys[cache.block_table[1, 0], 3, 1, 7] = torch.nan
     out, _ = check(run, query, cache)
@@ -123,7 +123,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, cache_change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, cache_change, error, message):
+def test_bad_operands_are_refused(change, cache_change, error, message):
     query, cache = make([20, 5])
     with pytest.raises(error, match=message):
         paged_decode(Operands(**{"query": query, "cache": dataclasses.replace(cache, **cache_change)} | change))

@@ -51,7 +51,7 @@ def run_combine(*tensors):
 
 
 @pytest.mark.parametrize("head_size", [1, 63, 80, 512])
-def test_combine(run, head_size):
+def test_combine_merges_parts_by_their_lse(run, head_size):
     """Parts that saw nothing weigh nothing, wherever they are; NaN stays in its row."""
     generator = torch.Generator().manual_seed(0)
     partial = torch.randn(5, 4, head_size, generator=generator).to(run.device)

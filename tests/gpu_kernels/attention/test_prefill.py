@@ -106,7 +106,7 @@ def test_cpu_default_is_the_reference():
     assert torch.equal(mla_prefill(operands)[0], mla_prefill_ref(operands).out.half())
 
 
-def test_empty():
+def test_empty_batches_give_empty_results():
     assert paged_prefill(PagedPrefill(**make_paged([0], [5])))[0].shape == (0, 4, 64)
     assert mla_prefill(MlaPrefill(**make_mla([], [])))[1].shape == (0, 3)
 

@@ -79,13 +79,13 @@ def test_nothing_to_see():
     assert (got.out == 0).all() and (got.lse == torch.arange(4.0)).all()
 
 
-def test_gather_reads_what_it_needs():
+def test_gather_reads_only_needed_tokens():
     cache = torch.arange(12).view(6, 2)
     assert gather_pages(cache, torch.tensor([4, 1, 10**9]), 3).tolist() == [8, 9, 2]
     assert gather_pages(cache, torch.tensor([10**9]), 0).tolist() == []
 
 
-def test_agreement_tells_right_from_wrong():
+def test_agreement_separates_right_from_wrong():
     """A result rounded to its type agrees; one off by four times the bound does not, nor a NaN, nor another shape."""
     query, keys, values = make(3, 63, 4, 2)
     expected = attend(query, keys, values, visible_tokens(3, 63), 0.3)
@@ -132,7 +132,7 @@ def test_mass_is_the_cpu_kernels(window):
     )
 
 
-def test_mass_agreement_tells_right_from_wrong():
+def test_mass_agreement_separates_right_from_wrong():
     query, keys, values = make(3, 63, 4, 2)
     visible = visible_tokens(3, 63)
     attended = attend(query, keys, values, visible, 0.3)

@@ -54,7 +54,7 @@ def test_philox_is_the_published_one():
     assert philox_ref((one, one, one, one), (one, one)) == (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)
 
 
-def test_tokens_are_those_of_steps_one_by_one(model):
+def test_tokens_match_steps_one_by_one(model):
     """The oracle's draws from the logits of the text so far, on to the second page; the first sequence is greedy."""
     held, rows, expected = pages(), first_rows(), []
     for position in range(18):

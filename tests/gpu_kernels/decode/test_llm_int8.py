@@ -26,7 +26,7 @@ def textbook(x, weight_q, weight_scale, known, known_weight):
 
 @pytest.mark.parametrize("num_loud", [0, 3, MOST_FEATURES, MOST_FEATURES + 9])
 @pytest.mark.parametrize("known", [[], [5, 40]], ids=["none known", "two known"])
-def test_outliers(num_loud, known):
+def test_outliers_are_multiplied_in_float16(num_loud, known):
     generator = torch.Generator().manual_seed(num_loud)
     x = torch.randn(M, K, generator=generator).clamp(-4, 4)
     x[1, torch.randperm(K, generator=generator)[:num_loud]] = torch.linspace(6.5, 30, num_loud)

@@ -19,7 +19,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(timing, "event_time", lambda work: work() or 7.0)
 
 
-def test_rows():
+def test_rows_name_each_implementation_and_batch():
     rows = timed_step.decode_rows("cpu", shape=SHAPE, captured=eagerly)
     assert [(row["impl"], row["sizes"]["B"]) for row in rows] == [
         ("graph", 1),

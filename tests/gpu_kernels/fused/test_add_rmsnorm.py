@@ -95,6 +95,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, error, message):
+def test_bad_operands_are_refused(change, error, message):
     with pytest.raises(error, match=message):
         add_rmsnorm(**{"x": X, "weight": torch.ones(7)} | change)

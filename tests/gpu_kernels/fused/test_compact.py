@@ -80,7 +80,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, error, message):
+def test_bad_operands_are_refused(change, error, message):
     operands, _ = make([[[0], [0]]] * 2)
     with pytest.raises(error, match=message):
         dataclasses.replace(operands, **change)

@@ -75,5 +75,5 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("row", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(row):
+def test_bad_operands_are_refused(row):
     assert_refused(lambda **operands: mla_cache(Operands(**operands)), make(), row)

@@ -67,7 +67,7 @@ def test_odd_shapes(run, M, K, dtype):
     check(run, make(M, K, dtype, run.device))
 
 
-def test_fp8(run):
+def test_fp8_codes_match_the_reference(run):
     check(run, make(3, 131, torch.bfloat16, run.device), "fp8")
 
 
@@ -93,7 +93,7 @@ def test_extreme_rows(run, dtype, codes):
     check(run, x, codes)
 
 
-def test_strided(run):
+def test_strided_rows_match_the_reference(run):
     x = make(131, 63, torch.float16, run.device).T
     check(run, x[::2, 1::3])
 
@@ -108,7 +108,7 @@ def test_public_function_runs_triton_by_name(run):
 # -- refusals of the public function
 
 
-def test_empty():
+def test_empty_rows_have_the_smallest_scale():
     for M, K in ((0, 5), (3, 0)):
         x_q, x_scale = quantize_per_token(torch.empty(M, K))
         assert x_q.shape == (M, K) and x_scale.tolist() == [SMALLEST_SCALE] * M
@@ -128,6 +128,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("x, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(x, error, message):
+def test_bad_rows_are_refused(x, error, message):
     with pytest.raises(error, match=message):
         quantize_per_token(x)

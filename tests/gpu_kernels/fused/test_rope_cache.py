@@ -91,7 +91,7 @@ def test_nan_stays_nan_in_fp8(run):
     assert codes.isnan().sum() == 1 and codes[0, 3].isnan() and codes[1, 4] == 448
 
 
-def test_scales_per_token_are_those_of_the_runtimes_format(run):
+def test_scales_per_token_match_the_runtime_format(run):
     """The first head has a NaN: all of it is NaN, and no other."""
     operands = {name: value.to(run.device) for name, value in make(fp8=True, scales=0, T=1).items()}
     operands |= {"slots": torch.tensor([0], device=run.device)}
@@ -103,7 +103,7 @@ def test_scales_per_token_are_those_of_the_runtimes_format(run):
     assert torch.equal(got[1:].cpu(), expected[1:]) and got[0].isnan().all() and expected[0].isnan().all()
 
 
-def test_int8_codes_are_those_of_the_runtimes_format(run):
+def test_int8_codes_match_the_runtime_format(run):
     """Equal bits of codes, scales and minima, of infinities too. The first head has a NaN: all of it is NaN."""
     operands = {name: value.to(run.device) for name, value in make(int8=True, T=3, G=17, H=17).items()}
     operands |= {"slots": torch.tensor([0, 1, 2], device=run.device)}
@@ -158,7 +158,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("row", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(row):
+def test_bad_operands_are_refused(row):
     assert_refused(lambda **operands: rope_cache(Operands(**operands)), make(), row)
 
 

@@ -68,7 +68,7 @@ def test_fp8_ref_by_hand():
 
 
 @kinds
-def test_codes_agree_sees_what_is_wrong(quantize):
+def test_codes_agree_finds_wrong_codes(quantize):
     y = torch.randn(7, 63, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     y[3, 5] = torch.nan
     error = torch.zeros_like(y)

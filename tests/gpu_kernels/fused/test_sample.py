@@ -36,7 +36,7 @@ def one(logits, uniform=0.5, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, dev
 
 
 @pytest.mark.parametrize("logits, temperature, top_k, top_p, min_p, kept", KEPT.values(), ids=KEPT.keys())
-def test_what_is_kept(run, logits, temperature, top_k, top_p, min_p, kept):
+def test_only_kept_tokens_are_drawn(run, logits, temperature, top_k, top_p, min_p, kept):
     """By the oracle and by the kernel, at every place of a draw."""
     row = torch.tensor(logits).double()
     cut = kept_from(row, temperature, top_k, top_p, min_p)
@@ -47,7 +47,7 @@ def test_what_is_kept(run, logits, temperature, top_k, top_p, min_p, kept):
     assert agrees((token, cut), operands)
 
 
-def test_ref_keeps_what_the_runtime_keeps():
+def test_ref_keeps_the_same_tokens_as_the_runtime():
     """No two logits are equal, where the two differ by design."""
     logits = torch.randperm(300, generator=torch.Generator().manual_seed(0)).float() / 32
     for top_k, top_p, min_p in ((0, 0.9, 0.0), (17, 1.0, 0.0), (40, 0.5, 0.0), (1, 1.0, 0.0), (40, 0.9, 0.2)):
@@ -96,7 +96,7 @@ def test_cpu_default_is_the_reference():
     assert torch.equal(token, sample_ref(Operands(**operands))[0]) and agrees((token, cut), operands)
 
 
-def test_agrees_sees_what_is_wrong():
+def test_agrees_finds_wrong_draws():
     operands = one([1.0, 2.0, 0.0, -3.0], [0.5], 1.0, 0, 0.9)
     token, cut = sample(Operands(**operands))
     assert agrees((token, cut), operands)
@@ -131,6 +131,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, error, message):
+def test_bad_operands_are_refused(change, error, message):
     with pytest.raises(error, match=message):
         sample(Operands(**one([1.0, 2.0, 3.0]) | change))

@@ -50,13 +50,13 @@ def test_special_values_stay_in_their_rows(run, quantize):
         assert result[1][row].isnan() if quantize else result[0][row, column].isinf()
 
 
-def test_transposed(run):
+def test_transposed_inputs_match_the_reference(run):
     gate, up = make(65, 131, torch.float16, run.device)
     result = run(silu_mul, gate.T, up.T, impl="triton")
     assert agrees(result, _reference(gate.T, up.T), None)
 
 
-def test_empty():
+def test_empty_inputs_give_empty_results():
     assert silu_mul(torch.empty(0, 5), torch.empty(0, 5))[0].shape == (0, 5)
     assert silu_mul(torch.empty(3, 0), torch.empty(3, 0))[0].shape == (3, 0)
 
@@ -78,6 +78,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, error, message):
+def test_bad_operands_are_refused(change, error, message):
     with pytest.raises(error, match=message):
         silu_mul(**{"gate": X, "up": X} | change)

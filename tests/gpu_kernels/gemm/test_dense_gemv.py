@@ -45,7 +45,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, error, message):
+def test_bad_operands_are_refused(change, error, message):
     operands = make()
     with pytest.raises(error, match=message):
         dense_gemv(Operands(**operands | change(operands)))

@@ -133,6 +133,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, error, message):
+def test_bad_operands_are_refused(change, error, message):
     with pytest.raises(error, match=message):
         call_op(fp8_gemm, Operands, **dict(zip(NAMES, make(3, 5, 256), strict=True)) | change)

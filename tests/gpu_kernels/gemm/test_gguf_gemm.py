@@ -36,7 +36,7 @@ def check_exact(run, x, weight, bias=None, workspace=None):
 
 @types
 @pytest.mark.parametrize("M, N", [(1, 131), (16, 3), (67, 65)])
-def test_exact(run, M, N, type_name):
+def test_products_are_exact(run, M, N, type_name):
     check_exact(run, *make(type_name, M, N, device=run.device))
 
 
@@ -81,6 +81,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, error, message):
+def test_bad_operands_are_refused(change, error, message):
     with pytest.raises(error, match=message):
         call_op(gguf_gemm, Operands, **dict(x=X, weight=WEIGHT) | change)

@@ -21,7 +21,7 @@ def file_bytes(type_name, N, num_blocks):
 @pytest.mark.parametrize("num_blocks", [1, 3])
 @pytest.mark.parametrize("N", [1, 5])
 @pytest.mark.parametrize("type_name", TYPES)
-def test_means_what_the_gguf_package_reads(type_name, N, num_blocks):
+def test_packed_words_match_the_gguf_package(type_name, N, num_blocks):
     """Its decoder is in float32: two products and a subtraction, of numbers of at most twice the largest."""
     data = file_bytes(type_name, N, num_blocks)
     expected = gguf.quants.dequantize(data, gguf.GGMLQuantizationType[type_name.upper()])
@@ -56,6 +56,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("data, name, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(data, name, error, message):
+def test_bad_blocks_are_refused(data, name, error, message):
     with pytest.raises(error, match=message):
         pack_gguf(data, name)

@@ -74,7 +74,7 @@ def test_ref_unpacks_words(kind):
 
 
 @kinds
-def test_words(run, kind):
+def test_words_of_partial_tiles_match_the_reference(run, kind):
     """Part of a tile of tokens, rows past gate's, a group of features past the last whole block."""
     check(run, make(Layer(19, 3, 2, 160 if kind.group_size == 32 else 128, 64 * 6), run.device, kind))
 
@@ -106,7 +106,7 @@ def test_experts_that_do_not_stack():
         replace(stack_experts([one]), group_size=48)
 
 
-def test_experts_in_act_order_beside_one_in_place():
+def test_experts_in_act_order_may_mix_with_unordered_ones():
     """Each is as `pack_words` made it from its own g_idx."""
     generator = torch.Generator().manual_seed(0)
     q, scale = torch.randint(-8, 8, (4, 128), generator=generator, dtype=torch.int8), torch.rand(4, 4)
@@ -143,7 +143,7 @@ def test_empty_experts_and_one_with_all(run):
     check(run, operands)
 
 
-def test_the_oracle_and_the_bound_tell_experts_apart(run):
+def test_the_oracle_and_the_bound_distinguish_experts(run):
     operands = make(device=run.device)
     y = torch.full_like(operands["x"], torch.nan)
     run(grouped_moe_gemm_triton, Operands(**operands), y)
@@ -207,7 +207,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, error, message):
+def test_bad_operands_are_refused(change, error, message):
     operands = make()
     with pytest.raises(error, match=message):
         call_op(grouped_moe_gemm, Operands, **operands | change(operands))

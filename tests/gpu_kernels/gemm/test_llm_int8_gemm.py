@@ -104,7 +104,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, error, message):
+def test_bad_operands_are_refused(change, error, message):
     with pytest.raises(error, match=message):
         llm_int8_gemm(Operands(**dict(zip(NAMES, make(3, 5, 64, 4), strict=True)) | change))
 

@@ -135,7 +135,7 @@ def test_groups_of_tile_rows_cover_y(run):
 
 
 @dtypes
-def test_scales(run, dtype):
+def test_scaled_products_match_the_reference(run, dtype):
     operands = make(63, 131, 131, run.device)
     y = poisoned(63, 131, dtype, run.device)
     run(w8a8_gemm_triton, Operands(*operands), y)
@@ -144,7 +144,7 @@ def test_scales(run, dtype):
 
 @pytest.mark.parametrize("bias_dtype", FLOATS, ids=lambda dtype: "bias_" + str(dtype).removeprefix("torch."))
 @dtypes
-def test_bias(run, dtype, bias_dtype):
+def test_a_bias_that_cancels_the_product_is_within_its_error(run, dtype, bias_dtype):
     """The bias may cancel the product, so the float32 error is bounded by the product's own size."""
     operands = make(3, 131, 63, run.device)
     bias = torch.linspace(-3, 3, 131, device=run.device).to(bias_dtype)
@@ -234,7 +234,7 @@ def test_per_tensor(run, per_tensor):
 # -- refusals of the public function
 
 
-def test_empty():
+def test_empty_products_have_empty_results():
     for M, N in ((0, 5), (3, 0)):
         assert w8a8_gemm(Operands(*make(M, N, 7))).shape == (M, N)
     assert (w8a8_gemm(Operands(*make(3, 5, 0))) == 0).all()
@@ -265,7 +265,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, error, message):
+def test_bad_operands_are_refused(change, error, message):
     names = ("x_q", "x_scale", "weight_q", "weight_scale")
     with pytest.raises(error, match=message):
         call_op(w8a8_gemm, Operands, **dict(zip(names, make(3, 5, 7), strict=True)) | change)

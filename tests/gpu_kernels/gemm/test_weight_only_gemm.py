@@ -74,7 +74,7 @@ def test_odd_shapes(run, M, N, K, bits):
 @pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "asymmetric"])
 @pytest.mark.parametrize("group_size", [32, 64, 128, None])
 @pytest.mark.parametrize("M, bits", [(5, 4), (67, 4), (5, 8)])
-def test_groups(run, M, group_size, symmetric, bits):
+def test_every_group_size_is_exact(run, M, group_size, symmetric, bits):
     check_exact(run, *make(M, 35, 384, group_size, symmetric, device=run.device, bits=bits))
 
 
@@ -105,7 +105,7 @@ def test_a_token_does_not_depend_on_its_batch(run):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-def test_bias(run, dtype):
+def test_a_bias_is_added_exactly(run, dtype):
     """Quarters below 8: exact in every type, and in the sum with the product."""
     x, weight = make(5, 35, 256, device=run.device)
     check_exact(run, x, weight, bias=(torch.arange(35, device=run.device) / 4 - 4).to(dtype))
@@ -138,7 +138,7 @@ def test_public_function_runs_triton_by_name(run):
 # -- refusals of the public function
 
 
-def test_empty():
+def test_empty_products_have_empty_results():
     x, weight = make(3, 5, 32)
     assert w4a16_gemm(Operands(x[:0], weight)).shape == (0, 5)
 
@@ -166,7 +166,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, error, message):
+def test_bad_operands_are_refused(change, error, message):
     with pytest.raises(error, match=message):
         call_op(w4a16_gemm, Operands, **dict(x=X, weight=WEIGHT) | change)
 

@@ -45,7 +45,7 @@ def test_round_trip(N, K, bits):
 
 
 @pytest.mark.parametrize("name", ["w4g32", "w4g64-asym", "w4g128-asym", "w4", "w8", "w8g128-asym"])
-def test_means_what_the_artifact_means(name):
+def test_packed_words_match_the_artifact(name):
     """The formats' own decoder, on an artifact's tensors, in float32: one rounding of scale * code away."""
     format_ = IntGroupFormat.parse(name)
     weight = np.random.default_rng(0).normal(size=(5, 256)).astype(np.float32)
@@ -82,6 +82,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(change, error, message):
+def test_bad_codes_are_refused(change, error, message):
     with pytest.raises(error, match=message):
         pack_words(**dict(q=codes(3, 256), scale=HALF) | change)

@@ -74,7 +74,7 @@ def floats(halves, dtype):
 
 @dtypes
 @pytest.mark.parametrize("bits, plane", [(4, 0), (4, 1), (4, 2), (4, 3), (8, 0), (8, 1)])
-def test_codes(dtype, bits, plane):
+def test_every_code_is_unpacked_next_to_any_neighbour(dtype, bits, plane):
     """Every code in either half, next to neighbours of all ones and of all zeros."""
     offset, zero = code_offset(dtype, bits), 1 << bits - 1
     for code in range(1 << bits):

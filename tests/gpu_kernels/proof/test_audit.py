@@ -57,7 +57,7 @@ def test_matrix_ops(name, operations):
     assert matrix_ops(Instruction(name, "")) == operations
 
 
-def test_bounds():
+def test_bound_is_the_busiest_unit_of_a_loop():
     """512 bytes per warp last 27.5 cycles of the memory; eight conversions four, and one instruction a quarter."""
     load, convert = Instruction("LDG.E.128", ""), Instruction("F2F.BF16.F16", "")
     code = machine_code("")
@@ -69,7 +69,7 @@ def test_bounds():
     assert share == pytest.approx(512 / 18.6 / 55) and unit.startswith("conversions")
 
 
-def test_programs():
+def test_programs_per_multiprocessor_follow_from_registers_and_memory():
     """A multiprocessor has 65,536 registers, 228 KB and 64 warps."""
     assert audit.programs(168, 4, 0) == 3 and audit.programs(32, 4, 100 * 1024) == 2 and audit.programs(16, 8, 0) == 8
 

@@ -62,7 +62,7 @@ def test_labels_and_rows_are_unique(op):
     assert any(problem.is_interpreted for problem in problems_of(op))
 
 
-def test_what_raises_is_told():
+def test_an_exception_is_reported():
     problem = with_kernel(
         problems_of("quantize_per_token")[-1], Unconfigured(lambda x: x.missing, lambda operands, arch: [])
     )
@@ -95,7 +95,7 @@ def test_an_oracle_that_raises_is_one_line(monkeypatch):
     assert check._wrong_of("compact", "cpu", 90) == ["compact: its oracle raises RuntimeError: no memory"]
 
 
-def test_ops_are_checked_in_processes_of_their_own():
+def test_each_op_is_checked_in_its_own_process():
     """Without the interpreter no CPU tensor can be given to a kernel, so each op's problems name the tensors."""
     wrong = check.wrong_apart(["compact", "mla_cache"], "cpu", INTERPRETED_AS)
     assert {line.split()[0] for line in wrong} == {"compact", "mla_cache"}

@@ -69,7 +69,7 @@ if triton.__version__.startswith("3.6."):  # of the GPU machine that measured; i
 
 @pytest.mark.parametrize("arch, once", TARGETS)
 @ops
-def test_compiles(op, arch, once, tmp_path):
+def test_every_op_compiles_without_spills(op, arch, once, tmp_path):
     """A cubin, which spills nothing if it is timed; an op may refuse an architecture, sm_90 apart.
 
     once   one launch per kernel, of those that are timed if there are any; otherwise every combination of types
@@ -107,7 +107,7 @@ class PretendedDriver:
 
 
 @ops
-def test_compiled_ahead_is_what_a_launch_looks_for(op, monkeypatch):
+def test_compiled_ahead_matches_the_lookup_of_a_launch(op, monkeypatch):
     """The same source and options, so a kernel compiled ahead is found in the cache."""
     monkeypatch.setattr(driver, "_active", PretendedDriver())
     launch = launches_of(problems_of(op), 90)[0]

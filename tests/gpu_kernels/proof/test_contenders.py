@@ -34,7 +34,7 @@ def test_contenders_run_on_the_set_that_is_asked_for():
 
 
 @pytest.mark.parametrize("op", all_ops())
-def test_first_variant_is_what_the_call_takes(op):
+def test_first_variant_matches_the_call(op):
     """If no configuration has been chosen, a problem compiles a kernel for each of its variants, at least."""
     for problem in problems_of(op):
         if variants := problem.variants(90):
@@ -50,5 +50,5 @@ def test_in_turn():
     assert all(problem.is_timed for problem in found)
 
 
-def test_family():
+def test_family_is_the_folder_of_an_op():
     assert family("w8a8_gemm") == "gemm" and family("quantize_per_token") == "fused"

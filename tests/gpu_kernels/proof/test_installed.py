@@ -35,7 +35,7 @@ def test_listed_where_installed(there):
             assert (peer in problems_of(op)[0].peers) == (module == there)
 
 
-def test_versions(there):
+def test_versions_of_installed_peers_are_listed(there):
     expected = {} if there is None else {there: f"{problems.DISTRIBUTIONS[there]} 1.0"}
     assert problems.peer_versions() == expected
 

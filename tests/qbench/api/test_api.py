@@ -19,7 +19,7 @@ def model():
     return qbench.load("ref:llama", threads=1)
 
 
-def test_logits_are_those_of_the_decoder(model):
+def test_logits_match_the_decoder(model):
     tokens = model.tokens("Once upon a time")
     logits = model.logits("Once upon a time")
     assert logits.shape == (len(tokens), model.tokenizer.vocab_size)
@@ -106,7 +106,7 @@ def test_no_module_has_the_name_of_a_function():
     assert not modules & set(qbench.__all__)
 
 
-def test_importing_is_light_and_shows_the_api_alone():
+def test_importing_is_light_and_shows_only_the_api():
     code = (
         "import sys, qbench; print(sorted(dir(qbench)), [x for x in ('torch', 'pandas', 'rich') if x in sys.modules])"
     )

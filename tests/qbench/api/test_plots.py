@@ -12,7 +12,7 @@ def rows():
     return qbench.results("results/quickstart")
 
 
-def test_points_and_whiskers_are_those_of_the_records(rows):
+def test_points_and_whiskers_match_the_records(rows):
     (points,) = qbench.plot(rows).data
     assert list(points.text) == list(rows["recipe"])
     assert np.allclose(points.x, rows["size_bytes"] / 1e6, rtol=1e-12)

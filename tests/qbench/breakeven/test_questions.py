@@ -77,6 +77,6 @@ def test_retrieval_policies_read_less_of_a_longer_text():
         assert 32 < short <= 48 < long <= budget
 
 
-def test_retrieval_takes_retrieval_policies_alone():
+def test_only_retrieval_policies_are_taken_for_retrieval():
     with pytest.raises(InputError, match="h2o:64 is not a retrieval policy"):
         list(get_question("retrieval").answers("ref:llama", Settings(RunOptions(), (64,), ("h2o:64",))))

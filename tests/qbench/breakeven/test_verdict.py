@@ -20,7 +20,7 @@ def point(size: int, low: float | None) -> Point:
         ({1: 1.1, 2: None}, None, 2),  # no setting, or too few samples
     ],
 )
-def test_where_it_pays(lows, pays_from, below):
+def test_a_setting_pays_from_its_lowest_interval_above_one(lows, pays_from, below):
     answer = Answer.of("fast", [point(size, low) for size, low in lows.items()])
     assert (answer.pays_from, answer.below) == (pays_from, below)
     assert [each.size for each in answer.points] == sorted(lows)

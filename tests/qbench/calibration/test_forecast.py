@@ -35,7 +35,7 @@ from quant.recipes.recipe import Recipe
 RECIPE = Recipe("test", "gguf", "imatrix", Uniform("q4_0"))
 
 
-def test_the_middle_layer_stands_for_all():
+def test_the_middle_layer_represents_all():
     source = small_source(num_hidden_layers=5)
     one = OneLayer(source)
     assert ModelConfig.of(one).num_layers == 1
@@ -47,7 +47,7 @@ def test_the_middle_layer_stands_for_all():
     assert np.array_equal(got.parts["blocks"], want.parts["blocks"])
 
 
-def test_the_middle_layer_has_experts_although_the_first_has_none():
+def test_the_middle_layer_has_experts_even_if_the_first_is_dense():
     config = small_config("deepseek2", num_hidden_layers=3, first_k_dense_replace=1)
     one = OneLayer(ArraySource(config, random_weights(config)))
     assert list(one.tensors) == list(expected_tensors(ModelConfig.of(one)))
@@ -68,7 +68,7 @@ def test_seconds_grow_with_the_layers():
     assert total_seconds(Probe(layer_s=2.0, rest_s=3.0, peak_rss_bytes=1), 10, hashed_s=0.5) == 23.5
 
 
-def test_disk_holds_layers_beside_hidden_states_or_the_artifact():
+def test_disk_holds_layers_next_to_hidden_states_or_the_artifact():
     source = small_source()
     options, config = CalibrationWork(samples=10, seq_len=100, arithmetic="fp32", on="steps"), ModelConfig.of(source)
     shapes = {name: info.shape for name, info in source.tensors.items()}
@@ -96,7 +96,7 @@ def test_a_plan_of_a_calibrated_recipe_ends_in_its_cost(tmp_path, monkeypatch, c
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plan_says_how_long_it_takes_and_how_large_the_artifact_will_be(tmp_path, monkeypatch, capsys):
+def test_a_plan_forecasts_its_time_and_the_size_of_the_artifact(tmp_path, monkeypatch, capsys):
     argv = ["quantize", "rand:tiny", "--recipe", "q4_k_m", "-o", str(tmp_path / "m.gguf")]
     monkeypatch.setattr(forecast_module, "measure_layer", lambda *_: Probe(layer_s=20, rest_s=5.0, peak_rss_bytes=1))
     monkeypatch.setattr(forecast_module, "hash_seconds_per_byte", lambda: 0.0)

@@ -117,7 +117,7 @@ def test_the_learned_model_is_the_same_function():
     assert (load_model(rotated, impl="reference")(tokens) - expected).abs().max() < 1e-4 * expected.std()
 
 
-def test_what_is_learned_on_is_the_model_that_is_written():
+def test_rotation_is_learned_on_the_written_model():
     """The decoder's rounding in learned bases against the runtime over turned weights, which are not rounded."""
     job, bases = job_of("spin-rtn-w4a4"), learned().bases
     decoder = RoundedDecoder(job.source, {n: W4A4 for n in job.choices if "_proj" in n}, None)

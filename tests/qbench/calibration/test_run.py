@@ -24,7 +24,7 @@ def quantize(model, recipe, out, *options) -> int:
     return main(["quantize", str(model), "--recipe", recipe, "-o", str(out), *FEW, *map(str, options)])
 
 
-def test_manifest_says_how_to_calibrate_again(tmp_path):
+def test_manifest_has_the_settings_of_its_calibration(tmp_path):
     out = tmp_path / "m.gguf"
     assert quantize("ref:llama", "imatrix-q4_k_m", out, "--seed", "7", "--best") == 0
     manifest = read_manifest(out)
@@ -65,7 +65,7 @@ def test_statistics_hold_the_head_although_the_first_recipe_leaves_it(tmp_path):
     assert (tmp_path / "b.gguf").read_bytes() == (tmp_path / "c.gguf").read_bytes()
 
 
-def test_statistics_behind_quantized_layers_serve_their_recipe_alone(tmp_path, capsys):
+def test_statistics_behind_quantized_layers_serve_only_their_recipe(tmp_path, capsys):
     stats = ("--stats", tmp_path / "s.stats")
     assert quantize("ref:llama", "imatrix-q4_0", tmp_path / "a.gguf", *stats) == 0
     assert quantize("ref:llama", "imatrix-q4_0", tmp_path / "b.gguf", *stats) == 0
@@ -74,7 +74,7 @@ def test_statistics_behind_quantized_layers_serve_their_recipe_alone(tmp_path, c
     assert "of another recipe" in (line := capsys.readouterr().err) and "--calibrate-on original" in line
 
 
-def test_a_file_that_is_no_statistics_is_left_alone(tmp_path, capsys):
+def test_a_file_without_statistics_is_left_untouched(tmp_path, capsys):
     (tmp_path / "diary.txt").write_text("mine")
     assert quantize("ref:llama", "imatrix-q4_0", tmp_path / "a.gguf", "--stats", tmp_path / "diary.txt") == 2
     assert "no file of calibration statistics" in capsys.readouterr().err

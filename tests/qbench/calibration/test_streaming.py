@@ -98,7 +98,7 @@ ON = {"quantized": {}, "steps": {"in_steps": True}, "original": {"on_quantized":
 
 
 @pytest.mark.parametrize("on", ON)
-def test_a_layer_is_calibrated_on_the_outputs_of_those_before(tmp_path, on):
+def test_a_layer_is_calibrated_on_the_outputs_of_earlier_layers(tmp_path, on):
     source, on_quantized = small_source(), on != "original"
     seen, made = spied(source, GPTQ, tmp_path / "s", **ON[on])
     layers = names_by_layer(ModelConfig.of(source))
@@ -111,7 +111,7 @@ def test_a_layer_is_calibrated_on_the_outputs_of_those_before(tmp_path, on):
     assert seen[1].inputs[Q].num_tokens == windows().num_tokens
 
 
-def test_a_linear_is_calibrated_on_the_outputs_of_those_before_in_its_layer(tmp_path):
+def test_a_linear_is_calibrated_on_the_outputs_of_earlier_linears_in_its_layer(tmp_path):
     """Every input of layer 1 is the one that the layer has when all of it is quantized."""
     source = small_source()
     seen, made = spied(source, GPTQ, tmp_path / "s", in_steps=True)
@@ -127,7 +127,7 @@ def test_a_linear_is_calibrated_on_the_outputs_of_those_before_in_its_layer(tmp_
 @pytest.mark.parametrize(
     "kind, method, options, fmt", [("qwen3moe", "gptq", {}, "w4g32"), ("llama", "smoothquant", {}, "w8a8")]
 )
-def test_what_does_not_run_in_steps_is_calibrated_as_a_whole(tmp_path, kind, method, options, fmt):
+def test_a_layer_that_does_not_run_in_steps_is_calibrated_as_a_whole(tmp_path, kind, method, options, fmt):
     source = small_source(kind)
     packing = "gptq" if method == "gptq" else "compressed-tensors"
     recipe = Recipe("test", "hf", method, Linears(fmt), options, packing=packing)
@@ -171,7 +171,7 @@ def test_importance_lowers_the_error_of_outputs(tmp_path):
     assert errors["imatrix"] < errors["plain"]
 
 
-def test_the_head_is_calibrated_on_what_it_reads(tmp_path):
+def test_the_head_is_calibrated_on_its_inputs(tmp_path):
     source = small_source()
     made, _ = make(source, IMATRIX, tmp_path / "s")
     assert not np.array_equal(
@@ -180,7 +180,7 @@ def test_the_head_is_calibrated_on_what_it_reads(tmp_path):
 
 
 @pytest.mark.parametrize("method, weighs", [("imatrix", False), ("gptq", True)])
-def test_a_tied_table_is_weighed_as_a_head_where_that_helps(tmp_path, method, weighs):
+def test_a_tied_table_is_weighed_as_a_head_if_that_helps(tmp_path, method, weighs):
     source = small_source(tie_word_embeddings=True)
     recipe = Recipe("test", "gguf", method, Uniform("q4_0"), {"effort": "best"})
     made, _ = make(source, recipe, tmp_path / "s")

@@ -43,7 +43,7 @@ def test_the_seed_draws_the_windows(tmp_path):
     assert first.sha256 == again.sha256 != other.sha256
 
 
-def test_unused_tokens_are_those_of_no_window(tmp_path):
+def test_unused_tokens_are_in_no_window(tmp_path):
     """A file has windows that were not drawn; a seed's documents go on after those that were."""
     np.save(tmp_path / "a.npy", np.arange(10_000))  # windows are drawn from 9600, and 400 tokens follow
     options = CalibrationWork(text=str(tmp_path / "a.npy"), samples=2, seq_len=300)
@@ -57,7 +57,7 @@ def test_unused_tokens_are_those_of_no_window(tmp_path):
     assert np.array_equal(unused_tokens(REF, made, 100), calibration_tokens(REF, both).tokens[2])
 
 
-def test_a_short_text_gives_fewer_windows_and_says_so(tmp_path):
+def test_a_short_text_gives_fewer_windows_and_a_note(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(100))
     made = tokens_of(tmp_path / "a.npy", samples=64, seq_len=30)
     assert len(made.tokens) == 3 and made.asked_samples == 64
@@ -149,6 +149,6 @@ def test_models_that_need_another_text(tmp_path):
 
 
 @pytest.mark.parametrize("option", [{"samples": 0}, {"seq_len": 1}, {"on": "both"}, {"min_expert_tokens": 0}])
-def test_options_that_cannot_be(option):
+def test_impossible_options_are_refused(option):
     with pytest.raises(InputError, match=next(iter(option))):
         CalibrationWork(**option)

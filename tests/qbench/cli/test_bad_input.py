@@ -267,7 +267,7 @@ def test_a_bug_of_ours_shows_no_traceback(qbench, monkeypatch, error):
     assert error.__name__ in outcome.err and "something of ours" in outcome.err
 
 
-def test_an_instruction_set_that_is_none(qbench, monkeypatch):
+def test_an_unknown_instruction_set_is_refused(qbench, monkeypatch):
     monkeypatch.setenv("QBENCH_ISA", "sse9")
     qbench("models").fails_with("QBENCH_ISA=sse9", "scalar")
 
@@ -280,7 +280,7 @@ def test_an_instruction_set_that_is_none(qbench, monkeypatch):
         ("QBENCH_K_QUANT_COMPUTE", "int8x256 or exact"),
     ],
 )
-def test_a_switch_of_the_kernels_that_is_none(qbench, monkeypatch, name, expected):
+def test_an_unknown_switch_of_the_kernels_is_refused(qbench, monkeypatch, name, expected):
     monkeypatch.setenv(name, "fast")
     qbench("models").fails_with(f"{name}=fast: expected {expected}")
 
@@ -297,6 +297,6 @@ def test_a_variable_of_an_earlier_version(qbench, monkeypatch, old, new):
     qbench("models").fails_with(f"{old} is called {new} now")
 
 
-def test_every_recipe_is_told(qbench):
+def test_an_unknown_recipe_lists_all(qbench):
     outcome = qbench("eval", "ref:llama", "--recipe", "int3")
     outcome.fails_with(*RECIPES)

@@ -56,7 +56,7 @@ def test_depths_take_turns(qbench):
         pytest.param({"repetitions": 9, "precision": 0.1}, 9, 0.1, id="at least so many"),
     ],
 )
-def test_effort(given, repetitions, precision):
+def test_effort_follows_repetitions_and_precision(given, repetitions, precision):
     budget_s = None if precision is None else 30.0
     expected = {"repetitions": repetitions, "precision": precision, "budget_s": budget_s}
     assert effort(**{"repetitions": None, "precision": None, "budget": 30.0} | given) == expected

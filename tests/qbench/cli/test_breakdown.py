@@ -82,6 +82,6 @@ def test_huge_pages_of_a_process(tmp_path):
     ],
     ids=lambda value: "_".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_breakdown_that_cannot_be(qbench, more, message):
+def test_an_impossible_breakdown_is_refused(qbench, more, message):
     outcome = qbench(*ARGV, *more)
     assert outcome.status == 2 and message in outcome.err and not outcome.out

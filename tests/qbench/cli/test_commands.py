@@ -51,12 +51,12 @@ def test_info_as_json(qbench):
     assert any(op["op"] == "linear_q8_0" and op["chosen"] for op in info["kernels"])
 
 
-def test_models_lists_what_needs_no_file(qbench):
+def test_models_lists_sources_without_files(qbench):
     listed = [json.loads(line)["spec"] for line in qbench("models", "--json").out.splitlines()]
     assert {"ref:llama", "ref:llama-outliers", "rand:llama-3.2-1b"} <= set(listed)
 
 
-def test_quantize_says_what_it_wrote(qbench, tmp_path):
+def test_quantize_reports_its_output(qbench, tmp_path):
     result = json.loads(qbench("quantize", "ref:llama", "--recipe", "q8_0", "-o", tmp_path / "m.gguf", "--json").out)
     assert result["artifact"] == str(tmp_path / "m.gguf") and 8.5 <= result["bits_per_weight"] < 8.6
 
@@ -101,7 +101,7 @@ def test_generate_takes_the_prompt_in_either_form(qbench):
     qbench(*argv, "the", "--prompt", "").fails_with("PROMPT and --prompt are the same; give one of them")
 
 
-def test_generate_streams_what_json_says(qbench):
+def test_generate_streams_the_text_of_json(qbench):
     argv = ("generate", "ref:llama", "--prompt", "the", "-n", "12", "--temperature", "0.8", "--seed", "3")
     result = json.loads(qbench(*argv, "--json").out)
     assert len(result["tokens"]) <= 12 and qbench(*argv).out.rstrip("\n") == result["text"].rstrip("\n")

@@ -45,7 +45,7 @@ def test_policies_of_the_cpu_are_refused_by_every_command(qbench):
             qbench(*argv).fails_with("device interpreter: policy sinks turns each query twice")
 
 
-def test_what_a_device_does_not_go_with(qbench):
+def test_options_that_a_device_lacks_are_refused(qbench):
     qbench("eval", "ref:llama", "--device", "tpu").fails_with("'tpu' is not one of 'cpu', 'cuda', 'interpreter'")
     qbench("eval", "ref:llama", "--device", "interpreter").fails_with("needs TRITON_INTERPRET=1 in the environment")
     qbench("eval", "ref:llama", "--device", "cuda", "--compute", "exact").fails_with("compute exact runs on the CPU")
@@ -55,7 +55,7 @@ def test_what_a_device_does_not_go_with(qbench):
 
 
 @pytest.mark.skipif(INTERPRETER_IS_BROKEN, reason="the interpreter of this Triton cannot loop with this NumPy")
-def test_quality_and_speed_of_a_device_are_told_as_of_the_cpu():
+def test_quality_and_speed_of_a_device_are_reported_like_the_cpu():
     """1e-4 nats are 100 times the cost of float16 activations here, and a hundredth of a wrong kernel's."""
     interpreted = ("--device", "interpreter", "--json")
     text = ("--protocol", "windows-4", "--windows", "1", "--reference", "ref:llama")

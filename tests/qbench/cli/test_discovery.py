@@ -38,7 +38,7 @@ def test_all_recipes_are_listed(qbench):
     ],
     ids=lambda value: "_".join(value) if isinstance(value, list) else "",
 )
-def test_filters(qbench, argv, holds):
+def test_filters_keep_matching_recipes(qbench, argv, holds):
     kept = recipes(qbench, *argv)
     assert kept == [row for row in recipes(qbench) if holds(row)]
     assert 0 < len(kept) < len(RECIPES)
@@ -73,7 +73,7 @@ def test_a_slip_of_the_finger_gets_a_hint(qbench, argv, part):
     assert outcome.status == 2 and part in outcome.err and len(outcome.err.splitlines()) == 1
 
 
-def test_a_bar_counts_only_when_it_knows_how_much_there_is(monkeypatch):
+def test_a_bar_counts_only_if_the_total_is_known(monkeypatch):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")  # rich then takes stderr for a terminal
     monkeypatch.setattr(sys, "stderr", seen := io.StringIO())
     with progress_bar("read") as update:
@@ -162,7 +162,7 @@ def test_quantize_names_its_output(qbench, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("recipe", ["q4_0", "gptq-w4g128"])
-def test_quantize_without_a_name_replaces_only_what_it_wrote(qbench, tmp_path, monkeypatch, recipe):
+def test_quantize_without_a_name_replaces_only_its_earlier_output(qbench, tmp_path, monkeypatch, recipe):
     """A file that was downloaded may have the conventional name."""
     monkeypatch.chdir(tmp_path)
     path = default_output(open_source("ref:llama"), get_recipe(recipe))

@@ -76,6 +76,6 @@ def test_experts_of_a_calibration(qbench, tmp_path):
     assert sum("experts.{}.up_proj" in line for line in outcome.out.splitlines()) == 2, "one row for all experts"
 
 
-def test_what_is_no_model(qbench, tmp_path):
+def test_a_file_without_a_model_is_refused(qbench, tmp_path):
     qbench("doctor", tmp_path / "none.gguf").fails_with("none.gguf", "not there")
     qbench("doctor", tmp_path).fails_with("config.json")

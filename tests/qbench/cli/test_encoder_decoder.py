@@ -30,7 +30,7 @@ def t5(tmp_path):
     return folder
 
 
-def test_generate(qbench, t5):
+def test_generate_prints_the_text_of_an_encoder_decoder(qbench, t5):
     argv = ("generate", t5, "-n", "12", "--prompt")
     result = json.loads(qbench(*argv, "ab ac", "--json", "--logprobs", "1").out)
     assert (
@@ -62,7 +62,7 @@ def test_doctor_examines_its_tensors(qbench, t5):
     ],
     ids=lambda argv: " ".join(argv[:1] + argv[2:3]),
 )
-def test_what_does_not_know_encoder_decoders_says_so(qbench, t5, argv):
+def test_commands_without_encoder_decoder_support_refuse_them(qbench, t5, argv):
     (t5 / "sweep.yaml").write_text(f"name: s\nmodels: [{t5}]\nrecipes: [q8_0]\nbench: {{pp: 8, tg: 2}}\n")
     before = set(t5.iterdir())
     qbench(*(word.format(t5) for word in argv)).fails_with("T5ForConditionalGeneration is an encoder-decoder")

@@ -51,7 +51,7 @@ def test_an_engine_with_a_kv_store_finds_earlier_rounds(qbench, tmp_path):
     assert re.search("KV store, all rounds: hits [1-9].* corrupt blocks [1-9]", out), out
 
 
-def test_what_cannot_be_is_refused(qbench):
+def test_impossible_options_are_refused(qbench):
     qbench("engine", "ref:llama", "--prompt", "5").fails_with("--prompt and --new take two numbers")
     qbench("engine", "ref:llama", "--prompt", "9,5").fails_with("prompt is 9,5")
     qbench("engine", "ref:llama", "--prompt", "9,5000").fails_with("context holds")

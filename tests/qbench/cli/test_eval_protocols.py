@@ -37,7 +37,7 @@ def test_logits_are_saved_and_used(qbench, tmp_path):
     assert off <= result["kld_reference"]["error_bound_nats"] and off <= 5 * result["kld_reference"]["error_nats"]
 
 
-def test_a_comparison_prints_what_llama_perplexity_prints(qbench):
+def test_a_comparison_prints_the_lines_of_llama_perplexity(qbench):
     out = qbench("eval", "ref:llama", "--recipe", "q8_0", "--reference", "ref:llama", "--windows", "2").out
     for name in ("Mean PPL(Q)", "Cor(ln(PPL(Q)), ln(PPL(base)))", "99.9% KLD", "RMS \u0394p", "Same top p"):
         assert any(line.startswith(name) for line in out.splitlines()), name

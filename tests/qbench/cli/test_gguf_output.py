@@ -38,7 +38,7 @@ def test_shards_are_not_written_over_themselves(qbench, shards):
     out_of(qbench("quantize", shards[0], "--recipe", "q4_0", "-o", shards[0].parent / "m.gguf"))  # another name
 
 
-def test_rounding_what_was_rounded_is_told(qbench, shards):
+def test_a_second_rounding_is_reported(qbench, shards):
     folder = shards[0].parent
     again = qbench("quantize", shards[0], "--recipe", "q4_0", "-o", folder / "again.gguf")
     assert again.status == 0 and "is quantized already" in again.err and "q8_0" in again.err
@@ -55,14 +55,14 @@ def test_folder_gets_a_file_named_by_the_convention(qbench, tmp_path):
 
 
 @pytest.mark.parametrize("size", ["0", "2X", "-1", "1.5G", ""])
-def test_sizes_that_are_none(qbench, tmp_path, size):
+def test_impossible_sizes_are_refused(qbench, tmp_path, size):
     qbench("quantize", "rand:tiny", "--recipe", "q8_0", "-o", tmp_path / "m.gguf", "--max-shard-size", size).fails_with(
         "no number of bytes", "2G"
     )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_eval_says_so_when_it_rounds_what_was_rounded(qbench, tmp_path):
+def test_eval_warns_of_a_second_rounding(qbench, tmp_path):
     made = tmp_path / "q8.gguf"
     assert qbench("quantize", "ref:llama", "--recipe", "q8_0", "-o", made).status == 0
     outcome = qbench("eval", made, "--recipe", "q4_0", "--text", __file__, "--windows", "1")

@@ -47,7 +47,7 @@ def path(tmp_path_factory):
     return convert(config, random_weights(config), file, GGMLQuantizationType.F32, encode=encode, kind_of=kind_of)
 
 
-def test_logits_are_those_of_llama_cpp(path):
+def test_logits_match_llama_cpp(path):
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     source = open_source(str(path))
     assert {GGMLQuantizationType[info.format.upper()] for info in source.tensors.values()} >= set(KINDS)

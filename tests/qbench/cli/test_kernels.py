@@ -19,7 +19,7 @@ def small(monkeypatch):
     monkeypatch.setattr(measure, "TURN_S", 0.0)
 
 
-def test_rows(qbench, small, tmp_path, monkeypatch):
+def test_rows_are_timed_and_kept(qbench, small, tmp_path, monkeypatch):
     name = packed_formats()[0]
     argv = ("kernels", "--only", f"linear_{name}", "--m", "1,4", "--threads", "1")
     monkeypatch.setattr("qbench.cli.kernels.busy_share", lambda: 0.5)
@@ -53,7 +53,7 @@ def test_rows(qbench, small, tmp_path, monkeypatch):
     qbench("report", tmp_path / "kept.jsonl", "--format", "csv").fails_with("kept.jsonl: no records of a sweep")
 
 
-def test_a_forced_row_stands_beside_the_honest_one(qbench, small, tmp_path, monkeypatch):
+def test_a_forced_row_is_shown_next_to_the_default_one(qbench, small, tmp_path, monkeypatch):
     name = packed_formats()[0]
     argv = ("kernels", "--only", f"linear_{name}", "--m", "1", "--threads", "1", "--keep", tmp_path / "kept.jsonl")
     qbench(*argv)
@@ -66,7 +66,7 @@ def test_a_forced_row_stands_beside_the_honest_one(qbench, small, tmp_path, monk
     assert text.count(f"| linear_{name}") == 2 and text.count("forced by QBENCH_ISA=scalar") == 1
 
 
-def test_a_suite_says_what_is_timed(qbench, small, tmp_path):
+def test_a_suite_lists_its_timed_rows(qbench, small, tmp_path):
     name = packed_formats()[0]
     (tmp_path / "s.yaml").write_text(
         f"name: s\ncases: [{{kernels: linear_{name}, tokens: [1, 4]}}]\nthreads: 1\nclock: cpu\n"

@@ -17,7 +17,7 @@ def model(tmp_path_factory) -> str:
     return str(write_artifact(ArraySource(config, random_weights(config)), path))
 
 
-def test_tables(qbench, model):
+def test_a_table_marks_the_plan_of_the_runtime(qbench, model):
     outcome = qbench("mla", model, *ARGUMENTS)
     assert outcome.status == 0
     lines = outcome.out.splitlines()
@@ -39,7 +39,7 @@ def test_json_and_records(qbench, model, tmp_path):
     assert all(record["case"]["kind"] == "mla" for record in records)
 
 
-def test_lengths_that_nobody_asked_for_fit_the_context(qbench, model):
+def test_default_lengths_fit_the_context(qbench, model):
     outcome = qbench("mla", model, "--batch", "1", "--rounds", "1", "--threads", "1", "--json", "--mode", "elided")
     assert outcome.status == 0
     rows = [json.loads(line) for line in outcome.out.splitlines() if "mode" in json.loads(line)]

@@ -7,7 +7,7 @@ from qbench.words.read import LINES, printable
 RED, CSI, TURN = "\x1b[31m", "\x9b2J", "\u202e"
 
 
-def test_columns_stand_below_their_headings():
+def test_columns_are_aligned_with_their_headings():
     lines = aligned(("plan", "time"), [("elided *", "1.25 ms"), ("", "n/a")])
     assert lines == ["plan         time", "elided *  1.25 ms", "              n/a"]
 

@@ -31,11 +31,11 @@ def test_a_plan_is_kept(qbench, tmp_path):
     assert record["metrics"]["resident_bytes"] > 0 and "model" not in record["metrics"]
 
 
-def test_windows_are_told(qbench):
+def test_windows_are_reported(qbench):
     assert "see 12% of this KV cache" in qbench("plan", "shape:mistral-7b", "--ctx", "32768").out
 
 
-def test_a_window_of_ones_own_choosing(qbench):
+def test_a_window_can_be_chosen(qbench):
     """It holds as much whatever the context, so that no number of tokens is left to be counted."""
     size = ("--policy", "window:64", "--memory", "64MiB", "--json")
     short, long = (json.loads(qbench("plan", "ref:llama", "--ctx", context, *size).out) for context in ("512", "1024"))
@@ -47,7 +47,7 @@ def test_a_window_of_ones_own_choosing(qbench):
     "policy, held",
     [("full", "(1 x 512 tokens, "), ("tova:budget=128", "(25% of 1 x 512 tokens, "), ("quest", "(1 x 512 tokens, ")],
 )
-def test_the_line_of_the_cache_says_how_many_tokens_stay(qbench, policy, held):
+def test_the_line_of_the_cache_has_the_number_of_kept_tokens(qbench, policy, held):
     out = qbench("plan", "ref:llama", "--policy", policy, "--ctx", "512").out
     (line,) = (line for line in out.splitlines() if line.startswith("KV cache"))
     assert held in line and line.endswith(f"policy {policy})")
@@ -124,7 +124,7 @@ def test_mistakes_of_a_cluster_are_one_line(qbench, tmp_path):
 
 
 @pytest.mark.parametrize("recipe", ["q4_0", "rtn-w8"])
-def test_a_tokenizer_that_gguf_cannot_hold_is_told(qbench, tmp_path, recipe):
+def test_a_tokenizer_that_gguf_cannot_hold_is_reported(qbench, tmp_path, recipe):
     folder = tmp_path / "model"
     assert qbench("quantize", "ref:llama", "--recipe", "bf16", "-o", folder).status == 0
     words = {word: number for number, word in enumerate(["[UNK]", *map(chr, range(97, 123))])}

@@ -34,7 +34,7 @@ def test_the_end_prints_nothing_if_triton_was_there():
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_end_looks_for_no_garbage_but_does_what_was_asked_for(tmp_path):
+def test_the_end_collects_no_garbage_but_runs_exit_handlers(tmp_path):
     """Garbage in a circle is found only by a search among all objects, which the end of a program is not worth."""
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, env={"TMPDIR": str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, "")

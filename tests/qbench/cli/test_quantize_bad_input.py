@@ -76,7 +76,7 @@ def test_a_tokenizer_that_does_not_match(refused, tmp_path):
 
 
 @pytest.mark.parametrize("token", [-1, 320])
-def test_token_ids_that_the_model_has_not(refused, token_ids, token):
+def test_token_ids_outside_the_vocabulary_are_refused(refused, token_ids, token):
     np.save(token_ids, np.full(300, token))
     refused("imatrix-q4_0", out="out.gguf", says=[str(token), "vocabulary has 320"])
 
@@ -124,7 +124,7 @@ def test_weights_that_are_no_numbers(refused, small_model, recipe, value):
 
 
 @pytest.mark.parametrize("text, says", refused_rows(__file__, "refused_recipes.yaml"))
-def test_recipes(refused, recipe_file, text, says):
+def test_bad_recipes_are_refused(refused, recipe_file, text, says):
     refused(recipe_file(text), out="out.gguf" if "q8_0" in text or "gguf" in text else "out", says=says)
 
 
@@ -137,7 +137,7 @@ def test_recipes(refused, recipe_file, text, says):
     ],
     ids=["act-order", "packing", "static"],
 )
-def test_what_no_directory_holds_is_refused_before_the_calibration(refused, recipe_file, text, says):
+def test_formats_without_a_directory_layout_are_refused_before_the_calibration(refused, recipe_file, text, says):
     refused(recipe_file(text), "--calibration", "not-there.txt", says=[says])
 
 
@@ -155,7 +155,7 @@ def sentencepiece_model(tmp_path):
 
 
 @pytest.mark.parametrize("argv", [("-o", "out.gguf"), ("-o", "out.gguf", "--dry-run"), ("--dry-run",)], ids=" ".join)
-def test_a_tokenizer_that_gguf_cannot_say_is_refused_before_the_calibration(
+def test_a_tokenizer_that_gguf_cannot_hold_is_refused_before_the_calibration(
     qbench, tmp_path, monkeypatch, sentencepiece_model, argv
 ):
     monkeypatch.chdir(tmp_path)

@@ -37,7 +37,7 @@ def test_json_is_one_object_a_row(qbench, records):
     assert row == {"a": None, "b": [1.5, None], "c": {"x": "2026-01-01"}, "d": 1.5}
 
 
-def test_csv(qbench, records):
+def test_csv_has_a_header_and_empty_cells(qbench, records):
     rows = list(csv.reader(io.StringIO(qbench("query", SQL, "--records", records, "--format", "csv").out)))
     assert rows[0] == ["recipe", "perplexity", "size_bytes", "tasks"] and rows[2] == ["q4_0", "", "2728125", ""]
     assert json.loads(rows[1][3])["blimp"]["metric"] == "acc"

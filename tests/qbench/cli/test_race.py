@@ -34,7 +34,7 @@ def test_layouts_and_policies_are_a_row_per_pair(qbench):
     assert "base" in table[1] and "tokens per second over those of cache none at depth 0;" in table[-1]
 
 
-def test_a_policy_may_have_a_depth_of_its_own(qbench):
+def test_a_policy_may_have_its_own_depth(qbench):
     policies = "full@4,h2o:budget=16,recent=0.25@40,tova:budget=8"
     outcome = qbench("race", "rand:tiny", *QUICK, "-r", "2", "--policy", policies, "-d", "9", "--json")
     found = rows(outcome)
@@ -122,7 +122,7 @@ def test_several_models_take_turns(qbench):
     assert "pp ratio" not in readable(Metrics.from_json(first))
 
 
-def test_a_ratio_around_1_says_how_many_rounds_would_decide_it():
+def test_a_ratio_around_1_names_the_number_of_rounds_that_would_decide_it():
     ratio = {"value": 1.01, "error": 0.01, "low": 0.98, "high": 1.04, "p_value": 0.5}
     beyond = ratio | {"low": 1.001, "p_value": 0.04}
     assert decided_by(beyond, 20, "rounds") == "" == decided_by(ratio | {"low": None}, 20, "rounds")
@@ -148,7 +148,7 @@ def test_several_launches_give_one_row_with_the_spread_between_them(qbench):
     assert readable(Metrics.from_json(first))["launches"].startswith("3 processes: pp ")
 
 
-def test_a_ratio_of_few_rounds_says_what_its_interval_is_worth():
+def test_a_ratio_of_few_rounds_warns_of_its_interval():
     ratio = {"value": 1.2, "low": 1.1, "high": 1.3, "p_value": 0.01}
 
     def lines(rounds: int, **of_ratio) -> dict:

@@ -33,7 +33,7 @@ def rows_of_rank_0(*commands, code: str | None = None) -> list[dict]:
     return [json.loads(line) for line in first.out.splitlines()]
 
 
-def test_divisions_of_one_run_are_those_of_runs_of_their_own():
+def test_divisions_of_one_run_match_separate_runs():
     command = ("compare", "rand:tiny", "--recipes", "q8_0", "--compute", "float32", "--threads", "1", "--json")
     rows = rows_of_rank_0(*[(*command, "--divisions", "tp,gather,pp,ep,sp")] * 2)
     verdicts = [WITHIN, EQUAL, EQUAL, REFUSED, WITHIN]

@@ -20,7 +20,7 @@ def generated(capsys) -> list[int]:
     return json.loads(capsys.readouterr().out)["tokens"]
 
 
-def test_two_lanes_generate_what_one_rank_does_and_rank_0_alone_prints(capsys):
+def test_two_lanes_generate_the_text_of_one_rank_and_only_rank_0_prints(capsys):
     first, second = run_ranks(*[(*GENERATE, "--ranks", "tp=2")] * 2)
     assert (first.status, second.status) == (0, 0), first.err
     assert json.loads(first.out)["tokens"] == generated(capsys)

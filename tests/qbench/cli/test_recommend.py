@@ -23,12 +23,12 @@ from qbench.reference import weights_dir
         ("1234567", 1_234_567),
     ],
 )
-def test_sizes(text, expected):
+def test_sizes_are_read_with_their_units(text, expected):
     assert MEMORY_SIZE.convert(text, None, None) == expected
 
 
 @pytest.mark.parametrize("num_bytes", [1, 999, 1001, 15_743_999, 15_740_000, 6 * 2**30])
-def test_what_is_enough_is_never_less(num_bytes):
+def test_advised_memory_is_never_less_than_needed(num_bytes):
     assert 0 <= MEMORY_SIZE.convert(enough(num_bytes), None, None) - num_bytes <= num_bytes / 100
 
 
@@ -38,7 +38,7 @@ SMALL = ("--recipes", "q8_0,q4_0", "--kv", "f32", "--ctx", "128", "--windows", "
 RUNTIME = 200_000_000
 
 
-def test_what_was_measured_once_answers_again(qbench, tmp_path, monkeypatch):
+def test_a_second_call_answers_from_kept_measurements(qbench, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     module = import_module("qbench.recommendation.recommend")  # the package has a function of that name
     monkeypatch.setattr(module, "runtime_bytes", lambda threads: RUNTIME)  # to the byte, three times

@@ -100,7 +100,7 @@ def test_quantize_with_a_target_is_the_same_search(qbench, tmp_path):
     qbench("quantize", "ref:llama", "--target", "4bpw").fails_with("--target needs -o")
 
 
-def test_outputs_that_cannot_be(qbench, tmp_path):
+def test_impossible_outputs_are_refused(qbench, tmp_path):
     search = ("search", "ref:llama", "--target", "4bpw")
     qbench(*search).fails_with("-o")
     for taken in ("q8_0.gguf", "check.gguf"):

@@ -40,7 +40,7 @@ def test_serves_a_reference_model_until_it_is_interrupted(tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_served_is_told_in_one_line(arguments, message, capsys):
+def test_models_that_cannot_be_served_are_refused_in_one_line(arguments, message, capsys):
     assert main(["serve", "--port", "0", *arguments]) == 2
     told = capsys.readouterr().err.strip().splitlines()
     assert message in told[-1] and "Unknown error" not in told[-1]

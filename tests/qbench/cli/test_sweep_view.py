@@ -107,5 +107,5 @@ def test_time_left_is_read_from_like_cases_and_from_this_run():
 @pytest.mark.parametrize(
     "seconds, text", [(0.2, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (3599, "59 min 59 s"), (3700, "1 h 1 min")]
 )
-def test_durations(seconds, text):
+def test_durations_are_readable(seconds, text):
     assert readable_duration(seconds) == text

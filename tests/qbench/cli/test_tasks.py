@@ -23,7 +23,7 @@ def test_tasks_print_their_figures(qbench):
         pytest.param({"error": None, "interval": None}, "f 1.0000  (5 items)", id="no error"),
     ],
 )
-def test_a_figure_is_never_told_as_certain(entry, printed):
+def test_a_figure_is_never_reported_as_certain(entry, printed):
     assert readable({"metric": "f", "value": 1.0, "num_items": 5} | entry) == printed
 
 
@@ -34,7 +34,7 @@ def test_json_is_one_object(qbench):
     assert len(result["tasks"]["ref_sums"]["correct"]) == 3
 
 
-def test_list_names_those_without_network(qbench):
+def test_list_names_the_tasks_without_network(qbench):
     assert qbench("eval", "ref:llama", "--tasks", "list").out.split() == offline_names()
 
 

@@ -45,7 +45,7 @@ def make(qbench, small_model, token_ids, tmp_path):
         ("rot-gptq-q4_0", "made.gguf"),
     ],
 )
-def test_what_was_made_is_made_again(qbench, make, recipe, out):
+def test_an_artifact_is_made_again(qbench, make, recipe, out):
     outcome = qbench("verify", make(recipe, out=out))
     assert outcome.status == 0 and outcome.out.startswith("all "), outcome
 
@@ -83,7 +83,7 @@ def test_a_recipe_that_did_not_make_it(qbench, make):
     assert outcome.status == 1 and outcome.out.startswith("kv_cache")
 
 
-def test_other_versions_are_told(qbench, make):
+def test_other_versions_are_reported(qbench, make):
     made = make("q4_0", out="made.gguf")
     edit_manifest(Path(made + ".qbench.json"), lambda manifest: manifest["versions"].update(numpy="0.1"))
     outcome = qbench("verify", made)
@@ -120,7 +120,7 @@ def test_flipped_metadata_is_named(qbench, make, name, part):
     assert outcome.status == 1 and f"files: {file.name}: its bytes are not" in outcome.out
 
 
-def test_a_manifest_without_digests_is_told(qbench, make):
+def test_a_manifest_without_digests_is_reported(qbench, make):
     made = make("q4_0", out="made.gguf")
 
     def forget(manifest):
@@ -155,7 +155,7 @@ def test_a_calibration_that_changed(qbench, make, token_ids):
     qbench("verify", made).fails_with("ids.npy", "changed", "--calibration")
 
 
-def test_an_importance_matrix_stands_in_for_the_text(qbench, make, small_model, tmp_path):
+def test_an_importance_matrix_replaces_the_text(qbench, make, small_model, tmp_path):
     matrix = tmp_path / "imatrix.gguf"
     made = make("imatrix-q4_0", "--export-imatrix", matrix, "--calibrate-on", "original", out="first.gguf")
     again = tmp_path / "made.gguf"

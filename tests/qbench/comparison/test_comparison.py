@@ -39,14 +39,14 @@ def test_floor_makes_a_sure_difference_the_same():
     assert (cell.verdict, cell.floor) == ("same", 0.01)
 
 
-def test_the_floor_of_another_protocol_is_none():
+def test_the_floor_of_another_protocol_is_not_used():
     a, b = measured("bf16"), measured("q8_0", loss=0.004, seed=1)
     cell = by_metric(compare_rows(a, b, {"beef": {"perplexity": 0.01}}))["perplexity"]
     assert (cell.verdict, cell.floor) == ("worse", None)
 
 
 @pytest.mark.parametrize("num_blocks", [1, 2])
-def test_too_few_blocks_for_a_verdict_say_so(num_blocks):
+def test_too_few_blocks_for_a_verdict_are_reported(num_blocks):
     def short(recipe: str, loss: float):
         sums = {"nll": [200.0 + loss] * num_blocks, "kld": [loss] * num_blocks, "same_top": [90.0] * num_blocks}
         return measured(recipe, blocks={"unit": "window", "tokens": [100] * num_blocks, **sums})
@@ -59,14 +59,14 @@ def test_too_few_blocks_for_a_verdict_say_so(num_blocks):
         )
 
 
-def test_rows_without_blocks_say_so_and_are_not_judged():
+def test_rows_without_blocks_are_reported_and_not_judged():
     old = measured("q8_0", blocks=None)
     cell = by_metric(compare_rows(measured("bf16"), old))["perplexity"]
     assert cell.verdict is None and cell.estimate.low is None
     assert cell.note.startswith("no interval, for want of the sums by block that B lacks")
 
 
-def test_unlike_protocols_are_refused_with_what_differs():
+def test_unlike_protocols_are_refused_with_their_difference():
     a, b = measured("bf16"), measured("q4_0")
     a["metrics"]["protocol"] = {"name": "windows-1024", "num_windows": 24, "hash": "a"}
     b["metrics"]["protocol"] = {"name": "windows-1024", "num_windows": 12, "hash": "b"}
@@ -85,7 +85,7 @@ def test_only_common_conventions_are_compared():
     assert "perplexity" in by_metric(compare_rows(a, b))
 
 
-def test_each_common_convention_has_cells_of_its_own():
+def test_each_common_convention_has_its_own_cells():
     conventions = "gptq-2048", "stride-64"
 
     def both(row):
@@ -97,7 +97,7 @@ def test_each_common_convention_has_cells_of_its_own():
     assert list(cells) == names and {cells[name].verdict for name in names[::3]} == {"worse"}
 
 
-def test_a_side_without_divergence_is_told():
+def test_a_side_without_divergence_is_reported():
     without = measured("q8_0")
     without["metrics"]["kld"] = None
     comparison = compare_rows(measured("bf16"), without)
@@ -117,7 +117,7 @@ def test_speeds_of_unlike_machines_are_left_out():
     assert comparison.left_out == ["speed: measured on unlike machines (a1b2c3 and ffff)"]
 
 
-def test_speeds_of_unlike_processors_are_left_out_and_quality_is_not():
+def test_speeds_of_unlike_processors_are_left_out_and_quality_is_kept():
     """Zen 4 and Zen 5 have one name and the same flags, so one id."""
 
     def on(recipe: str, processor: str | None) -> dict:
@@ -130,7 +130,7 @@ def test_speeds_of_unlike_processors_are_left_out_and_quality_is_not():
     assert "tg_tok_s" in by_metric(compare_rows(on("bf16", None), on("q8_0", "family 26, model 2")))
 
 
-def test_speeds_of_one_process_each_have_no_verdict_and_say_why():
+def test_speeds_of_one_process_each_have_no_verdict_and_a_reason():
     cell = by_metric(compare_rows(measured("bf16"), measured("q8_0", seed=2)))["tg_tok_s"]
     assert "measured in one process each" in cell.note and "sweep --launches" in cell.note
     assert cell.verdict is None and cell.holm_p_value is None and "[n/a]" in change(cell)

@@ -94,7 +94,7 @@ def test_false_verdicts_are_as_rare_as_stated(shift, launches):
     assert false / runs <= FALSE + 3 * np.sqrt(FALSE * (1 - FALSE) / runs)
 
 
-def test_work_is_told_apart():
+def test_different_work_is_distinguished():
     def work(row) -> Work:
         return work_of(Record.from_json(row))
 

@@ -43,7 +43,7 @@ def test_it_is_kept_as_a_record_and_found_again(record, tmp_path):
     assert kept_floors([str(path)]) == {key: record["metrics"]["floor"]}
 
 
-def test_of_several_machines_the_highest(record, tmp_path):
+def test_the_highest_floor_of_several_machines_counts(record, tmp_path):
     path = tmp_path / "r.jsonl"
     other = record["metrics"] | {"floor": {"perplexity": 0.0, "kld": 9.0}}
     append_record(path, record)
@@ -52,7 +52,7 @@ def test_of_several_machines_the_highest(record, tmp_path):
     assert floor == record["metrics"]["floor"] | {"kld": 9.0}
 
 
-def test_the_table_tells_each_change(record):
+def test_the_table_lists_each_change(record):
     rows = {row[0]: row for row in make_floor_grid(Record.from_json(record)).rows}
     assert list(rows) == ["threads", "batch", "bf16", "floor"]
     assert rows["threads"][1] == "1 instead of 2" and rows["threads"][2:] == ["identical"] * 3
@@ -63,7 +63,7 @@ def test_a_distance_is_that_of_the_farther_end():
     assert_close(farthest(Estimate(0.97), 1.0), 0.03, atol=1e-15)
 
 
-def test_each_protocol_has_a_floor_of_its_own(tmp_path):
+def test_each_protocol_has_its_own_floor(tmp_path):
     names = ("windows-512", "stride-512")
     floors = documents(measure_noise_floors("ref:llama", Measuring(windows=2, threads=1, protocols=names)))
     assert [floor["metrics"]["protocol"]["name"] for floor in floors] == list(names)

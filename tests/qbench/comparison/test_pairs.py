@@ -16,12 +16,12 @@ def paired(a, b, named):
     return [(x.key, y.key) for x, y in pairs]
 
 
-def test_one_row_a_side_pairs_whatever_it_is():
+def test_one_row_per_side_always_pairs():
     a, b = row("bf16"), row("q4_0", threads=1, model="other")
     assert paired([a], [b], []) == [(a.key, b.key)]
 
 
-def test_rows_pair_where_all_else_is_equal():
+def test_rows_pair_if_everything_else_is_equal():
     a = [row("bf16", threads=threads) for threads in (1, 2)]
     b = [row("q4_0", threads=threads) for threads in (2, 1)]
     assert paired(a, b, ["recipe"]) == [(a[1].key, b[0].key), (a[0].key, b[1].key)]
@@ -32,13 +32,13 @@ def test_a_baseline_is_not_compared_with_itself():
     assert [y for _, y in paired([base], rest, ["recipe"])] == [rest[1].key, rest[2].key]
 
 
-def test_rows_without_their_like_are_told():
+def test_rows_without_a_partner_are_reported():
     b = [row("bf16"), row("q4_0"), row("q8_0", threads=1)]
     pairs, alone = pair_rows([row("bf16")], b, ["recipe"])
     assert ([y.key for _, y in pairs], alone) == ([b[1].key], [b[2]])
 
 
-def test_of_several_caches_the_same():
+def test_each_row_pairs_with_the_same_cache():
     a = [row("bf16", kv_format="f32"), row("bf16", kv_format="kv-int8")]
     b = [row("q4_0", kv_format="kv-int8"), row("q8_0", kv_format="f32")]
     assert paired(a, b, ["recipe"]) == [(a[1].key, b[0].key), (a[0].key, b[1].key)]
@@ -50,12 +50,12 @@ def test_a_key_within_a_section():
     assert len(paired(a, b, ["bench.pp"])) == 2
 
 
-def test_without_a_pair_it_says_what_differs():
+def test_rows_without_a_pair_name_their_difference():
     with pytest.raises(InputError, match="threads: 2 and 1"):
         pair_rows([row("bf16")], [row("q4_0", threads=1), row("q8_0", threads=1)], ["recipe"])
 
 
-def test_several_that_fit_are_told():
+def test_several_matching_rows_are_reported():
     a = [row("bf16"), row("q8_0")]
     with pytest.raises(InputError, match="2 rows of A fit one of B; they differ in"):
         pair_rows(a, [row("q4_0"), row("q6_k")], ["recipe"])

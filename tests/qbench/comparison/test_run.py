@@ -59,7 +59,7 @@ def test_two_commits_of_one_file(results, tmp_path):
     assert comparison.b.commit == "fedc" * 4 and verdicts(comparison, "perplexity") == ["worse"]
 
 
-def test_a_row_without_its_like_is_a_warning(results, tmp_path):
+def test_a_row_without_a_partner_is_a_warning(results, tmp_path):
     row = measured_record("q6_k")
     write_records(tmp_path / "more.jsonl", [row | {"case": row["case"] | {"threads": 1}}])
     assert compare([str(tmp_path)], HERE, baseline="bf16").warning.endswith("like in A: ref:llama q6_k")
@@ -110,6 +110,6 @@ def test_a_text_or_tasks(how):
         Measuring(**how)
 
 
-def test_what_is_measured_already_takes_no_text(results):
+def test_measured_rows_take_no_text(results):
     with pytest.raises(InputError, match="--text, --threads is for models"):
         compare([results], Measuring(text="x.txt", threads=1), baseline="bf16")

@@ -26,5 +26,5 @@ def delta(max_logit, mean_kld=0.0):
         (RunOptions(division="tp=2", compute="float32"), delta(2 * FLOAT32_DELTA), ABOVE),
     ],
 )
-def test_verdict(options, found, expected):
+def test_verdict_compares_a_delta_with_its_floor(options, found, expected):
     assert verdict(found, FLOOR, options) == expected

@@ -17,7 +17,7 @@ def test_a_folder_of_records_and_conditions(folder):
     assert parse_side(f"{folder}:recipe=q4_0,threads=2") == Rows(str(folder), {"recipe": "q4_0", "threads": "2"})
 
 
-def test_the_second_side_may_lie_where_the_first_does(folder):
+def test_the_second_side_may_be_in_the_place_of_the_first(folder):
     assert parse_side(":recipe=q4_0", str(folder)) == Rows(str(folder), {"recipe": "q4_0"})
     with pytest.raises(InputError, match="names no records"):
         parse_side(":recipe=q4_0")
@@ -50,7 +50,7 @@ def test_conditions_pick_rows_and_patterns_several(folder):
     assert len(select(Rows(str(folder), {"bench.pp": "512", "machine": "a1"}))) == len(sweep_records())
 
 
-def test_of_each_case_the_latest(folder):
+def test_the_latest_row_of_each_case_counts(folder):
     write_records(folder / "n.jsonl", [make_record("q4_0", perplexity=9.0)])
     (row,) = select(Rows(str(folder), {"recipe": "q4_0"}))
     assert row.figures.figure("perplexity") == 9.0
@@ -62,7 +62,7 @@ def test_the_latest_is_by_time_and_not_by_the_name_of_its_file(folder):
     assert row.figures.figure("perplexity") != 9.0
 
 
-def test_what_failed_is_no_row(tmp_path):
+def test_a_failed_case_is_not_a_row(tmp_path):
     path = write_records(tmp_path / "r.jsonl", [failed_record("q4_0", "out of memory")])
     with pytest.raises(InputError, match="no measured row"):
         select(Rows(str(path), {}))
@@ -73,7 +73,7 @@ def test_what_failed_is_no_row(tmp_path):
     [({"recipe": "q4_1"}, "there are bf16, .*; did you mean 'q4_0'"), ({"recip": "q4_0"}, "did you mean 'recipe'")],
     ids=["value", "key"],
 )
-def test_no_row_is_told_with_what_there_is(folder, where, message):
+def test_a_condition_without_rows_lists_the_existing_values(folder, where, message):
     with pytest.raises(InputError, match=message):
         select(Rows(str(folder), where))
 

@@ -34,25 +34,25 @@ def test_several_pairs_are_a_line_each():
     assert len(make_grid(table, long=True).rows) == sum(len(comparison.cells) for comparison in table)
 
 
-def test_a_sure_difference_within_the_floor_says_so():
+def test_a_sure_difference_within_the_floor_is_marked():
     comparisons = [compare_rows(BASE, row, {PROTOCOL: {"perplexity": 0.1}}) for row in ROWS]
     assert make_grid(comparisons).rows[1][1].endswith("; within the noise floor")
     assert make_grid(comparisons[1:]).rows[0][4] == "same, within the floor"
 
 
-def test_a_common_floor_stands_in_the_heading():
+def test_a_common_floor_is_in_the_heading():
     comparisons = [compare_rows(BASE, row, {PROTOCOL: {"kld": 1e-5}}) for row in ROWS]
     assert "mean KLD (noise floor 1.0e-05)" in make_grid(comparisons).headings
 
 
-def test_notes_name_the_rows_and_what_the_interval_leaves_out():
+def test_notes_name_the_rows_and_the_errors_outside_the_interval():
     markdown = make_grid([compare_rows(BASE, ROWS[0])]).markdown()
     for part in ("A: ref:llama bf16, protocol windows-1024 (f00d)", "B: ref:llama q8_0", "all 3 tests", "(Holm)"):
         assert part in markdown
     assert "tg tok/s: no verdict: measured in one process each" in markdown and "Noise floor: n/a until" in markdown
 
 
-def test_what_is_not_compared_is_said_once():
+def test_metrics_that_are_not_compared_are_named_once():
     others = [measured_record(recipe, reference="ref:other") for recipe in ("q8_0", "q4_0")]
     notes = make_grid(judge_table([collect(BASE, row) for row in others])).notes
     (said,) = [note for note in notes if note.startswith("Not compared")]

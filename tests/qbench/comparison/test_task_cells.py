@@ -72,7 +72,7 @@ def test_likelihoods_of_documents_weigh_by_their_words(aggregate, kind, change, 
 
 
 @pytest.mark.parametrize("higher_is_better, verdict", [(True, "better"), (False, "worse")])
-def test_a_mean_is_better_as_the_task_says(higher_is_better, verdict):
+def test_a_mean_is_better_in_the_direction_of_the_task(higher_is_better, verdict):
     values = LIKELIHOODS + LOSS
     one, other = (valued(items, mean(items), higher_is_better=higher_is_better) for items in (LIKELIHOODS, values))
     cells, _ = compared_rows({"t": one}, {"t": other})
@@ -115,7 +115,7 @@ def test_shares_that_are_all_0_or_1_on_one_side_are_still_paired():
         ),
     ],
 )
-def test_what_cannot_be_compared_is_left_out(a, b, why):
+def test_figures_that_cannot_be_compared_are_left_out(a, b, why):
     cells, left_out = compared(a, b)
     assert not cells and len(left_out) == 1 and why in left_out[0]
 

@@ -23,7 +23,7 @@ def cell(metric="perplexity", kind="ratio", estimate=None, **more):
         (cell("t", "difference", Estimate(-0.5, 0.1, -1.0, 0.1), unit="loss"), "-0.5 loss [-1, +0.1]"),
     ],
 )
-def test_change(given, expected):
+def test_a_change_is_written_with_its_interval(given, expected):
     assert text.change(given) == expected
 
 

@@ -105,7 +105,7 @@ def test_later_steps_read_the_activations_of_older_ones(model, schedule):
     [(Schedule(6, 6), 6), (Schedule(6, 2, 1), 2 + 3), (Schedule(6, 1, 2), 1 + 2), (Schedule(6, 1, NEVER), 1)],
     ids=str,
 )
-def test_bytes_are_those_of_keys_and_values_of_all_exchanges(model, schedule, exchanges):
+def test_bytes_match_keys_and_values_of_all_exchanges(model, schedule, exchanges):
     of_ranks = on_ranks(model, 2, schedule)
     by_hand = 4 * BATCH * NUM_TOKENS * (exchanges * NUM_BLOCKS * 2 * WIDTH + PATCH**2)
     assert sum(sent for _, sent in of_ranks) == by_hand
@@ -127,7 +127,7 @@ def test_signal_to_noise_and_distance_by_hand():
     assert frechet_distance(x + 0.5, x) == pytest.approx(16 * 0.25, abs=1e-5)
 
 
-def test_what_cannot_be_is_refused(model):
+def test_impossible_options_are_refused(model):
     with pytest.raises(InputError, match="9 ranks are more than the 8 rows of patches"):
         on_ranks(model, 9, Schedule(STEPS, STEPS))
     with pytest.raises(InputError, match="got 6 steps, warm-up 7, refresh 1"):

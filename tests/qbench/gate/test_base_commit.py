@@ -65,7 +65,7 @@ def test_other_sources_of_the_extension_are_compiled(checkout, tmp_path, monkeyp
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a read-only file stands for a folder that cannot be made")
-def test_what_cannot_be_built_is_told_in_one_line(checkout, tmp_path):
+def test_a_failed_build_is_reported_in_one_line(checkout, tmp_path):
     with pytest.raises(InputError, match="no-such-branch: neither a file of records nor a commit"):
         base_tree("no-such-branch", tmp_path / "cache")
     (tmp_path / "file").write_text("")

@@ -78,7 +78,7 @@ def test_recipes_that_came_later_are_left_out_and_their_rules_with_them(suite, t
     assert loaded.eval == load_suite(suite).eval
 
 
-def test_a_base_that_knows_none(suite, tmp_path):
+def test_a_base_that_knows_no_recipe_is_refused(suite, tmp_path):
     with pytest.raises(InputError, match="base knows none of the suite's recipes: bf16, q8_0"):
         known_suite(base(tmp_path / "base", "q2_k"), suite)
 

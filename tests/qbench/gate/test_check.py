@@ -36,7 +36,7 @@ def test_verdict_of_one(loss, details, verdict):
     assert judged.verdict == verdict
 
 
-def test_what_a_gate_would_find_is_the_least_of_its_checks_and_nothing_where_one_has_one_sample():
+def test_detectable_loss_of_a_gate_is_its_smallest_check_or_absent_with_one_sample():
     several = judge([check(sure(0.0, 0.5, half)) for half in (0.01, 0.03)])
     assert sees_slowdown(several) == max(one.detectable for one in several) < 1
     assert sees_slowdown(judge([check(sure(0.0, 0.5)), check(Estimate(0.05))])) == np.inf
@@ -49,7 +49,7 @@ def test_among_many_a_p_value_is_worth_less():
     assert {found.adjusted_p for found in judged} == {0.1}  # 10 * 0.02 / 2, one-sided
 
 
-def test_what_has_no_chance_in_it_costs_the_others_nothing():
+def test_checks_without_chance_do_not_change_the_others():
     identical = check(Estimate(0.0, 0.0, 0.0, 0.0, 1.0))
     exact = check(Estimate(0.0), is_exact=True)
     report = check(sure(0.5), is_gate=False)
@@ -59,7 +59,7 @@ def test_what_has_no_chance_in_it_costs_the_others_nothing():
     assert {found.adjusted_p for found in judged[1:]} == {None}
 
 
-def test_each_gate_has_its_share_of_what_may_be_red():
+def test_each_gate_has_its_share_of_the_false_alarms():
     speeds = [check(sure(0.05, p_value=0.5)) for _ in range(8)]
     quality = replace(check(sure(0.05, p_value=0.01)), gate="quality")
     judged = judge([*speeds, quality])
@@ -73,7 +73,7 @@ def test_a_gain_is_no_sign_of_a_loss():
 
 
 @pytest.mark.parametrize("num_samples, floor", [(6, 0.0), (6, 0.025), (24, 0.0), (24, 0.05)])
-def test_a_loss_of_what_is_detectable_is_found_as_often_as_promised(num_samples, floor):
+def test_a_detectable_loss_is_found_as_often_as_promised(num_samples, floor):
     """By the error's true value, which a single run guesses: over many runs both average out."""
     rng, spread, num_checks, runs = np.random.default_rng(3), 0.02, 8, 1500
     unchanged = [check(Estimate(1e-4, 1e-2, -0.02, 0.02, 0.99)) for _ in range(num_checks - 1)]

@@ -17,7 +17,7 @@ def result(*checks: Check, **details) -> GateResult:
     return GateResult(judge(checks), about=ABOUT, **details)
 
 
-def test_red_says_what_moved_by_how_much_and_how_sure():
+def test_a_red_comment_has_the_change_and_its_certainty():
     text = markdown(result(WORSE, SLOW, BYTES))
     first, second, *_ = text.split("\n\n")
     assert first == "## qbench gate: RED"
@@ -26,7 +26,7 @@ def test_red_says_what_moved_by_how_much_and_how_sure():
     assert table.count("\n") == 2 and "**worse**" in table and "[+2.0e-04 nats, +6.0e-04 nats]" in table
 
 
-def test_every_check_is_below_the_fold_with_what_it_would_see():
+def test_every_check_is_below_the_fold_with_its_detectable_loss():
     text = markdown(result(WORSE, SLOW, BYTES))
     fold = text.partition("<details>")[2].partition("</details>")[0]
     for part in ("All 3 checks", "tg64", "6000 tok/s", "+5.00 % [+3.00 %, +7.00 %]", "exact", "at most 5 % of gates"):
@@ -34,7 +34,7 @@ def test_every_check_is_below_the_fold_with_what_it_would_see():
     assert "aaaaaaaaaa" in text and "bbbbbbbbbb+changes" in text and "a4dab71faf5c" in text
 
 
-def test_green_says_so_and_what_was_not_checked():
+def test_a_green_comment_lists_unchecked_cases():
     text = plain(result(SLOW, BYTES, not_checked=["speed, as asked"]))
     assert text.endswith("None of 2 checks is worse.\n") and "not checked: speed, as asked" in text
     assert markdown(result(BYTES)).startswith("## qbench gate: green")
@@ -45,7 +45,7 @@ def test_a_case_that_no_longer_runs_is_red():
     assert found.is_red and "**ref:llama q8_0 no longer runs**: the worker was killed" in markdown(found)
 
 
-def test_what_is_only_shown_is_never_red():
+def test_a_shown_figure_is_never_red():
     found = result(Check(**{**{name: getattr(WORSE, name) for name in Check.__slots__}, "is_gate": False}))
     assert not found.is_red and "worse (report)" in markdown(found)
 

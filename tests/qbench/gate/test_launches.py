@@ -29,14 +29,14 @@ def test_two_processes_run_all_subjects_of_a_group_in_turn():
     assert len(first.peak_rss_bytes) == 2 and min(first.peak_rss_bytes) > 50 << 20 and second.peak_rss_bytes is None
 
 
-def test_a_tree_without_what_the_worker_imports_is_too_old(tmp_path):
+def test_a_tree_without_the_imports_of_the_worker_is_too_old(tmp_path):
     check_worker(Tree("this tree", Path(sys.executable), tmp_path))
     venv.create(tmp_path, symlinks=True)  # has no packages at all
     with pytest.raises(InputError, match=r"0123abcdef is too old to be timed from here: it has no qbench\."):
         check_worker(Tree("0123abcdef", tmp_path / "bin" / "python", tmp_path))
 
 
-def test_cases_share_processes_where_they_may():
+def test_cases_share_processes_if_possible():
     subjects = [
         subject("a"),
         subject("b", threads=2),

@@ -35,7 +35,7 @@ def test_unchanged_peaks_are_seldom_worse(baseline, now):
     assert red / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
 
 
-def test_a_megabyte_more_is_worse_where_it_is():
+def test_a_megabyte_more_is_worse_only_in_its_case():
     rng = np.random.default_rng(6)
     found = {"a": (peaks(rng, 3), peaks(rng, 3)), "b": (peaks(rng, 3), peaks(rng, 3, more=1 << 20))}
     same, more = judge(peak_checks(found, 0))
@@ -44,6 +44,6 @@ def test_a_megabyte_more_is_worse_where_it_is():
     assert {check.verdict for check in judge(peak_checks(found, 2 << 20))} == {"same"}
 
 
-def test_one_process_a_side_cannot_tell():
+def test_one_process_per_side_decides_nothing():
     (check,) = judge(peak_checks({"a": ([270_000_000], [290_000_000])}, 0))
     assert check.verdict == "untold"

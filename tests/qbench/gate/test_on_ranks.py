@@ -31,7 +31,7 @@ def test_only_red_rows_are_findings():
     assert dict(red_rows("\n".join(lines))) == {name: "above the floor: mean KLD 5.00e-06, floor 3.00e-06"}
 
 
-def test_the_line_of_rank_0_is_found_among_those_of_torchrun():
+def test_the_line_of_rank_0_is_found_in_the_output_of_torchrun():
     assert error_of("W1127 torch\nqbench: no model 'x'\n=====\nRoot Cause") == "no model 'x'"
     assert error_of("") == "it printed nothing"
 

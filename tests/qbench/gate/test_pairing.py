@@ -41,14 +41,14 @@ def test_missing_cases_are_named():
         pair_cases([row("bf16"), row("q4_k_m"), row("q8_0")], [row("q4_k_m")], "base.jsonl")
 
 
-def test_another_machine_is_refused_with_what_differs():
+def test_another_machine_is_refused_with_its_difference():
     with pytest.raises(InputError, match="flags avx2 there, avx2 avx512f here; cores 2 there, 4 here"):
         pair_cases([row(machine=OTHER)], [row()], "base.jsonl")
     (pair,) = pair_cases([row(machine=OTHER)], [row()], "base.jsonl", any_machine=True)
     assert pair.is_elsewhere and "cores 2 there, 4 here" in pair.elsewhere
 
 
-def test_another_processor_of_the_same_id_is_compared_in_quality_alone():
+def test_another_processor_of_the_same_id_is_compared_only_in_quality():
     zen4, zen5 = (MACHINE | {"processor": f"family {family}, model 2"} for family in (25, 26))
     (pair,) = pair_cases([row(machine=zen5)], [row(machine=zen4)], "base.jsonl")
     assert pair.is_elsewhere and pair.elsewhere == "processor family 25, model 2 there, family 26, model 2 here"
@@ -60,12 +60,12 @@ def test_another_processor_of_the_same_id_is_compared_in_quality_alone():
     assert not pair.is_elsewhere, "an old row names no processor"
 
 
-def test_machines_that_are_alike_in_all_that_is_told_differ_in_their_ids():
+def test_machines_with_equal_descriptions_differ_in_their_ids():
     with pytest.raises(InputError, match=f"of another machine: id twin there, {MACHINE['id']} here"):
         pair_cases([row()], [row(machine=MACHINE | {"id": "twin"})], "base.jsonl")
 
 
-def test_names_tell_what_varies():
+def test_names_contain_the_differing_settings():
     cases = [Case.from_json(document()["case"] | more) for more in ({}, {"threads": 2})]
     assert names_of(cases) == ["ref:llama q4_k_m, threads 1", "ref:llama q4_k_m, threads 2"]
 
@@ -90,7 +90,7 @@ def test_records_of_a_newer_schema_are_refused(tmp_path):
         read_baseline(file)
 
 
-def test_of_other_machines_one_that_rounds_the_same_way_is_taken():
+def test_a_machine_that_rounds_the_same_way_is_taken_among_others():
     """AMX rounds inputs to bfloat16, and a later row of a machine that rounds them to 8 bits is another measurement."""
     with_tiles, another = (MACHINE | {"id": name * 12, "features": ["scalar", "amx"]} for name in "cd")
     same = row(machine=with_tiles)

@@ -42,7 +42,7 @@ def test_quality(qbench_gate):
 """
 
 
-def test_the_fixture_runs_in_a_pytest_of_its_own(tmp_path):
+def test_the_fixture_runs_in_a_separate_pytest(tmp_path):
     """Two bits lose 2e-2 nats on every processor; the model against itself loses nothing on some."""
     model = str(write_artifact(open_source("ref:llama"), tmp_path / "q2_k.gguf", recipe=get_recipe("q2_k")))
     test = QUALITY.format(model=model, max_kld=0.1)

@@ -49,7 +49,7 @@ def test_the_same_bits_are_the_same():
     }
 
 
-def test_a_loss_is_found_by_what_it_adds():
+def test_a_loss_is_found_by_its_added_error():
     checks = gate(row(), row(of=blocks(1, nll=2e-3, kld=1e-3)))
     # the spread of 24 blocks: 1e-4 nats from block to block, a tenth of that in the KLD
     assert_close(checks["perplexity"].loss.value, np.expm1(2e-3), atol=4 * 1e-4 / np.sqrt(24))
@@ -62,7 +62,7 @@ def test_a_gain_is_better_and_never_red():
     assert {check.verdict for check in checks.values()} == {"better"}
 
 
-def test_within_the_floor_nothing_is_worse_however_sure():
+def test_no_change_within_the_floor_is_worse():
     checks = gate(row(), row(of=blocks(1, nll=2e-4, kld=5e-5, spread=1e-6)))
     assert {check.verdict for check in checks.values()} == {"same"}
     assert max(check.adjusted_p for check in checks.values()) < 1e-3
@@ -92,7 +92,7 @@ def test_logits_that_are_no_longer_finite_are_worse():
         pytest.param(row(), row(reference="ref:other"), "unlike references", id="another reference"),
     ],
 )
-def test_what_does_not_pair_is_refused(baseline, now, message):
+def test_rows_that_do_not_pair_are_refused(baseline, now, message):
     with pytest.raises(InputError, match=message):
         gate(baseline, now)
 

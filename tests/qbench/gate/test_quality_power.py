@@ -120,7 +120,7 @@ def test_on_few_windows():
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("recipe", ["bf16", "q4_k_m"])
-def test_power(benchmark, recipe):
+def test_a_noisy_model_is_found_with_the_stated_power(benchmark, recipe):
     """The whole text, as the ci suite evaluates it, and noise that no choice of the gate was made on; minutes."""
     noisy = NoisyModel(recipe, None)
     found = benchmark.pedantic(lambda: [finds(noisy, seed) for seed in range(100, 110)], rounds=1)

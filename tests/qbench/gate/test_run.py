@@ -93,7 +93,7 @@ def test_nothing_changed_is_green(tmp_path, world):
     assert len(speeds) == 4 and all(check.detectable <= 0.05 for check in speeds)
 
 
-def test_what_takes_seconds_is_told_before(tmp_path, world):
+def test_slow_measurements_are_announced(tmp_path, world):
     lines = []
     gate(tmp_path, say=lines.append)
     assert lines[:2] == [
@@ -114,14 +114,14 @@ def test_a_loss_of_quality_is_red_and_names_the_case(tmp_path, world):
     assert (worse.case, worse.metric) == ("rand:tiny q8_0", "kld")
 
 
-def test_a_loss_within_the_noise_floor_is_none(tmp_path, world):
+def test_a_loss_within_the_noise_floor_is_ignored(tmp_path, world):
     world["now"] = rows(of=blocks(1, kld=5e-5, spread=1e-6))
     assert not gate(tmp_path).is_red
     (tmp_path / "runs" / floors_module.FILE).write_text(json.dumps(floor_row(1e-6)) + "\n")
     assert gate(tmp_path).is_red
 
 
-def test_what_is_reported_or_skipped_is_not_red(tmp_path, world):
+def test_reported_or_skipped_cases_are_not_red(tmp_path, world):
     world["slower"] = 0.1
     reported = gate(tmp_path, report=frozenset({"speed"}))
     assert not reported.is_red and "worse" in {check.verdict for check in reported.checks if check.gate == "speed"}
@@ -145,7 +145,7 @@ def test_a_case_that_the_base_commit_lacks_is_new_and_no_alarm(tmp_path, world):
     assert {check.case for check in result.checks} == {"rand:tiny bf16"}
 
 
-def test_a_case_that_failed_in_the_base_commit_is_told(tmp_path, world):
+def test_a_case_that_failed_in_the_base_commit_is_reported(tmp_path, world):
     broken = rows()[1] | {"status": "error", "error": "no room", "metrics": None}
     world["base"] = [rows()[0], broken]
     mended = gate(tmp_path)
@@ -180,7 +180,7 @@ def test_a_saved_baseline_reports_the_peak_and_speed(tmp_path, world):
     assert {check.is_gate for check in result.checks if check.gate == "speed"} == {False} and not result.is_red
 
 
-def test_another_machine_is_refused_or_gives_what_does_not_depend_on_it(tmp_path, world):
+def test_another_machine_is_refused_or_limited_to_portable_metrics(tmp_path, world):
     other = MACHINE | {"id": "b" * 12, "cores": 64}
     file = save(tmp_path, [found | {"machine": other} for found in rows(launches=plain(launches(3)))])
     with pytest.raises(InputError, match="another machine: cores 64 there, 2 here"):
@@ -198,7 +198,7 @@ def test_peaks_of_another_torch_are_not_compared(tmp_path, world):
     assert result.not_checked[0].endswith("ran with torch 2.12.0, not 2.13.0")
 
 
-def test_a_case_that_the_baseline_lacks_is_told_before_anything_is_measured(tmp_path, world):
+def test_a_case_that_the_baseline_lacks_is_reported_before_any_measurement(tmp_path, world):
     world["now"] = None
     with pytest.raises(InputError, match="lacks rand:tiny q8_0"):
         gate(tmp_path, save(tmp_path, rows()[:1]))

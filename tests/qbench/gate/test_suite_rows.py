@@ -45,7 +45,7 @@ def test_the_last_row_of_a_case_counts(tmp_path):
 
 
 @pytest.mark.parametrize("change", [{"new": 1}, {"fingerprint": "another"}], ids=["tells more", "of another model"])
-def test_another_commit_may_tell_a_case_in_other_words(tmp_path, change):
+def test_another_commit_may_describe_a_case_differently(tmp_path, change):
     (case,) = cases(tmp_path, "bf16")
     other = row(case.to_json() | change)
     assert rows_of([case], [other]) == [other]

@@ -21,7 +21,7 @@ def steps(document: dict) -> list[dict]:
 
 
 @pytest.mark.parametrize("name", ["qbench-gate", "qbench-gate-comment"])
-def test_who_may_write_runs_no_code_of_the_pull_request(name):
+def test_jobs_with_write_access_run_no_code_of_the_pull_request(name):
     document = workflow(name)
     may_write = "write" in document["permissions"].values()
     runs_code = any(RUNS_CODE.search(step.get("uses", "") + step.get("run", "")) for step in steps(document))

@@ -20,7 +20,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.parametrize("name", SCALES)
-def test_everybody_is_right_and_the_check_sees_what_is_not(small, name):
+def test_all_contenders_are_right_and_errors_are_found(small, name):
     decode, prefill = attention_benchmarks(name, (1, 4, 64), 1)
     assert decode.calls > 1 == prefill.calls and set(PEERS.get(name, "").split()) <= set(decode.contenders)
     for benchmark in (decode, prefill):
@@ -37,7 +37,7 @@ def test_everybody_is_right_and_the_check_sees_what_is_not(small, name):
 
 
 @pytest.mark.parametrize("name", ["f16", "int8"])
-def test_weights_are_those_of_the_last_queries(small, name):
+def test_weights_belong_to_the_last_queries(small, name):
     """Each query of a prefill gives its weight to its own key, and a decoded one to the middle of the text."""
     decode, prefill = attention_benchmarks(name, (1, 80), 1, with_mass=True)
     for benchmark, expected in ((decode, np.arange(192) == 96), (prefill, np.arange(80) >= 80 - OBSERVED)):
@@ -58,7 +58,7 @@ def test_a_number_of_tokens_that_fills_no_page(small):
     assert prefill.check(ours.output()).is_right and prefill.shape.endswith("@0")
 
 
-def test_decode_reads_what_is_stored(small):
+def test_decode_reads_the_stored_tokens(small):
     bytes_of = {name: next(attention_benchmarks(name, (1,), 1)).moved_bytes for name in ("f32", "f16")}
     values = 2 * 2 * 192 * 64
     assert bytes_of["f32"] - bytes_of["f16"] == 2 * values

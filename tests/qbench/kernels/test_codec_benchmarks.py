@@ -18,7 +18,7 @@ def small(monkeypatch):
 
 @pytest.mark.parametrize("who", [OURS, "llama.cpp"])
 @pytest.mark.parametrize("op", timed_codecs())
-def test_everybody_is_right_and_the_check_sees_what_is_not(op, who):
+def test_all_contenders_are_right_and_errors_are_found(op, who):
     if who != OURS:
         skip_without_llama_cpp()
     (benchmark,) = codec_benchmarks(op, threads=2)
@@ -35,7 +35,7 @@ def test_everybody_is_right_and_the_check_sees_what_is_not(op, who):
 
 
 @pytest.mark.parametrize("op", [op for op in timed_codecs() if op.startswith("decode_")])
-def test_no_cache_keeps_what_a_decoder_writes(op, monkeypatch):
+def test_no_cache_keeps_the_output_of_a_decoder(op, monkeypatch):
     monkeypatch.undo()
     (benchmark,) = codec_benchmarks(op, threads=2)
     assert benchmark.is_cold(64 << 20) and benchmark.operations == 0

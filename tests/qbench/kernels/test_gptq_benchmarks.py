@@ -23,7 +23,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.parametrize("op, who", [(op, who) for op, names in CONTENDERS.items() for who in names])
-def test_everybody_is_right_and_the_check_sees_what_is_not(op, who):
+def test_all_contenders_are_right_and_errors_are_found(op, who):
     benchmark = gptq_benchmark(op)
     assert tuple(benchmark.contenders) == CONTENDERS[op]
     contender = benchmark.contenders[who]()

@@ -16,7 +16,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.parametrize("name", LATENT_FORMATS)
-def test_everybody_is_right_and_the_check_sees_what_is_not(small, name):
+def test_all_contenders_are_right_and_errors_are_found(small, name):
     (benchmark,) = latent_benchmarks(name, (1, 512))
     assert benchmark.op in timed_ops() and benchmark.calls > 1
     assert set(benchmark.contenders) == {"qbench", "torch-float32", "torch-bfloat16"}

@@ -70,7 +70,7 @@ def test_a_turn_is_filled_with_calls_after_one_that_wakes_the_threads(quick, mon
     assert len(log) == 5
 
 
-def test_a_contender_may_tell_its_seconds(quick):
+def test_a_contender_may_report_its_seconds(quick):
     assert take_turns({"a": lambda: 3.0, "b": lambda: None}, lambda: 1.0, 1) == {"a": [[3.0]], "b": [[0.0]]}
 
 
@@ -81,7 +81,7 @@ def test_a_run_that_fills_its_turn_is_woken_for_too(quick, monkeypatch):
     assert take_turns({"a": lambda: None}, rounds=1) == {"a": [[2.0]]}
 
 
-def test_a_fast_round_counts_once_however_many_samples_it_has():
+def test_a_fast_round_counts_once_with_any_number_of_samples():
     """Pooled, the median of both were that of the fast round; by rounds they agree with the ratio."""
     slow, fast = [4e-6], [1e-6] * 9
     found = {
@@ -94,14 +94,14 @@ def test_a_fast_round_counts_once_however_many_samples_it_has():
     assert ours.spread_ms["min"] == 1e-3 and peer.ratio["max"] == 2.0
 
 
-def test_processor_time_does_not_count_what_others_take(quick):
+def test_processor_time_leaves_out_other_processes(quick):
     """The least of five: threads that earlier tests left may still be at work in one."""
     turns = (take_turns({"a": lambda: time.sleep(0.05)}, CLOCKS[name], 5)["a"] for name in ("wall", "cpu"))
     wall, cpu = (min(map(min, rounds)) for rounds in turns)
     assert wall >= 0.05 > 5 * cpu
 
 
-def test_what_is_absent_or_wrong_has_no_time(quick):
+def test_absent_or_wrong_contenders_have_no_time(quick):
     log = []
     found = measure(
         benchmark_of(
@@ -120,7 +120,7 @@ def test_what_is_absent_or_wrong_has_no_time(quick):
 
 
 @pytest.mark.parametrize("value", [1.5, np.nan])
-def test_nobody_is_timed_where_ours_is_wrong(quick, value):
+def test_no_contender_is_timed_if_ours_is_wrong(quick, value):
     log = []
     found = measure(benchmark_of({OURS: lambda: Sleeper(log, OURS, value), "peer": lambda: Sleeper(log, "peer")}))
     assert found[OURS] == Found(wrong=found[OURS].wrong) and found["peer"] == Found(
@@ -150,13 +150,13 @@ def test_figures_are_of_one_call():
     assert_close([peer.ratio["median"], peer.ratio["min"]], [2.5, 2.0], rtol=2.0**-50)
 
 
-def test_a_share_is_of_what_the_memory_gave_in_the_same_round():
+def test_a_share_uses_the_bandwidth_of_the_same_round():
     found = {OURS: Found(how="x", seconds=[[2e-6], [4e-6], [4e-6]])}  # bytes take 1, 2 and 1 us
     row = summarize(benchmark_of({}), found, RunPeaks([600e6, 300e6, 600e6], {"int8": 4000e6}))
     assert_close([row.contenders[OURS].share, row.least_ms], [0.5, 1e-3], rtol=2.0**-50)
 
 
-def test_what_a_cache_keeps_is_not_bound_by_memory():
+def test_operands_in_a_cache_are_not_bound_by_memory():
     found = {OURS: Found(how="x", seconds=[[4e-6]])}
     moved = 4 * 600  # by all calls of a run
     kept, cold = (

@@ -12,7 +12,7 @@ def small(monkeypatch):
     monkeypatch.setattr(module, "COLD_BYTES", 3_000_000)
 
 
-def test_ours_is_right_and_the_check_sees_what_is_not(small):
+def test_ours_is_right_and_errors_are_found(small):
     few, many, *narrow = moe_benchmarks("q4_k", (1, 64), 1)
     for benchmark in (few, many, *narrow):
         ours = benchmark.contenders[OURS]()

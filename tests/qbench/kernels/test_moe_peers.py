@@ -52,7 +52,7 @@ def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def test_it_is_timed_in_its_process_which_stands_still_meanwhile(small, stand_in):
+def test_it_is_timed_in_its_process_while_ours_waits(small, stand_in):
     processes = set()
     for benchmark in moe_benchmarks("bf16", (1, 5), 1):
         contender = benchmark.contenders[contender_name()]()
@@ -71,7 +71,7 @@ def test_it_is_timed_in_its_process_which_stands_still_meanwhile(small, stand_in
 
 
 @pytest.mark.parametrize("path, reason", [(None, "names no Python"), ("/nowhere/python", "does not import")])
-def test_without_it_the_reason_is_told_once(small, python, path, reason):
+def test_the_reason_for_its_absence_is_reported_once(small, python, path, reason):
     python(path)
     (benchmark,) = moe_benchmarks("q4_k", (1,), 1)
     absent = [entry.absent for entry in measure(benchmark).values() if entry.absent is not None]
@@ -85,7 +85,7 @@ def test_a_backend_that_does_not_start_is_absent(small, stand_in):
         benchmark.contenders[contender_name()]()
 
 
-def test_who_holds_which_rows():
+def test_each_backend_holds_some_formats():
     sizes = {"hidden_size": 2048, "ffn_size": 1408}
     assert KtLayers("q4_k", [None] * 3, sizes).names == ["RAWINT4", "INT4"]  # 1408 is no multiple of 256
     assert KtLayers("q4_k", [None] * 3, sizes | {"ffn_size": 768}).names == ["Q4_K", "RAWINT4", "INT4"]

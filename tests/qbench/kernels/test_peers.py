@@ -55,7 +55,7 @@ def test_a_product_that_saturates_is_refused():
 
 
 @pytest.mark.parametrize("name", OF_FORMAT)
-def test_who_takes_part(name):
+def test_contenders_of_each_format_take_part(name):
     assert set(contenders(Weight(name, NUM_ROWS, ROW_SIZE, 3), 3, 1, 1)) == OF_FORMAT[name]
 
 

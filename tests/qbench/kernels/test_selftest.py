@@ -63,7 +63,7 @@ needs_avx2 = pytest.mark.skipif("avx2" not in cpu_kernels.features(), reason="th
         pytest.param(number_of_threads, "number of threads", id="threads"),
     ],
 )
-def test_a_wrong_kernel_is_red_and_the_others_are_not(spoil, reason):
+def test_only_the_wrong_kernel_is_red(spoil, reason):
     rows = {row.isa: row for row in selftest(broken(spoil), OP)}
     assert rows["avx2"].status is Status.WRONG and reason in rows["avx2"].reason
     assert rows["scalar"].status is Status.OK
@@ -75,7 +75,7 @@ def test_every_op_of_the_table_has_problems():
     assert without <= MEASUREMENTS
 
 
-def test_what_this_machine_lacks_is_not_executed(monkeypatch):
+def test_kernels_that_this_machine_lacks_are_not_executed(monkeypatch):
     table = cpu_kernels.op_table()
     table.insert(0, {"op": OP, "impl": "sse9", "required": ("sse9",), "available": False, "chosen": False})
     monkeypatch.setattr(cpu_kernels, "op_table", lambda: table)
@@ -84,7 +84,7 @@ def test_what_this_machine_lacks_is_not_executed(monkeypatch):
     assert row.reason == "no sse9 here" and not row.chosen
 
 
-def test_a_problem_is_left_to_those_who_have_its_call():
+def test_a_problem_is_left_to_kernels_with_its_call():
     (kernel,) = (kernel for kernel in kernels() if kernel.op == OP)
     first, *rest = kernel.problems()
     some = [replace(first, not_for=frozenset({"scalar"})), *rest]
@@ -93,7 +93,7 @@ def test_a_problem_is_left_to_those_who_have_its_call():
     assert {row.num_problems for row in rows.values() if row.status is Status.OK} <= {len(some)}
 
 
-def test_what_an_emulator_executes_is_told_apart(monkeypatch):
+def test_emulated_kernels_are_marked(monkeypatch):
     monkeypatch.setattr(cpu_kernels, "emulated_features", lambda: ("scalar",))
     rows = {row.isa: row for row in selftest(kernels(), OP)}
     assert rows.pop("scalar").status is Status.EMULATED and Status.EMULATED not in {row.status for row in rows.values()}
@@ -105,7 +105,7 @@ def test_an_op_without_problems_is_red():
     assert not summary(rows + selftest(kernels(), "gram")).green
 
 
-def test_what_measures_the_machine_is_neither_checked_nor_wrong():
+def test_machine_probes_are_neither_checked_nor_wrong():
     measured, checked = selftest(kernels(), "int8_peak"), selftest(kernels(), OP)
     assert not summary(measured).green and not summary([]).green
     assert summary(measured + checked).green

@@ -27,7 +27,7 @@ KERNELS = [
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_what_is_spoiled_is_red(kernel):
+def test_a_spoiled_result_is_red(kernel):
     chosen = [(problem, best_isa(kernel, problem)) for problem in kernel.problems()]
     problems = [(problem, problem.run(isa)[0]) for problem, isa in chosen if isa]
     for problem, result in problems:

@@ -26,7 +26,7 @@ def test_a_suite_in_full(tmp_path):
 
 
 @pytest.mark.parametrize("name", KERNEL_SUITES)
-def test_those_of_the_project_load(name):
+def test_suites_of_the_project_load(name):
     assert load_kernel_suite(REPO / "suites" / f"{name}.yaml").name == name
 
 
@@ -47,6 +47,6 @@ def test_those_of_the_project_load(name):
         pytest.param("- q8_0", "got list, expected a mapping", id="no mapping"),
     ],
 )
-def test_bad_suites_are_refused_with_what_to_do(tmp_path, text, told):
+def test_bad_suites_are_refused_with_advice(tmp_path, text, told):
     with pytest.raises(InputError, match=told):
         load(tmp_path, text)

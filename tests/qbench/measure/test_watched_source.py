@@ -4,7 +4,7 @@ from support.array_source import ArraySource
 from qbench.calibration.open_subject import WatchedSource
 
 
-def test_it_is_the_source_and_tells_every_read():
+def test_a_watched_source_equals_its_source_and_reports_every_read():
     config = small_config()
     source = ArraySource(config, random_weights(config))
     told = []

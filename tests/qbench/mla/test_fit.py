@@ -39,7 +39,7 @@ def test_no_term_costs_less_than_nothing():
     assert found["moved"] == 0 and min(found.values()) == 0
 
 
-def test_a_file_that_cannot_tell_terms_apart(tmp_path):
+def test_a_file_that_cannot_separate_terms_is_refused(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text("")
     with pytest.raises(InputError, match="0 rows of 0 models, expected 16 or more"):

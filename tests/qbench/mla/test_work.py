@@ -40,7 +40,7 @@ def two_products(q: Tensor, k: Tensor, v: Tensor, **options) -> Tensor:
     return (q @ k.transpose(-1, -2)) @ v
 
 
-def test_of_deepseek_v2s_sizes():
+def test_crossover_of_deepseek_v2_follows_from_its_products():
     """Per pair of one head 192 + 128 products against 512 + 64 + 512; 171 new tokens even them out."""
     config = ModelConfig.from_hf(
         small_config("deepseek2", kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128)
@@ -57,7 +57,7 @@ def test_of_deepseek_v2s_sizes():
     assert few[0] < few[1]
 
 
-def test_all_new_tokens_see_themselves_and_those_before():
+def test_all_new_tokens_see_themselves_and_earlier_tokens():
     config = ModelConfig.from_hf(small_config("deepseek2"))
     together = forward_flop(config, MODES["elided"], 5, 7)
     single = [forward_flop(config, MODES["elided"], 5 + i, 1) for i in range(7)]

@@ -6,7 +6,7 @@ from qbench.plan.fits import largest, largest_batch, largest_contexts
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 63, 131])
-def test_largest_is_what_counting_finds(limit):
+def test_largest_matches_counting(limit):
     for bound in range(limit + 2):
         counted = max((n for n in range(1, limit + 1) if n <= bound), default=0)
         assert largest(lambda n, bound=bound: n <= bound, limit) == counted
@@ -16,7 +16,7 @@ def total(context: int, batch: int) -> int:
     return 1000 + batch * (7 * context + 31)
 
 
-def test_every_row_fits_and_one_token_more_does_not():
+def test_every_row_fits_and_one_more_token_fails():
     rng = Random(0)
     for _ in range(50):
         memory, limit = rng.randrange(900, 20_000), rng.randrange(1, 500)

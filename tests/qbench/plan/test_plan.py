@@ -43,12 +43,12 @@ def test_deepseek_v2s_latents_as_its_paper_counts_them():
         ("shape:llama-2-70b", {"mha": 80 * 64 * 256 * 2, "gqa": 80 * 8 * 256 * 2, "mqa": 80 * 256 * 2}),
     ],
 )
-def test_grouped_heads_stand_between_all_and_one(name, forms):
+def test_grouped_heads_are_between_all_and_one(name, forms):
     result = plan(name, PlanCase())
     assert result.kv_forms_bytes_per_token == forms and result.attention == "gqa"
 
 
-def test_a_window_keeps_what_it_sees():
+def test_a_window_keeps_only_visible_tokens():
     share = plan("shape:mistral-7b", PlanCase(context=32768)).windowed_kv_share
     assert share == 4096 / 32768
     assert plan("shape:mistral-7b", PlanCase(context=4096)).windowed_kv_share == 1
@@ -56,7 +56,7 @@ def test_a_window_keeps_what_it_sees():
 
 
 @pytest.mark.parametrize("recipe", ["q8_0", "q4_k_m", "rtn-w8"])
-def test_a_recipes_bytes_are_those_of_its_artifact(recipe, tmp_path):
+def test_bytes_of_a_recipe_match_its_artifact(recipe, tmp_path):
     source = MemorySource()
     case = PlanCase(recipe=recipe, context=32)
     path = write_artifact(source, tmp_path / "m", recipe=get_recipe("bf16"))
@@ -69,7 +69,7 @@ def test_a_recipes_bytes_are_those_of_its_artifact(recipe, tmp_path):
     assert predicted.parts.resident_bytes == load_model(found).weight_bytes
 
 
-def test_what_does_not_fit():
+def test_a_model_that_does_not_fit_holds_no_tokens():
     result = plan("shape:llama-2-7b", PlanCase(memory_bytes=10**9))
     assert not result.fitting.fits and result.fitting.kv_tokens == 0
     assert result.fitting.largest_batch == 0 and result.fitting.largest_contexts == []

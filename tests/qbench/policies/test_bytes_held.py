@@ -56,7 +56,7 @@ def held_and_predicted(
 
 
 @pytest.mark.parametrize("name", sorted(RUN.keys() - set(IN_POOL) - set(BY_HEAD)))
-def test_bytes_held_are_those_predicted(name: str) -> None:
+def test_bytes_held_match_the_prediction(name: str) -> None:
     assert [held - predicted for held, predicted in held_and_predicted(source(), RUN[name])] == [0, 0, 0]
 
 

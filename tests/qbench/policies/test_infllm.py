@@ -152,7 +152,7 @@ def test_infllm_is_its_paper_written_as_a_loop(impl: str, passes: tuple[int, ...
 
 
 @IMPL
-def test_queries_that_choose_by_themselves_read_what_decode_steps_read(impl: str) -> None:
+def test_queries_that_choose_by_themselves_read_the_same_as_decode_steps(impl: str) -> None:
     config = config_of(head_dim=32)
     tensors = heads(config, 230, seed=5)
     text = TEXT.replace("queries=512", "queries=1")
@@ -220,13 +220,13 @@ def test_a_short_text_is_that_of_the_full_cache(impl: str) -> None:
 
 
 @IMPL
-def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(impl: str) -> None:
+def test_a_batch_of_unlike_lengths_gets_the_results_of_separate_sequences(impl: str) -> None:
     retrieval.assert_a_batch_of_unlike_lengths(TEXT, impl)
 
 
 @IMPL
 @pytest.mark.parametrize("kv", [None, "kv-f16", "kv-int8"])
-def test_planned_bytes_are_those_held(impl: str, kv: str | None) -> None:
+def test_planned_bytes_match_the_held_ones(impl: str, kv: str | None) -> None:
     config = config_of(head_dim=32)
     cache = cache_of(config, impl, 2, kv=kv)
     rope = present(Rotations(config)(0, 160)[0])
@@ -237,7 +237,7 @@ def test_planned_bytes_are_those_held(impl: str, kv: str | None) -> None:
     assert room <= 2 * used
 
 
-def test_tokens_read_are_those_of_its_pages() -> None:
+def test_tokens_read_match_its_pages() -> None:
     config = config_of(head_dim=32)
     cache = cache_of(config, "reference")
     attended(cache, config, heads(config, 250, seed=5), (220, *(1,) * 30))

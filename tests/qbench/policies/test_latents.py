@@ -205,7 +205,7 @@ BY_KEYS = {"knorm:12": norms, "keydiff:12": cosines, "expected-attention:budget=
 @pytest.mark.parametrize("passes", [PASSES[0], PASSES[1]], ids=["mixed", "chunks"])
 @pytest.mark.parametrize("text", BY_KEYS)
 @IMPLS
-def test_keys_are_those_of_heads_and_scores_are_averaged(
+def test_keys_belong_to_heads_and_scores_are_averaged(
     impl: str, text: str, passes: tuple[int, ...], mode: str | None
 ) -> None:
     model, tokens = model_of(text, impl), tokens_of(1, sum(passes))
@@ -222,7 +222,7 @@ def test_keys_are_those_of_heads_and_scores_are_averaged(
 
 @pytest.mark.parametrize("text", ["h2o:12", "tova:12", "snapkv:12,window=4", "keydiff:12", "pyramidkv:12,window=4"])
 @IMPLS
-def test_decode_reads_what_a_cache_of_the_kept_tokens_alone_holds(impl: str, text: str) -> None:
+def test_decode_reads_the_same_as_a_cache_of_only_the_kept_tokens(impl: str, text: str) -> None:
     model, full, tokens = model_of(text, impl), model_of("full", impl), tokens_of(1, 41)
     one, whole, other = model.new_cache(), full.new_cache(), model_of("recent:400", impl).new_cache()
     assert isinstance(one, PolicyCache)
@@ -257,7 +257,7 @@ def test_a_mode_that_forms_no_queries_is_refused_to_a_policy_that_reads_them() -
 
 @pytest.mark.parametrize("text", ["h2o:20", "tova:20", "snapkv:20,window=8", "keydiff:20", "scissorhands:20,recent=4"])
 @IMPLS
-def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str, impl: str) -> None:
+def test_a_batch_of_unlike_lengths_gets_the_results_of_separate_sequences(text: str, impl: str) -> None:
     model, tokens = model_of(text, impl), tokens_of(3, 60)
     steps = ([40, 7, 25], [1, 1, 1], [1, 1, 1], [5, 9, 2], [4, 4, 4], [1, 1, 1])
     assert_a_batch_is_its_sequences(model, tokens, steps)
@@ -265,7 +265,7 @@ def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str,
 
 @IMPLS
 @pytest.mark.parametrize("text", ["h2o:32", "snapkv:32,window=8", "tova:25%", "knorm:8KiB"])
-def test_bytes_are_those_of_rows_and_as_predicted(text: str, impl: str) -> None:
+def test_bytes_match_the_rows_and_the_prediction(text: str, impl: str) -> None:
     model = model_of(text, impl, "kv-f16")
     cache, memory = model.new_cache(2), plan_cache(Asked(model.config, model.kv, model.cache_spec, impl=impl))
     model(tokens_of(2, 200), cache)

@@ -38,7 +38,7 @@ def attended(policy, q, k, v) -> PolicyCache:
     return cache
 
 
-def test_it_keeps_what_later_queries_pay_most_to():
+def test_the_oracle_keeps_the_tokens_with_most_later_attention():
     make = torch.Generator().manual_seed(3)
     counts = (CONFIG.num_heads, CONFIG.num_kv_heads, CONFIG.num_kv_heads)
     q, k, v = (torch.randn(1, count, sum(PASSES), CONFIG.head_dim, generator=make) * 2 for count in counts)
@@ -86,7 +86,7 @@ def test_a_budget_above_the_text_changes_nothing(text):
     assert torch.equal(logits(source, tokens, "oracle:512"), logits(source, tokens, "h2o:512"))
 
 
-def test_it_is_refused_where_tokens_are_generated():
+def test_the_oracle_is_refused_if_tokens_are_generated():
     config = small_config("llama")
     model = load_model(ArraySource(config, random_weights(config)), RunOptions(policy="oracle:16"))
     with pytest.raises(InputError, match="oracle reads a text twice"):

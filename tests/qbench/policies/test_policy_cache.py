@@ -107,7 +107,7 @@ def test_a_budget_above_the_context_changes_no_bit(impl: str, name: str, kv: str
     ],
 )
 @pytest.mark.parametrize("impl", ["reference", pytest.param("auto", marks=NEEDS_KERNELS)])
-def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str, impl: str) -> None:
+def test_a_batch_of_unlike_lengths_gets_the_results_of_separate_sequences(text: str, impl: str) -> None:
     config = small_config("llama", head_dim=32)
     model = load_model(ArraySource(config, random_weights(config)), RunOptions(policy=text), impl=impl)
     tokens = torch.randint(150, (3, 60), generator=torch.Generator().manual_seed(2))
@@ -149,7 +149,7 @@ def test_a_window_of_the_model_is_kept_and_not_more(impl: str) -> None:
     "text",
     ["h2o:20", "tova:20", "snapkv:20,window=8", "random:20", "pyramidkv:20,window=4", "scissorhands:20,recent=4"],
 )
-def test_decode_steps_in_one_call_are_those_layer_by_layer(text: str, kv: str | None) -> None:
+def test_decode_steps_in_one_call_match_layer_by_layer_calls(text: str, kv: str | None) -> None:
     entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
     config = small_config("llama", head_dim=32)
     weights = random_weights(config)

@@ -124,7 +124,7 @@ def test_a_cache_that_goes_back_chooses_the_same_again(impl: str) -> None:
 
 
 @IMPL
-def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(impl: str) -> None:
+def test_a_batch_of_unlike_lengths_gets_the_results_of_separate_sequences(impl: str) -> None:
     retrieval.assert_a_batch_of_unlike_lengths("quest:budget=48,dense=1", impl)
 
 
@@ -135,7 +135,7 @@ def test_layers_with_a_window_of_their_own_keep_it(impl: str) -> None:
 
 @IMPL
 @pytest.mark.parametrize("kv", [None, "kv-f16", "kv-int8"])
-def test_planned_bytes_are_those_held(impl: str, kv: str | None) -> None:
+def test_planned_bytes_match_the_held_ones(impl: str, kv: str | None) -> None:
     config = config_of(head_dim=32)
     cache = cache_of(config, impl, 2, kv=kv)
     memory = plan_cache(Asked(config, scheme_of(kv), CacheSpec(policy=QUEST), impl=impl))

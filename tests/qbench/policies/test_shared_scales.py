@@ -64,7 +64,7 @@ def test_a_budget_above_the_context_changes_no_bit(name: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["snapkv:70", "tova:70"])
-def test_bytes_held_are_those_predicted(policy: str) -> None:
+def test_bytes_held_match_the_prediction(policy: str) -> None:
     entry = {CONFIG_KEY: SCHEME.config_entry()}
     predictor = MemoryPredictor(ArraySource(CONFIG | entry, random_weights(CONFIG)), spec=CacheSpec(policy=policy))
     model = model_of("kv-fp8-tensor", policy, "auto")

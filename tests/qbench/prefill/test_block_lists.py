@@ -58,7 +58,7 @@ def test_parts_of_the_keys_merge_to_the_whole():
     assert_close(merge(*parts).out, expected, atol=rounding_bound(given))
 
 
-def test_a_summary_of_equal_tokens_weighs_as_much_as_they_do():
+def test_a_summary_of_equal_tokens_weighs_the_same_as_the_tokens():
     given = prompt(256)
     keys, values = (x[:, :128:4] for x in (given.keys, given.values))  # of the first 128 tokens, 4 each
     found = summary_attention(given.q, Summaries(keys, values, 4, 128), given.softmax_scale)

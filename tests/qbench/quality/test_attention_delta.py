@@ -9,7 +9,7 @@ from qbench.quality.attention_delta import DeltaSums, has_textbook
 from qbench.run.options import RunOptions
 
 
-def test_statistics_are_those_of_all_tokens():
+def test_statistics_cover_all_tokens():
     """Each second distribution is (1/2, 1/2); the first ones are (1/4, 3/4), (1/2, 1/2) and (9/10, 1/10)."""
     sums, targets = DeltaSums(), torch.zeros(1, dtype=torch.int64)
     for logit in (-math.log(3.0), 0.0, math.log(9.0)):

@@ -107,7 +107,7 @@ def test_cached_reference_changes_no_digit(story, tmp_path):
 
 @needs_stories
 @needs_tinystories
-def test_one_run_tells_all_conventions_and_each_as_if_alone(story):
+def test_one_run_reports_all_conventions_the_same_as_separate_runs(story):
     settings = {"reference": STORIES, "text": story, "recipe": "q4_0", "max_windows": 2}
     together = evaluated(STORIES, **settings, protocols=["all"])
     names = ["windows-512", "llama.cpp-512", "lm-eval-word", "lm-eval-byte", "stride-256"]
@@ -126,7 +126,7 @@ def test_one_run_tells_all_conventions_and_each_as_if_alone(story):
 @needs_stories
 @needs_tinystories
 @pytest.mark.parametrize("mode", ["exact", "top-k"])
-def test_logits_saved_once_stand_for_the_reference(story, tmp_path, mode):
+def test_saved_logits_replace_the_reference(story, tmp_path, mode):
     settings = {"text": story, "max_windows": 3}
     saved = saved_reference(STORIES, tmp_path / "x", **settings, protocols=["llama.cpp-128"], mode=mode)
     live = evaluated(STORIES, **settings, recipe="q4_0", reference=STORIES, protocols=["llama.cpp-128"])
@@ -145,7 +145,7 @@ def test_logits_saved_once_stand_for_the_reference(story, tmp_path, mode):
 
 @needs_stories
 @needs_tinystories
-def test_a_file_of_logits_tells_protocol_documents_and_how_many(story, tmp_path):
+def test_a_file_of_logits_names_protocol_documents_and_their_number(story, tmp_path):
     saved_reference(
         STORIES, tmp_path / "x", text=story, max_windows=1, documents="whole", protocols=["lm-eval-word"], mode="top-k"
     )
@@ -254,7 +254,7 @@ def test_worker_quantizes_and_measures(worker, tmp_path):
     assert measured.messages[-1]["result"]["pp_tok_s"] > 0
 
 
-def test_worker_tells_an_error_in_one_line(worker):
+def test_worker_reports_an_error_in_one_line(worker):
     job = {"model": "no/such/model", "fingerprint": "", "recipe": "q8_0", "folder": ""}
     done = worker("quantize", {**job, "calibration": None, "threads": 1})
     assert done.status == 1 and "no/such/model" in done.messages[-1]["error"]

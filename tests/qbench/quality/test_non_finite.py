@@ -34,7 +34,7 @@ def damaged(folder, tensor: str, value: int, place=(3, 5)):
         ("model.layers.2.self_attn.o_proj.weight", NAN, 2, "attention"),
     ],
 )
-def test_the_layer_and_the_token_are_told(tmp_path, text, tensor, value, layer, part):
+def test_the_layer_and_the_token_are_reported(tmp_path, text, tensor, value, layer, part):
     quality = evaluate(damaged(tmp_path, tensor, value), QualityWork(text, 1)).quality
     found = quality.non_finite_at
     assert quality.non_finite and quality.perplexity is None
@@ -42,7 +42,7 @@ def test_the_layer_and_the_token_are_told(tmp_path, text, tensor, value, layer, 
     assert _place(found) == f"NaN first at token 0 of window 0, in layer {layer} after the {part}"
 
 
-def test_a_token_whose_embedding_is_damaged_is_found_where_it_first_comes(tmp_path, text):
+def test_a_damaged_embedding_is_found_at_the_first_use_of_its_token(tmp_path, text):
     path = damaged(tmp_path, "model.embed_tokens.weight", NAN, place=(slice(10, None), 0))
     found = evaluate(path, QualityWork(text, 1)).quality.non_finite_at
     assert found.part == "embedding" and found.layer is None

@@ -19,7 +19,7 @@ RECIPES = ("bf16", "q4_k_m", "rtn-w4g128+kv-int8", "llm-int8")
 
 
 @pytest.mark.parametrize("model", ["ref:llama", "ref:mla-moe"])
-def test_each_is_as_predicted_alone(model):
+def test_each_candidate_matches_its_single_prediction(model):
     source = open_source(model)
     for one in make_candidates(source, Goal(1, 512, batch=3), RECIPES, KV_CHOICES):
         job = make_job(source, get_recipe(one.recipe))
@@ -62,7 +62,7 @@ def test_recipes_that_fallbacks_make_the_same_are_one_candidate():
     }
 
 
-def test_recipes_of_other_kv_formats_are_candidates_of_their_own():
+def test_other_kv_formats_of_recipes_are_separate_candidates():
     found = make_candidates(open_source("ref:llama"), Goal(1, 64), ("q8_0", "q8_0+kv-int8"), ["f32"])
     assert [one.unfit for one in found] == [None, None]
 

@@ -57,7 +57,7 @@ def test_a_heat_needs_enough_windows():
     assert [heat_windows(count) for count in (24, 12, 10, 25, 48)] == [6, 6, None, None, 12]
 
 
-def test_points_that_are_clearly_worse_are_measured_in_the_heat_alone():
+def test_points_that_are_clearly_worse_are_measured_only_in_the_heat():
     rng = np.random.default_rng(1)
     common = rng.lognormal(0, 0.5, WINDOWS)
     klds = {name: (common * rng.lognormal(1.4 * place, 0.1, WINDOWS)).tolist() for place, name in enumerate("abcdefgh")}

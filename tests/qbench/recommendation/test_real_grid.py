@@ -50,7 +50,7 @@ def test_a_coarser_cache_may_come_nearer(measured):
     assert any(a.recipe == b.recipe and judge.klds[b] < judge.klds[a] for a, b in pairs)
 
 
-def test_grid(measured):
+def test_grid_choice_matches_brute_force(measured):
     candidates, judge = measured
     sizes = sorted({one.total_bytes for one in candidates})
     for memory in [sizes[0] - 1, *sizes]:

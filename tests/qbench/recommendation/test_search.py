@@ -64,7 +64,7 @@ def check(candidates, goal, judge, **how):
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_random_grids_where_any_cache_may_be_the_nearest(seed):
+def test_random_grids_in_which_any_cache_may_be_the_nearest(seed):
     check(*random_grid(random.Random(seed), 0.0), gain=1.0)
 
 
@@ -89,7 +89,7 @@ def test_no_more_is_measured_than_the_answer_takes():
     assert len(judge.timed) == 1 + RUNNERS_UP + 2
 
 
-def test_caches_of_what_is_too_far_are_not_measured():
+def test_caches_of_distant_recipes_are_not_measured():
     candidates = [candidate(name, 10, cache) for name in "abcde" for cache in ("f32", "kv-f16")]
     klds = {one: 0.1 * 2 ** "abcde".index(one.recipe) for one in candidates}
     judge = TableJudge(klds, {})
@@ -115,7 +115,7 @@ def test_a_process_that_took_more_than_predicted_does_not_fit():
     assert (found.limit, found.enough, found.candidate) == ("memory_bytes", 51, large)
 
 
-def test_a_failure_is_told_and_the_next_cache_tried():
+def test_a_failure_is_reported_and_the_next_cache_tried():
     candidates = [candidate("a", 10), candidate("a", 8, "kv-f16")]
     judge = TableJudge({candidates[0]: None, candidates[1]: 0.1}, {})
     answer, failed = search(candidates, Goal(50, 1), judge)

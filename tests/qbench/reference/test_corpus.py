@@ -107,7 +107,7 @@ def test_brackets_balance():
             assert not stack
 
 
-def test_recall_answers_are_what_was_set():
+def test_recall_answers_match_the_given_facts():
     for text in take("recall", 50) + take("recall", 50, heldout=True):
         memory = {}
         for line in text.splitlines():
@@ -119,7 +119,7 @@ def test_recall_answers_are_what_was_set():
                 assert memory[pair[0]] == pair[1]
 
 
-def test_facts_told_early_hold_later():
+def test_early_facts_hold_later():
     text = take("prose", 1)[0]
     colours = dict(re.findall(r"(\w+) has a (\w+) \w+\.", text))
     later = re.findall(r"The \w+ of (\w+) is (\w+)\.", text)

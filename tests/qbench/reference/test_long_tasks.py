@@ -82,7 +82,7 @@ def test_aliases_ask_for_the_hops_wanted(asked_hops):
     assert asked
 
 
-def test_echoes_say_their_lists_again():
+def test_echoes_repeat_their_lists():
     for lines in lines_of(echoes):
         said, again = ([line.split()[1:] for line in lines if line.startswith(word)] for word in ("say", "again"))
         assert sorted(said) == sorted(again) and all(len(words) == LIST_WORDS for words in said)

@@ -38,7 +38,7 @@ def indifferent(vocab_size: int):
 @pytest.mark.parametrize(
     "distance, context", [*((distance, skills.RECALL_CONTEXT) for distance in skills.DISTANCES), (4000, 8100)]
 )
-def test_needle_lies_at_the_distance_asked(tokenizer, distance, context):
+def test_needle_is_at_the_wanted_distance(tokenizer, distance, context):
     rng = Random(distance)
     for _ in range(5):
         tokens, answer = skills.needle(rng, tokenizer, distance, context)
@@ -50,7 +50,7 @@ def test_needle_lies_at_the_distance_asked(tokenizer, distance, context):
         assert words[value_at - 2] == "set" and tokens[value_at - 1] == tokens[-1]
 
 
-def test_induction_recalls_and_indifference_does_not(tokenizer):
+def test_only_induction_recalls(tokenizer):
     size = tokenizer.get_vocab_size()
     assert skills.recall_at(induction(size), tokenizer, 768, count=8) == 1.0
     assert skills.recall_at(indifferent(size), tokenizer, 768, count=8) == 0.0
@@ -83,7 +83,7 @@ def embedded(request):
     return load(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
-def test_embedded_tokenizer_is_what_the_code_makes(embedded, tokenizer):
+def test_embedded_tokenizer_matches_its_code(embedded, tokenizer):
     assert embedded[1].to_str() == tokenizer.to_str()
 
 

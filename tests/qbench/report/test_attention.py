@@ -55,7 +55,7 @@ def test_a_row_per_context_and_implementation(render):
     assert "over 4 windows of each length; 2 threads" in text
 
 
-def test_formats_are_tables_of_their_own_and_others_have_none(render):
+def test_each_format_has_its_own_table(render):
     text = render([cell("sdpa", 0, 1, {64: DELTA}), cell("sdpa", 0, 1, kv_format="f32"), cell(None, 0, 1)])
     assert text.count("**Attention of ref:llama as bf16") == 2
     with pytest.raises(InputError, match="no measured case has chosen its attention"):

@@ -57,7 +57,7 @@ def records(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["of records", "of what is kept"])
-def test_page(benchmark, records, tmp_path, monkeypatch, kept):
+def test_a_page_of_many_rows_is_timed(benchmark, records, tmp_path, monkeypatch, kept):
     monkeypatch.setenv("XDG_CACHE_HOME", str(records.with_name(f"cache-{kept}")))
     page = tmp_path / "page.html"
     command = [sys.executable, "-m", "qbench.cli.main", "report", str(records), "--html", str(page)]

@@ -56,14 +56,14 @@ def test_depths_and_quality_are_one_row_and_models_one_table(caches):
     assert second["pp64 tok/s [95 %]"] == "n/a" and third["mean KLD [95 %]"] == "n/a"
 
 
-def test_threads_and_machines_are_tables_of_their_own(caches):
+def test_each_machine_and_number_of_threads_has_its_own_table(caches):
     other = cell({}, "kv-f16", 0)
     other["case"]["threads"] = 1
     text = caches([cell({}, "f32", 0), other | {"key": "other"}])
     assert text.count("**Caches on Some Processor**") == 2 and "1 thread of 2 cores" in text
 
 
-def test_what_failed_has_no_row_and_nothing_is_an_error(caches):
+def test_a_failed_case_has_no_row_and_is_no_error(caches):
     failed = failed_record("bf16", "killed") | {"key": "failed"}
     assert len(table(caches([cell({}, "f32", 0), failed]))) == 1
     with pytest.raises(InputError, match="no measured case"):

@@ -33,7 +33,7 @@ def headed(data: bytes) -> tuple[dict, bytes]:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 131])
-def test_what_is_packed_comes_out(rows):
+def test_packed_columns_come_back(rows):
     rng = np.random.default_rng(1)
     frame = pd.DataFrame(
         {

@@ -43,7 +43,7 @@ def grid_of(rows: list[dict]) -> Grid:
     return grid
 
 
-def test_excess_is_the_whole_minus_the_floor_and_what_each_part_adds():
+def test_excess_is_the_whole_minus_the_floor_and_the_parts():
     rng = np.random.default_rng(0)
     base, a, b, whole = rng.uniform(0, 1, (4, WINDOWS))
     tokens = [TOKENS] * WINDOWS
@@ -97,7 +97,7 @@ def test_a_cell_needs_all_of_its_parts():
     assert all("kv-int4" not in levels for levels in grid_of(rows).cells)
 
 
-def test_tables(tmp_path):
+def test_tables_name_their_baseline_and_tests(tmp_path):
     text = render_named("--interaction", write_records(tmp_path / "records.jsonl", records(together=2e-2)))
     assert "| recipe + KV format + policy |     4 |" in text
     assert "| KV format kv-int4 " in text and "| KV format kv-f16 " in text

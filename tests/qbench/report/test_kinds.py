@@ -69,7 +69,7 @@ def test_one_round_decides_nothing(markdown):
     assert [row[8] for row in rows_of(markdown([serving(samples=1)]))] == ["undecided: 2.00x (no interval)"] * 2
 
 
-def test_latent_plans_by_tokens_and_what_the_runtime_takes(markdown):
+def test_latent_plans_are_listed_by_tokens_with_the_choice_of_the_runtime(markdown):
     text = markdown([latent("absorbed", 512), latent("compressed"), latent("absorbed")])
     assert [(row[0], row[3]) for row in rows_of(text)] == [
         ("1", "compressed"),
@@ -80,7 +80,7 @@ def test_latent_plans_by_tokens_and_what_the_runtime_takes(markdown):
     assert "rand:tiny-mla; KV cache in float32; 2 threads of 2 cores" in text
 
 
-def test_what_a_plan_was_asked_is_shown_and_nothing_else(markdown):
+def test_only_the_options_of_a_plan_are_shown(markdown):
     (row,) = rows_of(markdown([planned(fits=False, memory_bytes=2e9)]))
     assert row[7:] == ["1.000", "2.000", "0.500", "3.500", "not in 2.0 GB", "n/a", "n/a", "n/a"]
     (row,) = rows_of(markdown([planned(predicted_peak_bytes=3.6e9, peak_rss_bytes=4e9, ratio=0.9)]))
@@ -119,7 +119,7 @@ def test_divisions_have_distances_bytes_and_a_mark_if_the_formula_differs(markdo
     ]
 
 
-def test_what_failed_has_no_row(markdown):
+def test_a_failed_case_has_no_row(markdown):
     failed = failed_record("q8_0", "killed") | {"case": serving()["case"], "key": "other"}
     assert len(rows_of(markdown([serving(), failed]))) == 2
 
@@ -137,7 +137,7 @@ def test_a_placement_has_both_sides_of_each_part(markdown):
     assert plan[7] == "100.0 / n/a" and plan[-1] == "n/a"
 
 
-def test_a_peer_has_the_seconds_of_both_and_those_of_the_disk(markdown):
+def test_a_peer_has_the_seconds_of_both_and_of_the_disk(markdown):
     case = {"kind": "peer", "model": "m.gguf", "peer": "llama.cpp", "memory_bytes": 880 << 20, "batch": 1, "threads": 2}
     found = {"qbench_s": [0.5, 0.4], "peer_s": [0.9, 0.9], "disk_s": [0.4, 0.4], "read_bytes": 1_500_000_000}
     row = of_kind(case, found | {"times_as_fast": 2.025, "most_times_as_fast": 2.25, "busy_before": 0.0})

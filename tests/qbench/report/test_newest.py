@@ -32,7 +32,7 @@ def test_each_row_has_its_record_the_newest_first(tmp_path, end):
         assert told == [record["key"], record["machine"]["id"], record["time"], record["metrics"]["perplexity"]]
 
 
-def test_a_copy_of_a_row_in_another_file_stands_once(tmp_path):
+def test_a_copy_of_a_row_in_another_file_is_listed_once(tmp_path):
     for name in ("a", "b"):
         write_records(tmp_path / f"{name}.jsonl", [make_record("q8_0")])
     assert [row for row, _ in newest_records(load_records(tmp_path), tmp_path)] == [0]

@@ -170,7 +170,7 @@ def test_links_lead_to_the_row_its_model_and_its_recipe(measured):
     assert "Some Processor" in page.locator(".passport").inner_text()
 
 
-def test_a_row_that_failed_says_why(measured):
+def test_a_failed_row_shows_its_reason(measured):
     page = measured.at("#/?sort=kld_mean")
     page.get_by_role("row", name="failed").get_by_role("link", name="q4_0").click()
     page.get_by_text("This case failed: killed by SIGKILL").wait_for()
@@ -194,7 +194,7 @@ def names_of_metrics(page) -> list[str]:
 
 
 @SLOW
-def test_unlike_protocols_machines_and_models_do_not_compare_and_say_in_what(measured):
+def test_unlike_protocols_machines_and_models_do_not_compare_and_name_their_difference(measured):
     page = measured.at("#/compare/ref:llama-q8_0-a1b2c3-f00d/ref:other-q4_0-another-f00d")
     assert page.locator(".failure").all_inner_texts() == [
         "Not comparable in quality: the protocols differ in name (windows-1024 and gptq-2048), window (none and 2048).",
@@ -205,7 +205,7 @@ def test_unlike_protocols_machines_and_models_do_not_compare_and_say_in_what(mea
 
 
 @SLOW
-def test_rows_without_their_records_are_told_and_compared_from_the_table(browser, tmp_path):
+def test_rows_without_their_records_are_marked_and_compared_from_the_table(browser, tmp_path):
     records = [measured_record("bf16"), measured_record("q4_0")]
     frame = load_records(write_records(tmp_path / "records.jsonl", records))
     (tmp_path / "page.html").write_text(render_page(frame, records=[]))
@@ -312,7 +312,7 @@ def test_a_log_axis_of_two_rows_names_numbers_and_has_room_for_whiskers(opened, 
 
 
 @SLOW
-def test_of_many_rows_each_name_is_written_once_and_none_over_the_numbers_of_an_axis(opened):
+def test_each_name_of_many_rows_is_written_once_and_not_over_the_numbers_of_an_axis(opened):
     records = [
         make_record(recipe, size_bytes=int(SWEEP[recipe][0] * 6e5 * 1.01**i), kld={"mean": SWEEP[recipe][2] * 1.1**i})
         | {"key": f"{recipe}-{i}", "time": f"2026-01-01T00:00:{i:02}+00:00"}

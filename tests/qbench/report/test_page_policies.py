@@ -53,7 +53,7 @@ def records_in_two_formats() -> list[dict]:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), pytest.param(390, "dark", marks=SLOW)])
-def test_filled_points_are_those_that_the_table_marks(two_formats, opened, width, scheme):
+def test_filled_points_match_the_marks_of_the_table(two_formats, opened, width, scheme):
     records = records_in_two_formats()
     page = two_formats if width == 1280 else drawn(opened, records, width=width, scheme=scheme)
     rows = policy_rows([parse_record(json.dumps(record).encode()) for record in records])
@@ -69,7 +69,7 @@ def test_filled_points_are_those_that_the_table_marks(two_formats, opened, width
 
 
 @SLOW
-def test_whiskers_are_the_intervals_of_the_table_and_a_speed_of_one_process_has_none(opened):
+def test_whiskers_match_the_intervals_of_the_table_and_a_speed_of_one_process_lacks_them(opened):
     page = drawn(opened, [policy_record("h2o:budget=64", 0.25, 80_000, 200.0), *policy_sweep()[:1]])
     (point,) = page.locator("#plot-decode").evaluate(OF_H2O)
     assert point["yRange"] == pytest.approx([0.225, 0.275]) and not point.get("xRange")
@@ -88,7 +88,7 @@ def test_whiskers_of_a_speed_are_the_interval_over_its_launches(browser, tmp_pat
 
 
 @SLOW
-def test_of_many_points_only_the_pareto_points_have_whiskers(opened):
+def test_only_the_pareto_points_of_many_have_whiskers(opened):
     records = [
         record
         for kv_format in ("kv-f16", "kv-fp8", "kv-int8", "kv-int4", "kv-bf16")
@@ -100,7 +100,7 @@ def test_of_many_points_only_the_pareto_points_have_whiskers(opened):
     assert len(records) == 25 and not bare and filled
 
 
-def test_columns_that_tell_rows_apart_are_shown_if_rows_differ_in_them(two_formats):
+def test_columns_that_distinguish_rows_are_shown_if_rows_differ_in_them(two_formats):
     page = two_formats
     head = page.locator("thead .head")
     assert {"KV", "policy", "cache MB"} < set(head.all_text_contents())
@@ -127,7 +127,7 @@ def test_policies_are_not_among_the_sizes_of_the_weights(two_formats):
 @pytest.mark.parametrize(
     "folder", [folder if folder == "mixes" else pytest.param(folder, marks=SLOW) for folder in KEPT]
 )
-def test_no_two_kept_rows_look_alike_on_their_page(folder):
+def test_no_two_kept_rows_look_the_same_on_their_page(folder):
     rows = load_records(RESULTS / folder)
     assert not rows.duplicated(["recipe", "model", *IF_ROWS_DIFFER_ON_PAGE]).any()
 

@@ -83,7 +83,7 @@ def test_blocks_of_unlike_lengths_and_blocks_that_do_not_pair(page):
     ("a", "b"),
     [("0110", "1110"), ("1" * 30, "0" * 12 + "1" * 18), ("01" * 700, "0111" * 350), ("0", "0"), ("10", "01")],
 )
-def test_accuracy(page, a, b):
+def test_accuracy_on_the_page_matches_python(page, a, b):
     found, expected = page.evaluate("([a, b]) => accuracyChange(a, b)", [a, b]), accuracy_difference(a, b)
     assert_same_estimate(found, expected["difference"])
     assert (found["lost"], found["gained"]) == (expected["right_to_wrong"], expected["wrong_to_right"])
@@ -121,7 +121,7 @@ def test_speeds_of_one_process_have_a_verdict_only_by_launches(page):
     assert page.evaluate(verdict, [*of_launches, [None, None]]) == "better"
 
 
-def test_tasks_of_every_kind_say_the_same(page):
+def test_tasks_of_every_kind_match_python(page):
     rng = np.random.default_rng(3)
     words, likelihoods = rng.integers(5, 60, 30).tolist(), rng.normal(-40.0, 8.0, 30)
     about = {"metric": "m", "higher_is_better": False, "protocol_hash": "h", "protocol": {}}
@@ -174,13 +174,13 @@ def test_equal_samples_are_no_certainty(page, size):
         assert (found["low"] is None) == (value != 0)
 
 
-def test_holm(page):
+def test_holm_on_the_page_matches_python(page):
     ps = [0.01, 0.04, 0.03, 1.0, 0.0005]
     assert page.evaluate("ps => holm(ps)", ps) == pytest.approx(holm(ps))
     assert page.evaluate("ps => holm(ps)", [None, 0.02, None]) == [None, 0.02, None]
 
 
-def test_fronts(page):
+def test_fronts_on_the_page_match_python(page):
     rng = np.random.default_rng(11)
     for costs in (rng.random((60, 2)), rng.integers(0, 6, (60, 2)).astype(float), np.zeros((4, 2)), np.zeros((0, 2))):
         costs[costs[:, 0:1].repeat(2, 1) == 5] = np.nan
@@ -190,7 +190,7 @@ def test_fronts(page):
 
 
 @pytest.mark.parametrize("recipe", SWEEP)
-def test_whole_comparisons_say_the_same(page, recipe):
+def test_whole_comparisons_match_python(page, recipe):
     """The verdict of every metric, through all of the page's own code."""
     a, b = (json.loads(json.dumps(measured_record(name))) for name in ("q5_k_m", recipe))
     found = page.evaluate(

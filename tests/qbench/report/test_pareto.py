@@ -26,7 +26,7 @@ def test_equals_the_definition(num_costs):
         assert pareto_front(costs).tolist() == loop_front(costs.tolist())
 
 
-def test_what_was_not_measured_is_on_no_front_and_beats_nobody():
+def test_an_unmeasured_row_is_on_no_front_and_beats_no_other():
     costs = np.array([[np.nan, 0.0], [1.0, 1.0], [2.0, np.nan]])
     assert pareto_front(costs).tolist() == [False, True, False]
 

@@ -74,7 +74,7 @@ def markdown(tmp_path):
     return lambda rows: render_report(write_records(tmp_path / "records.jsonl", rows), "md")
 
 
-def test_kernels_beside_their_peers(markdown):
+def test_kernels_are_listed_next_to_their_peers(markdown):
     peer = {"ms": 3.0, "ratio": SPREAD}
     text = markdown([kernel(1, qbench=figures(1.0), torch=peer), kernel(4, qbench=figures(2.0), ggml={"absent": "no"})])
     lines = text.splitlines()
@@ -137,7 +137,7 @@ def test_rows_of_a_forced_instruction_set_have_their_own_table(markdown, kind):
     assert len(titles) == 2 and titles[1] == titles[0].removesuffix("**") + ", QBENCH_ISA=avx2**"
 
 
-def test_what_is_wrong_has_no_figures(markdown):
+def test_wrong_kernels_have_no_figures(markdown):
     text = markdown([kernel(1, qbench={"wrong": "error 1"}, torch={"ms": 3.0})])
     assert "| linear_q4_0 | 64x32 | 1 | 3.000 ms |" in map(squeezed, text.splitlines())
 
@@ -161,7 +161,7 @@ def test_a_peer_has_a_ratio_only_if_the_rounds_decide(theirs, begins):
         assert text.endswith(f"[{low:.2f}, {high:.2f}]")
 
 
-def test_models_beside_llama_cpp(markdown):
+def test_models_are_listed_next_to_llama_cpp(markdown):
     text = markdown([versus(0), versus(4096, pp=0)])
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| m.gguf")

@@ -40,7 +40,7 @@ def test_the_latest_row_of_a_case_wins(records):
         pytest.param({"model": "ref:other"}, id="model"),
     ],
 )
-def test_rows_that_do_not_compare_are_in_tables_of_their_own(records, other):
+def test_rows_that_do_not_compare_have_separate_tables(records, other):
     rows = [make_record("bf16"), make_record("q8_0"), make_record("q8_0", **other)]
     tables = build_tables(load_records(records(rows)))
     assert [table.columns["recipe"] for table in tables] == [["bf16", "q8_0"], ["q8_0"]]
@@ -56,7 +56,7 @@ def test_pareto_marks(records):
     assert dict(zip(worse.columns["recipe"], worse.columns["pareto"], strict=True))["q6_k"] == ""
 
 
-def test_a_failed_case_stays_in_its_table_and_says_why(records):
+def test_a_failed_case_stays_in_its_table_with_its_reason(records):
     rows = [*sweep_records()[:-1], failed_record("q4_0", "the worker was killed by SIGKILL")]
     (table,) = build_tables(load_records(records(rows)))
     assert table.failures == [("q4_0", "the worker was killed by SIGKILL")]
@@ -65,12 +65,12 @@ def test_a_failed_case_stays_in_its_table_and_says_why(records):
     assert next(line for line in markdown.splitlines() if line.startswith("| q4_0")).count("n/a") >= 8
 
 
-def test_the_protocol_is_told_although_the_first_row_failed(records):
+def test_the_protocol_is_shown_although_the_first_row_failed(records):
     (table,) = build_tables(load_records(records([failed_record("bf16", "out of memory"), *sweep_records()[1:]])))
     assert table.first("status") == "error" and "protocol windows-1024 (" in table.note
 
 
-def test_every_form_tells_the_same(records):
+def test_every_form_has_the_same_values(records):
     tables = build_tables(load_records(records(sweep_records())))
     from_json = json.loads(to_json(tables))
     from_csv = list(csv.DictReader(io.StringIO(to_csv(tables))))
@@ -84,7 +84,7 @@ def test_every_form_tells_the_same(records):
     )
 
 
-def test_what_was_not_measured_is_never_a_number(records):
+def test_an_unmeasured_value_is_never_a_number(records):
     record = make_record("q8_0", kld=None, kld_interval=None, same_top=None, perplexity=None, perplexity_interval=None)
     (row,) = to_rows(build_tables(load_records(records([record]))))
     assert row["kld_mean"] is None and row["perplexity"] is None and row["size_bytes"] > 0
@@ -121,20 +121,20 @@ def test_no_records(records, tmp_path):
         write_report(tuple(files), tmp_path)
 
 
-def test_the_cost_of_making_an_artifact_stands_in_its_row(records):
+def test_the_cost_of_making_an_artifact_is_in_its_row(records):
     costs = {"quantize_seconds": 12.34, "quantize_peak_rss_bytes": 431_000_000}
     rows = [make_record("bf16", quantize_seconds=0.5), make_record("q4_0", **costs), make_record("q8_0")]
     bf16, q8_0, q4_0 = markdown_table(build_tables(load_records(records(rows)))[0]).splitlines()[2:]
     assert " 0.5 |         n/a |" in bf16 and " 12.3 |         431 |" in q4_0 and " n/a |         n/a |" in q8_0
 
 
-def test_rows_of_other_kv_formats_stand_in_one_table(records):
+def test_rows_of_other_kv_formats_are_in_one_table(records):
     rows = [make_record("q8_0"), make_record("q4_0")]
     rows[0]["case"]["kv_format"], rows[1]["case"]["kv_format"] = "f32", "kv-fp8"
     assert len(build_tables(load_records(records(rows)))) == 1
 
 
-def test_the_kv_format_is_told_where_one_recipe_stands_twice(tmp_path):
+def test_the_kv_format_is_shown_if_one_recipe_comes_twice(tmp_path):
     dense, int8 = (make_record("q8_0"), make_record("q8_0"))
     dense["case"]["kv_format"], int8["case"]["kv_format"] = "f32", "kv-int8"
     int8["key"] += "-int8"
@@ -163,7 +163,7 @@ def test_the_note_names_the_units_of_the_roofline(tmp_path):
     assert "strongest" not in render_report(write_records(tmp_path / "old.jsonl", [make_record("q8_0")]), "md")
 
 
-def test_a_batch_is_told_in_the_note(tmp_path):
+def test_a_batch_is_named_in_the_note(tmp_path):
     one, four = make_record("q8_0"), make_record("q8_0")
     four["case"]["batch"] = 4
     notes = [build_tables(load_records(write_records(tmp_path / "r.jsonl", [row])))[0].note for row in (one, four)]
@@ -219,7 +219,7 @@ def test_columns_are_picked_by_the_names_of_the_records(records):
         markdown_table(table, ["size"])
 
 
-def test_what_share_of_a_case_was_no_measurement(tmp_path):
+def test_overhead_is_shown_as_a_share_of_a_case(tmp_path):
     rows = [make_record("bf16", wall_seconds=40.0, overhead_seconds=1.0), make_record("q8_0")]
     text = render_report(write_records(tmp_path / "records.jsonl", rows), "md", ["recipe", "overhead_share"])
     lines = [line for line in text.splitlines() if line.startswith(("| bf16", "| q8_0"))]

@@ -121,7 +121,7 @@ def test_a_model_attends_otherwise_with_the_same_weights():
         ("deepseek2", TEXTBOOK, "has latent attention.*`qbench mla`"),
     ],
 )
-def test_models_that_cannot_have_it(kind, attention, message):
+def test_models_without_a_choice_are_refused(kind, attention, message):
     with pytest.raises(InputError, match=message):
         check_source(source_of(kind), DEFAULT_CACHE, attention)
 

@@ -39,7 +39,7 @@ def in_parts(model: Model) -> torch.Tensor:
 @needs_kernels
 @pytest.mark.parametrize("kind", ["llama", "qwen3moe"])
 @pytest.mark.parametrize("format_name", ["q4_k", "q2_k", "q6_k", "q8_0", "f16", "bf16"])
-def test_exact_tokens_do_not_see_how_many_they_are(kind, format_name):
+def test_exact_tokens_do_not_depend_on_their_number(kind, format_name):
     model = model_of(kind, format_name, compute="exact")
     assert not any("int8x256" in name or "bf16 products" in name for name in model.impls.values())
     expected = in_parts(model)

@@ -28,7 +28,7 @@ def extra_ref(expert: int, number: int) -> list[int]:
 
 
 @pytest.mark.parametrize("cuts", [[30], [1] * 30, [7, 23], [29, 1]], ids=["whole", "ones", "7+23", "29+1"])
-def test_the_best_others_however_the_tokens_are_cut(cuts):
+def test_the_best_others_do_not_depend_on_the_division_of_tokens(cuts):
     wanted = {0: 4, 3: 1, 4: 11}
     got = extra_tokens(EXPERTS, ROWS.split(cuts), wanted)
     assert got.keys() == wanted.keys()
@@ -79,7 +79,7 @@ def test_every_token_counts_once_for_each_expert_that_it_chose(layer_and_x):
     assert counter.rows["model.layers.0.mlp.gate.weight"] == 40
 
 
-def test_extra_tokens_reach_the_linears_of_their_expert_alone(layer_and_x):
+def test_extra_tokens_reach_only_the_linears_of_their_expert(layer_and_x):
     layer, x = layer_and_x
     before, counter = layer(x), Counter()
     layer.show_extra_tokens([x[:1], x[1:]], {5: 6, 2: 3}, counter)

@@ -24,7 +24,7 @@ def source(architecture: str = "llama", kv: str | None = None) -> ArraySource:
 @pytest.mark.parametrize("kv", [None, "kv-f16", "kv-int8"])
 @pytest.mark.parametrize("architecture", ["llama", "deepseek2"])
 @pytest.mark.parametrize("kind", ONE_OF_EACH)
-def test_bytes_are_those_of_the_cache(kind, architecture, kv, impl):
+def test_bytes_match_the_cache(kind, architecture, kv, impl):
     model_source = source(architecture, kv)
     model = load_model(model_source, impl=impl)
     cache = model.new_cache(2, 131, spec=spec_of(kind))
@@ -36,7 +36,7 @@ def test_bytes_are_those_of_the_cache(kind, architecture, kv, impl):
     assert predicted.kv_bytes == held
 
 
-def test_a_window_bounds_what_a_context_takes():
+def test_a_window_bounds_the_bytes_of_a_context():
     windowed = MemoryPredictor(source(), spec=spec_of("window:64"))
     assert windowed.at(1024).kv_bytes == windowed.at(512).kv_bytes < MemoryPredictor(source()).at(1024).kv_bytes
     assert windowed.cache.tokens_per_forward(1024, None) == MAX_CHUNK_TOKENS

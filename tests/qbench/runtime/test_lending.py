@@ -115,7 +115,7 @@ def test_two_ranks_lend_to_a_third():
     assert found[1][1] == found[0][2] + found[2][2] and min(found[0][2], found[2][2]) > 0
 
 
-def test_lent_pages_that_nobody_attends_to_change_the_text(monkeypatch):
+def test_lent_pages_without_attention_change_the_text(monkeypatch):
     """So the tests above would see it."""
     weights, attend = source(), Desk.attend
 
@@ -149,7 +149,7 @@ def test_bytes_and_messages_of_attention_to_a_loan():
     assert answered == (5 * heads * (width + 1) * 4, 1)
 
 
-def test_what_does_not_fit_anywhere_is_refused():
+def test_a_request_that_fits_nowhere_is_refused():
     def submit(ranks):
         instance = Instance(model_of(source(), "reference"), OPTIONS, ranks)
         with pytest.raises(NeverFits, match="257 tokens, but all instances together have 16 pages of 16"):
@@ -165,7 +165,7 @@ def test_what_does_not_fit_anywhere_is_refused():
         ("llama", EngineOptions(num_pages=8), "got prefix_caching True"),
     ],
 )
-def test_instances_that_cannot_be(kind, options, message):
+def test_impossible_instances_are_refused(kind, options, message):
     def make(ranks):
         with pytest.raises(InputError, match=message):
             Instance(model_of(source(kind), "reference"), options, ranks)

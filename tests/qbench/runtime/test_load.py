@@ -40,7 +40,7 @@ def test_tensors_are_checked_before_any_is_read(name, weight, message):
         load_model(UnreadableSource(small_config(), with_tensor(name, weight)))
 
 
-def test_leftovers_that_say_nothing_are_ignored():
+def test_meaningless_leftovers_are_ignored():
     config = small_config(tie_word_embeddings=True)
     weights = random_weights(config)
     leftovers = {

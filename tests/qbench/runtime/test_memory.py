@@ -57,7 +57,7 @@ def source(tied: bool = False, format_name: str = "f32", **changes) -> ArraySour
 @pytest.mark.parametrize("format_name", ["f32", "bf16", "q8_0", "q4_0"])
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize("impl", ["auto", "reference"])
-def test_resident_bytes_are_what_load_holds(format_name, tied, impl):
+def test_resident_bytes_match_the_loaded_model(format_name, tied, impl):
     model_source = source(tied, format_name, vocab_size=157)
     predicted = predict_memory(model_source, context=8, impl=impl)
     assert predicted.resident_bytes == load_model(model_source, impl=impl).weight_bytes
@@ -80,7 +80,7 @@ def test_weights_by_format_are_the_stored_bytes():
 
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
-def test_kv_bytes_are_what_the_cache_holds(impl):
+def test_kv_bytes_match_the_cache(impl):
     cache = load_model(source(), impl=impl).new_cache(batch=3, capacity=40)
     predicted = predict_memory(source(), context=40, batch=3, impl=impl)
     assert predicted.kv_bytes == cache.size_bytes
@@ -145,7 +145,7 @@ def test_workspace_of_one_expert_for_all_tokens_is_near_the_measured_peak():
     assert_close(workspace_bytes(ModelConfig.of(source), 120, batch=2) / peak.peak, 1.0, atol=2**-5)
 
 
-def test_workspace_bounds_what_a_router_does():
+def test_workspace_bounds_a_router():
     source = qwen3_moe(moe_intermediate_size=256)
     model = load_model(source)
     tokens = torch.randint(160, (2, 120), generator=torch.Generator().manual_seed(1))

@@ -47,7 +47,7 @@ def test_all_blocks_are_dense(pattern, attention):
 
 @pytest.mark.parametrize("pattern", ["star:128", "segment-state:128", "flexprefill:0.5,budget=128", "xattention:0.5"])
 @pytest.mark.parametrize("kv_format", [None, "kv-f16", "kv-bf16", "kv-int8", "kv-fp8"])
-def test_the_store_gives_what_torch_gives(kv_format, pattern):
+def test_the_store_matches_torch(kv_format, pattern):
     expected = model_of(pattern, kv_format)(tokens())
     # Codes move to a neighbour if an encoded number differs in its last bit.
     step = {"kv-int8": 2**-7, "kv-fp8": 2**-4, "kv-f16": 2**-10, "kv-bf16": 2**-7}.get(kv_format, 0)
@@ -55,7 +55,7 @@ def test_the_store_gives_what_torch_gives(kv_format, pattern):
     assert_close(found, expected, atol=bound(expected) + step * float(expected.abs().max()))
 
 
-def test_the_pattern_changes_what_it_should():
+def test_the_pattern_changes_only_its_part():
     dense, star = (model_of(name)(tokens()) for name in ("dense", "star:128,query=0"))
     same = slice(0, 256)  # the first two parts see all
     assert_close(star[:, same], dense[:, same], atol=bound(dense))
@@ -70,7 +70,7 @@ def test_later_tokens_see_all():
         assert_close(model(part, cache), expected, atol=bound(expected))
 
 
-def test_a_padded_batch_gives_each_sequence_what_it_gives_alone():
+def test_a_padded_batch_gives_the_results_of_separate_sequences():
     model = model_of("star:128,query=0")
     together = model(tokens(), model.new_cache(2, 450), num_valid=[400, 150])
     for row, length in enumerate((400, 150)):

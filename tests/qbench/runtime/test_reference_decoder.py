@@ -101,7 +101,7 @@ def test_no_position_sees_a_later_token():
 
 
 @pytest.mark.parametrize("kind", ["mixtral", "gemma2", "deepseek2", "gpt2"])
-def test_other_families_are_refused_with_those_it_covers(kind):
+def test_other_families_are_refused_with_the_covered_ones(kind):
     config = small_config(kind)
     with pytest.raises(NotImplementedError, match=f"covers {', '.join(FAMILIES)}; got {config['architectures'][0]}"):
         ReferenceDecoder(ArraySource(config, {}))

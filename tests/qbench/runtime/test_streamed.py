@@ -50,7 +50,7 @@ def hidden_states(source, decoder, observers=None) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_streamed_layers_are_the_models_own(kind):
+def test_streamed_layers_match_the_model(kind):
     source, decoder = decoder_of(kind)
     model = load_model(source, impl="reference")
     assert torch.equal(model.logits(hidden_states(source, decoder)), model(TOKENS))
@@ -69,7 +69,7 @@ def test_layers_that_keep_a_kv_format(kind, kv):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_showing_shows_what_a_call_would(kind):
+def test_shown_rows_match_a_call(kind):
     source, decoder = decoder_of(kind)
     x = decoder.embed(layer_tensors(source, None), TOKENS)
     for index in range(decoder.config.num_layers):
@@ -84,7 +84,7 @@ def test_showing_shows_what_a_call_would(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_bf16_layers_are_close_to_the_models_own(kind):
+def test_bf16_layers_are_close_to_the_model(kind):
     source, decoder = decoder_of(kind, **EVERY_EXPERT.get(kind, {}))
     rounding = StreamedDecoder(decoder.config, impl="bf16")
     x = decoder.embed(layer_tensors(source, None), TOKENS)
@@ -126,7 +126,7 @@ def test_linears_of_one_input_are_shown_together():
     ]
 
 
-def test_what_is_shown_is_what_is_multiplied():
+def test_shown_inputs_are_multiplied():
     source, decoder = decoder_of("llama", num_hidden_layers=1)
     recorder = Recorder()
     y = hidden_states(source, decoder, [recorder])

@@ -29,14 +29,14 @@ def test_pieces_of_marks_alone_are_punctuation() -> None:
     assert kinds.special.tolist() == [0, len(PIECES), len(PIECES) + 1]
 
 
-def test_bytes() -> None:
+def test_special_bytes_and_punctuation_are_found() -> None:
     tokenizer = byte_tokenizer()
     kinds = token_kinds(tokenizer.info)
     assert kinds.special.tolist() == [BOS]
     assert sorted(tokenizer.decode(kinds.punctuation.tolist())) == sorted("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
-def test_a_model_without_a_tokenizer_has_none() -> None:
+def test_a_model_without_a_tokenizer_has_no_kinds() -> None:
     kinds = token_kinds(None)
     assert not len(kinds.special) and not len(kinds.punctuation)
 

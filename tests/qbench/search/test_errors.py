@@ -57,7 +57,7 @@ def test_an_expert_that_no_token_reached_is_rounded_plainly():
     assert set(errors) == {("q4_0", "rtn")} and 0 < errors["q4_0", "rtn"] < 0.1
 
 
-def test_plain_rounding_is_left_out_where_importance_counts(x):
+def test_plain_rounding_is_left_out_if_importance_counts(x):
     stored = get_format("f32").quantize_ref(RNG.normal(size=(64, 128)).astype(np.float32))
     samples = {"site": sample_rows({NAME: stored}, ["q4_0", "f16", "w4g32"])}
     errors, all_errors = (

@@ -47,7 +47,7 @@ def test_auto_leaves_out_pairs_that_the_model_cannot_have():
         ("auto", 10**7, "a context of 10000000 tokens, but ref:llama holds"),
     ],
 )
-def test_refusals(text, context, says):
+def test_impossible_kv_formats_are_refused(text, context, says):
     with pytest.raises(InputError, match=says):
         kv_sizes(open_source("ref:llama"), KVWanted(text, context))
 

@@ -18,7 +18,7 @@ WINDOWS = 24
 SIZES = {"mix": (1, 0.1), "rival": (1, 0.1), "other": (1, 0.1)}
 
 
-def test_ends():
+def test_looks_end_at_each_doubling():
     assert look_ends(24, exhaustive=False) == [6, 12, 24]
     assert look_ends(24, exhaustive=True) == [24]
     assert look_ends(12, exhaustive=False) == [6, 12] and look_ends(3, exhaustive=False) == [3]
@@ -77,7 +77,7 @@ def recorded(model: str) -> list[dict[str, Blocks]]:
 
 @pytest.mark.parametrize("model", ["ref:llama", "ref:llama-8k", "ref:mla-moe"])
 @pytest.mark.exhaustive("intervals of hundreds of looks")
-def test_races_over_recorded_windows_write_what_the_exhaustive_check_writes(model):
+def test_races_over_recorded_windows_write_the_same_as_the_exhaustive_check(model):
     """Any candidate takes the part of the mix, so that close races are among them. Windows change their order."""
     rng, searches, same, seen, total = random.Random(4), recorded(model), 0, 0, 0
     assert len(searches) >= 5

@@ -13,7 +13,7 @@ from qbench.sources import open_source
 POLICIES = ("full", "sinks:4+60", "h2o:budget=50%", "h2o:budget=25%")
 
 
-def test_losses_are_those_of_the_model_that_evicts():
+def test_losses_match_the_evicting_model():
     source = open_source("ref:llama")
     tokens = np.random.default_rng(1).integers(0, 300, (2, 512))
     found = policy_losses(source, POLICIES, tokens, 1)

@@ -60,7 +60,7 @@ def test_sites_of_a_directory_are_the_decoders_linears(source):
 
 
 @pytest.mark.parametrize("container", [GGUF, HF])
-def test_patterns_match_the_site_alone(source, container):
+def test_patterns_match_only_the_site(source, container):
     names = list(source.tensors)
     for site in sites_of(source, container):
         matched = [name for name in names if any(fnmatchcase(name, each) for each in patterns_of(site, names))]

@@ -18,7 +18,7 @@ def test_hessians_have_a_share_of_the_windows_or_enough_tokens_per_feature():
     assert hessian_windows(CALIBRATION, 10**6, config).tokens.shape == TOKENS.shape
 
 
-def test_an_expert_needs_as_many_tokens_as_a_layer():
+def test_an_expert_needs_the_same_number_of_tokens_as_a_layer():
     config = ModelConfig.of(open_source("ref:mla-moe"))
     assert config.expert_share < 1
     assert hessian_windows(CALIBRATION, 2048, config).tokens.size * config.expert_share >= 4 * 2048

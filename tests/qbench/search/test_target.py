@@ -12,7 +12,7 @@ from quant.errors import InputError
     ("text", "num_bytes"),
     [("4.5bpw", 4500), ("3.2GiB", int(3.2 * 2**30)), ("700MiB", 700 * 2**20), ("2 kB", 2000), ("16b", 16)],
 )
-def test_budget(text, num_bytes):
+def test_budget_is_read_in_bits_or_bytes(text, num_bytes):
     assert parse_target(text).budget_bytes(8000, 0) == num_bytes
 
 
@@ -43,6 +43,6 @@ def test_any_speed():
 @pytest.mark.parametrize(
     ("text", "says"), [("4bpw,5bpw", "two sizes"), ("4bpw,1GiB", "two sizes"), ("2tok/s,3tok/s", "two speeds")]
 )
-def test_contradictory(text, says):
+def test_contradictory_targets_are_refused(text, says):
     with pytest.raises(InputError, match=says):
         parse_target(text)

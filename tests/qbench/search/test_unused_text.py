@@ -20,7 +20,7 @@ from quant.recipes import get_recipe
 REF = open_source("ref:llama")
 
 
-def test_windows_are_as_those_of_the_check_and_not_calibrated_on():
+def test_windows_match_the_check_and_were_not_calibrated_on():
     options = CalibrationWork(samples=4, seq_len=64)
     (check,) = prepare(REF, read_text(None, "ref:llama"), 8)
     found = unused_text(REF, options, check)

@@ -43,5 +43,5 @@ def test_many_mistakes_are_few_errors(kind, body):
     ],
     ids=["prompts", "tokens", "biases", "messages"],
 )
-def test_as_many_as_are_allowed_are_taken(kind, change):
+def test_the_allowed_number_of_items_is_taken(kind, change):
     assert kind.model_validate({"model": "m"} | change)

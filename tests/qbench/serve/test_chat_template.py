@@ -58,7 +58,7 @@ def test_the_process_renders_as_the_sandbox(name):
         template.close()
 
 
-def test_variables_reach_the_template_and_replace_none_of_the_servers():
+def test_variables_reach_the_template_and_never_replace_server_ones():
     template = ChatTemplate(tokenizer_with("{{ messages[0].role }}{{ x }}{{ deep.a[1] }}"))
     try:
         assert template.render(MESSAGES, {"x": False, "deep": {"a": [1, None]}}) == "userFalseNone"

@@ -66,7 +66,7 @@ def test_the_prompt_is_scored_as_the_model_scores_it(chunked, tokens, scores, st
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_without_log_probabilities_there_is_the_text_alone(server, stream):
+def test_without_log_probabilities_only_the_text_is_returned(server, stream):
     asked = GREEDY | {"prompt": [PROMPT, "x"], "max_tokens": 2, "stream": stream}
     plain, echoed = (server.client().completions.create(**asked, echo=echo) for echo in (False, True))
     texts = []

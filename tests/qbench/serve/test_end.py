@@ -68,7 +68,7 @@ def test_a_request_whose_step_outlasts_the_server_ends_in_an_error(monkeypatch, 
     assert "Cancel 1 running task" in messages and "Traceback" not in messages
 
 
-def test_time_counts_from_the_signal_however_late_it_is_obeyed():
+def test_time_counts_from_the_signal_even_if_it_is_obeyed_late():
     """A busy machine may run the event loop only seconds after the signal."""
     now = [100.0]
     with running(tiny_subject(), OPTIONS) as server:

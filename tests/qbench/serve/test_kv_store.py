@@ -67,7 +67,7 @@ def test_deleted_prefixes_are_deleted_on_the_disk(tmp_path, text):
         assert answer(server, cache_salt="b") == text and counted(server, "hits") == 1
 
 
-def test_a_store_that_fails_is_said_once_and_serving_goes_on(tmp_path, text, caplog):
+def test_a_failing_store_is_reported_once_and_serving_goes_on(tmp_path, text, caplog):
     (tmp_path / "file").write_text("")
     with running(tiny_subject(), OPTIONS, store=StoreOptions(tmp_path / "file" / "folder")) as server:
         for salt in ("a", "b"):

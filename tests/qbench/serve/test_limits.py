@@ -146,7 +146,7 @@ def test_other_names_of_the_host_are_refused(strict, host, status):
     assert status == 200 or reasons[status] in got.json()["error"]["message"]
 
 
-def test_any_name_where_all_are_allowed():
+def test_any_name_is_accepted_if_all_are_allowed():
     with running(tiny_subject(), OPTIONS, allowed_hosts=("*",)) as server:
         for host, status in (("evil.example", 200), ("localhost:80@evil.example", 400)):
             assert patient.get(f"{server.url}/v1/models", headers={"Host": host}).status_code == status
@@ -225,7 +225,7 @@ def test_a_stop_string_that_is_too_long(strict):
     assert got.status_code == 400 and "a stop string has 1025 characters" in got.json()["error"]["message"]
 
 
-def test_a_mistake_of_the_server_is_told_in_openais_form(monkeypatch, caplog):
+def test_a_server_error_is_reported_in_openai_form(monkeypatch, caplog):
     with running(tiny_subject(), OPTIONS) as server:
         monkeypatch.setattr(server.served.tokenizer, "encode", lambda *_: 1 / 0)
         got = patient.post(f"{server.url}/v1/completions", json=ASKED)

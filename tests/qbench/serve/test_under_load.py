@@ -68,7 +68,7 @@ def test_a_request_that_never_fits_is_the_clients_mistake():
         assert server.client().completions.create(**ASKED, max_tokens=4).usage.completion_tokens == 4
 
 
-def test_a_thousand_at_once_are_answered_or_told_to_come_again():
+def test_a_thousand_at_once_are_answered_or_asked_to_come_again():
     """Each is answered in full, the same text, or refused with 429; the server goes on."""
     options = EngineOptions(num_pages=64, max_batch=16, max_queue=200)
     with running(tiny_subject(), options) as server:
@@ -95,7 +95,7 @@ async def _all_at_once(url: str, count: int) -> list[tuple[int, str]]:
         return await asyncio.gather(*(one() for _ in range(count)))
 
 
-def test_metrics_tell_what_happened():
+def test_metrics_report_the_requests():
     with running(tiny_subject(), EngineOptions(num_pages=64)) as server:
         client, began = server.client(), time.perf_counter()
         for _ in range(2):
@@ -116,7 +116,7 @@ def test_metrics_tell_what_happened():
     assert told["qbench_pages"] == told["qbench_pages_free"] == 64
 
 
-def test_an_engine_that_fails_tells_all_who_wait_and_all_who_come(monkeypatch, caplog):
+def test_an_engine_that_fails_informs_all_waiting_and_later_requests(monkeypatch, caplog):
     with running(tiny_subject(), EngineOptions(num_pages=64)) as server:
         engine = server.served.engine._engine
         steps = iter(range(3))
@@ -137,7 +137,7 @@ def test_an_engine_that_fails_tells_all_who_wait_and_all_who_come(monkeypatch, c
     assert "no memory left" in caplog.text  # with its traceback, for whoever runs the server
 
 
-def test_an_end_aborts_those_who_wait_with_an_error():
+def test_an_end_aborts_waiting_requests_with_an_error():
     options = EngineOptions(num_pages=PAGES, max_batch=4, prefix_caching=False)
     with patient.Client() as client:
         with running(tiny_subject(context=20000), options) as server:

@@ -18,7 +18,7 @@ def model_dir(tmp_path):
     return write_artifact(MemorySource(), tmp_path / "model", recipe=get_recipe("bf16"))
 
 
-def test_directory(model_dir):
+def test_a_directory_is_opened(model_dir):
     source = open_source(str(model_dir))
     assert isinstance(source, HFSource) and source.spec == str(model_dir)
 
@@ -56,7 +56,7 @@ def test_specs_that_name_nothing(spec, words):
         open_source(spec)
 
 
-def test_hub_downloads_what_is_needed(model_dir, monkeypatch):
+def test_hub_downloads_only_needed_files(model_dir, monkeypatch):
     asked = {}
 
     def snapshot_download(name, **options):

@@ -34,5 +34,5 @@ def test_nothing_is_read():
         source.read("model.norm.weight")
 
 
-def test_fingerprints_tell_shapes_apart():
+def test_fingerprints_distinguish_shapes():
     assert len({ShapeSource(f"shape:{name}").fingerprint() for name in PARAMS}) == len(PARAMS)

@@ -72,7 +72,7 @@ def test_orders_are_random_and_fair():
     assert all(abs(np.mean(places == side, axis=0) - 0.25).max() < 4 * np.sqrt(0.25 * 0.75 / 200) for side in range(4))
 
 
-def test_sides_may_have_cases_of_their_own():
+def test_sides_may_have_their_own_cases():
     log = []
     deep = SpeedWork(pp=4, tg=2, depth=9, batch=2, repetitions=3)
     rounds = interleave_cases([MadeUpSide(steady(), log, "a"), MadeUpSide(steady(2.0), log, "b")], [CASE, deep])
@@ -119,7 +119,7 @@ def spells(share: float, correlation: float, seed: int) -> Iterable[float]:
         state = correlation * state + np.sqrt(1 - correlation**2) * rng.standard_normal()
 
 
-def test_of_several_sides_the_ratio_must_be_narrow():
+def test_the_ratio_of_several_sides_must_be_narrow():
     def both_slow_at_once() -> Iterable[float]:
         return noisy(0.3, seed=1)  # the same for both: their ratio is 1 each round
 
@@ -140,7 +140,7 @@ def test_without_a_budget_it_ends_at_last(monkeypatch):
     assert rounds.stopped == "repetitions" and rounds.done == 20 < MOST_ROUNDS
 
 
-def test_a_warm_up_of_one_side_is_one_of_both_and_counts_for_none():
+def test_a_warm_up_of_one_side_is_one_of_both_and_is_not_counted():
     slow_start = itertools.chain([3.0, 2.0, 1.5], steady())
     case = SpeedWork(pp=4, tg=0, repetitions=10)
     rounds = interleave([MadeUpSide(noisy(0.001), []), MadeUpSide(slow_start, [])], case)
@@ -159,7 +159,7 @@ def test_a_warm_up_of_one_side_is_one_of_both_and_counts_for_none():
         ({"batch": 0}, "batch is 0"),
     ],
 )
-def test_what_cannot_end(settings, told):
+def test_impossible_settings_are_refused(settings, told):
     with pytest.raises(InputError, match=told):
         SpeedWork(**settings)
 
@@ -201,7 +201,7 @@ def test_another_checkout_runs_its_own_code(tmp_path):
         assert other.about["file"] == str(tmp_path / "qbench" / "__init__.py")
 
 
-def test_a_worker_tells_why_it_cannot():
+def test_a_worker_reports_the_reason_of_its_failure():
     with pytest.raises(InputError, match="'huge' is unknown"):
         speed_process("rand:huge", RunOptions(threads=1))
     with pytest.raises(InputError, match=r"m\.gguf's process ended with status 3: no room"):

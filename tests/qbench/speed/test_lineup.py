@@ -28,7 +28,7 @@ def rows_of(*entries: Entry, **how) -> list[Metrics]:
     return list(bench_lineup("rand:tiny", entries, RunOptions(threads=1, **how)))
 
 
-def test_each_row_is_as_measured_alone_but_for_the_times():
+def test_each_row_equals_its_separate_measurement_except_the_times():
     found = rows_of(*ENTRIES)
     for entry, row in zip(ENTRIES, found, strict=True):
         (alone,) = bench_cases("rand:tiny", [entry.case], entry.options(RunOptions(threads=1)))
@@ -55,7 +55,7 @@ def test_ratios_are_of_rates_in_the_same_rounds():
     assert names[1:] == ["policy h2o:budget=16 at depth 40", "cache none at depth 5, batch 2"]
 
 
-def test_threads_are_lineups_of_their_own():
+def test_each_number_of_threads_has_its_own_lineup():
     rows = list(bench_lineup("rand:tiny", ENTRIES[:2], RunOptions(), threads=(1, 2)))
     assert [row.figure("threads") for row in rows] == [1, 1, 2, 2]
     assert [row.ratio is None for row in rows] == [True, False, True, False]
@@ -84,7 +84,7 @@ def test_caches_that_do_not_fit_together_run_one_after_another(monkeypatch):
         assert Metrics.from_json(row.to_json()).to_json() == row.to_json()
 
 
-def test_memory_counts_what_all_caches_hold(monkeypatch):
+def test_memory_counts_all_caches(monkeypatch):
     sizes = []
     for entries in (ENTRIES[:1] * 2, ENTRIES[:1] * 4):
         monkeypatch.setattr(lineup, "free_memory_bytes", lambda: 0)

@@ -61,7 +61,7 @@ def test_a_case_alone_measures_the_bandwidth_in_each_round(measured, monkeypatch
     assert row["roofline"]["bandwidth_of"] == "round" and row["roofline"]["tg"] > 0
 
 
-def test_the_bandwidth_is_no_bound_of_what_a_cache_keeps(measured, monkeypatch):
+def test_the_bandwidth_does_not_bound_operands_in_a_cache(measured, monkeypatch):
     for module in (bench_module, peaks_module):
         monkeypatch.setattr(module, "last_cache_bytes", lambda device: 1 << 40)
     row = benched("rand:tiny", **CASE)
@@ -87,7 +87,7 @@ def test_the_buffer_of_the_probe_is_not_in_the_peak(monkeypatch):
     assert max(probe.peak_bytes, peak_rss_bytes()) < before + size / 2
 
 
-def test_a_row_of_fewer_threads_is_held_against_their_bandwidth_alone(measured, monkeypatch):
+def test_a_row_of_fewer_threads_is_compared_only_with_their_bandwidth(measured, monkeypatch):
     monkeypatch.setattr(bench_module, "measure_bandwidth", lambda threads, device: threads * 1e10)
     monkeypatch.setattr(bench_module, "last_cache_bytes", lambda device: 0)
     case = SpeedWork(pp=8, tg=4, repetitions=2)
@@ -95,7 +95,7 @@ def test_a_row_of_fewer_threads_is_held_against_their_bandwidth_alone(measured, 
     assert [row["roofline"]["bandwidth_bytes_per_s"] for row in rows] == [2e10, 2e10, 1e10, 1e10]
 
 
-def test_young_ones_are_taken_and_their_age_is_told(measured):
+def test_young_peaks_are_taken_and_their_age_is_shown(measured):
     row = benched("rand:tiny", **CASE, machine_peaks=machine_peaks().kept())
     assert measured["ops"] == 0
     assert 5 <= row["machine_peaks"]["measured_s_ago"] < MOST_AGE_S
@@ -112,7 +112,7 @@ def test_young_ones_are_taken_and_their_age_is_told(measured):
         pytest.param({"busy": 0.5}, id="others took more then"),
     ],
 )
-def test_what_no_longer_holds_is_measured_again(measured, stale):
+def test_outdated_peaks_are_measured_again(measured, stale):
     began = time.time()
     row = benched("rand:tiny", **CASE, machine_peaks=machine_peaks(**stale).kept())
     assert measured["ops"] == 1 and row["machine_peaks"]["measured_s_ago"] <= time.time() - began
@@ -124,11 +124,11 @@ def test_peaks_without_units_are_measured_again(measured):
     assert measured["ops"] == 1 and row["roofline"]["units"] == {"bf16": "avx9 bf16", "fp32": "avx9 fp32"}
 
 
-def test_a_system_that_tells_no_load_changes_nothing(measured):
+def test_a_system_without_a_load_figure_changes_nothing(measured):
     assert machine_peaks(busy=None).is_like(0.9) and machine_peaks(busy=0.9).is_like(None)
 
 
-def test_what_others_took_is_a_median_of_all_samples():
+def test_the_share_of_other_processes_is_a_median_of_all_samples():
     def speed(pp, tg):
         return SpeedFigures(samples=Samples(busy_by_others={"pp_tok_s": pp, "tg_tok_s": tg}))
 

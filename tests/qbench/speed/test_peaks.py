@@ -61,12 +61,12 @@ def test_threads_on_one_core_have_no_peak(monkeypatch):
         os.sched_setaffinity(0, allowed)
 
 
-def test_only_what_was_measured_is_a_peak(measured):
+def test_only_a_measured_value_is_a_peak(measured):
     measured += [(1.0, 1.0)] * 3 * TRIES + [(1.0, 2.0)]
     assert measure_op_peaks(2) == {"fp32": Unit("avx9 fp32", 1.0)} and not measured
 
 
-def test_a_row_without_a_peak_gives_no_share_and_says_so(measured):
+def test_a_row_without_a_peak_gives_no_share_and_a_note(measured):
     measured += [(1.0, 1.0)] * len(ARITHMETICS) * TRIES
     row = benched("rand:tiny", pp=8, tg=4, repetitions=2, threads=2)
     assert row["roofline"]["pp"] is row["roofline"]["tg"] is None and row["pp_tok_s"] > 0

@@ -67,7 +67,7 @@ def _logits(timed: Recorded, tokens: list[list[int]], step: int) -> torch.Tensor
     return torch.cat(timed.logits, 1)
 
 
-def test_a_mark_is_forgotten_when_other_tokens_replace_its_own() -> None:
+def test_a_mark_is_forgotten_when_other_tokens_replace_its_tokens() -> None:
     held, other, new = torch.randint(150, (3, 1, DEPTH), generator=torch.Generator().manual_seed(1))
     for name in ("window", "sinks", "h2o"):
         model = model_of("llama", IN_ONE_PASS[name])

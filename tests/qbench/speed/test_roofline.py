@@ -90,7 +90,7 @@ def test_recent_tokens_of_a_residual_are_read_as_float16():
     assert near["kv_read"] == 100 * 32
 
 
-def test_of_routed_experts_those_count_that_a_token_chooses():
+def test_only_chosen_experts_of_a_token_count():
     experts = {
         f"model.layers.0.mlp.experts.{expert}.up_proj.weight": TensorInfo((4, 8), "q8_0", 34) for expert in range(8)
     }
@@ -137,7 +137,7 @@ def test_shares_are_least_time_over_measured_time():
     assert result.units == {name: UNITS[name] for name in OPS}
 
 
-def test_a_share_is_of_what_the_memory_gave_in_the_same_round():
+def test_a_share_uses_the_bandwidth_of_the_same_round():
     """A machine that flips between two bandwidths: the largest of the run would halve the share of the slow rounds."""
     work = least_work(TENSORS, SHAPE, OPERANDS, CASE)
     moved = sum(work["tg_bytes"].values())
@@ -150,7 +150,7 @@ def test_a_share_is_of_what_the_memory_gave_in_the_same_round():
 
 
 @pytest.mark.parametrize("policy", ["h2o:budget=64", "recent:budget=64", "quest:budget=64"])
-def test_a_policy_reads_as_many_tokens_as_its_budget_at_least(policy):
+def test_a_policy_reads_at_least_the_tokens_of_its_budget(policy):
     """A share of all tokens, in the pages of an empty cache, was 8 to 18 times the bandwidth."""
     config = small_config("llama", head_dim=32)
     model = load_model(ArraySource(config, random_weights(config)))
@@ -168,7 +168,7 @@ def test_a_short_prompt_is_bound_by_reading_the_weights():
     assert_close(bounds(bandwidth=1e3, ttft=1.0).pp, (733 + 64) / 1e3, rtol=2.0**-50)
 
 
-def test_what_a_cache_holds_is_not_bound_by_memory():
+def test_operands_in_a_cache_are_not_bound_by_memory():
     read = int(sum(bounds().tg_bytes.values()))
     assert bounds(cache=read).tg is not None
     held = bounds(cache=read + 1, bandwidth=1.0)
@@ -189,7 +189,7 @@ def test_a_phase_that_was_not_measured_has_no_share():
         ("interpreter-fp8_gemm[triton]", "fp32"),
     ],
 )
-def test_operands_on_a_device_are_those_of_its_function(impl, kind):
+def test_operands_on_a_device_follow_its_function(impl, kind):
     assert operands_on_device(impl) == kind
 
 
@@ -203,14 +203,14 @@ def test_operands_on_a_device_are_those_of_its_function(impl, kind):
         ("kv-int8", "float32", "fp32"),
     ],
 )
-def test_operands_of_attention_are_those_of_its_cache_whatever_kernel_runs(kv, compute, operands):
+def test_operands_of_attention_follow_its_cache_under_any_kernel(kv, compute, operands):
     config = small_config("llama", head_dim=32)
     config |= {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
     model = load_model(ArraySource(config, random_weights(config)), RunOptions(compute=compute))
     assert Shape.of(model).attention == operands
 
 
-def test_operands_of_linears_are_those_of_their_formats_whatever_kernel_runs():
+def test_operands_of_linears_follow_their_formats_under_any_kernel():
     model = SimpleNamespace(impl="auto", impls=dict.fromkeys(("model.layers.0.q", "model.layers.1.q"), "reference"))
     operands = linear_operands(TENSORS, model)
     assert operands | {"lm_head": "bf16"} == OPERANDS | {"model.embed_tokens": "int8"}

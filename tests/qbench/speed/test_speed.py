@@ -47,7 +47,7 @@ class RecordingModel:
         return torch.zeros(1, 1, VOCAB)
 
 
-def test_passes_are_those_of_llama_bench():
+def test_passes_match_llama_bench():
     model = RecordingModel()
     result = measure_speed(model, SpeedWork(pp=8, tg=5, depth=10, repetitions=2)).to_json()
     repetition = [(10, 8), *((10 + i, 1) for i in range(5))]
@@ -64,7 +64,7 @@ def test_a_batch_counts_the_tokens_of_all_its_sequences():
 
 
 @pytest.mark.parametrize("pp, tg", [(8, 0), (0, 5)], ids=["prefill alone", "decode alone"])
-def test_what_is_not_asked_for_is_none(pp, tg):
+def test_phases_that_are_not_wanted_are_absent(pp, tg):
     result = measure_speed(RecordingModel(), SpeedWork(pp=pp, tg=tg, repetitions=3)).to_json()
     assert (result["pp_tok_s"] is None) == (result["ttft_ms"] is None) == (pp == 0)
     assert (result["tg_tok_s"] is None) == (result["tpot_ms"] is None) == (tg == 0)
@@ -75,7 +75,7 @@ def samples(*seconds: float) -> Samples:
     return Samples(list(seconds), [Conditions(2600.0, None, 1.5, 0.0)] * len(seconds))
 
 
-def test_units():
+def test_units_follow_from_tokens_and_seconds():
     rounds = Rounds({"pp": [samples(9.0, 0.5, 0.25, 1.0)], "tg": [samples(9.0, 2.0, 2.0, 2.0)]})
     result = speed_statistics(SpeedWork(pp=100, tg=10, repetitions=3), rounds, 0).to_json()
     assert result["pp_tok_s"] == 200 and result["ttft_ms"] == 500

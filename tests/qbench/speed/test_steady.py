@@ -34,24 +34,24 @@ def test_noise_alone_is_seldom_taken_for_a_warm_up():
     assert np.mean(more) < 0.05
 
 
-def test_outliers_are_told_by_their_index():
+def test_outliers_are_reported_by_their_index():
     samples = [1.0, 1.1, 0.9, 1.05, 5.0, 0.95, 1.0, 0.2]
     assert outliers(samples) == [4, 7]
     assert outliers([]) == outliers([1.0, 9.0]) == []
 
 
 @pytest.mark.parametrize("count, rank", [(5, 0), (6, 1), (8, 1), (9, 2), (20, 6), (50, 18)])
-def test_ranks_of_independent_samples_are_those_of_the_table(count, rank):
+def test_ranks_of_independent_samples_match_the_table(count, rank):
     assert independent_rank(count) == rank, "of the binomial distribution"
 
 
-def test_samples_that_alternate_are_not_alike():
+def test_samples_that_alternate_are_not_similar():
     samples = [1.0, 20.0, 2.0, 19.0, 3.0, 18.0, 4.0, 17.0, 5.0, 16.0]
     assert widening(samples) == widening([1.0] * 9) == 1.0 and widening([]) == widening([1.0, 2.0]) == 1.0
     assert median_interval(samples) == (2.0, 19.0)
 
 
-def test_samples_that_drift_tell_less():
+def test_samples_that_drift_give_less_information():
     drift = [float(value) for value in range(20)]
     assert widening(drift) > 3
     assert median_interval(drift) is None, "twenty of a drift are one spell"

@@ -83,7 +83,7 @@ def test_only_the_strongest_unit_is_measured_again(granite_rapids):
 
 
 @pytest.mark.parametrize("cpu, names", [("avx2", ["int8", "int16", "fp32"]), ("scalar", ["int8", "fp32"])])
-def test_units_are_those_that_a_pretended_machine_has_instructions_for(cpu, names):
+def test_units_match_the_instructions_of_a_pretended_machine(cpu, names):
     look = "from qbench.speed.peaks import unit_isas; print(*unit_isas().items(), sep=';')"
     told = subprocess.check_output([sys.executable, "-c", look], env=os.environ | {"QBENCH_CPU": cpu}, text=True)
     assert told.strip() == ";".join(str((name, cpu)) for name in names)

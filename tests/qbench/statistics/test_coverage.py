@@ -35,14 +35,14 @@ LONG_NAMES = ("divergence of q4_0 over q6_k", "loss of q8_0", "loss of q4_0", "n
         for name, run in SIMULATIONS.items()
     ],
 )
-def test_intervals_hold_what_they_promise(simulate, monkeypatch):
+def test_intervals_hold_as_often_as_promised(simulate, monkeypatch):
     monkeypatch.setattr("qbench.statistics.intervals.RESAMPLES", 999)  # ends a little less sharp, as often right
     least, most = bounds(RUNS)
     assert least <= share_held(simulate, RUNS) <= most
 
 
 @pytest.mark.parametrize("rounds", [5, 7, ENOUGH - 1])
-def test_few_rounds_with_spells_hold_what_is_told_of_them(rounds):
+def test_few_rounds_with_spells_hold_their_documented_coverage(rounds):
     low, high = SELDOM
     slack = 3 * np.sqrt(low * (1 - low) / RUNS)
     assert low - slack <= share_held(partial(of_own_spells, 0.5, rounds), RUNS) <= high + slack

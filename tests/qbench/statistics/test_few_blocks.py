@@ -29,7 +29,7 @@ def test_windows_without_a_warning_hold_the_truth_as_often_as_promised(series):
 
 @pytest.mark.exhaustive("a third of a second per kind of blocks; the rarest are above")
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_the_fewest_windows_without_a_warning_hold_what_the_documents_say(kind):
+def test_the_fewest_windows_without_a_warning_hold_their_documented_coverage(kind):
     low, high = 0.92, 0.97
     slack = 3 * np.sqrt(0.05 * 0.95 / RUNS)
     assert low - slack <= share_held(partial(of_blocks, BLOCKS[kind], ENOUGH_BLOCKS), RUNS) <= high + slack

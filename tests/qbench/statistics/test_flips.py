@@ -19,13 +19,13 @@ def test_p_value_is_the_binomial_tests(lost, gained):
     assert_close(mcnemar_p_value(lost, gained), expected, rtol=1e-11)
 
 
-def test_interval_widens_where_nothing_flipped():
+def test_interval_widens_if_nothing_flipped():
     difference = accuracy_difference("01" * 50, "01" * 50)["difference"]
     assert difference.value == 0 and difference.low < 0 < difference.high
     assert difference.p_value == 1
 
 
-def test_interval_stays_within_what_a_difference_can_be():
+def test_interval_stays_within_possible_differences():
     difference = accuracy_difference("111", "000")["difference"]
     assert -1 <= difference.low <= difference.high <= 1
 

@@ -48,7 +48,7 @@ def test_a_ratio_of_divergences_knows_its_spread():
     assert 0.4 < ratio.low < 0.5 < ratio.high < 0.6 and ratio.p_value < 0.01
 
 
-def test_what_is_common_to_both_cancels():
+def test_effects_common_to_both_cancel():
     rng = np.random.default_rng(0)
     tokens = rng.integers(100, 1000, 24)
     text = tokens * rng.normal(2.0, 0.5, 24)  # some text is harder, for either model

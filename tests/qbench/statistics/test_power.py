@@ -51,7 +51,7 @@ def test_a_difference_of_two_errors_needs_twice_the_samples():
     assert needed_samples(100, ratio, neutral=1.0) == needed_samples(100, one, neutral=0.0)
 
 
-def test_so_many_samples_decide_as_often_as_said():
+def test_the_named_number_of_samples_decides_as_often_as_stated():
     rng, runs, found = np.random.default_rng(0), 400, 0
     first = Estimate(0.1, 0.1, 0.1 - 0.1 * 1.959964, 0.1 + 0.1 * 1.959964)  # of 100 samples with a spread of 1
     needed = needed_samples(100, first, neutral=0.0)
@@ -60,7 +60,7 @@ def test_so_many_samples_decide_as_often_as_said():
     assert abs(found / runs - POWER) < 3 * np.sqrt(POWER * (1 - POWER) / runs)
 
 
-def test_what_is_called_detectable_is_detected_as_often_as_said():
+def test_a_detectable_difference_is_detected_as_often_as_stated():
     rng = np.random.default_rng(0)
     num_items, share = 400, 0.1  # of items that flip
     shift = detectable_flips(int(share * num_items), num_items)

@@ -6,7 +6,7 @@ from qbench.statistics.intervals import share_interval
 
 
 @pytest.mark.parametrize("num_items", [1, 2, 5, 40, 1000])
-def test_as_scipy_has_it(num_items):
+def test_interval_matches_scipy(num_items):
     for num_right in {0, 1, num_items // 2, num_items - 1, num_items}:
         expected = stats.binomtest(num_right, num_items).proportion_ci(0.95, method="wilson")
         assert_close(share_interval(num_right, num_items), expected, atol=8 * 2.0**-52)
@@ -18,7 +18,7 @@ def test_five_items_are_never_certain(num_right):
     assert 0 <= low <= num_right / 5 <= high <= 1 and high - low > 0.4
 
 
-def test_it_holds_the_truth_as_often_as_it_says():
+def test_interval_holds_the_truth_as_often_as_stated():
     """Over all shares: with few items the coverage of whole numbers is above and below 95 % in turn."""
     for num_items in (5, 20):
         shares = [(2 * i + 1) / 400 for i in range(200)]

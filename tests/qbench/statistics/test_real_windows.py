@@ -36,7 +36,7 @@ def shares_held(num_windows: int) -> list[float]:
     return shares
 
 
-def test_the_page_says_how_often_few_windows_are_right(monkeypatch):
+def test_the_page_documents_the_coverage_of_few_windows(monkeypatch):
     monkeypatch.setattr("qbench.statistics.intervals.RESAMPLES", 999)
     promises = PROMISE.findall((ROOT / "docs/statistics.md").read_text())
     assert [int(number) for number, _, _ in promises] == [8, 16]

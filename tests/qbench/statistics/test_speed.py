@@ -7,7 +7,7 @@ from qbench.statistics.speed import speed_ratio
 from quant.errors import InputError
 
 
-def test_interleaving_takes_out_what_slows_both_down():
+def test_interleaving_removes_common_slowdowns():
     rng = np.random.default_rng(1)
     machine = np.exp(rng.normal(0, 0.3, 20))
     a, b = 100 * machine * np.exp(rng.normal(0, 0.01, 20)), 103 * machine * np.exp(rng.normal(0, 0.01, 20))

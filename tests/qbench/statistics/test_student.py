@@ -39,7 +39,7 @@ def test_two_windows_with_the_same_difference_are_no_certainty():
 
 
 @pytest.mark.parametrize("size", [2, 7])
-def test_no_change_in_any_sample_is_none(size):
+def test_equal_samples_have_no_change_and_full_certainty(size):
     zeros = np.zeros(size)
     for found in (student_mean(zeros), student_shift(zeros + 5, zeros + 5), block_mean(zeros, zeros + 9)):
         assert found == Estimate(0.0, 0.0, 0.0, 0.0, 1.0)

@@ -39,7 +39,7 @@ def test_error_of_equal_blocks_is_that_of_a_mean(num_blocks):
     assert_close(block_mean(4 * values, np.full(num_blocks, 4)).error, stats.sem(values), rtol=2**-40)
 
 
-def test_interval_is_students_where_students_law_holds():
+def test_interval_matches_student_under_a_normal_law():
     values = np.random.default_rng(2).normal(3.0, 1.0, size=40)
     found = block_mean(values, np.ones(40))
     students = stats.ttest_1samp(values, 0).confidence_interval(0.95)
@@ -72,7 +72,7 @@ def test_interval_does_not_depend_on_how_resamples_are_split(monkeypatch):
 @pytest.mark.parametrize(
     "blocks", [pytest.param([np.ones(5)], id="one block"), pytest.param([np.ones(2), np.array([np.inf])], id="inf")]
 )
-def test_no_interval_where_none_can_be_known(blocks):
+def test_no_interval_is_given_if_it_cannot_be_known(blocks):
     estimate = token_mean(blocks)
     assert (estimate.error, estimate.low, estimate.high, estimate.p_value) == (None, None, None, None)
 
@@ -83,7 +83,7 @@ def test_no_tokens_have_no_mean(blocks):
         token_mean(blocks)
 
 
-def test_an_empty_block_among_others_says_nothing():
+def test_an_empty_block_among_others_changes_nothing():
     sums, tokens = blocks_of(30)
     found = block_mean(np.append(sums, 0.0), np.append(tokens, 0))
     assert_close(found.value, block_mean(sums, tokens).value)

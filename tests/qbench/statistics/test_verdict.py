@@ -19,5 +19,5 @@ from qbench.statistics.verdict import verdict
         pytest.param(Estimate(1.02), {"lower_is_better": True}, None, id="no interval"),
     ],
 )
-def test_verdict(estimate, how, expected):
+def test_verdict_follows_the_interval(estimate, how, expected):
     assert verdict(estimate, neutral=1, **how) == expected

@@ -38,18 +38,18 @@ def test_a_drift_of_one_side_raises_few_false_alarms(rounds):
     assert share_called_different(rounds, 1.4) <= MOST_FALSE + slack(MOST_FALSE)
 
 
-def test_without_the_waves_it_would_raise_twice_as_many(monkeypatch):
+def test_without_the_waves_it_would_raise_twice_the_alarms(monkeypatch):
     monkeypatch.setattr("qbench.statistics.speed.LEAST_ROUNDS", RUNS)
     assert share_called_different(60, 1.4) > MOST_FALSE + slack(MOST_FALSE)
 
 
 @pytest.mark.parametrize("rounds", [15, 60])
-def test_without_a_drift_a_true_loss_is_found_and_none_is_made_up(rounds):
+def test_without_a_drift_a_true_loss_is_found_without_false_ones(rounds):
     assert share_called_different(rounds, 0.0, LOSS) >= LEAST_POWER
     assert share_called_different(rounds, 0.0) <= 0.05 + slack(0.05)
 
 
-def test_the_allowance_is_what_a_drift_needs():
+def test_the_allowance_matches_a_drift():
     """Simulated: the spread of the means over the error that the waves find."""
     rng, rounds = np.random.default_rng(SEED), 15
     samples = [noise(rng, rounds, 1.0) for _ in range(4 * RUNS)]

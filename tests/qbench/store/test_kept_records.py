@@ -30,12 +30,12 @@ def needs_history():
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*.jsonl")), ids=lambda path: path.parent.name)
-def test_each_commit_is_in_the_history_or_told_where_else(path):
+def test_each_commit_is_in_the_history_or_explained(path):
     told = set(re.findall(r"`([0-9a-f]{40})`", (RESULTS / "README.md").read_text()))
     assert unreachable(commits_of(path)) <= told
 
 
-def test_what_is_told_of_is_needed_and_leads_to_a_commit():
+def test_each_explanation_is_needed_and_leads_to_a_commit():
     rows = re.findall(r"^\| `([0-9a-f]{40})` \| ([0-9a-f]+) \|$", (RESULTS / "README.md").read_text(), re.M)
     assert {name for name, _ in rows} == unreachable(set().union(*map(commits_of, RESULTS.glob("*/*.jsonl"))))
     assert not unreachable({commit for _, commit in rows})

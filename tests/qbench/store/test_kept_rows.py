@@ -65,13 +65,13 @@ def test_one_file_a_set_of_records_is_kept(records, tmp_path):
     assert len(kept(tmp_path)) == 3  # with its two folders
 
 
-def test_what_was_written_just_now_is_not_kept(records, tmp_path):
+def test_recently_written_files_are_not_kept(records, tmp_path):
     load_records(settled(records, int(time.time())))
     assert kept(tmp_path) == []
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 torn"], ids=["empty", "torn"])
-def test_what_is_torn_is_made_again(records, tmp_path, content):
+def test_torn_files_are_made_again(records, tmp_path, content):
     first = load_records(records)
     (path,) = (tmp_path / "caches").rglob("*.parquet")
     path.write_bytes(content)

@@ -1,11 +1,11 @@
 import json
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from support.documents import append_record, latest_records, read_files
-from support.flatten_ref import latest_rows
 from support.sample_records import failed_record, make_record, sweep_records, write_records
 
 from qbench.measure.records import record
@@ -13,6 +13,83 @@ from qbench.report import render_report
 from qbench.store import load_records, load_with_others, measured_keys, query
 from qbench.store.columns import COLUMNS
 from quant.errors import InputError
+
+# The table of a sweep's records made the slow, obvious way: each record a dictionary, each column by hand.
+
+STATISTICS = ("mean", "median", "p90", "p99", "p999", "max")
+OF_METRICS = (
+    *("bits_per_weight", "size_bytes", "artifact", "perplexity", "num_tokens", "non_finite", "same_top"),
+    *("pp_tok_s", "tg_tok_s", "ttft_ms", "tpot_ms", "peak_rss_bytes", "baseline_rss_bytes", "kv_bytes_per_token"),
+    *("quantize_seconds", "quantize_peak_rss_bytes", "seconds", "isa"),
+)
+OF_CASE = ("model", "recipe", "kv_format", "device", "fingerprint", "threads", "context", "batch")
+DEFAULTS = {"cache": "dynamic", "policy": "full", "compute": "fast"}
+OF_RECORD = ("status", "error", "commit", "dirty", "code", "versions", "time", "key")
+
+
+def latest_rows(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A flat row for the latest record of each case and machine, in the order in which they first came."""
+    cases = list(dict.fromkeys((record["key"], record["machine"]["id"]) for record in records))
+    by_time = sorted(records, key=lambda record: record["time"])
+    latest = {case: None for case in cases} | {(record["key"], record["machine"]["id"]): record for record in by_time}
+    return [flatten(record) for record in latest.values() if "kind" not in record["case"]]
+
+
+def flatten(record: dict[str, Any]) -> dict[str, Any]:
+    case, metrics, machine = record["case"], record["metrics"] or {}, record["machine"]
+    bench, protocol = case.get("bench") or {}, metrics.get("protocol") or {}
+    row = {name: metrics.get(name) for name in OF_METRICS}
+    row |= {name: case.get(name) for name in OF_CASE}
+    row |= {name: bench.get(name) for name in ("pp", "tg", "depth")}
+    row |= {name: record.get(name) for name in OF_RECORD}
+    row |= {f"kld_{name}": (metrics.get("kld") or {}).get(name) for name in STATISTICS}
+    for name in ("perplexity", "kld"):
+        row[f"{name}_low"], row[f"{name}_high"] = metrics.get(f"{name}_interval") or (None, None)
+    for phase in ("pp", "tg"):
+        spread = (metrics.get("spread") or {}).get(f"{phase}_tok_s") or {}
+        row |= {f"{phase}_min": spread.get("min"), f"{phase}_max": spread.get("max")}
+        row[f"roofline_{phase}"] = None if counts_all_tokens(record) else share_of(record, phase)
+    row |= {name: case.get(name, default) for name, default in DEFAULTS.items()}
+    return row | {
+        "predicted_bytes": (metrics.get("predicted_bytes") or {}).get("total"),
+        "load_average": (metrics.get("load_average") or {}).get("before", [None])[0],
+        "impls": ", ".join(metrics.get("impls") or {}) or None,
+        "protocol": protocol.get("name"),
+        "protocol_hash": protocol.get("hash"),
+        "machine": machine["id"],
+        "cpu": machine["cpu"],
+        "cores": machine["cores"],
+        "shared": shared(record),
+    }
+
+
+def share_of(record: dict[str, Any], phase: str) -> float | None:
+    """None above all, and of a decode step whose bytes the processor's cache holds."""
+    case, metrics = record["case"], record["metrics"] or {}
+    bound = metrics.get("roofline") or {}
+    share, read = bound.get(phase), bound.get("tg_bytes")
+    if share is None or share > 1.005:
+        return None
+    may_fit = phase == "tg" and read is not None and case.get("memory") is None and case.get("device") == "cpu"
+    cache = (metrics.get("machine_peaks") or {}).get("cache_bytes")
+    return None if may_fit and sum(read.values()) <= (2**30 if cache is None else cache) else share
+
+
+def counts_all_tokens(record: dict[str, Any]) -> bool:
+    """Whether the bound of a row under a policy cannot hold: more bytes than the cache, or a speed beyond it."""
+    case, metrics = record["case"], record["metrics"] or {}
+    bound, held = metrics.get("roofline") or {}, metrics.get("kv_bytes_held")
+    read = (bound.get("tg_bytes") or {}).get("kv_read")
+    too_many = case.get("kv_ram") is None and None not in (read, held) and read > held
+    return case.get("policy", "full") != "full" and (too_many or max(bound.get(p) or 0 for p in ("pp", "tg")) > 1)
+
+
+def shared(record: dict[str, Any]) -> str:
+    """Common values of rows in one table, without the protocol."""
+    of_recipe = ("recipe", "recipe_sha256", "kv_format", "cache", "policy")
+    settings = {name: value for name, value in record["case"].items() if name not in of_recipe}
+    return json.dumps([settings, record["machine"]["id"]], sort_keys=True)
+
 
 RESULTS = Path(__file__).parents[3] / "results"
 SCHEMA_1 = Path(__file__).parents[1] / "measure" / "records" / "schema_1.jsonl"
@@ -39,7 +116,7 @@ def assert_is_table_of(frame: pd.DataFrame, records: list[dict]) -> None:
 
 
 @pytest.mark.parametrize("path", [RESULTS, SCHEMA_1], ids=["results", "schema 1"])
-def test_the_table_is_what_the_slow_way_makes(path):
+def test_the_table_matches_the_slow_way(path):
     assert_is_table_of(load_records(path), list(read_files(path)))
 
 
@@ -78,7 +155,7 @@ def test_a_later_row_replaces_and_keeps_its_place(tmp_path):
     assert [row["metrics"]["perplexity"] for row in found.values()] == [9.0, 6.132]
 
 
-def test_an_older_row_replaces_none_whatever_the_order_of_the_files(tmp_path):
+def test_an_older_row_never_replaces_a_newer_one_in_any_order_of_files(tmp_path):
     old, new = (make_record("q8_0", perplexity=9.0 - day) | {"time": f"2026-01-0{day}T00:00:00"} for day in (1, 2))
     a, b = write_records(tmp_path / "a.jsonl", [new]), write_records(tmp_path / "b.jsonl", [old])
     for files in ([a, b], [b, a], tmp_path):
@@ -87,7 +164,7 @@ def test_an_older_row_replaces_none_whatever_the_order_of_the_files(tmp_path):
         assert query("select perplexity from results", files).rows == [(7.0,)]
 
 
-def test_a_row_replaces_an_older_one_in_whatever_form_their_times_are(tmp_path):
+def test_a_row_replaces_an_older_one_with_times_in_any_format(tmp_path):
     times = "2026-01-01T09:00:00+09:00", "2026-01-01T00:00:01Z"
     rows = [make_record("q8_0", perplexity=9.0 - place) | {"time": time} for place, time in enumerate(times)]
     write_records(tmp_path / "r.jsonl", rows[::-1])
@@ -95,7 +172,7 @@ def test_a_row_replaces_an_older_one_in_whatever_form_their_times_are(tmp_path):
     assert query("select perplexity, time from results", tmp_path).rows == [(8.0, "2026-01-01T00:00:01+00:00")]
 
 
-def test_of_kernels_the_latest_too(tmp_path):
+def test_the_latest_row_of_kernels_counts_too(tmp_path):
     (row,) = (row for row in map(json.loads, SCHEMA_1.read_text().splitlines()) if row["case"].get("kind") == "kernel")
     later = row | {"time": "2099" + row["time"][4:], "machine": row["machine"] | {"cpu": "later"}}
     write_records(tmp_path / "r.jsonl", [later, row])
@@ -126,7 +203,7 @@ NO_RECORDS = (
 
 
 @pytest.mark.parametrize("change", NO_RECORDS, ids=repr)
-def test_both_ways_of_reading_agree_on_what_is_a_record(tmp_path, capsys, change):
+def test_both_ways_of_reading_agree_on_records(tmp_path, capsys, change):
     path = write_records(tmp_path / "r.jsonl", [make_record("q8_0") | change, make_record("bf16")])
     assert load_records(path)["recipe"].tolist() == ["bf16"] and len(list(read_files(path))) == 1
     assert capsys.readouterr().err.count("r.jsonl:1: skipped") == 2
@@ -142,7 +219,7 @@ def test_a_line_that_lacks_a_part_is_no_record(tmp_path, capsys, name):
     assert measured_keys(path, {"a1b2c3"}, "c0de") == {make_record("bf16")["key"]}
 
 
-def test_numbers_are_what_they_were_whichever_way_they_were_written(tmp_path):
+def test_numbers_keep_their_value_in_either_notation(tmp_path):
     row = make_record("q8_0", perplexity=7, size_bytes=2**40, same_top=1e-3, tg_tok_s=None)
     (read,) = load_records(write_records(tmp_path / "r.jsonl", [row])).to_dict("records")
     assert (read["perplexity"], read["size_bytes"], read["same_top"]) == (7.0, 2**40, 1e-3)
@@ -172,7 +249,7 @@ def test_files_without_rows(tmp_path):
         load_records(tmp_path / "absent.jsonl")
 
 
-def test_of_kinds_only_the_files_that_hold_them_are_read(tmp_path, monkeypatch):
+def test_only_files_that_hold_the_wanted_kinds_are_read(tmp_path, monkeypatch):
     rows = [json.loads(line) for line in SCHEMA_1.read_text().splitlines()]
     for kind, group in groupby(rows, key=lambda row: row["case"].get("kind")):
         write_records(tmp_path / f"{kind}.jsonl", list(group))

@@ -65,7 +65,7 @@ def test_records_are_every_row_once_with_all_that_it_holds(tmp_path):
     assert query("select perplexity from results", [kept, run]).rows == [(8.0,)]
 
 
-def test_kernels_and_files_beside_llama_cpp_have_tables_of_their_own():
+def test_kernels_and_files_next_to_llama_cpp_have_separate_tables():
     (row,) = query("select op, tokens, impl, round(share, 3) from kernels", SCHEMA_1).rows
     assert row == ("attention_f32", 1, "avx512_vnni", 0.943)
     (row,) = query("select model, tg, tg_ours_tok_s / tg_theirs_tok_s > 1, tg_ratio > 1 from versus", SCHEMA_1).rows
@@ -99,7 +99,7 @@ def test_kernels_and_files_beside_llama_cpp_have_tables_of_their_own():
         ("select recipe::int from results", "Could not convert string"),
     ],
 )
-def test_what_is_no_question_is_refused_in_one_line(records, monkeypatch, sql, why):
+def test_a_statement_without_a_question_is_refused_in_one_line(records, monkeypatch, sql, why):
     monkeypatch.chdir(records.parent)
     with pytest.raises(InputError, match=why) as refusal:
         query(sql, records)
@@ -131,7 +131,7 @@ def test_temporary_files_of_the_working_folder_stay_closed(records, monkeypatch,
     assert os.listdir(".tmp") == ["secret"]
 
 
-def test_where_there_is_nothing_to_ask_it_says_so(records, tmp_path):
+def test_a_folder_without_records_is_reported(records, tmp_path):
     with pytest.raises(InputError, match=r"no records for this query in .*kernels has the latest"):
         query("from kernels", records)
     (tmp_path / "empty").mkdir()

@@ -78,7 +78,7 @@ def test_a_changed_environment_is_of_one_job(run, monkeypatch):
     assert values == ["own", None, "ambient"]
 
 
-def test_what_a_job_died_of_is_told_and_the_next_one_runs(run):
+def test_the_cause_of_a_dead_job_is_reported_and_the_next_one_runs(run):
     for job, told in (
         ("refuse", "^no such thing$"),
         ("crash", "killed by SIGSEGV"),
@@ -102,7 +102,7 @@ def test_the_time_of_a_job_is_that_of_its_process(run, worker):
     assert 0.05 <= worker.seconds < WAIT_S
 
 
-def test_one_job_alone(tmp_path):
+def test_a_failed_single_job_reports_no_progress(tmp_path):
     told = []
     with pytest.raises(JobFailed, match="no/such"):
         job = {"model": "no/such", "fingerprint": "f", "quality": {}, "threads": 1, "folder": "x"}
@@ -110,10 +110,10 @@ def test_one_job_alone(tmp_path):
     assert told == []
 
 
-def test_a_job_leaves_what_its_worker_does_at_exit_and_does_its_own(run, tmp_path):
+def test_a_job_skips_the_exit_handlers_of_its_worker(run, tmp_path):
     path = run("at_exit")["path"]
     assert Path(path).read_text() == "own"
 
 
-def test_overhead_is_neither_passes_nor_loading_nor_what_the_machine_can_do():
+def test_overhead_leaves_out_passes_loading_and_machine_probes():
     assert overhead(10.0, Metrics(timed_seconds=5.0, load_seconds=2.5, peaks_seconds=2.0)) == 0.5

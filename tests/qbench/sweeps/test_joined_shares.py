@@ -14,13 +14,13 @@ def shares(*parts: Metrics) -> tuple[float | None, float | None]:
     return facts.prefill_blocks, facts.prefill_mass
 
 
-def test_shares_are_those_of_the_part_with_mass():
+def test_shares_match_the_part_with_mass():
     assert shares(part(0.5), part(0.6, 0.9), part(0.7)) == (0.6, 0.9)
 
 
-def test_without_mass_they_are_those_of_the_first_part():
+def test_without_mass_they_match_the_first_part():
     assert shares(part(0.5), part(0.7)) == (0.5, None)
 
 
-def test_dense_prefills_have_none():
+def test_dense_prefills_have_no_shares():
     assert shares(part(None), part(None)) == (None, None)

@@ -36,7 +36,7 @@ def exact_bytes() -> int:
 
 
 @pytest.mark.parametrize("short_of", ["limit", "disk"])
-def test_what_does_not_fit_whole_is_kept_as_top_k(tmp_path, monkeypatch, short_of):
+def test_logits_that_do_not_fit_whole_are_kept_as_top_k(tmp_path, monkeypatch, short_of):
     live = run_case(tmp_path)
     if short_of == "limit":
         monkeypatch.setattr(reference_logits, "CACHE_LIMIT_BYTES", exact_bytes() - 1)
@@ -62,7 +62,7 @@ def only_kept(make):
     return made
 
 
-def test_where_nothing_fits_the_case_runs_the_reference_itself(tmp_path, monkeypatch):
+def test_if_nothing_fits_the_case_runs_the_reference_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
     assert run_reference(tmp_path) == [] and not list(tmp_path.glob("*.logits"))
     assert run_case(tmp_path)["kld_reference"] == {
@@ -74,6 +74,6 @@ def test_where_nothing_fits_the_case_runs_the_reference_itself(tmp_path, monkeyp
     }
 
 
-def test_what_fits_is_kept_whole(tmp_path):
+def test_logits_that_fit_are_kept_whole(tmp_path):
     assert run_reference(tmp_path) == list(EVAL.protocols)
     assert run_case(tmp_path)["kld_reference"]["mode"] == "exact"

@@ -94,7 +94,7 @@ def test_a_crash_or_an_error_is_that_rows_and_is_tried_again(tmp_path, monkeypat
     assert (again.skipped, again.failed) == (2, 4)
 
 
-def test_artifacts_are_kept_while_what_made_them_is_the_same(tmp_path):
+def test_artifacts_are_kept_while_their_inputs_are_the_same(tmp_path):
     sweep(tmp_path, "q8_0")
     artifact = tmp_path / "artifacts" / "ref_llama-q8_0" / "model.gguf"
     artifact.write_text("kept")
@@ -217,7 +217,7 @@ def test_every_speed_in_two_launches_and_resumed_like_any_case(tmp_path):
     assert sweep(tmp_path, "bf16", "q8_0").measured == 0
 
 
-def test_further_launches_follow_one_another_and_each_has_a_row_of_its_own(tmp_path):
+def test_further_launches_follow_one_another_and_each_has_its_row(tmp_path):
     assert sweep(tmp_path, "bf16", "q8_0", selection=Selection(launches=3)).measured == 12
     found = list(read_records(tmp_path / "records.jsonl"))
     assert [row["case"].get("launch") for row in found] == [None] * 8 + [3] * 4
@@ -235,7 +235,7 @@ def test_further_launches_without_a_speed_are_an_error(tmp_path):
         run_sweep(quality, tmp_path, executor=STUB, selection=Selection(launches=2))
 
 
-def test_a_fresh_run_measures_what_is_there_and_keeps_the_old_rows(tmp_path):
+def test_a_fresh_run_measures_all_cases_and_keeps_the_old_rows(tmp_path):
     only = (parse_only("model=ref:llama"),)
     for measured in (1, 0):
         assert sweep(tmp_path, "bf16", selection=Selection(only=only)).measured == measured
@@ -252,7 +252,7 @@ def test_a_suite_that_cannot_run_leaves_no_folder(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_each_case_says_how_it_is_measured(tmp_path):
+def test_each_case_names_its_way_of_measuring(tmp_path):
     grid = Suite.of(
         "test",
         ("ref:llama",),

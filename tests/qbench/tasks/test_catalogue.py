@@ -63,12 +63,12 @@ def test_the_reference_models_own_tasks_are_found_by_default():
     assert len(loaded["tasks"]["ref_sums"].eval_docs) == 300
 
 
-def test_a_folder_of_ones_own(folder):
+def test_tasks_of_a_given_folder_are_found(folder):
     loaded = load_tasks(TasksWork(("yes_or_no",), include=(folder,)))
     assert loaded["tasks"]["yes_or_no"].config.num_fewshot == 0
 
 
-def test_solved_examples_are_set_unless_the_task_has_none(folder):
+def test_solved_examples_are_set_unless_the_task_has_no_examples(folder):
     tasks = load_tasks(TasksWork(("yes_or_no", "zero"), num_fewshot=2, include=(folder,)))["tasks"]
     assert [task.config.num_fewshot for task in tasks.values()] == [2, 0]
 
@@ -84,7 +84,7 @@ def test_solved_examples_are_set_unless_the_task_has_none(folder):
         pytest.param(("lost",), ["task lost", "lost.jsonl", "ref_recall", "--include-path"], id="no data"),
     ],
 )
-def test_one_line_for_what_is_not_there(folder, names, parts):
+def test_a_missing_task_is_one_line(folder, names, parts):
     with pytest.raises(InputError) as error:
         load_tasks(TasksWork(names, include=(folder,)))
     assert "\n" not in str(error.value) and all(part in str(error.value) for part in parts), error.value
@@ -170,7 +170,7 @@ def test_metadata_names_another_tokenizer(tmp_path):
 
 
 @pytest.mark.exhaustive("lm-eval lists all its tasks for 6 seconds")
-def test_tasks_that_need_a_missing_package_say_so(monkeypatch):
+def test_tasks_that_need_a_missing_package_name_it(monkeypatch):
     settings = TasksWork(("niah_single_1",), metadata={"max_seq_lengths": [512], "tokenizer": "t"})
     monkeypatch.setitem(sys.modules, "wonderwords", None)  # patch.dict would take back all imports of lm-eval
     with pytest.raises(InputError, match="wonderwords"):

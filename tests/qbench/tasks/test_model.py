@@ -75,7 +75,7 @@ def small(random_model, task_model) -> TaskModel:
     return task_model(random_model)
 
 
-def test_a_request_is_answered_alike_in_any_company(small):
+def test_a_request_has_the_same_answer_in_any_company(small):
     alone = [small.loglikelihood(instances("loglikelihood", [pair]))[0] for pair in PAIRS]
     together = small.loglikelihood(instances("loglikelihood", PAIRS))
     assert [greedy for _, greedy in alone] == [greedy for _, greedy in together]
@@ -105,7 +105,7 @@ def test_progress_and_caches_hear_of_every_answer(small):
     "options, part",
     [({"num_beams": 4}, "num_beams"), ({"max_gen_toks": 128}, "128"), ({"max_gen_toks": 0}, "max_gen_toks")],
 )
-def test_what_cannot_be_generated(small, options, part):
+def test_requests_that_cannot_be_generated_are_refused(small, options, part):
     with pytest.raises(InputError, match=part):
         small.generate_until(instances("generate_until", [("Tom", {"until": ["."], **options})]))
 

@@ -23,7 +23,7 @@ def test_tasks_groups_tags_and_patterns_are_accepted():
     check_task_names(TasksWork(("hellaswag", "paloma", "truthfulqa-multi", "mmlu_*", "ref_su*", "acp_bench_hard")))
 
 
-def test_names_in_folders_of_ones_own_are_left_to_lm_eval(tmp_path):
+def test_names_in_given_folders_are_left_to_lm_eval(tmp_path):
     check_task_names(TasksWork(("made_by_a_file",), include=(str(tmp_path),)))
 
 

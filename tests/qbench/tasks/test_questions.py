@@ -52,7 +52,7 @@ def test_an_item_without_its_parts_is_refused(item):
         cut_prompt(PROMPT, item, HIDDEN, "t")
 
 
-def test_cuts_in_tokens_leave_one_token_and_stop_where_tokens_are_merged():
+def test_cuts_in_tokens_leave_one_token_and_stop_at_merged_tokens():
     assert token_cuts([1, 2, 3, 4], [[1, 2], [1, 2, 3, 4]]) == (2, 3)
     assert token_cuts([1, 2, 9], [[1, 2, 3]]) == (2,)
     assert token_cuts([9], [[]]) == ()
@@ -106,7 +106,7 @@ def test_the_full_cache_answers_as_a_plain_prompt_of_the_same_tokens():
     assert plan_batches([prompt, replace(prompt, cuts=())]) in ([[0], [1]], [[1], [0]])
 
 
-def test_the_question_is_part_of_the_protocol_and_changes_what_a_policy_keeps(tmp_path):
+def test_the_question_is_part_of_the_protocol_and_changes_the_kept_tokens(tmp_path):
     lines = ["task: short", "custom_dataset: !function qbench.tasks.reference_items.questions"]
     lines += ["dataset_kwargs: {count: 3, context: 400, distances: [300]}", "output_type: multiple_choice"]
     lines += ["test_split: test", "num_fewshot: 0", 'doc_to_text: "{{context}}{{question}}{{answer_prefix}}"']
@@ -122,7 +122,7 @@ def test_the_question_is_part_of_the_protocol_and_changes_what_a_policy_keeps(tm
     assert found[VISIBLE].value == 1.0 > found[HIDDEN].value
 
 
-def test_what_cannot_be_measured_is_refused_before_a_model_is_loaded():
+def test_impossible_measurements_are_refused_before_a_model_is_loaded():
     settings = TasksWork(("ref_questions_8k",), question=VISIBLE)
     with pytest.raises(InputError, match=r"question visible compresses a whole prompt at once.*leave the chunk out"):
         evaluate_tasks("ref:none", settings, RunOptions(prefill_chunk=64))

@@ -107,7 +107,7 @@ def test_other_items_are_another_protocol(change):
     assert (first["items_sha256"] == second["items_sha256"]) == (change == "arguments")
 
 
-def test_compute_is_of_the_protocol_where_it_was_asked_for():
+def test_compute_is_part_of_the_protocol_if_it_was_chosen():
     ways = ((), ("fast",), ("exact",))
     plain, fast, exact = (summarize_task(task(), samples(1.0), FIGURES, *way).to_json() for way in ways)
     assert plain == fast and exact["protocol_hash"] != fast["protocol_hash"]

@@ -95,7 +95,7 @@ def test_an_entry_names_its_items(sums):
     assert same["tasks"]["ref_sums"]["protocol"] == entry["protocol"], "another model, the same items"
 
 
-def test_a_run_that_was_stopped_goes_on_with_what_it_had(sums, tmp_path, monkeypatch):
+def test_a_stopped_run_goes_on_with_its_answers(sums, tmp_path, monkeypatch):
     from qbench.tasks import model as task_model
 
     settings = TasksWork(("ref_sums",), limit=6)
@@ -151,7 +151,7 @@ OTHERS = pytest.mark.exhaustive("a second for each")
 
 
 @pytest.mark.parametrize("recipe", [pytest.param(one, marks=() if one in IN_EVERY_RUN else OTHERS) for one in KINDS])
-def test_any_artifact_and_cache_keeps_what_the_model_can(recipe):
+def test_any_artifact_and_cache_keeps_the_skills_of_the_model(recipe):
     entry = tasks_of("ref:llama", TasksWork(("ref_brackets",), limit=40), recipe=recipe, threads=1)["tasks"]
     assert entry["ref_brackets"]["value"] >= 0.9
 
@@ -162,7 +162,7 @@ def test_a_case_of_a_sweep_measures_tasks(sums):
     assert metrics["tasks"] == sums["tasks"] and metrics["model"] == "ref:llama"
 
 
-def test_a_group_is_an_entry_beside_its_tasks(tmp_path):
+def test_a_group_is_an_entry_next_to_its_tasks(tmp_path):
     (tmp_path / "pair.yaml").write_text(
         "group: pair\ntask: [ref_minimal_pairs, ref_brackets]\naggregate_metric_list: [{metric: acc}]\n"
     )

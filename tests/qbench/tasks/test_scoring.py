@@ -87,7 +87,7 @@ def test_equals_a_plain_loop(model, share):
 
 
 @pytest.mark.parametrize("kv", [None, *(name for name in KV_FORMATS if name not in CALIBRATED)])
-def test_what_was_asked_before_leaves_nothing_in_the_cache(kv):
+def test_earlier_requests_leave_nothing_in_the_cache(kv):
     """A cache that went back to the end of a context answers to the bit like one that just read it."""
     source = MemorySource() if kv is None else KVSource(MemorySource(), kv)
     model = load_model(source)
@@ -101,7 +101,7 @@ def test_what_was_asked_before_leaves_nothing_in_the_cache(kv):
 
 
 @pytest.mark.parametrize("policy", ["recent:16", "snapkv:budget=24,window=8", "h2o:20"])
-def test_a_policy_evicts_what_was_asked_before_too(policy):
+def test_a_policy_evicts_earlier_context_too(policy):
     """A cache that went back to a context answers to the bit like one that just read it, evictions included."""
     model = load_model(MemorySource(), RunOptions(policy=policy, prefill_chunk=32))
     requests = [request for request in some_requests() if len(request.context) == 63]
@@ -113,7 +113,7 @@ def test_a_policy_evicts_what_was_asked_before_too(policy):
     assert together != answers_of(load_model(MemorySource()), requests)
 
 
-def test_logits_that_are_not_finite_are_told():
+def test_logits_that_are_not_finite_are_reported():
     source = MemorySource()
     source.weights["lm_head.weight"][:] = float("nan")
     request = Request((1, 2), (3, 4))

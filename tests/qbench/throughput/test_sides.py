@@ -28,7 +28,7 @@ def alone(model) -> list[tuple[int, ...]]:
     return [generate(model, job.tokens, Sampling(), job.num_new, stop_ids=()).tokens for job in JOBS]
 
 
-def test_the_engine_gives_every_job_what_it_gets_alone(model):
+def test_the_engine_gives_every_job_its_separate_result(model):
     outcome = EngineSide(model, EngineOptions(num_pages=40, max_batch=4)).run(JOBS)
     assert outcome.tokens == alone(model)
     assert all(0 < first <= outcome.seconds for first in outcome.first_s)

@@ -150,7 +150,7 @@ class Timed:
         }
 
 
-def test_the_point_of_tiles_is_where_they_become_faster():
+def test_the_point_of_tiles_is_the_first_faster_one():
     shipped = LinearSwitch("linear_q4_k", "amx", 8, 64, 48)
     assert best_switch(Timed(), shipped) == replace(shipped, least_bf16=40)
     assert best_switch(Timed(), replace(shipped, least_bf16=40)).least_bf16 == 40

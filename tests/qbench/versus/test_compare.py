@@ -80,7 +80,7 @@ def test_ratio_is_of_times_in_pairs():
 
 
 @pytest.mark.parametrize("bits, expected", [(32, "f32"), (16, "f16"), (8.25, "q8_0"), (8, "q8_0"), (4.5, "q4_0")])
-def test_keys_and_values_of_as_many_bits(bits, expected):
+def test_a_llama_cpp_type_with_the_same_number_of_bits_is_taken(bits, expected):
     config = SimpleNamespace(num_layers=2, num_kv_heads=3, head_dim=8)
     cache = SimpleNamespace(bytes_per_token=2 * 2 * 3 * 8 * bits / 8, latents=None)
     assert kv_type_of(SimpleNamespace(config=config, new_cache=lambda **_: cache)) == expected
@@ -97,20 +97,20 @@ def gguf_file(tmp_path):
     return write_artifact(MemorySource(), tmp_path / "m.gguf", recipe=get_recipe("q8_0"))
 
 
-def test_without_the_package_it_says_so(gguf_file, monkeypatch):
+def test_without_the_package_a_reason_is_given(gguf_file, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match="llama-cpp-python is not installed"):
         compare(str(gguf_file), [SpeedWork(pp=4, tg=2)])
 
 
-def test_a_process_that_dies_is_told_with_its_last_words():
+def test_a_process_that_dies_is_reported_with_its_last_words():
     command = (sys.executable, "-c", "import sys; sys.exit('no memory for tensors')")
     with pytest.raises(InputError, match="status 1: no memory for tensors"):
         LlamaCppProcess("m.gguf", 1, 16, "f16", command=command)
 
 
-def test_a_process_that_dies_between_commands_is_told_too():
+def test_a_process_that_dies_between_commands_is_reported_too():
     # It has ended before the next command is written, since the test waits for the end of its output.
     about = '{"result": {"version": "1", "system": "none"}}'
     code = f"import sys; input(); print({about!r}, flush=True); sys.exit('killed')"
@@ -133,7 +133,7 @@ def test_against_llama_cpp(gguf_file):
         assert all(name.startswith("cpu-q8_0[") and "from" not in name for name in row.ran["tg"])
 
 
-def test_llama_cpp_refuses_what_is_no_model(tmp_path):
+def test_llama_cpp_refuses_a_file_without_a_model(tmp_path):
     skip_without_llama_cpp()
     path = tmp_path / "bad.gguf"
     path.write_bytes(b"GGUF")
@@ -153,6 +153,6 @@ def test_llama_cpp_waits_as_it_does_elsewhere(monkeypatch, given, left):
 
 
 @pytest.mark.parametrize("kv, bits", [(None, 32), ("kv-bf16", 16)])
-def test_bits_of_a_latent_are_those_of_one_of_its_numbers(kv, bits):
+def test_bits_of_a_latent_match_one_of_its_numbers(kv, bits):
     config = small_config("deepseek2") | ({} if kv is None else {"kv_cache": {"format": kv}})
     assert kv_bits(load_model(ArraySource(config, random_weights(config)))) == bits

@@ -49,7 +49,7 @@ def test_a_python_without_the_package_is_refused(other_python, monkeypatch, lack
 
 
 @pytest.mark.parametrize("given, left", [(None, module.CLANG_WAIT_MS), ("77", "77")], ids=["unset", "set"])
-def test_threads_of_clang_wait_less_than_a_turn_unless_the_user_says_so(monkeypatch, given, left):
+def test_threads_of_clang_wait_less_than_a_turn_unless_the_user_decides(monkeypatch, given, left):
     monkeypatch.delenv("KMP_BLOCKTIME", raising=False)
     if given:
         monkeypatch.setenv("KMP_BLOCKTIME", given)

@@ -48,7 +48,7 @@ def test_outlier_features_come_back(source, tmp_path):
     ],
     ids=["beyond the row", "fewer features than weights", "no weights"],
 )
-def test_damage(source, tmp_path, part, array, message):
+def test_damaged_outlier_parts_are_refused(source, tmp_path, part, array, message):
     write_hf(source, tmp_path, packing="bitsandbytes")
     file = tmp_path / "model.safetensors"
     tensors = load_file(file)

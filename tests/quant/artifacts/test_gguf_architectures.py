@@ -134,7 +134,7 @@ LONGROPE = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] 
         ),
     ],
 )
-def test_what_llama_cpp_does_otherwise(tmp_path, kind, changes, words):
+def test_models_that_llama_cpp_computes_differently_are_refused(tmp_path, kind, changes, words):
     with pytest.raises(InputError, match=words):
         write_gguf(small_source(kind, **changes), tmp_path / "x.gguf", name="x")
     assert list(tmp_path.iterdir()) == []

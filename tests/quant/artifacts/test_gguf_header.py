@@ -56,7 +56,7 @@ def test_good_file(tmp_path):
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_versions(tmp_path, version):
+def test_versions_2_and_3_are_read(tmp_path, version):
     read(tmp_path, build(version=version))
 
 
@@ -116,7 +116,7 @@ def value(value_type, raw):
         pytest.param(build([key_u32("general.alignment", 0)]), "power of two", id="alignment of 0"),
     ],
 )
-def test_corrupt(tmp_path, raw, words):
+def test_corrupt_files_are_refused_in_one_line(tmp_path, raw, words):
     with pytest.raises(InputError, match=words) as caught:
         read(tmp_path, raw)
     assert "x.gguf" in str(caught.value) and "\n" not in str(caught.value)

@@ -54,7 +54,7 @@ def test_names_without_the_convention(text):
 
 
 @pytest.mark.parametrize("number", ["00000", "00010"])
-def test_shard_that_cannot_be(number):
+def test_an_impossible_shard_is_refused(number):
     with pytest.raises(InputError, match="numbers run from 1"):
         parse_name(f"Grok-100B-v1.0-{number}-of-00009.gguf")
 
@@ -67,7 +67,7 @@ def test_size_labels(num_weights, label):
     assert size_label(num_weights) == label
 
 
-def test_size_labels_are_those_of_the_gguf_package():
+def test_size_labels_match_the_gguf_package():
     rng = np.random.default_rng(0)
     for num_weights in (10 ** rng.uniform(3, 13.5, 2000)).astype(int).tolist():
         assert size_label(num_weights) == size_label_of_gguf(num_weights, 0, 0, 0)
@@ -139,7 +139,7 @@ def test_file_type_of_a_mix(recipe, file_type):
 
 
 @pytest.mark.parametrize("recipe, expected", [("imatrix-q4_k_m", True), ("gptq-q4_k_m", False), ("q4_k_m", False)])
-def test_a_matrix_that_was_used_is_told(recipe, expected):
+def test_a_used_matrix_is_named(recipe, expected):
     calibration = TextCalibration(
         text="stories.txt",
         asked_samples=9,
@@ -160,7 +160,7 @@ def test_a_matrix_that_was_used_is_told(recipe, expected):
     assert told == (keys if expected else {})
 
 
-def test_what_a_file_says_of_its_model_goes_on(tmp_path):
+def test_model_facts_of_a_file_are_passed_on(tmp_path):
     first = write_artifact(MemorySource(), tmp_path / "a.gguf")
     source = GGUFSource(first)
     source.metadata |= {"general.basename": "Tale", "general.author": "A. Nonymous", "general.tags": ["story", "tiny"]}

@@ -163,7 +163,7 @@ def test_composed_characters_come_back(tmp_path):
         assert one.encode(text).ids == other.encode(text).ids
 
 
-def test_a_file_without_a_name_is_cut_as_llama_cpp_does_and_says_so(caplog):
+def test_a_file_without_a_name_is_cut_like_llama_cpp_with_a_warning(caplog):
     metadata = metadata_from_tokenizer(info_of(document_of(sequence(PRE_TOKENIZERS["gpt-2"]))), VOCAB_SIZE, "x")
     del metadata["tokenizer.ggml.pre"]
     numbers = {"tokenizer.ggml.token_type"}

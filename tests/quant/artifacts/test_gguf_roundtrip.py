@@ -81,7 +81,7 @@ def test_linear_scaling_in_the_words_of_2023(tmp_path, monkeypatch, keys, scalin
 
 
 @pytest.mark.parametrize("fmt", GGUF_FORMATS)
-def test_every_format_dequantizes_as_the_gguf_package_says(tmp_path, fmt):
+def test_every_format_dequantizes_like_the_gguf_package(tmp_path, fmt):
     """K-quants need rows of 256; the file has llama.cpp's row order, `read` gives Hugging Face's."""
     source = MemorySource(hidden_size=256, intermediate_size=256, num_hidden_layers=1, vocab_size=32, head_dim=64)
     quantized = QuantizedSource(make_job(source, Recipe("x", "gguf", "rtn", Uniform(fmt))))

@@ -46,7 +46,7 @@ def test_more_shards_than_can_be_counted():
         shard_sizes([2] * 65536, 1)
 
 
-def test_files_say_what_gguf_split_says(written, tmp_path):
+def test_files_match_gguf_split(written, tmp_path):
     files = sorted(tmp_path.glob("*.gguf"))
     assert written == files[0] and len(files) == 3
     readers = [gguf.GGUFReader(file) for file in files]
@@ -66,7 +66,7 @@ def test_files_say_what_gguf_split_says(written, tmp_path):
         )
 
 
-def test_shards_hold_what_one_file_does(written, tmp_path):
+def test_shards_hold_the_same_as_one_file(written, tmp_path):
     whole = write_artifact(MemorySource(), tmp_path / "whole.gguf", recipe=get_recipe("q8_0"))
     one, many = GGUFSource(whole), GGUFSource(written)
     assert list(one.tensors.items()) == list(many.tensors.items()) and one.config == many.config

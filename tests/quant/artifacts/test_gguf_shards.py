@@ -65,6 +65,6 @@ def test_shard_under_a_plain_name(shards):
         read_shards(plain)
 
 
-def test_numbers_that_cannot_be(tmp_path):
+def test_impossible_numbers_are_refused(tmp_path):
     with pytest.raises(InputError, match="shard 3 of 2"):
         shard_paths(tmp_path / "m-00003-of-00002.gguf")

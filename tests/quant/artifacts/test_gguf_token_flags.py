@@ -45,7 +45,7 @@ def ids(info):
 
 
 @pytest.mark.parametrize("flags", [{"rstrip": True}, {"lstrip": True}, {"single_word": True, "rstrip": True}], ids=str)
-def test_flags_come_back_and_are_told(tmp_path, byte_level_tokenizer, flags, caplog):
+def test_flags_come_back_and_are_reported(tmp_path, byte_level_tokenizer, flags, caplog):
     before = with_turns(byte_level_tokenizer, **flags)
     _, after = through_file(tmp_path, before, "x")
     assert ids(after) == ids(before) != ids(with_turns(byte_level_tokenizer))
@@ -102,7 +102,7 @@ def spaced(has_prefix: bool, normalized: bool) -> TokenizerInfo:
 
 @pytest.mark.parametrize("has_prefix", [False, True], ids=["Gemma's spaces", "Llama's spaces"])
 @pytest.mark.parametrize("normalized", [False, True], ids=["before", "behind the normalizer"])
-def test_tokens_in_a_text_are_those_of_transformers_and_llama_cpp(tmp_path, has_prefix, normalized, caplog):
+def test_tokens_in_a_text_match_transformers_and_llama_cpp(tmp_path, has_prefix, normalized, caplog):
     """A directory cuts as transformers, its GGUF the same, and both as llama.cpp that parses special tokens.
 
     llama.cpp has no tokens behind the normalizer, which a warning says if it makes a difference.

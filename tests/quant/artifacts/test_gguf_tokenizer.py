@@ -79,7 +79,7 @@ def test_llama_cpp_cuts_byte_level_the_same(tmp_path, byte_level_tokenizer, text
 
 
 @pytest.mark.parametrize("pre, expected", [("gpt-2", False), ("llama-bpe", True), ("smollm", False)])
-def test_bos_where_the_file_does_not_say_it_as_in_llama_cpp(tmp_path, byte_level_tokenizer, monkeypatch, pre, expected):
+def test_bos_without_a_key_in_the_file_matches_llama_cpp(tmp_path, byte_level_tokenizer, monkeypatch, pre, expected):
     """Files of Llama 3 of 2024 have no add_bos_token."""
     document = json.loads(byte_level_tokenizer.json)
     row = PRE_TOKENIZERS[pre]
@@ -109,7 +109,7 @@ def test_bos_where_the_file_does_not_say_it_as_in_llama_cpp(tmp_path, byte_level
     [{"bos_token_id": None}, {"bos_token_id": None, "eos_token_id": None}, {"bos_token_id": 2**32 - 1}],
     ids=["no BOS", "no BOS, no EOS", "BOS of no token"],
 )
-def test_bos_and_eos_of_a_file_without_their_keys_are_those_of_llama_cpp(tmp_path, monkeypatch, change):
+def test_bos_and_eos_of_a_file_without_their_keys_match_llama_cpp(tmp_path, monkeypatch, change):
     """llama.cpp begins a text in token 1 and ends it in token 2, as files of the first Llama models need it."""
 
     def changed(*given):
@@ -204,7 +204,7 @@ def change_json(info, change):
         pytest.param(lambda d: d["model"].update(merges=["a b c", 3]), "the tokenizers library reads", id="merges"),
     ],
 )
-def test_tokenizers_that_gguf_cannot_say(byte_level_tokenizer, change, words):
+def test_tokenizers_that_gguf_cannot_hold_are_refused(byte_level_tokenizer, change, words):
     with pytest.raises(InputError, match=words):
         metadata_from_tokenizer(change_json(byte_level_tokenizer, change), 512, "x")
 
@@ -272,7 +272,7 @@ def test_unigram_comes_back_and_llama_cpp_cuts_it_the_same(tmp_path, texts, step
         pytest.param(lambda d: d["model"]["vocab"].append(["q"]), "the tokenizers library reads", id="no score"),
     ],
 )
-def test_unigram_that_gguf_cannot_say(texts, change, words):
+def test_unigram_that_gguf_cannot_hold_is_refused(texts, change, words):
     with pytest.raises(InputError, match=words):
         metadata_from_tokenizer(change_json(unigram(texts, None), change), 512, "x")
 
@@ -303,7 +303,7 @@ def test_unigram_of_others_that_is_refused(texts, change, words):
         pytest.param(lambda d: d.update(normalizer={"type": "NFC"}), "more than SentencePiece's", id="normalizer"),
     ],
 )
-def test_sentencepiece_that_gguf_cannot_say(change, words):
+def test_sentencepiece_that_gguf_cannot_hold_is_refused(change, words):
     """Merge 7 is the second split of a token whose first is merge 6."""
     info = change_json(HFSource(STORIES260K).tokenizer, change)
     with pytest.raises(InputError, match=words):
@@ -341,7 +341,7 @@ def test_spaces_of_other_families_come_back(tmp_path, texts, normalizer, steps):
             assert llama_ids(path, text, True) == Tokenizer.from_str(info.json).encode(text).ids
 
 
-def test_an_end_that_llama_cpp_appends_is_told(byte_level_tokenizer, caplog):
+def test_an_end_that_llama_cpp_appends_is_reported(byte_level_tokenizer, caplog):
     metadata = as_read(metadata_from_tokenizer(byte_level_tokenizer, 512, "x"))
     tokenizer_from_metadata(metadata, 512, "x.gguf")
     assert not caplog.text
@@ -349,7 +349,7 @@ def test_an_end_that_llama_cpp_appends_is_told(byte_level_tokenizer, caplog):
     assert "llama.cpp ends every text in EOS" in caplog.text
 
 
-def test_special_tokens_that_are_none_are_absent(byte_level_tokenizer, caplog):
+def test_invalid_special_tokens_are_absent(byte_level_tokenizer, caplog):
     """As llama.cpp has it, whose warning is about 2**32 - 1 in files of some converters."""
     metadata = as_read(metadata_from_tokenizer(byte_level_tokenizer, 512, "x"))
     info = tokenizer_from_metadata(metadata | {"tokenizer.ggml.eos_token_id": 2**32 - 1}, 512, "x.gguf")

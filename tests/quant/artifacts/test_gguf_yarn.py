@@ -70,7 +70,7 @@ def test_magnitudes_that_llama_cpp_does_not_compute(tmp_path, yarn):
 
 
 @pytest.mark.parametrize("given, original", [({}, 128), ({"rope.scaling.original_context_length": 32}, 32)], ids=str)
-def test_the_trained_context_is_the_original_one_if_a_file_does_not_say_it(given, original):
+def test_the_trained_context_is_the_original_one_unless_a_file_names_another(given, original):
     """As in llama.cpp."""
     keys = {"context_length": 128, "rope.scaling.factor": 4.0, **given}
     metadata = {f"llama.{key}": value for key, value in keys.items()}

@@ -62,7 +62,7 @@ def test_quantized_model_comes_back(tmp_path, recipe, tied):
 
 @pytest.mark.parametrize("recipe", ["bf16", "rtn-w8"])
 @pytest.mark.parametrize("family", ["phi3", "gpt2", "bloom"])
-def test_a_stack_is_read_once_for_all_that_lie_in_it(tmp_path, monkeypatch, family, recipe):
+def test_a_stack_is_read_once_for_all_its_members(tmp_path, monkeypatch, family, recipe):
     config = small_config(family)
     write_hf(QuantizedSource(make_job(ArraySource(config, random_weights(config)), get_recipe(recipe))), tmp_path)
     wholes, read_whole = [], HFSource._read_whole
@@ -115,7 +115,7 @@ def test_transformers_loads_it(tmp_path, byte_level_tokenizer, recipe):
 
 
 @needs_stories
-def test_stories_are_what_the_library_reads():
+def test_stories_match_the_library():
     source, expected = HFSource(STORIES260K), load_file(STORIES260K / "model.safetensors")
     assert source.tensors.keys() == expected.keys()
     assert all(np.array_equal(dequantize(source.read(name)), tensor) for name, tensor in expected.items())

@@ -157,7 +157,7 @@ def test_a_written_directory_keeps_the_files_of_its_source(folder):
     assert written(folder, ours(folder))[1] == before
 
 
-def test_code_of_a_tokenizer_is_not_named_where_it_is_not(folder):
+def test_missing_code_of_a_tokenizer_is_not_named(folder):
     put(folder, tokenizer_config={**CLASS, "auto_map": {"AutoTokenizer": ["tokenization_x.Tokenizer", None]}})
     assert json.loads(written(folder, ours(folder))[1]["tokenizer_config.json"]) == CLASS
 

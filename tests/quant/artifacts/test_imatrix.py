@@ -95,7 +95,7 @@ def test_keys_and_tensors_of_the_gguf_layout(tmp_path, source):
     assert shapes[f"{q}.in_sum2"] == [64] and shapes[f"{q}.counts"] == [1]
 
 
-def test_experts_have_counts_of_their_own(tmp_path):
+def test_experts_have_their_own_counts(tmp_path):
     config = small_config("qwen3moe")
     source = ArraySource(config, random_weights(config))
     importance = importance_of(source)
@@ -151,7 +151,7 @@ def test_matrix_of_another_model(tmp_path, llama, file, changes, words):
         pytest.param(struct.pack("<ii", 1, -1), "length of name of entry 0 is -1", id="negative length"),
     ],
 )
-def test_files_that_are_none(tmp_path, data, words):
+def test_other_files_are_refused(tmp_path, data, words):
     (tmp_path / "x.dat").write_bytes(data)
     with pytest.raises(InputError, match=words) as caught:
         read_imatrix_file(tmp_path / "x.dat")
@@ -180,7 +180,7 @@ def test_a_stack_needs_all_its_experts(tmp_path):
 
 
 @pytest.mark.parametrize("file", LAYOUTS)
-def test_written_over_its_like(tmp_path, llama, file):
+def test_an_older_matrix_is_written_over(tmp_path, llama, file):
     for seed in (0, 1):
         write_imatrix(tmp_path / file, importance_of(llama, seed), llama, 512)
     assert np.abs(read_imatrix(tmp_path / file, llama)[DOWN] / importance_of(llama, 1)[DOWN] - 1).max() <= 2**-22

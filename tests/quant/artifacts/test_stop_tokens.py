@@ -40,7 +40,7 @@ def test_generation_config_adds_to_the_config(tmp_path, own, generation, expecte
     assert stop_tokens(write_artifact(open_source(str(path)), tmp_path / "copy")) == expected
 
 
-def test_a_generation_config_that_is_none_is_named(tmp_path):
+def test_an_invalid_generation_config_is_named(tmp_path):
     path = directory(tmp_path, 2)
     (path / "generation_config.json").write_text('{"eos_token_id": "two"}')
     with pytest.raises(InputError, match=r"generation_config.json: eos_token_id is 'two'"):

@@ -51,7 +51,7 @@ def test_growth_of_the_usual_normalizers(name):
     load_tokenizer(json.dumps(document(normalizer)), "tokenizer.json")
 
 
-def test_growth_is_an_upper_bound_of_what_the_library_does():
+def test_growth_is_an_upper_bound_of_the_library():
     text = "a b  \u4e2d\u6587 aaaa"
     for normalizer, growth in USUAL.values():
         result = text if normalizer is None else normalizer.normalize_str(text)

@@ -51,7 +51,7 @@ def test_container_and_manifest(tmp_path, name, recipe, reader):
     )
 
 
-def test_hashes_are_those_of_the_bytes_in_the_file(tmp_path):
+def test_hashes_match_the_bytes_in_the_file(tmp_path):
     out = write_artifact(MemorySource(), tmp_path / "x", recipe=get_recipe("rtn-w8"))
     name = "model.layers.0.mlp.up_proj.weight"
     parts = HFSource(out).read(name).parts
@@ -95,14 +95,14 @@ def test_disk_too_small(tmp_path, monkeypatch, name, recipe):
 
 
 @pytest.mark.parametrize("name, recipe", [("x.gguf", "q8_0"), ("x", "bf16")], ids=["GGUF", "directory"])
-def test_an_artifact_replaces_its_like(tmp_path, name, recipe):
+def test_only_an_artifact_is_replaced(tmp_path, name, recipe):
     out = write_artifact(MemorySource(), tmp_path / name, recipe=get_recipe(recipe))
     first = read_manifest(out)
     write_artifact(MemorySource(seed=1), out, recipe=get_recipe(recipe))
     assert read_manifest(out).tensors != first.tensors
 
 
-def test_an_artifact_made_over_its_own_source_names_what_the_source_was(tmp_path):
+def test_an_artifact_made_over_its_source_names_the_former_source(tmp_path):
     out = write_artifact(MemorySource(), tmp_path / "x.gguf", recipe=get_recipe("q8_0"))
     source = GGUFSource(out)
     before = source.fingerprint()

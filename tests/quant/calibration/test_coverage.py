@@ -15,7 +15,7 @@ def inputs(num_tokens=5, **fields):
     return InputStats(num_tokens, **{"absmax": np.ones(2), "sum_squares": np.ones(2), **fields})
 
 
-def test_what_is_there_passes():
+def test_present_statistics_pass():
     check_coverage({Q: frozenset({"absmax", "imatrix"})}, {Q: inputs()})
 
 
@@ -44,7 +44,7 @@ def test_an_expert_counts_as_often_as_its_rarest_linear():
     assert expert_tokens([Q], {Q: 9}) == []
 
 
-def test_few_tokens_are_told():
+def test_few_tokens_are_reported():
     line = few_tokens_warning({"0": ExpertTokens([500, 3]), "1": ExpertTokens([127, 128])})
     assert line.startswith("2 of 4 experts were calibrated on fewer than 128 tokens (layer 0, expert 1: 3)")
     assert few_tokens_warning({"0": ExpertTokens([500])}) is None and few_tokens_warning(None) is None

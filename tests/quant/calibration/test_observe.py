@@ -31,7 +31,7 @@ def batches():
     return [torch.randn(2, 50, K, generator=generator) * torch.arange(1, K + 1) / K for _ in range(3)]
 
 
-def test_statistics_are_those_of_all_rows_in_float64(batches):
+def test_statistics_match_all_rows_in_float64(batches):
     stats = collect(batches).inputs
     x = torch.cat([batch.flatten(0, 1) for batch in batches]).double().numpy()
     assert stats["q"] is stats["k"] and stats["q"].num_tokens == len(x) == 300
@@ -63,7 +63,7 @@ def test_rounding_to_bf16_is_a_damping_of_less_than_a_ten_thousandth(batches):
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_inputs_stand_in_the_same_order_however_batches_are_added(rounds):
+def test_inputs_have_the_same_order_for_any_batches(rounds):
     """An expert may be met in a later batch than another."""
     late, both = Recorder(), Recorder()
     late.inputs(("b",), torch.ones(1, 4))
@@ -94,7 +94,7 @@ def test_threads_and_rounds_change_no_bit(batches, gram):
             assert np.array_equal(getattr(first, field), getattr(other, field)), field
 
 
-def test_what_nothing_needs_is_not_kept(batches):
+def test_unneeded_statistics_are_not_kept(batches):
     stats = collect(batches, needs=()).inputs["q"]
     assert stats.hessian is None and stats.sample is None
 

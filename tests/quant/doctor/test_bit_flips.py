@@ -60,7 +60,7 @@ def test_no_matrix_of_a_reference_model_raises_an_alarm(fmt):
 
 
 @pytest.mark.parametrize("fmt", FLOATS)
-def test_a_detector_that_knows_the_law_finds_as_many(fmt):
+def test_a_detector_that_knows_the_law_finds_the_same_number(fmt):
     """The rest is lost: a lower bit moves a weight to where others are."""
     for bit in FOUND[fmt].keys() - {2}:  # the tail that a doctor must guess costs a quarter of the flips of bit 2
         most = num_findable(fmt, bit, np.random.default_rng(SEED), FEW)
@@ -86,7 +86,7 @@ def test_the_highest_exponent_bit_of_a_blocks_scale_is_found(fmt):
         assert is_found(QTensor(fmt, qtensor.shape, {name: parts}, qtensor.shared))
 
 
-def test_without_a_manifest_the_share_that_is_found_is_told(copy_of, report):
+def test_without_a_manifest_the_found_share_is_reported(copy_of, report):
     told = report(copy_of("q8_0", manifest=False)).skipped["hash"]
     assert told.endswith(FLIPS_FOUND) and f"at least {100 * LEAST_FOUND:.0f} % of flips" in told
 

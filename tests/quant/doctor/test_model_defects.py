@@ -59,7 +59,7 @@ def test_a_tensor_that_no_model_has(copy_of, report):
     assert found.check == "structure" and "model.extra.weight" in found.message
 
 
-def test_a_tied_head_of_its_own(copy_of, findings):
+def test_a_tied_head_with_a_difference_is_found(copy_of, findings):
     """A directory may keep a tied head, and then it is the embedding."""
     path = copy_of("bf16", "tied", manifest=False)
     rewrite_tensors(path, lambda tensors: tensors.update({HEAD: tensors[EMBEDDING].clone()}))
@@ -156,7 +156,7 @@ def test_folded_scales_are_no_finding(copy_of, report):
     assert examined.findings == [] and "norms differ" in examined.skipped["sqnr"]
 
 
-def test_a_source_that_is_gone_or_changed_is_told(copy_of, report):
+def test_a_missing_or_changed_source_is_reported(copy_of, report):
     path = copy_of("q4_0")
     manifest = path.with_name("artifact.gguf.qbench.json")
     edit_manifest(manifest, lambda document: document["source"].update(fingerprint="1" * 64))

@@ -113,7 +113,7 @@ def test_a_flipped_exponent_bit_of_a_float(copy_of, findings):
     assert findings(path) == {("scale range", "model.embed_tokens.weight")}
 
 
-def test_a_scale_that_no_format_holds_is_told(copy_of, findings):
+def test_a_scale_that_no_format_holds_is_reported(copy_of, findings):
     path = copy_of("w8a8", manifest=False)
     edit_hf(path, f"{UP}.weight_scale", lambda scales: scales.__setitem__((0, 0), np.nan))
     assert findings(path) == {("readable", f"{UP}.weight")}

@@ -63,7 +63,7 @@ def test_bounded_fits_begin_at_zero_or_below(kind):
         assert (fit.scale >= 0).all() and (fit.lowest + fit.offset <= 0).all()
 
 
-def test_sums_are_those_of_the_codes_found():
+def test_sums_match_the_found_codes():
     rng = np.random.default_rng(2)
     x, w = rng.standard_normal((32, 9)).astype(np.float32), rng.uniform(0.1, 1, (32, 9)).astype(np.float32)
     fit = fit_affine(x, w, 15, TRIALS, bounded=True)

@@ -71,13 +71,13 @@ def test_dequantizes_random_bytes_as_gguf(name):
 @needs_ggml
 @pytest.mark.parametrize("name", SAME_BYTES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_bytes_are_those_of_ggml(name, kind):
+def test_bytes_match_ggml(name, kind):
     fmt, weight = get_format(name), make_weight(kind)
     np.testing.assert_array_equal(fmt.quantize_ref(weight).parts["blocks"], ggml_quantize(weight, fmt.gguf_type))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_bytes_of_mxfp4_are_those_of_gguf(kind):
+def test_bytes_of_mxfp4_match_gguf(kind):
     """The gguf package quantizes this one, so that the oracle is there without libggml."""
     weight = make_weight(kind)
     expected = gguf.quants.quantize(weight, gguf.GGMLQuantizationType.MXFP4)
@@ -128,7 +128,7 @@ def test_chunks_do_not_show(name):
 
 @pytest.mark.parametrize("name", QUANTIZED)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_rejects_what_is_not_finite(name, bad):
+def test_non_finite_weights_are_refused(name, bad):
     weight = np.zeros((2, 256), dtype=np.float32)
     weight[1, 17] = bad
     with pytest.raises(InputError, match=f"{name} holds finite weights"):

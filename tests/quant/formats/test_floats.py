@@ -27,7 +27,7 @@ def test_keeps_nan_and_inf(name):
     np.testing.assert_array_equal(fmt.dequantize_ref(fmt.quantize_ref(weight)), weight)
 
 
-def test_f16_rejects_what_would_be_inf():
+def test_f16_refuses_weights_that_would_be_inf():
     with pytest.raises(InputError, match="up to 65504, got 70000; use bf16"):
         get_format("f16").quantize_ref(np.float32([[1.0, 70000.0]]))
 

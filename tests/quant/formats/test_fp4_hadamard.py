@@ -23,7 +23,7 @@ def dense(fmt: TurnedFp4, row_size: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_weights_are_those_of_the_plain_format_in_the_turned_basis(name):
+def test_weights_match_the_plain_format_in_the_turned_basis(name):
     fmt, weight = get_format(name), make_weight("student_t4")
     matrix = dense(fmt, weight.shape[1])
     tolerance = 5 * ULP * fmt.block_size**0.5 * np.abs(weight).max()  # a sum and a difference per factor of two
@@ -48,7 +48,7 @@ def test_turned_inputs_times_the_codes_are_the_product(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_columns_of_whole_blocks_are_those_of_the_whole(name):
+def test_columns_of_whole_blocks_match_the_whole(name):
     fmt = get_format(name)
     qtensor = fmt.quantize(make_weight("gauss"))
     columns = slice(fmt.block_size, 3 * fmt.block_size)

@@ -37,7 +37,7 @@ def their(name):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_bytes_of_nvfp4_are_those_of_compressed_tensors(kind):
+def test_bytes_of_nvfp4_match_compressed_tensors(kind):
     compressor, scheme = their("nvfp4a16")
     from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 
@@ -76,7 +76,7 @@ def test_mxfp4_is_the_format_of_gguf_in_other_places():
 
 
 @pytest.mark.parametrize("name", PACKERS)
-def test_errors(name):
+def test_bad_weights_are_refused(name):
     fmt = get_format(name)
     with pytest.raises(InputError, match=f"{name} needs rows of a multiple of {fmt.block_size} weights, got 40"):
         fmt.quantize(np.zeros((2, 40), np.float32))

@@ -14,7 +14,7 @@ NAMES = list(FP8_FORMATS)
 LARGEST = 448.0
 
 
-def test_values_are_those_of_torch():
+def test_values_match_torch():
     bytes_ = torch.arange(256, dtype=torch.uint8)
     np.testing.assert_array_equal(E4M3_VALUES, bytes_.view(torch.float8_e4m3fn).float().numpy())
 
@@ -83,7 +83,7 @@ def test_inputs_are_rounded_as_compressed_tensors_rounds_them(name):
     np.testing.assert_array_equal(fmt.fake_quantize_input(x, shared), expected[0].numpy())
 
 
-def test_errors():
+def test_bad_weights_are_refused():
     with pytest.raises(InputError, match="fp8-block128 needs rows of a multiple of 128 weights, got 100"):
         get_format("fp8-block128").quantize(np.zeros((2, 100), np.float32))
     with pytest.raises(InputError, match="fp8-w8a8 holds finite weights"):

@@ -72,7 +72,7 @@ def test_any_magnitude_stays_finite(name, absmax):
 
 
 @pytest.mark.parametrize("weight, message", [(np.full((1, 4), np.nan), "finite"), (np.zeros(4), r"matrices \[N, K\]")])
-def test_rejects(weight, message):
+def test_bad_weights_are_refused(weight, message):
     with pytest.raises(InputError, match=message):
         get_format("w8a8").quantize(weight.astype(np.float32))
 
@@ -98,7 +98,7 @@ def test_compressed_tensors_reads_the_same_weights(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_compressed_tensors_rounds_inputs_alike(name):
+def test_compressed_tensors_rounds_inputs_the_same_way(name):
     """At the same scales, exactly. Its dynamic scales are absmax / 127.5, where the paper and we have absmax / 127."""
     pytest.importorskip("compressed_tensors", reason="compressed-tensors is not installed")
     from compressed_tensors.quantization import QuantizationArgs

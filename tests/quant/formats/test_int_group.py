@@ -88,7 +88,7 @@ def test_any_magnitude_stays_finite(name, absmax):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_sizes(name):
+def test_sizes_match_the_stored_parts(name):
     fmt = get_format(name)
     qtensor = fmt.quantize_ref(make_weight(5, 384))
     assert qtensor.size_bytes == fmt.size_bytes((5, 384))
@@ -103,7 +103,7 @@ def test_sizes(name):
         pytest.param((128,), r"w4g128 holds matrices \[N, K\]", id="vector"),
     ],
 )
-def test_rejects(shape, message):
+def test_bad_shapes_are_refused(shape, message):
     with pytest.raises(InputError, match=message):
         get_format("w4g128").quantize_ref(np.zeros(shape, dtype=np.float32))
 

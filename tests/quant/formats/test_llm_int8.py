@@ -43,6 +43,6 @@ def test_beyond_float16_is_an_outlier():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])
-def test_rejects_what_float16_cannot_hold(value):
+def test_values_beyond_float16_are_refused(value):
     with pytest.raises(InputError, match="llm-int8 holds weights of magnitudes up to 65504"):
         FORMAT.quantize(np.full((1, 4), value, dtype=np.float32))

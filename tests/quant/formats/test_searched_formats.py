@@ -82,7 +82,7 @@ def test_the_best_effort_is_clearly_below_ggml(name, kind, weighted):
 
 
 @pytest.mark.parametrize("name", TRIED)
-def test_importance_moves_the_error_to_where_it_counts_less(name):
+def test_importance_moves_the_error_to_less_important_weights(name):
     fmt, weight = get_format(name), make_weight("gauss")
     importance = importance_of(weight)
     plain = fmt.quantize(weight, effort="best")
@@ -93,7 +93,7 @@ def test_importance_moves_the_error_to_where_it_counts_less(name):
 
 @pytest.mark.parametrize("name", TRIED)
 @pytest.mark.parametrize("effort", ["fast", "best"])
-def test_equal_importance_is_none(name, effort):
+def test_equal_importance_changes_nothing(name, effort):
     if name in ROUNDED and effort == "fast":
         pytest.skip("without importance the fast way is ggml's rounding, not the search")
     fmt, weight = get_format(name), make_weight("gauss")[:2]
@@ -159,7 +159,7 @@ def test_extreme_magnitudes_with_importance(name, effort, scale):
 
 @pytest.mark.parametrize("name", TRIED)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_rejects_what_is_not_finite_at_any_effort(name, bad):
+def test_non_finite_weights_are_refused_at_any_effort(name, bad):
     weight = np.zeros((2, 256), dtype=np.float32)
     weight[1, 17] = bad
     with pytest.raises(InputError, match=f"{name} holds finite weights"):

@@ -23,7 +23,7 @@ def matrix():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_columns_are_those_of_the_whole(name):
+def test_columns_match_the_whole(name):
     fmt = get_format(name)
     whole = fmt.quantize(matrix())
     part = fmt.take_columns(whole, COLUMNS)

@@ -10,7 +10,7 @@ from quant.formats.trellis import TrellisCode, TrellisFormat, matrix_of, tiles_o
 WEIGHT = (0.02 * np.random.default_rng(0).standard_normal((48, 256))).astype(np.float32)
 
 
-def test_names():
+def test_names_give_bits_and_length():
     assert get_format("trellis-w2").code == TrellisCode(2, 16)
     assert get_format("trellis-w3-l12").code == TrellisCode(3, 12)
     for name in ("trellis-w5", "trellis-w2-l7", "trellis-w2-l17", "trellis-w"):
@@ -38,7 +38,7 @@ def test_tiles_are_rows_of_16_by_16():
 
 
 @pytest.mark.parametrize("name", ["trellis-w1-l8", "trellis-w2-l8", "trellis-w3-l9", "trellis-w4-l10"])
-def test_bytes_and_values_are_those_of_the_reference(name):
+def test_bytes_and_values_match_the_reference(name):
     fmt = get_format(name)
     made, expected = fmt.quantize(WEIGHT), fmt.quantize_ref(WEIGHT)
     for part, array in expected.parts.items():
@@ -48,7 +48,7 @@ def test_bytes_and_values_are_those_of_the_reference(name):
     assert np.square(dequantize(made) - WEIGHT).mean() < 1.2 * 4.0**-fmt.bits * 1.35 * WEIGHT.var()
 
 
-def test_rows_and_columns_that_stand_alone():
+def test_rows_and_columns_are_cut_at_whole_tiles():
     fmt = TrellisFormat(3, 9)
     made = fmt.quantize(WEIGHT)
     whole = dequantize(made)
@@ -61,7 +61,7 @@ def test_rows_and_columns_that_stand_alone():
         dequantize(made.take_rows(np.arange(8)))
 
 
-def test_zeros():
+def test_zeros_come_back():
     np.testing.assert_allclose(dequantize(TrellisFormat(2, 8).quantize(np.zeros((16, 32), np.float32))), 0, atol=1e-25)
 
 

@@ -27,7 +27,7 @@ def test_each_token_has_its_own_scale():
     assert np.abs(codes * scale - x).max(axis=1, keepdims=True) == pytest.approx(step / 2, rel=0.1)
 
 
-def test_weights_are_those_of_w4():
+def test_weights_match_w4():
     weight = normal(9, 96)
     ours, plain = FMT.quantize(weight), get_format("w4").quantize(weight)
     assert all(np.array_equal(ours.parts[name], plain.parts[name]) for name in plain.parts)

@@ -27,7 +27,7 @@ def scale_for(codec, x):
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_parts_take_the_bytes_that_are_told(name):
+def test_parts_take_the_stated_bytes(name):
     codec, x = CODECS[name], make_vectors()
     parts = codec.encode(x, scale_for(codec, x))
     assert sum(part.nbytes for part in parts.values()) == B * T * codec.bytes_per_token(G, D)
@@ -129,7 +129,7 @@ def test_constant_vectors_come_back():
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
-def test_a_minimum_that_is_rounded_up_lies_above_the_smallest_value(bits):
+def test_a_rounded_up_minimum_is_above_the_smallest_value(bits):
     """In float16, 1000.3 is 1000.5: codes below 0 become 0 and do not wrap around."""
     x = torch.tensor([1000.3, 1000.9, 1001.5, 1002.3]).view(1, 1, 1, 4)
     codec = IntGroups(bits)

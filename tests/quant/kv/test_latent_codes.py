@@ -34,7 +34,7 @@ def test_int4_by_hand():
 
 
 @pytest.mark.parametrize("name", ["int8", "int4"])
-def test_integers_are_those_of_the_codec_of_keys(name):
+def test_integers_match_the_codec_of_keys(name):
     codes, latent, key = LATENT_CODES[name], drawn(3, 5, 192), drawn(3, 5, 32)
     got, got_key = codes.decode(codes.encode(latent, key), 192)
     groups = latent.unflatten(-1, (-1, codes.group)).movedim(2, 1)  # as many heads of one group each

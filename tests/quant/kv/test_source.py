@@ -8,7 +8,7 @@ from quant.kv.scheme import CONFIG_KEY
 from quant.kv.source import KVSource
 
 
-def test_a_format_takes_the_place_of_the_models_own():
+def test_a_format_replaces_the_format_of_the_model():
     coded = KVSource(MemorySource(), "kv-int8")
     assert coded.config == MemorySource().config | {CONFIG_KEY: {"format": "kv-int8"}}
     assert KVSource(coded, "kv-fp8").config[CONFIG_KEY] == {"format": "kv-fp8"}

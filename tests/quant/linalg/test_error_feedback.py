@@ -44,7 +44,7 @@ def test_torch_and_the_kernels_agree(device):
 
 @pytest.mark.parametrize("solver", [CpuSolver(), TorchSolver("cpu")], ids=["kernels", "torch"])
 @pytest.mark.parametrize("sign", [1, -1], ids=["rank one", "negative"])
-def test_no_factor_of_what_is_not_positive_definite(solver, sign):
+def test_a_matrix_that_is_not_positive_definite_has_no_factor(solver, sign):
     hessian = np.full((70, 70), sign, dtype=np.float32)
     assert solver.factorize(hessian, hessian.diagonal().copy(), np.arange(70)) is None
 

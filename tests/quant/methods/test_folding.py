@@ -103,7 +103,7 @@ def test_every_linear_of_a_layer_is_reached(kind):
     assert all(fold.source in layer.vectors for fold in norms_only) and len(norms_only) < len(folds)
 
 
-def test_the_layer_itself_is_left_alone():
+def test_the_layer_itself_is_not_changed():
     config = small_config("llama")
     layer = layer_of(config, random_weights(config), 0)
     before = {name: array.copy() for name, array in (*layer.weights.items(), *layer.vectors.items())}

@@ -135,7 +135,7 @@ def test_search_is_below_the_range(fmt):
     assert errors[0] < errors[1]
 
 
-def test_act_order_tells_the_group_of_each_feature():
+def test_act_order_reports_the_group_of_each_feature():
     got = quantize("w4g64", act_order=True)
     by_importance = np.argsort(-STATS.hessian.diagonal(), kind="stable")
     np.testing.assert_array_equal(got.shared["g_idx"][by_importance], np.arange(256) // 64)
@@ -265,7 +265,7 @@ NAN_WEIGHT = np.where(np.arange(256) == 3, np.float32(np.nan), WEIGHT)
         pytest.param("iq4_nl has none", "iq4_nl", WEIGHT, STATS, {}, id="codebook"),
     ],
 )
-def test_refused(message, fmt, weight, stats, options):
+def test_impossible_options_are_refused(message, fmt, weight, stats, options):
     with pytest.raises(InputError, match=message):
         make_method("gptq", options).quantize_layer(
             Layer({"a": weight}, {"a": fmt}), {} if stats is None else {"a": stats}

@@ -45,7 +45,7 @@ def textbook(weight: np.ndarray, hessian: np.ndarray, scale: np.ndarray, damp: f
 
 @pytest.mark.parametrize("options", [{"static_groups": True}, {}], ids=["static", "fitted at its turn"])
 @pytest.mark.parametrize("name", NAMES)
-def test_codes_are_those_of_the_textbook_loop(name, options):
+def test_codes_match_the_textbook_loop(name, options):
     weight, hessian = problem(12, 64)
     got = quantized(name, weight, hessian, group_aware=False, **options)
     scale = np.repeat(get_format(name).read_scale(got), get_format(name).block_size, axis=1)

@@ -64,7 +64,7 @@ def test_the_stop_depends_on_the_whole_tensor():
 
 @pytest.mark.parametrize("format_name", ["q4_1", "q5_1"])
 @pytest.mark.parametrize("group_size", [32, 64, 128])
-def test_stored_weights_are_those_of_the_grids(format_name, group_size):
+def test_stored_weights_match_the_grids(format_name, group_size):
     fmt = get_format(format_name)
     made = Hqq(group_size).quantize_layer(Layer({"w": WEIGHT}, {"w": format_name}), {})["w"]
     scale, zero = fit_groups(WEIGHT.reshape(-1, group_size), fmt.qmax, 20)

@@ -91,7 +91,7 @@ def test_methods_for_outliers_are_as_good_as_plain_without_them(method, format_n
     assert mean_kld(OUTLIERS, method, format_name) < 2 * plain_without_outliers()
 
 
-def test_a_rotation_cures_what_smoothquant_cures():
+def test_a_rotation_cures_the_same_outliers_as_smoothquant():
     assert mean_kld(OUTLIERS, "rtn", "w8a8", rotated=True) < 2 * plain_without_outliers()
 
 
@@ -107,7 +107,7 @@ def test_a_rotation_cures_inputs_of_groups_that_are_rounded_to_8_bits():
     assert mean_kld(OUTLIERS, "gptq", "w4g128", rotated=True) < 0.05 * mean_kld(OUTLIERS, "gptq", "w4g128")
 
 
-def test_what_bitsandbytes_loses_is_the_outlier_weights_digits():
+def test_bitsandbytes_loses_the_digits_of_outlier_weights():
     """All of its divergence is there when these weights alone are rounded, and gone when they alone are not."""
     bitsandbytes = mean_kld(OUTLIERS, "rtn", "llm-int8")
     assert bitsandbytes > 20 * plain_without_outliers()

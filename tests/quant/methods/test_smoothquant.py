@@ -142,7 +142,7 @@ def test_other_architectures_come_back(kind):
     assert error("smoothquant") < 0.5 * error("rtn")
 
 
-def test_static_scales_span_what_calibration_saw():
+def test_static_scales_span_the_calibrated_inputs():
     source = ArraySource(CONFIG, random_weights(CONFIG))
     made = calibrated(source, TOKENS, SmoothQuant(), lambda name: "w8a8-astatic")
     for name, info in made.tensors.items():

@@ -10,7 +10,7 @@ from quant.stats import InputStats
 
 
 @pytest.mark.parametrize("name, largest", [("fp8-w8a8-static", 448), ("w8a8-astatic", 127)])
-def test_codes_are_those_of_rtn_under_the_scale_of_the_largest_input(name, largest):
+def test_codes_match_rtn_under_the_scale_of_the_largest_input(name, largest):
     weight = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
     absmax = np.linspace(0.5, 7, 64).astype(np.float32)
     layer, method = Layer({"w": weight}, {"w": name}), make_method("static", {})

@@ -47,7 +47,7 @@ def textbook(name: str, weight: np.ndarray, hessian: np.ndarray) -> np.ndarray:
     return turn_back(made)
 
 
-def test_weights_are_those_of_the_textbook():
+def test_weights_match_the_textbook():
     weight, hessian = problem(32, 64)
     got, expected = dequantize(quantized("trellis-w2-l9", weight, hessian)), textbook("trellis-w2-l9", weight, hessian)
     assert np.abs(got - expected).max() < 2.0**-20 * 64 * np.abs(expected).max()
@@ -64,7 +64,7 @@ def share_that_is_left(hessian: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("bits, rel", [(2, 0.25), (3, 0.15), (4, 0.15)])
-def test_feedback_takes_the_share_that_theory_says(bits, rel):
+def test_feedback_takes_its_theoretical_share(bits, rel):
     """QTIP's tr(D) / tr(H). Errors that are fed back widen the targets, most at 2 bits, and damping takes a part."""
     weight, hessian = problem(32, 128)
 

@@ -29,7 +29,7 @@ def test_every_architecture_is_tested():
 
 
 @every_variant
-def test_transformers_finds_every_tensor_and_misses_none(kind, changes, tmp_path):
+def test_transformers_finds_every_tensor_and_misses_no_other(kind, changes, tmp_path):
     pytest.importorskip("transformers")
     from support.transformers_model import transformers_model
 
@@ -40,7 +40,7 @@ def test_transformers_finds_every_tensor_and_misses_none(kind, changes, tmp_path
 @pytest.mark.parametrize(
     "kind, changes", [pytest.param(*variant, id=name) for name, variant in VARIANTS.items() if variant[0] in GGUF_KINDS]
 )
-def test_gguf_names_are_those_of_the_gguf_package(kind, changes):
+def test_gguf_names_match_the_gguf_package(kind, changes):
     architecture = ModelConfig.from_hf(small_config(kind)).architecture
     arch = next(number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture.gguf_arch)
     names = gguf.get_tensor_name_map(arch, 8)

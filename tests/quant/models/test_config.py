@@ -33,7 +33,7 @@ def test_null_means_absent():
     assert (config.head_dim, config.num_kv_heads, config.rope.rope_type) == (16, 4, "default")
 
 
-def test_architecture_from_the_class_name_alone():
+def test_architecture_follows_from_only_the_class_name():
     assert ModelConfig.from_hf(without("model_type")).architecture.model_type == "llama"
 
 
@@ -164,7 +164,7 @@ def test_attention_that_is_not_causal(changes, message):
 
 
 @pytest.mark.parametrize("key", ["partial_rotary_factor", "rope_parameters"])
-def test_a_share_that_the_architecture_does_not_rotate_is_told_and_ignored(key, caplog):
+def test_a_share_that_the_architecture_does_not_rotate_is_reported_and_ignored(key, caplog):
     """As in transformers: Phi-3 alone, of the known ones, rotates a part of each head."""
     share = {"partial_rotary_factor": 0.5}
     changes = share if key in share else {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, **share}}
@@ -199,7 +199,7 @@ def test_a_scaling_without_its_context_is_of_the_config(rope_type):
     assert ModelConfig.from_hf(config).rope.original_max_position_embeddings == 640
 
 
-def test_a_magnitude_of_0_is_none():
+def test_a_magnitude_of_0_is_ignored():
     scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
     plain, zero = (small_config("llama", rope_scaling={**scaling, **more}) for more in ({}, {"mscale_all_dim": 0}))
     assert ModelConfig.from_hf(zero) == ModelConfig.from_hf(plain)

@@ -69,7 +69,7 @@ def test_deepseek_v3_chooses_by_biased_sigmoids_in_groups():
     assert ModelConfig.from_hf(bare).moe == config.moe
 
 
-def test_groups_say_nothing_where_the_choice_is_greedy():
+def test_groups_are_ignored_if_the_choice_is_greedy():
     config = ModelConfig.from_hf(small_config("deepseek2", n_group=3, topk_group=1))
     assert (config.moe.num_groups, config.moe.groups_per_token) == (1, 1)
 
@@ -132,6 +132,6 @@ def test_a_dense_model_has_neither():
         ),
     ],
 )
-def test_what_is_refused_is_named(kind, changes, message):
+def test_unsupported_keys_are_refused_by_name(kind, changes, message):
     with pytest.raises(InputError, match=message):
         ModelConfig.from_hf(small_config(kind, **changes))

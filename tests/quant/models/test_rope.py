@@ -107,7 +107,7 @@ BOTH = {
 
 
 @pytest.mark.parametrize("config", BOTH.values(), ids=BOTH.keys())
-def test_of_two_objects_rope_scaling_counts_as_in_transformers(config):
+def test_rope_scaling_goes_before_rope_parameters_as_in_transformers(config):
     """Configs of transformers 5 have rope_parameters, and model cards say that one adds rope_scaling for long texts."""
     pytest.importorskip("transformers")
     from transformers import LlamaConfig

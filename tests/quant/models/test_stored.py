@@ -62,7 +62,7 @@ def test_gemma_keeps_norms_less_one(tmp_path):
         assert np.array_equal(dequantize(again.read(name)), weight), name
 
 
-def test_a_tensor_of_another_shape_is_named_as_the_file_has_it(tmp_path):
+def test_a_tensor_of_another_shape_is_named_as_in_the_file(tmp_path):
     config = small_config("gpt2")
     write_hf(ArraySource(config, random_weights(config)), tmp_path)
     arrays = load_file(tmp_path / "model.safetensors")

@@ -16,14 +16,14 @@ def tensors(**changes):
     return expected_tensors(ModelConfig.from_hf(small_config(**changes)))
 
 
-def test_gguf_names_are_those_of_the_gguf_package():
+def test_gguf_names_match_the_gguf_package():
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 2)
     for name, want in tensors(**BIASES).items():
         assert names.get_name(name, try_suffixes=(".weight", ".bias")) == want.gguf_name
 
 
 @pytest.mark.parametrize("changes", [{}, {"attention_bias": True}, {"mlp_bias": True}], ids=["plain", "attn", "mlp"])
-def test_shapes_are_those_of_transformers(changes):
+def test_shapes_match_transformers(changes):
     transformers = pytest.importorskip("transformers")
     with torch.device("meta"):
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**small_config(**changes)))
@@ -41,7 +41,7 @@ def test_tied_models_have_no_head():
     assert HEAD not in tensors(tie_word_embeddings=True)
 
 
-def test_heads_are_those_of_rotated_projections():
+def test_heads_match_rotated_projections():
     assert {name: want.heads for name, want in tensors(num_hidden_layers=1, **BIASES).items() if want.heads} == {
         f"model.layers.0.self_attn.{name}_proj.{kind}": heads
         for name, heads in (("q", 4), ("k", 2))
@@ -50,7 +50,7 @@ def test_heads_are_those_of_rotated_projections():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_names_of_all_layers_are_those_of_all_tensors(kind):
+def test_names_of_all_layers_match_all_tensors(kind):
     config = ModelConfig.from_hf(small_config(kind))
     names = names_by_layer(config)
     assert list(names) == [None, *range(config.num_layers)]

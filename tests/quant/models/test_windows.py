@@ -29,7 +29,7 @@ def test_windows_of_layers(kind, changes, windows):
     assert [config.attention_rule(layer).window for layer in range(3)] == list(windows or (0, 0, 0))
 
 
-def test_what_mistral_means_by_saying_nothing():
+def test_a_mistral_config_without_a_window_has_the_usual_one():
     config = small_config("mistral")
     del config["sliding_window"]
     assert set(ModelConfig.from_hf(config).windows) == {4096}
@@ -51,6 +51,6 @@ def test_what_mistral_means_by_saying_nothing():
         ),
     ],
 )
-def test_what_is_refused_is_named(kind, changes, message):
+def test_unsupported_keys_are_refused_by_name(kind, changes, message):
     with pytest.raises(InputError, match=message):
         ModelConfig.from_hf(small_config(kind, num_hidden_layers=3, **changes))

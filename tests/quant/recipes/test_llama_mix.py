@@ -189,7 +189,7 @@ LARGE = ("deepseek2, 60 layers (V2)", "qwen3moe, 48 layers (30B-A3B)", "mixtral,
         for name, shape in SHAPES.items()
     ],
 )
-def test_types_are_those_of_llama_quantize(kind, changes, tmp_path):
+def test_types_match_llama_quantize(kind, changes, tmp_path):
     source = ConfigSource(small_config(kind, **changes))
     write_shapes(source, tmp_path / "in.gguf")
     gguf_names = {name: want.gguf_name for name, want in expected_tensors(source.model).items()}
@@ -203,7 +203,7 @@ def test_types_are_those_of_llama_quantize(kind, changes, tmp_path):
             assert ours == {name: theirs[gguf_name] for name, gguf_name in gguf_names.items()}, (label, calibrated)
 
 
-def test_a_dry_run_reports_what_a_run_does(tmp_path):
+def test_a_dry_run_reports_the_same_as_a_run(tmp_path):
     import llama_cpp
 
     config = small_config("qwen3moe", **moe(9, 8, moe_intermediate_size=96))
@@ -238,7 +238,7 @@ def test_labels_are_file_types_of_llama_cpp():
     assert all(f"MOSTLY_{label}" in gguf.LlamaFileType.__members__ for label in LABELS)
 
 
-def test_reasons():
+def test_reasons_name_the_rule_of_each_choice():
     recipe = Recipe("x", "gguf", "rtn", mix("Q4_K_M"))
     job = make_job(ShapeSource(LlamaShape(tied=True, ffn=96)), recipe)
     reason = {name: choice.reason for name, choice in job.choices.items()}

@@ -46,7 +46,7 @@ def test_bf16_in_both_containers():
 
 
 @pytest.mark.parametrize("name, fmt", [("rtn-w8", "w8"), ("rtn-w4g128", "w4g128")])
-def test_integer_recipes_take_decoder_linears_alone(name, fmt):
+def test_integer_recipes_take_only_decoder_linears(name, fmt):
     for tensor, got in formats(get_recipe(name)).items():
         assert got == (fmt if "_proj" in tensor else "bf16"), tensor
 

@@ -39,7 +39,7 @@ def test_first_match_wins(recipe_of):
     assert got["lm_head.weight"] == ("q4_k", "default")
 
 
-def test_rotate(recipe_of):
+def test_rotate_is_read_from_a_recipe(recipe_of):
     assert recipe_of("{base: q4_0, rotate: true}").rotated
     assert not recipe_of("{base: q4_0}").rotated
     learned = recipe_of("{base: rtn-w4a4, rotate: learned}")
@@ -87,7 +87,7 @@ def test_every_named_recipe_is_a_base(recipe_of, name):
     assert (recipe.method, recipe.options, recipe.packing) == (preset.method, preset.options, preset.packing)
 
 
-def test_a_rule_with_a_method_of_its_own(recipe_of):
+def test_a_rule_may_have_its_own_method(recipe_of):
     recipe = recipe_of("{base: q4_k_m, rules: [{match: '*.down_proj*', method: rtn}]}")
     source = ShapeSource(LlamaShape(num_layers=8))  # its first layer's down_proj is q6_k in the base
     choices, base = recipe.choose(source), get_recipe("q4_k_m").choose(source)

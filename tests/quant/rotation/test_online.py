@@ -32,7 +32,7 @@ def test_the_turn_is_its_matrix(size):
 
 
 @pytest.mark.parametrize("kind", ROTATED)
-def test_logits_are_those_of_the_original(kind):
+def test_logits_match_the_original(kind):
     source = source_of(kind)
     places = PLACES if ModelConfig.of(source).mla is None else ("down_proj",)
     rotated = RotatedSource(source, places)
@@ -85,7 +85,7 @@ def test_keys_are_spread_before_they_are_stored(monkeypatch):
     assert (k2 - k @ turn).abs().max() < 1e-5 * k.abs().max() and (q2 - q @ turn).abs().max() < 1e-5 * q.abs().max()
 
 
-def test_a_directory_says_that_it_is_rotated_and_comes_back(tmp_path):
+def test_a_directory_records_its_rotation_and_comes_back(tmp_path):
     job = make_artifact_job(source_of("llama"), get_recipe("rot-rtn-w4a4+kv-int8"), tmp_path / "x")
     assert any("no other program loads" in line for line in job.warnings())
     write_artifact(QuantizedSource(job))

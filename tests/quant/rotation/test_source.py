@@ -46,7 +46,7 @@ def same_logits(source, rotated) -> None:
 
 
 @pytest.mark.parametrize("kind", ROTATED)
-def test_logits_are_those_of_the_original(kind):
+def test_logits_match_the_original(kind):
     source = source_of(kind)
     rotated = RotatedSource(source)
     same_logits(source, rotated)
@@ -73,7 +73,7 @@ def test_tied_heads_biases_and_odd_sizes(changes):
     same_logits(source, RotatedSource(source))
 
 
-def test_a_tied_head_gets_a_tensor_of_its_own():
+def test_a_tied_head_gets_a_separate_tensor():
     source = source_of("llama", tie_word_embeddings=True)
     rotated = RotatedSource(source)
     assert rotated.tensors[HEAD].shape == source.tensors[EMBEDDING].shape

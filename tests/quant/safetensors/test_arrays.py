@@ -15,7 +15,7 @@ def test_arrays_come_back(tmp_path):
     assert back.keys() == arrays.keys() and all(np.array_equal(back[name], arrays[name]) for name in arrays)
 
 
-def test_what_the_system_refuses_is_an_os_error(tmp_path):
+def test_a_refusal_of_the_system_is_an_os_error(tmp_path):
     limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
     try:

@@ -75,7 +75,7 @@ def test_good_file(tmp_path):
         pytest.param(build({"t": entry(offsets=(2**40, 2**40 + 8))}), "leave holes", id="offset past the end"),
     ],
 )
-def test_corrupt(tmp_path, raw, words):
+def test_corrupt_files_are_refused_in_one_line(tmp_path, raw, words):
     with pytest.raises(InputError, match=words) as caught:
         read(tmp_path, raw)
     assert "x.safetensors" in str(caught.value) and "\n" not in str(caught.value)
@@ -151,7 +151,7 @@ def damage_index(folder, change):
         pytest.param(lambda m: m.clear(), "'weight_map' must be", id="empty map"),
     ],
 )
-def test_index_that_lies(tmp_path, change, words):
+def test_a_false_index_is_refused(tmp_path, change, words):
     write(tmp_path, 1)
     damage_index(tmp_path, change)
     with pytest.raises(InputError, match=words):

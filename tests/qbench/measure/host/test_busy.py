@@ -17,6 +17,6 @@ def test_a_busy_core_is_seen():
         worker.stdout.close()
 
 
-def test_the_warning_says_how_much():
+def test_the_warning_has_the_busy_share():
     assert busy_warning(QUIET) is None
     assert "93 % of this machine" in busy_warning(0.93)

@@ -70,7 +70,7 @@ def test_limit_of_memory(tmp_path, mountinfo, cgroup, files, limit):
 
 
 @pytest.mark.parametrize(("quota", "cores"), [(None, 8), (0.5, 1), (2.5, 2), (64.0, 8)])
-def test_threads_by_default_are_those_of_the_quota(monkeypatch, quota, cores):
+def test_threads_by_default_match_the_quota(monkeypatch, quota, cores):
     monkeypatch.setattr(machines, "cpu_quota", lambda: quota)
     monkeypatch.setattr(machines, "_scheduled_cores", lambda: 8)
     assert machines.available_cores() == cores

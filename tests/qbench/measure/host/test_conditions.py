@@ -53,7 +53,7 @@ def test_the_clock_of_a_machine_without_a_frequency_driver(tmp_path):
     assert clock_mhz(1, tmp_path) == 2600.5 and clock_mhz(8, tmp_path) == 2600.0
 
 
-def test_what_the_system_does_not_say_is_none(tmp_path):
+def test_unreported_conditions_are_absent(tmp_path):
     watch = Watch(7, threads=1, root=tmp_path)
     watch.start()
     assert replace(watch.stop(), seconds=0.0) == Conditions(None, None, None, None)

@@ -54,7 +54,7 @@ def test_a_counter_that_starts_again(tree):
     assert_close(meter.since(before)["package-0"], 2.5, rtol=2.0**-40)
 
 
-def test_without_counters_the_reason_is_told(tmp_path):
+def test_missing_counters_have_a_reason(tmp_path):
     meter = find_meter(tmp_path, NO_NVML)
     assert meter.counters == () and meter.read() == [] and meter.since([]) == {}
     assert "RAPL is absent" in meter.reason and f"NVML is absent ({NO_NVML} cannot be loaded)" in meter.reason
@@ -119,7 +119,7 @@ def test_idle_power_is_measured_and_taken_off(monkeypatch):
     }
 
 
-def test_no_energy_is_none_with_the_reason():
+def test_missing_energy_has_a_reason():
     rounds = Rounds({"pp": [Samples([1.0])]}, Meter((), "nothing to read"), {})
     assert energy(rounds, 0).to_json() == {"joules": None, "reason": "nothing to read"}
     assert idle_watts(rounds.meter) == {}

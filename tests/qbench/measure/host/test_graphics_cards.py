@@ -36,7 +36,7 @@ def test_without_the_library():
     assert graphics_cards("libno-such-cards.so") == []
 
 
-def test_a_card_makes_another_machine_and_its_driver_does_not(monkeypatch):
+def test_a_card_makes_another_machine_but_its_driver_does_not_count(monkeypatch):
     def machine(cards):
         monkeypatch.setattr(machine_module, "graphics_cards", lambda: [GraphicsCard.from_json(card) for card in cards])
         return machine_module.machine.__wrapped__().to_json()

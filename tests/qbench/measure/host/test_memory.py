@@ -3,7 +3,7 @@ from mmap import PAGESIZE, mmap
 from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
 
 
-def test_peak_rises_with_what_is_held_and_starts_anew():
+def test_peak_rises_with_held_memory_and_starts_again():
     assert reset_peak_rss()
     before = peak_rss_bytes()
     size = 64 << 20

@@ -23,7 +23,7 @@ def test_numa_nodes(tmp_path, cpus, expected):
     assert placement(cpus, tmp_path) == Placement(cpu_list(cpus), expected)
 
 
-def test_a_system_that_does_not_say(tmp_path):
+def test_a_system_without_placement_files_has_no_numa_nodes(tmp_path):
     assert placement({0}, tmp_path / "absent").numa_nodes is None
 
 

@@ -111,7 +111,7 @@ def test_metrics_in_todays_words(old, new):
     assert migrate(of_schema_2({}, old))["metrics"] == new
 
 
-def test_a_row_whose_cache_nobody_knows_is_no_record(tmp_path, capsys):
+def test_a_row_with_an_unknown_cache_is_not_a_record(tmp_path, capsys):
     old = raw()[0]
     file = tmp_path / "r.jsonl"
     file.write_text(json.dumps(old | {"case": old["case"] | {"cache_kind": "most"}}) + "\n")
@@ -140,5 +140,5 @@ def of_blocks(number: int, **intervals: Any) -> dict:
     ],
     ids=str,
 )
-def test_intervals_that_say_too_little_are_left_out(old, new):
+def test_intervals_that_are_too_narrow_are_left_out(old, new):
     assert migrate({"schema_version": 3, "case": {}, "metrics": old})["metrics"] == new

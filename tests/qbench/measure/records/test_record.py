@@ -16,7 +16,7 @@ def numbers(path) -> list[int]:
     return [row["case"]["number"] for row in read_records(path)]
 
 
-def test_a_row_says_what_it_takes_to_judge_it(tmp_path):
+def test_a_row_has_all_facts_that_judge_it(tmp_path):
     append_record(tmp_path / "r.jsonl", record(1))
     (row,) = read_records(tmp_path / "r.jsonl")
     assert row["status"] == "ok" and row["metrics"] == {"perplexity": 1.5}
@@ -30,7 +30,7 @@ def test_a_row_names_the_code_that_measured_and_not_the_one_that_writes():
     assert (row["commit"], row["dirty"], row["code"]) == ("c", True, "edited")
 
 
-def test_key_is_of_the_case_alone():
+def test_key_depends_only_on_the_case():
     case, turned, other = {"model": "m", "a": 1, "b": 2}, {"b": 2, "a": 1, "model": "m"}, {"model": "m", "a": 1, "b": 3}
     first, second = make_record(case, {"x": 1}), make_record(turned, None, "it broke")
     assert first["key"] == second["key"] == case_key(case) != case_key(other)
@@ -54,7 +54,7 @@ def test_a_row_is_the_latest_of_its_case_though_the_clock_was_set_back(tmp_path)
 FOREIGN = ("2026-05-01T14:00:00+09:00", "2026-05-01T05:00:00.5Z", "2026-05-01T05:00:01", "2026-05-01T04:00:02-02:00")
 
 
-def test_rows_are_in_the_order_of_their_moments_in_whatever_form_these_are(tmp_path):
+def test_rows_are_ordered_by_time_in_any_format(tmp_path):
     path = tmp_path / "r.jsonl"
     path.write_text("".join(json.dumps(record(1) | {"time": time}) + "\n" for time in reversed(FOREIGN)))
     times = [row["time"] for row in read_records(path)]
@@ -120,7 +120,7 @@ def test_junk_between_rows_costs_no_row(tmp_path, junk):
 
 
 @pytest.mark.parametrize("metrics", [[1], "x", 7, {"kld": "x"}, {"tasks": [1]}], ids=repr)
-def test_what_is_no_mapping_where_one_belongs_makes_no_record(tmp_path, capsys, metrics):
+def test_a_value_in_place_of_a_mapping_makes_no_record(tmp_path, capsys, metrics):
     write_line(tmp_path / "r.jsonl", metrics=metrics)
     assert numbers(tmp_path / "r.jsonl") == [] and "r.jsonl:1: skipped" in capsys.readouterr().err
 

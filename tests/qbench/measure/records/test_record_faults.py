@@ -87,7 +87,7 @@ def write_until_full(path: Path) -> None:
     append_record(path, record(6, LONG))
 
 
-def test_a_full_disk_takes_whole_rows_alone(tmp_path, capfd):
+def test_a_full_disk_takes_only_whole_rows(tmp_path, capfd):
     for number in (7, 8):
         append_record(tmp_path / "run.jsonl", record(number, LONG))
     run_all((write_until_full, tmp_path / "r.jsonl"))

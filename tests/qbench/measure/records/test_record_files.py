@@ -18,7 +18,7 @@ def numbers(*paths) -> list[int]:
     return [row["case"]["number"] for row in read_files(paths)]
 
 
-def test_a_folder_stands_for_its_files_by_name_and_none_comes_twice(tmp_path):
+def test_a_folder_means_its_files_by_name_and_no_file_comes_twice(tmp_path):
     for name, number in (("b/m.jsonl", 2), ("a/m.jsonl", 1), ("c.jsonl", 3)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         append_record(tmp_path / name, record(number))
@@ -36,12 +36,12 @@ def test_a_link_to_itself_cannot_be_read(tmp_path):
             numbers(path)
 
 
-def test_a_folder_without_records_says_so(tmp_path):
+def test_a_folder_without_records_is_reported(tmp_path):
     with pytest.raises(InputError, match=r"no \.jsonl file"):
         record_files(tmp_path)
 
 
-def test_each_machine_has_a_file_of_its_own(tmp_path):
+def test_each_machine_has_its_own_file(tmp_path):
     source = tmp_path / "run" / "records.jsonl"
     source.parent.mkdir()
     for row in (record(1), record(2, "m2"), record(3) | {"status": "error"}):
@@ -95,7 +95,7 @@ def test_a_target_is_checked_without_leaving_anything(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_what_is_read_only_is_told(tmp_path, monkeypatch):
+def test_a_read_only_target_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     for target in (tmp_path, tmp_path / "new.jsonl"):
         with pytest.raises(InputError, match=r"cannot write there: .*read-only; choose another"):

@@ -30,7 +30,7 @@ STEPS = 10
     ],
     ids=str,
 )
-def test_weights_and_exchanges_are_those_of_the_loaded_part(spec, recipe, layout):
+def test_weights_and_exchanges_match_the_loaded_part(spec, recipe, layout):
     source = open_subject(spec, RunOptions(recipe, threads=1)).source
     whole = Whole.of(source)
 

@@ -50,7 +50,7 @@ def test_reads_take_processor_time_from_computation():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_step_lies_between_full_overlap_and_none(seed):
+def test_a_step_is_between_full_overlap_and_no_overlap(seed):
     rng = np.random.default_rng(seed)
     stages = [Stage(size, size, rng.uniform(0, 0.01)) for size in rng.integers(0, 20 * MB, 6).tolist()]
     disk = sum(stage.read_bytes for stage in stages) / DISK.bytes_s

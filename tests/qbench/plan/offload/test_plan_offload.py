@@ -264,7 +264,7 @@ def test_layers_are_timed(file):
     assert times.passing.streamer.read_bytes > read
 
 
-def test_reads_slow_what_is_computed_meanwhile(file, monkeypatch):
+def test_reads_slow_down_simultaneous_computation(file, monkeypatch):
     """A step takes 4 ms, and 10 while 3 MB are read, of which it waits 4: 6 ms of it computed, and 1.8 MB came then."""
     times = LayerTimes(*of_tiny(), 1, file)
     go_on, stay, now = times.passing.go_on, times.passing.stay, ReadTimes(0, 0.0, 0.0)

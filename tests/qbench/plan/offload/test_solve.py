@@ -83,7 +83,7 @@ def test_twenty_hand_set_placements_of_a_large_model(share):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_smallest_memory_that_is_named_works_and_less_does_not(seed):
+def test_the_smallest_named_memory_works_and_less_fails(seed):
     costs = random_costs(seed)
     least = least_memory(costs)
     fitting = Costs(costs.kinds, least * (1 + 1e-5), costs.ahead_bytes, DiskRates(costs.disk.bytes_s))

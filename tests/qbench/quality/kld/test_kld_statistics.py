@@ -34,7 +34,7 @@ def compared(num: int = 400) -> Divergence:
     return Divergence(**columns)
 
 
-def test_quantiles_are_those_that_they_are_named_after():
+def test_quantiles_match_their_names():
     values = np.random.default_rng(0).permutation(np.linspace(0, 1, 400))
     one = Divergence(*(values for _ in range(8)))
     told = with_divergence(Quality(), one, SCORING).to_json()

@@ -64,7 +64,7 @@ def test_all_kept_is_exact_to_the_rounding_of_log_probabilities():
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.2, 1.0])
-def test_the_mean_is_right_to_what_is_expected(noise):
+def test_the_mean_is_right_within_its_expected_error(noise):
     """2,000 rows; four standard errors, and a tail of an eighth of the mass that the ends alone would not show."""
     reference = normal(3, 2.0, rows=2000)
     model, targets = reference + noise * normal(4, 1.0, rows=2000), torch.zeros(2000, dtype=torch.int64)
@@ -119,7 +119,7 @@ def test_a_bound_that_ignored_the_tail_would_be_caught():
     assert (np.abs(got.kld - divergence(model, reference, targets).kld) > got.error).any()
 
 
-def test_of_equal_logits_the_first_is_the_top_one_as_in_exact_mode():
+def test_the_first_of_equal_logits_is_the_top_one_as_in_exact_mode():
     flat = torch.zeros(5, VOCAB)
     assert keep(flat, torch.zeros(5, dtype=torch.int64), 4)["ids"][:, 0].tolist() == flat.argmax(-1).tolist()
 

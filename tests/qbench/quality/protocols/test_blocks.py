@@ -11,7 +11,7 @@ SCORING = plan_of(np.zeros((4, 4), dtype=np.int64))  # 4 windows of 3 scored tok
 NLL = np.arange(12.0)
 
 
-def test_sums_are_those_of_each_block_in_order():
+def test_sums_belong_to_each_block_in_order():
     blocks = blocks_of(SCORING, {"nll": NLL, "kld": NLL / 8}).to_json()
     assert blocks["unit"] == "window" and blocks["tokens"] == [3, 3, 3, 3] and "units" not in blocks
     assert blocks["nll"] == [0 + 1 + 2, 3 + 4 + 5, 6 + 7 + 8, 9 + 10 + 11]

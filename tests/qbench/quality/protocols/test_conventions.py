@@ -30,14 +30,14 @@ def scoring(setting: Setting, name: str = "gptq-2048", **changes) -> Scoring:
     return only
 
 
-def test_a_name_tells_the_window_that_context_and_text_allow(setting):
+def test_a_name_contains_the_window_that_context_and_text_allow(setting):
     assert scoring(setting).protocol.name == "windows-100"
     long = replace(setting, passage=read_passage(TEXT * 9), context=4096)
     assert scoring(long).protocol.name == "gptq-2048"
     assert scoring(setting, context=4096).protocol.name == f"windows-{len(setting.tokens)}"
 
 
-def test_all_conventions_have_protocols_of_their_own(setting):
+def test_each_convention_has_its_own_protocol(setting):
     scorings = make_scorings(setting, ["llama.cpp-32", "windows-64", "stride-7", "lm-eval-word", "lm-eval-byte"])
     assert [p.protocol.name for p in scorings] == [
         "llama.cpp-32",
@@ -65,7 +65,7 @@ def test_asking_twice_measures_once(setting):
     assert len(make_scorings(setting, ["windows-64", "windows-64", "gptq-2048", "windows-100"])) == 2
 
 
-def test_special_tokens_in_a_text_are_text_to_llama_cpp_alone(setting):
+def test_special_tokens_in_a_text_are_text_only_to_llama_cpp(setting):
     marked = replace(setting, passage=read_passage(f"{TEXT}<|endoftext|>{TEXT}"))
     assert marked.tokens[1:].tolist().count(setting.tokenizer.bos_token_id) == 1
     assert marked.plain_tokens[1:].tolist().count(setting.tokenizer.bos_token_id) == 0
@@ -110,7 +110,7 @@ def test_the_protocol_of_earlier_records_keeps_its_hash(setting):
 
 
 @pytest.mark.parametrize("name, message", refused_rows(__file__, "refused_protocols.yaml"))
-def test_names_that_cannot_be(setting, name, message):
+def test_impossible_names_are_refused(setting, name, message):
     with pytest.raises(InputError, match=message):
         scoring(setting, name)
 

@@ -41,7 +41,7 @@ def test_words_and_bytes_are_counted_as_lm_eval_counts_them():
         pytest.param("plain", "wikitext", "no article", id="no WikiText"),
     ],
 )
-def test_texts_that_are_not_what_they_are_called(text, how, message):
+def test_texts_with_a_wrong_name_are_refused(text, how, message):
     with pytest.raises(InputError, match=message):
         read_passage(text, how)
 

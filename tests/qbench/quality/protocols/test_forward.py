@@ -41,11 +41,11 @@ def test_windows_of_one_length_keep_the_order_of_the_text():
 
 
 @pytest.mark.parametrize("vocab_size, rows", [(37, MAX_BATCH), (128 << 20, 1)])
-def test_a_batch_holds_what_its_logits_may_take(vocab_size, rows):
+def test_a_batch_holds_no_more_than_its_logits_may_take(vocab_size, rows):
     assert next(batches([WHOLE], vocab_size)).tokens.shape == (rows, 100)
 
 
-def test_a_text_that_repeats_is_scored_as_often_as_it_stands_there():
+def test_a_repeated_text_is_scored_at_each_occurrence():
     same = plan_of(np.ones((3, 5), dtype=np.int64))
     (batch,) = batches([same], 37)
     assert batch.uses == [[(0, 0), (0, 1), (0, 2)]] and torch.equal(batch.tokens, torch.ones(1, 5, dtype=torch.int64))

@@ -24,7 +24,7 @@ def test_a_text_is_encoded_once(tmp_path):
     [(TOKENIZER, "another", True), (TOKENIZER, "text", False), (TokenizerInfo("{}", 0, (1,), False), "text", True)],
     ids=["text", "special tokens", "BOS"],
 )
-def test_anything_else_has_tokens_of_its_own(tmp_path, other):
+def test_other_texts_are_tokenized_again(tmp_path, other):
     kept_tokens(tmp_path, TOKENIZER, "text", True, lambda: TOKENS)
     assert kept_tokens(tmp_path, *other, lambda: TOKENS + 1).tolist() == (TOKENS + 1).tolist()
 

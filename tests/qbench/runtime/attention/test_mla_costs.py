@@ -22,7 +22,7 @@ PASSES = [(0, 5, 0), (7, 5, 0), (0, 9, 4), (3, 9, 4), (2, 9, 6), (30, 9, 4), (1,
 
 
 @pytest.mark.parametrize("held, new, window", PASSES)
-def test_pairs_are_those_that_a_loop_counts(held, new, window):
+def test_pairs_match_a_counting_loop(held, new, window):
     seen = [min(place + 1, window or place + 1) for place in range(held, held + new)]
     assert seen_pairs(held, new, window) == sum(seen)
 
@@ -49,7 +49,7 @@ def test_the_cheaper_plan_is_taken(sizes, heads):
     assert choose_mode(sizes, heads, 100_000, 1).name == "elided"
 
 
-def test_many_tokens_of_large_sizes_are_made_anew():
+def test_many_tokens_of_large_sizes_are_decompressed_again():
     assert choose_mode(LITE, 16, 4000, 90).name == "elided"
     assert choose_mode(LITE, 16, 4000, 200).name == "compressed"
     assert choose_mode(LITE, 16, 4000, 200, window=4).name == "elided", "of a window few pairs are seen"

@@ -49,7 +49,7 @@ def test_a_draft_that_is_not_taken(architecture, kind, impl):
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_each_sequence_its_own(kind, impl):
+def test_each_sequence_has_its_own_position(kind, impl):
     model, tokens, other = load_model(source_of(), impl=impl), random_tokens(3, 20), random_tokens(3, 6, seed=1)
     starts, counts = [20, 7, 0], [2, 6, 1]
     positions = np.full((3, 6), -1000)  # of padding: not looked at
@@ -66,7 +66,7 @@ def test_of_each_sequence_its_own(kind, impl):
         assert_close(torch.cat((got[b, :count], again[b])), expected, atol=1e-4)
 
 
-def test_what_transformers_makes_of_a_cropped_cache(tmp_path):
+def test_positions_of_a_cropped_cache_match_transformers(tmp_path):
     source, tokens, other = source_of(), random_tokens(1, 20), random_tokens(1, 5, seed=1)
     peer, past = transformers_model(source.config, random_weights(source.config), tmp_path), DynamicCache()
     model = load_model(source)
@@ -108,7 +108,7 @@ def test_without_a_cache_they_begin_at_0():
         ([8.0, 9.0, 10.0], "cache_position of float64"),
     ],
 )
-def test_positions_that_cannot_be(kind, positions, message):
+def test_impossible_positions_are_refused(kind, positions, message):
     model, tokens = load_model(source_of()), random_tokens(2, 10)
     cache = model.new_cache(2, 64, spec=spec_of(kind))
     model(tokens, cache)
@@ -131,7 +131,7 @@ def test_a_pass_that_there_is_no_room_for_forgets_nothing(kind):
     assert cache.seq_len == limit - 2
 
 
-def test_a_window_cannot_go_back_to_what_is_gone():
+def test_a_window_cannot_go_back_to_lost_tokens():
     config = small_config(head_dim=32, max_position_embeddings=1024)
     model = load_model(ArraySource(config, random_weights(config)))
     cache, tokens = model.new_cache(1, spec=spec_of("window:20")), random_tokens(1, 800)

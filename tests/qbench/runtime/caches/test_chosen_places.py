@@ -58,7 +58,7 @@ def some_tokens(count: int = 640) -> torch.Tensor:
         ("kv-f16", "kernel", f"{POLICY},smooth=0.5"),
     ],
 )
-def test_logits_are_those_of_blocks_in_memory(kv, attention, policy):
+def test_logits_match_blocks_in_memory(kv, attention, policy):
     model, tokens = load(kv, attention=attention), some_tokens()
     expected = logits(model, model.new_cache(1, 800, spec=CacheSpec(policy=policy)), tokens)
     cache = in_tiers(model, 340, policy)

@@ -179,7 +179,7 @@ def test_impossible_sizes():
     ],
     ids=["f32", "fp8", "keys per channel", "residual", "odd heads", "odd heads, int8", "heads of 48, f16"],
 )
-def test_models_use_the_kernels_where_those_have_the_format(changes, name, in_torch, monkeypatch):
+def test_models_use_the_kernels_that_have_the_format(changes, name, in_torch, monkeypatch):
     monkeypatch.setenv("QBENCH_F16_COMPUTE", "float32")  # tiles round f16 by more than the format does
     config = small_config(**{"head_dim": 32} | changes)
     entry = {} if name is None else {CONFIG_KEY: KVScheme(KV_FORMATS[name]).config_entry()}

@@ -137,7 +137,7 @@ def mixed_model(architecture: str, kv: str | None = None, impl: str = "auto") ->
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kv", [None, "kv-int8", "kv-fp8-cal"])
 @pytest.mark.parametrize("architecture", ["mistral", "gemma2", "gemma3"])
-def test_layers_without_a_window_keep_all_beside_those_that_have_one(architecture, kv, impl):
+def test_layers_without_a_window_keep_all_next_to_windowed_ones(architecture, kv, impl):
     model, tokens = mixed_model(architecture, kv, impl), tokens_of(2, 700)
     windows = [model.config.attention_rule(layer).window for layer in range(model.config.num_layers)]
     assert 0 < windows.count(0) < len(windows)
@@ -178,7 +178,7 @@ def test_longer_prompts_are_taken_in_parts():
 
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
-def test_a_window_that_the_model_has_not(impl):
+def test_a_window_that_the_model_lacks_is_refused(impl):
     model, tokens = model_of(weights="f32", impl=impl), tokens_of(1, 60)
     reference = model_of(weights="f32", impl="reference")
     masked = reference.new_cache()
@@ -190,7 +190,7 @@ def test_a_window_that_the_model_has_not(impl):
     assert_close(got, expected, atol=1e-4)
 
 
-def test_going_back_as_far_as_there_is_room_beside_the_window():
+def test_going_back_is_possible_as_far_as_the_spare_room_reaches():
     model, tokens = model_of("mistral", sliding_window=40), tokens_of(1, 600)
     one, other = model.new_cache(spec=spec_of("window")), model.new_cache()
     for cache in (one, other):
@@ -257,7 +257,7 @@ NEEDS_DYNAMIC = "cache paged goes with policy full; policy window:9 needs cache 
 
 
 @pytest.mark.parametrize("layout, message", {"static ": UNKNOWN, "window:9": IS_POLICY, "paged": NEEDS_DYNAMIC}.items())
-def test_a_layout_that_cannot_be(layout, message):
+def test_an_impossible_layout_is_refused(layout, message):
     with pytest.raises(InputError, match=message):
         CacheSpec(layout, "window:9")
 

@@ -28,7 +28,7 @@ NO_RESIDUAL = [name for name, fmt in KV_FORMATS.items() if not fmt.residual]
 
 @pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "varlen", "token by token"])
 @pytest.mark.parametrize("name", PER_TOKEN)
-def test_attends_over_what_the_format_gives_back(name, cuts):
+def test_attention_reads_the_decoded_values(name, cuts):
     scheme, (q, k, v) = calibrated_scheme(name), make_qkv(70)
     got = feed(torch_cache(MODEL, scheme, batch=2, capacity=8), q, k, v, cuts)
     assert_close(got, NoCache(MODEL, scheme=scheme).attend(1, q, k, v, torch.arange(70)), atol=1e-5)
@@ -123,7 +123,7 @@ def test_impossible_sizes():
 
 
 @pytest.mark.parametrize("name", KV_FORMATS)
-def test_predicted_bytes_are_those_of_the_cache(name):
+def test_predicted_bytes_match_the_cache(name):
     source = ArraySource(CONFIG | {CONFIG_KEY: calibrated_scheme(name).config_entry()}, random_weights(CONFIG))
     predicted = predict_memory(source, context=64, batch=2, impl="reference")
     in_floats = 2 * 2 * (32 + 32) * 2  # layers, kv heads, keys and values in float16

@@ -51,7 +51,7 @@ def pool_of(model: Model, num_pages: int, page_size: int = 16, mode: str | None 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kv", FORMATS)
 @pytest.mark.parametrize("page_size", [16, 48])
-def test_they_are_bit_for_bit_what_owning_the_memory_is(page_size, kv, impl):
+def test_latent_pages_match_owned_memory_bit_for_bit(page_size, kv, impl):
     model, tokens = model_of(kv, impl=impl), random_tokens(3, 61)
     for mode in MODES:
         pool = pool_of(model, 20, page_size, mode)
@@ -167,7 +167,7 @@ def few_up_to(count: int):
 
 @needs_kernels
 @pytest.mark.parametrize("kind", ["dynamic", "paged", "window:256"])
-def test_exact_products_do_not_depend_on_how_many_tokens_come_at_once(monkeypatch, kind):
+def test_exact_products_do_not_depend_on_the_number_of_tokens_per_pass(monkeypatch, kind):
     monkeypatch.setattr("qbench.runtime.layers.latent_kernel.choose_mode", few_up_to(4))
     model, tokens = model_of("kv-f16", "q8_0", compute="exact"), random_tokens(1, 40)
     whole = model(tokens, model.new_cache(spec=spec_of(kind)))
@@ -180,7 +180,7 @@ def test_exact_products_do_not_depend_on_how_many_tokens_come_at_once(monkeypatc
 
 @needs_kernels
 @pytest.mark.parametrize("kv", FORMATS)
-def test_the_engine_gives_each_request_what_it_gets_alone(kv):
+def test_the_engine_gives_each_request_its_separate_result(kv):
     model = model_of(kv, "q8_0", compute="exact")
     document = tuple(random_tokens(1, 35)[0].tolist())
     requests = [Request((*document, 1 + n, *range(n)), Sampling(), 40, stop_ids=()) for n in range(4)]
@@ -201,7 +201,7 @@ def test_the_engine_gives_each_request_what_it_gets_alone(kv):
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kv", FORMATS)
-def test_an_engine_has_room_for_as_many_tokens_as_are_predicted(kv, impl):
+def test_an_engine_has_room_for_the_predicted_number_of_tokens(kv, impl):
     model = model_of(kv, impl=impl)
     memory = plan_cache(Asked(model.config, model.kv, spec_of("paged"), impl=impl))
     engine = Engine(model, EngineOptions(memory_bytes=memory.size_bytes(100, 3)))

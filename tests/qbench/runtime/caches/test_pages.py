@@ -145,7 +145,7 @@ class Pool(RuleBasedStateMachine):
 TestPool = Pool.TestCase
 
 
-def test_pages_that_nobody_holds():
+def test_unowned_pages_are_refused():
     pool = PagePool(MODEL, None, 2)
     page = pool.allocate()
     pool.release(page)
@@ -198,7 +198,7 @@ def test_formats_that_encode_several_tokens_together():
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kv", PLAIN_FORMATS)
 @pytest.mark.parametrize("page_size", [16, 48])
-def test_paged_is_bit_for_bit_what_owning_the_memory_is(kv, page_size, impl):
+def test_paged_matches_owned_memory_bit_for_bit(kv, page_size, impl):
     model, tokens = model_of(kv, impl=impl), random_tokens(3, 61)
     pool = pool_of(model, 20, page_size)
     paged = pooled_cache(pool, [PagedSequence(pool) for _ in range(3)])
@@ -282,7 +282,7 @@ def test_sequences_come_and_go_between_passes():
 
 
 @needs_kernels
-def test_out_of_pages_is_told_before_anything_is_computed():
+def test_out_of_pages_is_reported_before_any_computation():
     model = model_of()
     pool = PagePool(model.config, None, 3)
     first, second = PagedSequence(pool), PagedSequence(pool)

@@ -86,7 +86,7 @@ def feed(cache, q, k, v, cuts) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", KIVI)
-def test_follows_the_algorithm_however_the_text_is_cut(name):
+def test_any_division_of_the_text_follows_the_algorithm(name):
     scheme, qkv = KVScheme(KV_FORMATS[name]), make_qkv()
     want = expected(name, *qkv)
     for cuts in ((), (1, 159, 161, 191), range(1, NUM_TOKENS)):

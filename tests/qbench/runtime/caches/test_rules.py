@@ -28,7 +28,7 @@ def test_a_plain_cache_has_no_reason_against_it():
     check(asked(policy="snapkv:budget=128", in_engine=True, reads_once=True))
 
 
-def test_one_reason_stands_alone():
+def test_a_single_reason_is_the_whole_message():
     with pytest.raises(InputError) as refusal:
         check(asked("bloom", policy="h2o:budget=64"))
     assert str(refusal.value) == (

@@ -102,7 +102,7 @@ def slow(model: Model, tokens: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("architecture", ["llama", "mistral", "gemma2", "gemma3"])
-def test_what_a_loop_over_queries_gives(architecture, impl):
+def test_sink_view_matches_a_loop_over_queries(architecture, impl):
     model, tokens = model_of(architecture, impl=impl), tokens_of(1, 45)
     cache = model.new_cache(spec=spec_of(KIND))
     in_kernels = impl == "auto" and has_cpu_kernels() and architecture != "gemma2"  # whose scores are capped
@@ -133,7 +133,7 @@ def test_texts_are_longer_than_the_context_and_memory_does_not_grow():
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kv", STEPS_OF)
-def test_formats(kv, impl, monkeypatch):
+def test_formats_differ_by_less_than_their_steps(kv, impl, monkeypatch):
     monkeypatch.setenv("QBENCH_F16_COMPUTE", "float32")  # tiles round f16 by more than its step
     model, tokens = model_of(kv=kv, impl=impl), tokens_of(2, 45)
     cache = model.new_cache(2, spec=spec_of(KIND))
@@ -146,7 +146,7 @@ def test_formats(kv, impl, monkeypatch):
     assert memory.size_bytes(7, 2) == 2 * 16 * cache.bytes_per_token
 
 
-def test_angles_of_far_positions_are_as_good_as_those_of_near_ones():
+def test_far_angles_are_as_accurate_as_near_ones():
     frequency = torch.tensor([1.0, 0.3, 1e-4])
     positions = torch.tensor([0, 7, 1_000_003, 1 << 30])
     turns = positions.double().numpy()[:, None] * frequency.double().numpy()
@@ -256,7 +256,7 @@ def test_a_mark_is_gone_back_to_from_afar(impl):
         ("llama", "sinks:7+250", "a window of 250 and 7 sinks, but the model's context holds 256"),
     ],
 )
-def test_what_cannot_be(architecture, kind, message):
+def test_impossible_sink_views_are_refused(architecture, kind, message):
     config = small_config(architecture)
     model = load_model(ArraySource(config, random_weights(config)))
     with pytest.raises(InputError, match=message):
@@ -265,5 +265,5 @@ def test_what_cannot_be(architecture, kind, message):
         plan_cache(Asked(model.config, None, spec_of(kind)))
 
 
-def test_passes_are_as_long_as_those_of_windows():
+def test_passes_have_the_usual_length():
     assert model_of(max_position_embeddings=1024).new_cache(spec=spec_of(KIND)).max_chunk_tokens == MAX_CHUNK_TOKENS

@@ -108,7 +108,7 @@ def cache_of(name: str, policy: str):
 
 @pytest.mark.parametrize("policy", ["random:200", "recent:190", "h2o:193", "snapkv:200,window=8", "tova:222"])
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_token_is_what_lists_of_groups_hold(name: str, policy: str) -> None:
+def test_every_token_matches_the_lists_of_groups(name: str, policy: str) -> None:
     """After each forward pass, with the evictions that the policy chose."""
     passes = (260, *(1,) * 20, 70, 1, 1)
     q, k, v = heads(sum(passes))
@@ -170,7 +170,7 @@ def test_a_budget_above_the_context_changes_no_bit(name: str, kv: str) -> None:
         assert torch.equal(model(part, one), full(part, other))
 
 
-def test_sinks_that_hold_the_context_read_what_the_full_cache_reads() -> None:
+def test_sinks_that_hold_the_context_read_the_same_as_the_full_cache() -> None:
     model, full = (model_of("kv-kivi-4", policy, impl="reference") for policy in ("sinks:4+600", "full"))
     tokens = torch.randint(150, (2, 220), generator=torch.Generator().manual_seed(1))
     one, other = model.new_cache(2), full.new_cache(2)
@@ -180,7 +180,7 @@ def test_sinks_that_hold_the_context_read_what_the_full_cache_reads() -> None:
 
 
 @pytest.mark.parametrize("policy", ["h2o:190", "snapkv:190", "window:190", "sinks:4+186", "adakv:190,window=8"])
-def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(policy: str) -> None:
+def test_a_batch_of_unlike_lengths_gets_the_results_of_separate_sequences(policy: str) -> None:
     tokens = torch.randint(150, (2, 320), generator=torch.Generator().manual_seed(2))
     assert_a_batch_is_its_sequences(model_of("kv-kivi-4", policy), tokens, ([250, 7], [1, 1], [5, 60], [1, 1]))
 
@@ -200,7 +200,7 @@ def test_a_marked_length_comes_back(policy: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_groups_that_lose_nothing_stay_where_they_are(seed: int) -> None:
+def test_only_groups_that_lose_tokens_are_filled(seed: int) -> None:
     make = torch.Generator().manual_seed(seed)
     stays = torch.ones(230, dtype=torch.bool)
     stays[torch.randint(230, (12,), generator=make)] = False

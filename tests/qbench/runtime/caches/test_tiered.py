@@ -42,7 +42,7 @@ def logits(model, cache, tokens) -> torch.Tensor:
 @pytest.mark.parametrize(
     "kv, attention", [*((kv, "kernel") for kv in FORMATS), ("f32", "textbook"), ("kv-int4", "textbook")]
 )
-def test_logits_are_those_of_a_cache_in_memory(kv, attention):
+def test_logits_match_a_cache_in_memory(kv, attention):
     model = load(kv, attention=attention)
     tokens = torch.randint(0, 64, (1, 304), generator=torch.Generator().manual_seed(1))
     blocks = -(-304 // TIER_TOKENS)
@@ -136,7 +136,7 @@ def test_neighbours_on_the_disk_are_read_at_once(tmp_path):
     [({"policy": "window:64"}, "--kv-ram goes with"), ({"cache": "paged"}, "--kv-ram goes with")],
     ids=["policy", "layout"],
 )
-def test_what_does_not_go_together(options, named):
+def test_options_that_do_not_combine_are_refused(options, named):
     with pytest.raises(InputError, match=named):
         RunOptions(kv_ram=1 << 20, **options)
 

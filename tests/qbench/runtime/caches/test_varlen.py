@@ -124,7 +124,7 @@ def test_without_a_cache():
         assert_close(real(row), model(tokens[None])[0], atol=FLOAT_ATOL)
 
 
-def test_sequences_that_are_alike_again_are_read_as_one_batch():
+def test_sequences_that_are_equal_again_are_read_as_one_batch():
     model = model_of()
     cache = model.new_cache(len(LENGTHS))
     model(padded(prompts(), "right"), cache, num_valid=LENGTHS)
@@ -135,7 +135,7 @@ def test_sequences_that_are_alike_again_are_read_as_one_batch():
     assert cache.cu_seqlens is None and cache.seq_lens.tolist() == [5] * len(LENGTHS)
 
 
-def test_truncate_keeps_what_is_shorter():
+def test_truncate_keeps_shorter_sequences():
     for cache in (model_of().new_cache(len(LENGTHS)), model_of(impl="reference").new_cache(len(LENGTHS))):
         model_of()(padded(prompts(), "right"), cache, num_valid=LENGTHS)
         cache.truncate(10)

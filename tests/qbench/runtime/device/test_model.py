@@ -99,7 +99,7 @@ def in_every_run(names: list[str], few: tuple[str, ...]) -> list:
 
 
 @pytest.mark.parametrize("format_name", in_every_run([*GGUF, *INTS, "q5_k"], ("q4_k", "q6_k", "w4g128 act-order")))
-def test_formats(run, format_name):
+def test_every_format_matches_the_cpu(run, format_name):
     check(run, few_forwards, source_in(format_name))
 
 
@@ -144,7 +144,7 @@ def test_scales_per_token_grow_with_their_pages(run, format_name, bound):
 
 
 @pytest.mark.parametrize("changes", [QWEN2, QWEN3], ids=["qwen2", "qwen3"])
-def test_families(run, changes):
+def test_families_match_the_cpu(run, changes):
     check(run, few_forwards, source_in("f16", **changes, tie_word_embeddings=False))
 
 
@@ -167,7 +167,7 @@ def test_chosen_attention(run, attention):
     assert (kernels["decode"] == "eager") == (attention != "triton" or run.device == "interpreter")
 
 
-def test_the_record_names_what_runs(run):
+def test_the_record_names_the_running_kernels(run):
     """Formats without a kernel are floats, and are reported under their own name."""
     impls, kernels, weight_bytes = run(facts, source_in("q5_k"))
     float_name = {"interpreter": "f16", "cuda": "bf16"}[run.device]
@@ -197,7 +197,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_refusals(run, case):
+def test_unsupported_models_are_refused(run, case):
     changes, error, told = REFUSALS[case]
     if "experts" in case:
         changes = changes | {"num_experts_per_tok": 1}

@@ -31,7 +31,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-def test_each_request_gets_what_it_gets_alone(model, options, sampling):
+def test_each_request_gets_its_separate_result(model, options, sampling):
     shared = prompt(0, 40)
     requests = [
         Request((*shared[: 5 * number], *prompt(number, 1 + 7 * number)), sampling, 40 + 5 * number, stop_ids=())
@@ -149,7 +149,7 @@ def test_no_schedule_changes_a_greedy_text(model, greedy_texts, actions, num_pag
     assert_no_page_is_lost(engine)
 
 
-def test_log_probabilities_are_those_of_the_request_alone(model):
+def test_log_probabilities_match_the_separate_request(model):
     requests = [Request(prompt(seed, 10 + seed), DRAWN, 6, stop_ids=(), logprobs=3) for seed in range(3)]
     engine = Engine(model, EngineOptions(num_pages=50))
     ids = [engine.submit(request) for request in requests]
@@ -204,7 +204,7 @@ def test_a_hundred_questions_on_a_document_compute_it_once(model):
     assert texts[0] == texts[1]
 
 
-def test_another_version_of_a_document_is_computed_anew(model):
+def test_another_version_of_a_document_is_computed_again(model):
     engine = Engine(model, EngineOptions(num_pages=50))
     for version, hits in (("1", 0), ("1", 32), ("2", 0), (None, 0), ("1", 32)):
         before = engine.stats().prefix_hit_tokens
@@ -285,7 +285,7 @@ def test_a_request_that_fills_all_pages_is_taken(model):
     assert [got[id] for id in ids] == [alone(model, request) for request in requests]
 
 
-def test_what_fails_in_one_requests_text_ends_that_one_alone(model, caplog):
+def test_an_error_in_one_text_ends_only_its_request(model, caplog):
     engine = Engine(model, EngineOptions(num_pages=64), byte_tokenizer())
     broken, whole = (engine.submit(Request(prompt(seed, 20), GREEDY, 5)) for seed in (1, 2))
 

@@ -56,7 +56,7 @@ def alone(model: Model) -> list[tuple[int, ...]]:
         *((pattern, "preempted") for pattern in ("segment-state", "minference", "flexprefill:0.5")),
     ],
 )
-def test_each_request_gets_the_text_that_it_gets_alone(pattern, schedule):
+def test_each_request_gets_its_separate_text(pattern, schedule):
     model = model_of(pattern)
     expected = alone(model)
     engine = Engine(model, SCHEDULES[schedule])

@@ -75,7 +75,7 @@ def texts_without_policy() -> list[tuple[int, ...]]:
     "policy, prefill_chunk",
     [*((one, None) for one in SCORED + BY_HEAD + BY_POSITION), (SCORED[0], 16), (BY_HEAD[0], 16)],
 )
-def test_each_request_gets_the_text_that_it_gets_alone(policy: str, prefill_chunk: int | None, schedule: str) -> None:
+def test_each_request_gets_its_separate_text(policy: str, prefill_chunk: int | None, schedule: str) -> None:
     model = model_of(policy, prefill_chunk)
     engine = Engine(model, SCHEDULES[schedule])
     expected = alone(model)
@@ -158,7 +158,7 @@ def test_evicted_tokens_give_their_pages_back() -> None:
 
 @pytest.mark.parametrize("kind, kv", [("gemma3", None), ("qwen3moe", "kv-fp8"), ("llama", "kv-int4")])
 @pytest.mark.parametrize("policy", BY_HEAD)
-def test_heads_with_lengths_of_their_own(policy: str, kind: str, kv: str | None) -> None:
+def test_heads_of_different_lengths_get_their_separate_text(policy: str, kind: str, kv: str | None) -> None:
     model = model_of(policy, 16, kv, kind)
     engine = Engine(model, SCHEDULES["swapped"])
     assert run(engine) == alone(model)

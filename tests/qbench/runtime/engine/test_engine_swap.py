@@ -11,7 +11,7 @@ from qbench.runtime.engine import Engine, EngineOptions, Request
 from qbench.runtime.tiers.spill_file import SpillFile
 
 
-def test_what_is_swapped_is_not_computed_again(model):
+def test_swapped_pages_are_not_computed_again(model):
     requests = [Request(prompt(seed, 40), GREEDY, 40, stop_ids=()) for seed in range(3)]
     computed, texts = [], []
     for preempt in ("recompute", "swap"):

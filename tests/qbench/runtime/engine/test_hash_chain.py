@@ -35,12 +35,12 @@ def test_versions_share_nothing():
     assert len({digest for chain in chains for digest in chain}) == 2 * len(chains)
 
 
-def test_tokens_are_told_apart_whatever_their_digits():
+def test_tokens_with_the_same_digits_are_distinguished():
     assert digests([1, 11], page_size=2) != digests([11, 1], page_size=2)
 
 
 @pytest.mark.parametrize("seq_len", [1, 15, 16, 17, 32, 40])
-def test_the_digest_of_all_tokens_is_that_of_a_page_where_they_fill_it(seq_len):
+def test_the_digest_of_all_tokens_matches_the_page_that_they_fill(seq_len):
     chain = HashChain(16, "v")
     last = chain.last(TOKENS[:seq_len])
     assert (last in chain.digests(TOKENS)) == (seq_len % 16 == 0)

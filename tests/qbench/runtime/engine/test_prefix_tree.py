@@ -41,7 +41,7 @@ def look_up(tree: PrefixTree, tokens: list[int], version: str | None = None, par
 
 
 @pytest.mark.parametrize("asked, found", [(3, 2), (16, 15), (17, 16), (32, 31), (33, 32), (34, 32), (48, 32)])
-def test_the_longest_prefix_but_for_the_last_token(asked, found):
+def test_the_longest_prefix_leaves_out_the_last_token(asked, found):
     tree = make()
     pages = store(tree, TEXT)
     assert look_up(tree, list(range(asked))) == (pages[: -(-found // SIZE)], found)
@@ -56,7 +56,7 @@ def test_a_page_that_is_begun_is_shared_up_to_where_texts_part():
     assert look_up(tree, [*left, *right[:5], 1, 1], partial=False) == ([first], SIZE)
 
 
-def test_a_last_page_is_kept_once_however_little_is_in_it():
+def test_a_last_page_is_kept_once_even_if_nearly_empty():
     tree = make(8)
     pages = store(tree, TEXT[: SIZE + 5])
     assert look_up(tree, TEXT) == (pages, SIZE + 5)
@@ -67,7 +67,7 @@ def test_a_last_page_is_kept_once_however_little_is_in_it():
     assert look_up(tree, TEXT) == ([pages[0], longer[1]], SIZE + 9)
 
 
-def test_matches_are_those_of_all_texts_ever_stored():
+def test_matches_cover_all_texts_ever_stored():
     draw = random.Random(3)
     tree, stored = make(4000), []
     for _ in range(150):
@@ -105,7 +105,7 @@ def test_a_version_is_forgotten_and_its_pages_are_free():
     assert tree.pool.num_free == 6
 
 
-def test_versions_that_nobody_uses_leave_nothing_behind():
+def test_unused_versions_leave_nothing_behind():
     tree = make(4)
     for version in range(100):
         store(tree, TEXT, version=str(version))
@@ -190,7 +190,7 @@ def test_a_page_computed_twice_is_held_once():
     assert [tree.pool.references(page) for page in pages] == [2, 2], "held by the tree and by who brought copies"
 
 
-def test_the_least_recently_used_goes_first_and_leaves_before_what_they_follow():
+def test_the_least_recently_used_goes_first_from_its_end():
     tree = make(8)
     old, new = TEXT, [token + 1000 for token in TEXT]
     store(tree, old)

@@ -122,7 +122,7 @@ def test_memory_that_runs_out_takes_pages_from_the_newest():
 
 @pytest.mark.parametrize("bound", [0, 1, 5])
 @pytest.mark.parametrize("seed", range(3))
-def test_nobody_is_overtaken_more_often_than_allowed(bound, seed):
+def test_no_request_is_overtaken_more_often_than_allowed(bound, seed):
     draw = random.Random(seed)
     run = Run(num_pages=100, max_batch=2, max_overtakes=bound)
     documents = [prompt(number, 40) for number in range(2)]
@@ -134,7 +134,7 @@ def test_nobody_is_overtaken_more_often_than_allowed(bound, seed):
     assert (max(before) > 0) == (bound > 0), "and it is used: one of two prefixes is there when a request ends"
 
 
-def test_who_waits_for_a_prefix_waits_for_few_others():
+def test_a_request_that_waits_for_a_prefix_waits_for_few_others():
     """Another computes the prefix in many steps; meanwhile one later request may start first, and no second one."""
     run = Run(max_batch=4, max_overtakes=1, prefill_chunk=2 * SIZE)
     document = prompt(1, 20 * SIZE)
@@ -178,7 +178,7 @@ def test_a_short_prompt_does_not_wait_for_a_long_one():
     assert (short.num_generated, long.num_generated) == (1, 0)
 
 
-def test_a_long_prompt_takes_at_most_twice_its_steps_whatever_else_comes():
+def test_a_long_prompt_takes_at_most_twice_its_steps_next_to_any_others():
     alone, crowded = Run(num_pages=400, prefill_chunk=64), Run(num_pages=400, prefill_chunk=64)
     lonely, long = alone.submit(prompt(1, 1000)), crowded.submit(prompt(1, 1000))
     while not lonely.num_generated:
@@ -191,7 +191,7 @@ def test_a_long_prompt_takes_at_most_twice_its_steps_whatever_else_comes():
     crowded.finish()
 
 
-def test_out_of_pages_with_nothing_to_preempt_fails_alone_and_says_why():
+def test_out_of_pages_with_nothing_to_preempt_fails_only_its_request_with_a_reason():
     run = Run(num_pages=4)
     held = [run.pool.allocate() for _ in range(2)]  # by somebody else
     growing = run.submit(prompt(1, 20), 40)
@@ -242,7 +242,7 @@ def test_a_running_request_makes_no_page_young_again():
     assert run.scheduler.num_hit_tokens == 4 * SIZE
 
 
-def test_no_page_is_named_where_none_is_shared():
+def test_no_page_is_named_if_no_page_is_shared():
     run = Run(prefix_caching=False)
     states = [run.submit(prompt(number, 40)) for number in range(3)]
     run.finish()

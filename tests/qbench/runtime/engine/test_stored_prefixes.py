@@ -84,7 +84,7 @@ def served(model, store: list, request: Request, options: EngineOptions = OPTION
 
 
 @pytest.mark.parametrize("kv", FORMATS, ids=str)
-def test_another_engine_finds_what_was_computed_and_writes_the_same_text(load, kv):
+def test_another_engine_finds_computed_pages_and_writes_the_same_text(load, kv):
     model, store, request = load(kv), [], Request(prompt(1, 70), GREEDY, 12, stop_ids=())
     first, before = served(model, store, request)
     again, stats = served(model, store, request)
@@ -115,7 +115,7 @@ def test_versions_are_apart_and_are_deleted_apart(model):
     assert served(model, store, other)[1].store.hits == 1
 
 
-def test_what_waits_for_the_disk_is_forgotten_too(model):
+def test_pages_that_wait_for_the_disk_are_forgotten_too(model):
     store = []
     engine = Engine(model, OPTIONS, open_store=lambda pool: store.append(MemoryStore(pool.block_bytes)) or store[0])
     with store[0].slow():

@@ -32,7 +32,7 @@ def test_close_to_torchs_attention(shape):
     assert (got - exact).abs().max() <= 2**-9 * (2 * 3 * largest + 3) * v.abs().max()
 
 
-def test_no_query_sees_what_comes_after_it():
+def test_no_query_sees_later_tokens():
     q, k, v = operands(1, 2, 1, QUERIES + 9, 8, 8)
     before = causal_attention_bf16(q, k, v)
     k[:, :, -1], v[:, :, -1] = 50.0, -50.0

@@ -34,7 +34,7 @@ def test_concat_rows_is_concatenation(format_name):
 
 @pytest.mark.parametrize("formats", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("impl", ["auto", "reference"])
-def test_fused_linears_equal_each_alone(formats, impl):
+def test_fused_linears_equal_separate_ones(formats, impl):
     qtensors = [random_qtensor(name, 16 + 8 * i, 64, seed=i) for i, name in enumerate(formats)]
     biases = [None, torch.arange(24.0), None]
     fused = FusedLinears(qtensors, biases, impl)

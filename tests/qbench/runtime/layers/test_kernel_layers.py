@@ -43,7 +43,7 @@ def test_one_call_is_block_after_block(architecture, format_name, batch):
 
 @pytest.mark.parametrize("format_name", ["q8_0", "w8a8-atensor"])
 @pytest.mark.parametrize("batch", [1, 2], ids="B={}".format)
-def test_the_last_token_alone(batch, format_name):
+def test_only_the_last_token_can_be_wanted(batch, format_name):
     """The last layer's net reads fewer tokens, unless all of them share the scale of its input.
 
     Its sums then have another order, and a value that is rounded to 8 bits for the head may fall to the other side: a

@@ -72,7 +72,7 @@ def test_yarn_softmax_scale_reaches_every_plan(tmp_path):
 
 @pytest.mark.parametrize("name, row_bytes", [("kv-f16", 160), ("kv-bf16", 160), ("kv-int8", 100), ("kv-int4", 72)])
 @pytest.mark.parametrize("impl", ["exact", "reference"])
-def test_formats_round_rows_once_whatever_the_plan(impl, name, row_bytes):
+def test_formats_round_rows_once_under_any_plan(impl, name, row_bytes):
     """Tiles of AMX, which "exact" does without, round queries and weights, too."""
     source = source_of("kernels' sizes")
     source.config["kv_cache"] = {"format": name}
@@ -105,7 +105,7 @@ def test_a_format_without_rows_keeps_heads():
         model.new_cache(mode="elided")
 
 
-def test_a_batch_gives_what_each_sequence_gives():
+def test_a_batch_gives_the_results_of_separate_sequences():
     model = load_model(source_of("kernels' sizes"))
     for mode in ("absorbed", "elided"):
         both = stepwise(model, model.new_cache(2, 4, mode=mode))
@@ -136,7 +136,7 @@ def few_up_to(count: int):
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("mode", [None, *MODES])
-def test_sequences_of_unlike_lengths_give_what_each_gives_alone(monkeypatch, impl, mode):
+def test_sequences_of_unlike_lengths_give_their_separate_results(monkeypatch, impl, mode):
     monkeypatch.setattr("qbench.runtime.layers.latent_kernel.choose_mode", few_up_to(4))
     model, counts = load_model(source_of("kernels' sizes"), impl=impl), [(12, 1), (1, 9), (7, 30 - 7)]
     cache = model.new_cache(3, 4, mode=mode)

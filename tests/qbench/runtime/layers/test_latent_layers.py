@@ -68,7 +68,7 @@ def test_other_plans_run_block_by_block(mode):
     assert_close(logits(model_of("plain queries", path="net-steps"), 1, mode=mode), expected)
 
 
-def test_what_another_plan_takes_runs_block_by_block(monkeypatch):
+def test_inputs_for_another_plan_run_block_by_block(monkeypatch):
     mode = {1: get_mode("elided"), 10_000: get_mode("compressed")}
     monkeypatch.setattr(
         "qbench.runtime.layers.latent_kernel.choose_mode", lambda s, heads, held, new, window: mode[new]
@@ -80,5 +80,5 @@ def test_what_another_plan_takes_runs_block_by_block(monkeypatch):
 
 
 @pytest.mark.parametrize("format_name, impl", [("llm-int8", "auto"), ("q8_0", "reference")])
-def test_what_the_kernels_have_not_packed_stays_blocks(format_name, impl):
+def test_unpacked_layers_stay_blocks(format_name, impl):
     assert "latent-layers" not in model_of("plain queries", format_name, impl=impl).paths.names

@@ -64,7 +64,7 @@ def test_formats_that_round_their_inputs_are_not_rounded_twice():
 @needs_cpu_kernels
 @pytest.mark.parametrize("num_tokens", [1, 7])
 @pytest.mark.parametrize("format_name", ["bf16", "f16", "f32"])
-def test_float_kernels_round_what_they_say(format_name, num_tokens):
+def test_float_kernels_round_as_documented(format_name, num_tokens):
     qtensor, x = random_qtensor(format_name, 40, 256), random_x(num_tokens, 256)
     linear = choose_linear(format_name).build(qtensor)
     assert linear.name.startswith(f"cpu-{format_name}[")
@@ -74,7 +74,7 @@ def test_float_kernels_round_what_they_say(format_name, num_tokens):
 
 
 @needs_cpu_kernels
-def test_f16_says_where_it_rounds_to_bf16():
+def test_f16_reports_its_rounding_to_bf16():
     qtensor, x = random_qtensor("f16", 40, 256), random_x(64, 256)
     linear = choose_linear("f16").build(qtensor)
     absolute_sum = x.abs().double() @ torch.from_numpy(dequantize(qtensor)).double().abs().T
@@ -112,7 +112,7 @@ def test_rows_are_the_dequantized_weight(format_name, impl):
 
 
 @pytest.mark.parametrize("format_name", WRITTEN)
-def test_held_bytes_are_what_it_holds(format_name):
+def test_held_bytes_match_the_weights(format_name):
     qtensor = random_qtensor(format_name, 19, 256)
     row = choose_linear(format_name)
     assert row.held_bytes(format_name, qtensor.shape, qtensor.size_bytes) == row.build(qtensor).size_bytes
@@ -125,7 +125,7 @@ def test_without_the_extension_all_is_named_the_reference(monkeypatch, name):
     assert choose_linear(name).build(random_qtensor(name, 2, 32)).name == "reference"
 
 
-def test_what_the_kernels_do_not_cover_is_named_the_reference():
+def test_formats_without_a_kernel_are_named_the_reference():
     qtensor = random_qtensor("w4g32", 8, 64)
     g_idx = np.array([0] * 40 + [1] * 24, np.int32)
     uneven = QTensor(qtensor.format, qtensor.shape, qtensor.parts, {"g_idx": g_idx})

@@ -110,14 +110,14 @@ def test_batch_and_sequence_are_tokens(name):
 
 
 @pytest.mark.parametrize("name", ["w8a8", "w8a8-wtensor"])
-def test_per_token_codes_are_those_of_the_gpu(name):
+def test_per_token_codes_match_the_gpu(name):
     x = make_x(5, 256, 3)
     q, scale = quantize_per_token_ref(x)
     assert_close(get_format(name).fake_quantize_input(x.numpy(), {}), q.float() * scale[:, None])
 
 
 @pytest.mark.parametrize("name", ["w8a8-wtensor", "w8a8-astatic", "llm-int8"])
-def test_fused_weights_are_each_alone(name):
+def test_fused_weights_equal_separate_ones(name):
     qtensors = [make_qtensor(name, num_rows, seed=num_rows) for num_rows in (8, 5)]
     fused, x = FusedLinears(qtensors, [None, None]), make_x(4, 256, 3)
     assert len(fused.linears) == 1 or fused.group is not None

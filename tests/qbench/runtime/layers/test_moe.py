@@ -124,7 +124,7 @@ def test_one_call_equals_one_expert_after_the_other(kind, formats):
         pytest.param({"gate": "q8_0", "up": "bf16", "down": "q8_0"}, "auto", id="inputs rounded differently"),
     ],
 )
-def test_what_cannot_run_as_one_call_runs_expert_by_expert(formats, impl):
+def test_experts_that_cannot_run_as_one_call_run_one_by_one(formats, impl):
     model = load("qwen3moe", formats, impl)
     assert [layer.packed for layer in expert_layers(model)] == [None] * model.config.num_layers
     assert model(torch.arange(7)[None]).isfinite().all()

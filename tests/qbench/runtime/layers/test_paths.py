@@ -148,7 +148,7 @@ def test_a_layer_that_is_not_packed_runs_in_python(monkeypatch):
     assert calls == {"attention_step": 1, "feed_forward": 2}
 
 
-def test_the_reference_has_the_python_path_alone():
+def test_the_reference_has_only_the_python_path():
     assert model_of("llama", impl="reference").paths.names == ["python"]
 
 

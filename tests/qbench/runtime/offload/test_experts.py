@@ -37,7 +37,7 @@ def with_experts(offloaded, source, share: float, rule: str = DYNAMIC):
 
 @pytest.mark.parametrize("rule", PLACEMENTS)
 @pytest.mark.parametrize("spec", ["ref:mla-moe", "rand:tiny-moe", "rand:tiny-mla-moe"])
-def test_logits_are_those_of_experts_in_memory(spec, rule, offloaded):
+def test_logits_match_experts_in_memory(spec, rule, offloaded):
     source = open_source(spec)
     model, steps = with_experts(offloaded, source, 0.4, rule), COUNTED_PASSES + 2 if rule == FREQUENCY else 3
     got, expected = run(model, steps), run(load_model(source), steps)

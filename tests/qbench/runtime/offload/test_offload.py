@@ -47,7 +47,7 @@ def sizes(model) -> tuple[int, int]:
 
 @pytest.mark.parametrize("spec", ["ref:llama", "ref:mla-moe"])
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0], ids=["least memory", "half of it", "all of it"])
-def test_logits_are_those_of_the_model_in_memory(spec, share, offloaded):
+def test_logits_match_the_model_in_memory(spec, share, offloaded):
     source = open_source(spec)
     least, whole = sizes(offloaded(source, 0))
     model = offloaded(source, least + round(share * (whole - least)))

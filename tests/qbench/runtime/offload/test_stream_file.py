@@ -30,7 +30,7 @@ def source(tmp_path):
     return open_source(str(path))
 
 
-def test_it_is_written_once_and_said_so(source, offloaded, capfd):
+def test_it_is_written_once_and_reported(source, offloaded, capfd):
     offloaded(source, 1 << 40)
     assert "writing" in capfd.readouterr().err
     before = stream_path(source).stat()
@@ -80,7 +80,7 @@ def test_a_damaged_unit_is_no_weight(source, offloaded):
         offloaded(source, 1 << 40)(TOKENS)
 
 
-def test_something_else_of_that_name_is_left_alone(source, offloaded):
+def test_another_file_of_that_name_is_left_untouched(source, offloaded):
     stream_path(source).write_text("mine")
     with pytest.raises(InputError, match="exists and is something else"):
         offloaded(source, 1 << 40)

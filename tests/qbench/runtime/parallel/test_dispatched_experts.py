@@ -91,7 +91,7 @@ def test_no_token_is_dropped_if_all_choose_the_experts_of_one_lane():
 
 
 @pytest.mark.parametrize("lanes", [2, 4])
-def test_bytes_are_those_of_the_tokens_that_the_routers_send_away(lanes):
+def test_bytes_match_the_tokens_that_the_routers_send_away(lanes):
     """Counted in the routers of one rank: a token travels once to each other lane that holds some of its experts."""
     source = open_subject("ref:mla-moe", RunOptions("q8_0", threads=1)).source
     tokens = torch.randint(160, (4, 24), generator=torch.Generator().manual_seed(2))
@@ -118,7 +118,7 @@ def test_bytes_are_those_of_the_tokens_that_the_routers_send_away(lanes):
     assert away <= most, "never more often than to all lanes of its experts"
 
 
-def test_as_many_tokens_travel_as_the_routers_of_one_rank_say(monkeypatch):
+def test_the_number_of_sent_tokens_matches_the_routers_of_one_rank(monkeypatch):
     source = source_of("qwen3moe")
     tokens = torch.randint(160, (4, 24), generator=torch.Generator().manual_seed(2))
     whole = load_model(source, RunOptions(threads=1), impl="reference")
@@ -162,7 +162,7 @@ def test_the_bench_counts_pairs_of_each_lane():
 
 
 @pytest.mark.parametrize("division", [{}, {"tp": 2}, {"ep": 2, "pp": 2}, {"sp": 2}])
-def test_only_lanes_of_experts_have_it(division):
+def test_only_lanes_of_experts_dispatch(division):
     with pytest.raises(InputError, match="dispatch all-to-all is for lanes of experts alone"):
         RankLayout(**division, dispatch=ALL_TO_ALL)
 

@@ -87,7 +87,7 @@ def test_a_follower_without_the_copies_of_pages_computes_another_text(monkeypatc
     assert found != expected
 
 
-def test_batches_over_a_cache_of_their_own():
+def test_batches_may_have_a_separate_cache():
     from qbench.throughput.sides import StaticSide
     from qbench.throughput.workload import Job
 
@@ -116,7 +116,7 @@ def test_followers_go_back_with_rank_0():
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2])
-def test_an_error_of_the_engine_ends_a_server_on_ranks_alone(num_ranks):
+def test_an_error_of_the_engine_ends_a_server_only_on_ranks(num_ranks):
     error, ended = ArithmeticError("wrong"), []
     model = SimpleNamespace(idle_s=None if num_ranks == 1 else 10.0)
     thread = EngineThread(SimpleNamespace(model=model, has_work=True), None)

@@ -39,7 +39,7 @@ def test_a_port_in_use(as_rank_0):
             Meeting(0, 2, 2)
 
 
-def test_nobody_else_comes(as_rank_0):
+def test_a_missing_rank_0_is_reported(as_rank_0):
     as_rank_0(free_port())
     with pytest.raises(InputError, match=r"rank 0 cannot meet the others: no answer at 127.0.0.1:"):
         Meeting(0, 2, 1)

@@ -75,7 +75,7 @@ def test_memory_has_no_name_and_is_that_of_the_offer():
     assert again[9] == 1, "those who have mapped it keep it"
 
 
-def test_a_system_without_such_memory_says_why(monkeypatch):
+def test_a_system_without_such_memory_gives_a_reason(monkeypatch):
     def refuse(name):
         raise OSError("no memfd here")
 

@@ -42,7 +42,7 @@ def logits(model, batch: int) -> list[torch.Tensor]:
     [("rand:tiny", None, "q4_0"), ("rand:tiny", "kv-int8", None), ("rand:tiny-mla-moe", None, None)],
     ids=str,
 )
-def test_the_bits_are_those_of_one_rank(spec, kv, recipe, batch):
+def test_the_bits_match_one_rank(spec, kv, recipe, batch):
     """In exact products no token depends on the others of its pass."""
     source = open_subject(spec, RunOptions(recipe, kv_format=kv, threads=1)).source
     truth = logits(load_model(source, RunOptions(threads=1), impl="exact"), batch)
@@ -64,7 +64,7 @@ def test_the_bits_are_those_of_one_rank(spec, kv, recipe, batch):
         assert traffic.num_parts > traffic.num_passes
 
 
-def test_a_pass_of_three_parts_has_as_many_messages():
+def test_a_pass_of_three_parts_has_four_messages():
     """Stage 0 sends three, and gets one back."""
     case = SpeedWork(pp=16, tg=4, depth=3, repetitions=1, batch=4)
 

@@ -134,7 +134,7 @@ def test_encoded_tokens_are_floats_again_after_going_back_to_a_mark(depth, num_n
 
 @pytest.mark.parametrize("kept", [0, 165])
 @pytest.mark.parametrize("kv", ["kv-kivi-2", "kv-kivi-4"])
-def test_a_mark_is_forgotten_when_other_tokens_replace_its_own(kv, kept):
+def test_a_mark_is_forgotten_when_other_tokens_replace_its_tokens(kv, kept):
     """170 tokens are 32 encoded ones and a residual, and so are 165."""
 
     def replaced(model) -> None:
@@ -231,7 +231,7 @@ def test_bytes_and_messages_are_the_formulas(layout):
         ({"division": "tp=2,sp=2"}, "tp 2 does not combine with sp 2 yet"),
     ],
 )
-def test_options_that_cannot_be(options, message):
+def test_impossible_options_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         RunOptions(**{"division": "sp=2", **options})
 

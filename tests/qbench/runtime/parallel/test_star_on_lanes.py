@@ -135,7 +135,7 @@ def test_bytes_and_messages_are_the_formulas(last_only):
         ({"prefill": STAR, "policy": "h2o:64"}, "goes with policy full"),
     ],
 )
-def test_options_that_cannot_be(options, message):
+def test_impossible_options_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         RunOptions(**{"division": "sp=2", **options})
 

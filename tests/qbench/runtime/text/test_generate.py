@@ -68,7 +68,7 @@ def test_the_penalty_sees_prompt_and_text(model):
     assert len({*got, *PROMPT}) == 30 + len(set(PROMPT)), "no token comes twice under so high a penalty"
 
 
-def test_log_probabilities_are_the_models_own(model):
+def test_log_probabilities_match_the_model(model):
     got = generate(model, PROMPT, Sampling(temperature=2, seed=1), max_new_tokens=6, logprobs=2)
     logits = model(torch.tensor([[*PROMPT, *got.tokens]]))[0, len(PROMPT) - 1 : -1].double().log_softmax(-1)
     # float32 logits through a cache and without one differ in the order of 64 products' sums

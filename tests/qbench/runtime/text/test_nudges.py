@@ -42,6 +42,6 @@ def test_tokens_of_the_prompt_are_not_penalized():
         ({"logit_bias": ((-1, 1.0),)}, "logit_bias of token -1"),
     ],
 )
-def test_what_cannot_be_is_refused(fields, part):
+def test_impossible_nudges_are_refused(fields, part):
     with pytest.raises(InputError, match=part):
         Nudges(**fields)

@@ -51,7 +51,7 @@ def test_top_k_keeps_the_likeliest():
     assert_close(kept[[1, 5]], torch.softmax(LOGITS[[1, 5]].double(), 0), rtol=8 * 2**-53)
 
 
-def test_top_p_counts_what_top_k_left():
+def test_top_p_counts_the_tokens_left_by_top_k():
     kept = probabilities(torch.zeros(10), Sampling(temperature=1, top_k=4, top_p=0.5))
     assert_close(kept[:2], [0.5, 0.5])
     assert kept[2:].sum() == 0
@@ -98,7 +98,7 @@ CUTS = {
 
 @pytest.mark.parametrize("sampling", CUTS.values(), ids=CUTS)
 @pytest.mark.parametrize("seed", range(3))
-def test_cuts_are_those_of_transformers_in_its_order(sampling, seed):
+def test_cuts_match_transformers_in_its_order(sampling, seed):
     logits = 2 * torch.randn(1, 300, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     config = GenerationConfig(
         do_sample=True,

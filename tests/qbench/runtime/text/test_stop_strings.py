@@ -23,7 +23,7 @@ def ended_by_characters(text: str, stops: list[str]) -> str:
     pieces=st.lists(st.text("ab\n", max_size=4), max_size=8),
     stops=st.lists(st.text("ab\n", min_size=1, max_size=4), max_size=3),
 )
-def test_what_is_told_does_not_depend_on_the_pieces(pieces, stops):
+def test_reported_text_does_not_depend_on_the_pieces(pieces, stops):
     stream, told = StopStrings(stops), ""
     expected = ended_by_characters("".join(pieces), stops)
     for piece in pieces:
@@ -34,7 +34,7 @@ def test_what_is_told_does_not_depend_on_the_pieces(pieces, stops):
     assert stream.stopped == (expected != "".join(pieces))
 
 
-def test_only_what_may_become_a_stop_string_is_held_back():
+def test_only_a_possible_stop_string_is_held_back():
     stream = StopStrings(["END", "\n\n"])
     assert stream.push("an E") == "an "
     assert stream.push("N") == ""
@@ -56,7 +56,7 @@ def test_a_stop_string_may_span_tokens(stop):
     assert stream.stopped
 
 
-def test_bytes_that_form_no_character_are_told_at_the_end():
+def test_bytes_that_form_no_character_are_reported_at_the_end():
     tokenizer = byte_tokenizer()
     stream = StoppingStream(tokenizer.stream(), ["xyz"])
     told = [stream.push(token) for token in tokenizer.encode("xy日", add_bos=False)[:-1]]

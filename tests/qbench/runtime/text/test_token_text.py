@@ -35,7 +35,7 @@ def test_words_keep_their_spaces():
 
 
 @pytest.mark.parametrize("make", [sentence_pieces, byte_tokenizer])
-def test_parts_of_a_character_have_names_and_bytes_of_their_own(make):
+def test_parts_of_a_character_have_their_own_names_and_bytes(make):
     texts = TokenTexts(make())
     ids = [token for token in make().encode("\u2603", add_bos=False) if INCOMPLETE in texts.text(token)]
     assert len(ids) == 3 and len({texts.name(token) for token in ids}) == 3

@@ -114,14 +114,14 @@ def test_decode_inverts_encode(tokenizer, text):
 
 
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in TEXTS.items()])
-def test_a_stream_tells_the_whole_text_in_whole_letters(tokenizer, text):
+def test_a_stream_gives_the_whole_text_in_whole_letters(tokenizer, text):
     stream = tokenizer.stream()
     pieces = [stream.push(token) for token in tokenizer.encode(text)]
     assert "".join(pieces) + stream.flush() == text
     assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in pieces)
 
 
-def test_half_a_letter_is_told_at_the_end_only(tokenizer):
+def test_half_a_letter_is_given_only_at_the_end(tokenizer):
     half = tokenizer.encode("x🙂", add_bos=False)[:-1]
     stream = tokenizer.stream()
     assert [stream.push(token) for token in half] == ["x", "", "", ""]
@@ -129,7 +129,7 @@ def test_half_a_letter_is_told_at_the_end_only(tokenizer):
     assert stream.flush() == ""
 
 
-def test_a_stray_byte_does_not_hold_back_what_follows(tokenizer):
+def test_a_stray_byte_does_not_hold_back_the_rest(tokenizer):
     stray = tokenizer.encode("é", add_bos=False)[1]
     stream = tokenizer.stream()
     assert stream.push(stray) == ""

@@ -21,7 +21,7 @@ from quant.errors import InputError
 
 
 @pytest.mark.parametrize("mode", READ_MODES)
-def test_what_was_put_is_found_by_another_store_of_the_folder(tmp_path, mode):
+def test_a_stored_block_is_found_by_another_store_of_the_folder(tmp_path, mode):
     fill(open_store(tmp_path), 1, 2)
     store = open_store(tmp_path)
     store.read_mode = mode
@@ -182,7 +182,7 @@ def test_the_folder_stays_within_its_limit_and_the_least_recently_used_go(tmp_pa
     assert store.counts.evicted_blocks >= 40
 
 
-def test_of_a_chain_the_last_blocks_are_evicted_first(tmp_path):
+def test_the_last_blocks_of_a_chain_are_evicted_first(tmp_path):
     store = open_store(tmp_path, 20 * file_bytes(BLOCK))
     fill(store, *range(18))
     for number in range(18):
@@ -251,7 +251,7 @@ def test_the_way_to_read_is_measured(tmp_path):
     assert fastest_read_mode(tmp_path / "missing") == fastest_read_mode(tmp_path / "file" / "folder") == "direct"
 
 
-def test_identities_differ_in_what_they_name():
+def test_identities_differ_in_their_names():
     assert IDENTITY.differences(IDENTITY.to_text()) == ["version"]
     assert IDENTITY.differences(replace(IDENTITY, model="x", page_size=1).to_text()) == ["model", "page_size"]
     assert IDENTITY.differences("no JSON") == IDENTITY.differences(json.dumps({"model": 1})) == ["version"]

@@ -13,7 +13,7 @@ from support.disk_blocks import BLOCK, NOTE, PLENTY, block, blocks_of, fill, got
 from qbench.runtime.tiers.block_file import file_bytes
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path):
+def test_leftovers_of_a_killed_process_are_removed(tmp_path):
     store = open_store(tmp_path)
     fill(store, 1)
     chain = Path(store.path_of(key(1))).parent
@@ -74,7 +74,7 @@ def test_two_processes_write_evict_and_read_at_once(tmp_path):
 @pytest.mark.parametrize(
     "seed", [*range(5), *(pytest.param(s, marks=pytest.mark.exhaustive("more of the same")) for s in range(5, 50))]
 )
-def test_what_was_acknowledged_survives_kill_9(tmp_path, seed):
+def test_acknowledged_blocks_survive_kill_9(tmp_path, seed):
     writer = Writer(tmp_path, PLENTY, list(range(10000)))
     time.sleep(0.02 + random.Random(seed).uniform(0, 0.2))
     os.kill(writer.pid, signal.SIGKILL)

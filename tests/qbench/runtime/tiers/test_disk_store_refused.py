@@ -8,7 +8,7 @@ import pytest
 from support.disk_blocks import NOTE, ROOT, block, fill, got, key, open_store
 
 
-def test_a_full_disk_is_said_once_and_reads_go_on(tmp_path, monkeypatch, caplog):
+def test_a_full_disk_is_reported_once_and_reads_go_on(tmp_path, monkeypatch, caplog):
     """The write is refused half way."""
     store = open_store(tmp_path)
     fill(store, 1)
@@ -66,7 +66,7 @@ def test_a_folder_that_refuses_writes_is_read(tmp_path, monkeypatch, caplog):
     assert len(caplog.messages) == 1 and "Read-only" in caplog.messages[0]
 
 
-def test_a_folder_that_cannot_be_made_is_said_once(tmp_path, caplog):
+def test_a_folder_that_cannot_be_made_is_reported_once(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     store = open_store(tmp_path / "file" / "folder")
     assert not store.put(key(1), block(1), NOTE) and not got(store, 1)

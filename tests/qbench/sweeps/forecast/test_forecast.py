@@ -42,7 +42,7 @@ def measure(records, suite, index, **metrics) -> None:
     append_record(records, make_record(make_cases(suite, select_points(suite))[index].to_json(), metrics))
 
 
-def test_without_any_record_a_probe_tells(tmp_path, probed):
+def test_without_any_record_a_probe_decides(tmp_path, probed):
     told = foresee(tmp_path)
     assert probed == [("ref:llama", ["bf16", "q8_0"])] and [case.basis for case in told.cases] == ["probed", "probed"]
     bench = 6 * (8 * 0.01 + 4 * 0.1)
@@ -65,7 +65,7 @@ def test_no_probe_knows_the_texts_of_tasks(tmp_path):
     assert time_text(foresee(tmp_path, suite, kept="kept")) == "about 1 min 44 s"
 
 
-def test_kept_records_of_this_machine_tell(tmp_path, probed):
+def test_kept_records_of_this_machine_decide(tmp_path, probed):
     measure(tmp_path / "kept" / "a.jsonl", SUITE, 0, wall_seconds=50.0, quantize_seconds=2.0, reference_seconds=3.0)
     measure(tmp_path / "kept" / "b.jsonl", SUITE, 1, wall_seconds=60.0, quantize_seconds=4.0)
     told = foresee(tmp_path, kept="kept")
@@ -84,7 +84,7 @@ def test_a_recipe_that_no_record_has_takes_the_time_of_its_probe(tmp_path, probe
     assert [(case.seconds, case.basis) for case in foreseen.cases] == [(55.0, "measured"), (55.0, "alike")]
 
 
-def test_what_the_run_holds_takes_no_time_unless_it_is_to_be_fresh(tmp_path):
+def test_measured_cases_take_no_time_unless_the_run_is_fresh(tmp_path):
     measure(tmp_path / "run" / "records.jsonl", SUITE, 0, wall_seconds=50.0)
     told = foresee(tmp_path)
     assert [case.basis for case in told.cases] == ["done", "alike"] and len(told.waiting) == 1
@@ -94,7 +94,7 @@ def test_what_the_run_holds_takes_no_time_unless_it_is_to_be_fresh(tmp_path):
     ]
 
 
-def test_a_recipe_that_does_not_fit_the_model_is_told(tmp_path):
+def test_a_recipe_that_does_not_fit_the_model_is_reported(tmp_path):
     unfit = Suite.of("test", ("rand:smollm2-135m",), ("q8_0", "rtn-w4g128"), bench=SpeedWork(pp=8))
     told = foresee(tmp_path, unfit)
     assert [case.basis for case in told.cases] == ["probed", "unfit"] and "multiple of 128" in told.cases[1].reason

@@ -24,7 +24,7 @@ def past(*rows: Record) -> Past:
     return Past({"here"}).read(rows)
 
 
-def test_the_nearest_rows_tell():
+def test_the_nearest_rows_decide():
     known = past(
         row(case(), wall_seconds=10.0, peak_rss_bytes=7),
         row(case(threads=2), wall_seconds=30.0),
@@ -68,9 +68,9 @@ def test_artifacts_and_references():
     ],
     ids=["another machine", "failed", "of a kernel", "of a noise floor", "never timed"],
 )
-def test_rows_that_tell_nothing(silent):
+def test_rows_without_times_predict_nothing(silent):
     assert past(silent).measuring(case()) is None
 
 
-def test_rows_from_before_the_worker_was_timed_tell_what_they_have():
+def test_rows_from_before_the_worker_was_timed_predict_their_seconds():
     assert past(row(case(), seconds=3.0)).measuring(case()).seconds == 3.0

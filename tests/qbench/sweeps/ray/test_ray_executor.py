@@ -115,7 +115,7 @@ def lose_first(cluster, reference):
     return DoubleCluster.outcome(cluster, reference)
 
 
-def test_what_no_node_can_take_says_why_and_the_others_run(tmp_path):
+def test_a_case_that_no_node_can_take_has_a_reason_and_the_others_run(tmp_path):
     cluster = DoubleCluster(node("a"), node("b", cpus=4), lacks=("absent.txt",))
     text = {"text": "absent.txt", "text_sha256": "0"}
     cases = [case(0, threads=8), case(1, eval=text), case(2, threads=3), case(3, device="cuda")]
@@ -158,7 +158,7 @@ def test_memory_is_a_demand_too():
 
 
 @pytest.mark.parametrize("address", ["nonsense", "host:", "127.0.0.1:1", "127.0.0.1:99999", "ray://127.0.0.1:1"])
-def test_no_cluster_is_said_at_once(address):
+def test_a_missing_cluster_is_reported_at_once(address):
     pytest.importorskip("ray", reason="ray is not installed: sweeps on a cluster are not tested")
     with pytest.raises(InputError, match=f"ray={address}: (expected HOST:PORT|nobody answers)"):
         Cluster(address)
@@ -188,7 +188,7 @@ def test_a_slow_start_of_ray_is_tried_again():
     assert (dead.tries, len(dead.calls)) == (STARTS, STARTS)
 
 
-def test_without_ray_the_command_says_what_to_install(monkeypatch):
+def test_without_ray_the_command_names_the_missing_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'qbench-llm\[ray\]'"):
         Cluster("auto")

@@ -58,7 +58,7 @@ def test_the_grid_turns_its_last_axes_fastest():
     assert deep["bench"]["depth"] == 64 and deep["context"] >= 64 + 8
 
 
-def test_quality_is_measured_once_whatever_the_threads_batches_and_depths():
+def test_quality_is_measured_once_for_all_threads_batches_and_depths():
     grid = suite(threads=(1, 2), batches=(1, 4), contexts=(0, 64), kv_formats=("f32", "kv-int8"))
     cases = made_cases(grid, select_points(grid))
     evaluated = [(case["recipe"], case["kv_format"]) for case in cases if case["eval"]]
@@ -84,7 +84,7 @@ def test_an_axis_is_part_of_a_case_unless_it_has_the_usual_value(axis, key, valu
     assert cases[:2] == made_cases(suite(recipes=["bf16"], contexts=(0, 64)), select_points(grid)[:2])
 
 
-def test_attention_is_part_of_a_case_where_it_was_chosen():
+def test_attention_is_part_of_a_case_if_it_was_chosen():
     grid = suite(recipes=["bf16"], attention=("textbook", "kernel"), contexts=(0, 64))
     cases = made_cases(grid, select_points(grid))
     found = [(case.get("attention"), bool(case["eval"])) for case in cases]
@@ -92,7 +92,7 @@ def test_attention_is_part_of_a_case_where_it_was_chosen():
     assert "attention" not in made_cases(suite(), select_points(suite()))[0]
 
 
-def test_each_question_is_asked_of_tasks_alone(monkeypatch):
+def test_each_question_applies_only_to_tasks(monkeypatch):
     monkeypatch.setattr(import_module("qbench.sweeps.suite.cases"), "check_tasks", lambda tasks: None)
     tasks = TasksWork(("ref_questions_8k",))
     grid = suite(recipes=["bf16"], question=("visible", "hidden"), contexts=(0, 64), tasks=tasks)
@@ -111,7 +111,7 @@ def test_attention_that_a_policy_cannot_have_is_refused_with_the_rule_that_exclu
         select_points(suite(attention=("sdpa", "kernel"), policies=("full", "tova:64")))
 
 
-def test_all_threads_are_those_of_the_machine_and_no_point_comes_twice():
+def test_all_threads_match_the_machine_and_no_point_comes_twice():
     grid = suite(recipes=["bf16"], threads=tuple(dict.fromkeys((available_cores(), "all", 1))))
     assert points(grid, "threads") == [(count,) for count in dict.fromkeys((available_cores(), 1))]
 
@@ -125,7 +125,7 @@ def test_random_weights_have_no_quality():
         select_points(suite(["rand:tiny"], bench=None))
 
 
-def test_rules_strike_points_or_what_is_measured_there():
+def test_rules_strike_points_or_their_measurements():
     struck = suite(kv_formats=("f32", "kv-int4"), exclude=(rule(recipe="q8*", kv_format="kv-int4"),))
     assert points(struck, "recipe", "kv_format") == [("bf16", "f32"), ("bf16", "kv-int4"), ("q8_0", "f32")]
     sections = suite(exclude=(rule(recipe="bf16", bench=True), rule(recipe=["q8_0", "q4_0"], eval=True)))
@@ -235,7 +235,7 @@ def test_a_shuffle_is_the_same_for_the_same_seed_and_loses_nothing():
     assert sorted(one.point.recipe for one in first) == sorted(one.point.recipe for one in selected)
 
 
-def test_limits_are_cases_of_speed_alone():
+def test_limits_apply_only_to_cases_of_speed():
     limited = suite(models=("ref:llama",), recipes=("q8_0",), memory=("none", "2GiB", "40%"))
     cases = made_cases(limited, select_points(limited))
     assert [case.get("memory") for case in cases] == [None, "2GiB", "40%"]
@@ -243,7 +243,7 @@ def test_limits_are_cases_of_speed_alone():
     assert "memory" not in cases[0]  # keys of rows without a limit stay as they are
 
 
-def test_seeds_of_the_calibration_text_are_cases_of_their_own():
+def test_each_seed_of_the_calibration_text_is_a_separate_case():
     of = suite(recipes=("gptq-w4g128",), seeds=(0, 7), calibration=CalibrationWork("generated", samples=4))
     cases = made_cases(of, select_points(of))
     assert [case["calibration"]["seed"] for case in cases] == [0, 7]

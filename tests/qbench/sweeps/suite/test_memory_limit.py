@@ -11,7 +11,7 @@ def test_a_size_is_itself(tmp_path):
     assert limit_bytes("2GiB", tmp_path) == 2 << 30
 
 
-def test_a_share_is_of_the_weights_alone(tmp_path):
+def test_a_share_counts_only_the_weights(tmp_path):
     file = tmp_path / "model.gguf"
     file.write_bytes(bytes(1000))
     (tmp_path / "made.json").write_bytes(bytes(77))

@@ -33,7 +33,7 @@ def test_suites_of_the_project_load():
     assert suites and all(load_suite(path).name == path.stem for path in suites)
 
 
-def test_a_suite_of_kernels_is_none_of_models():
+def test_a_suite_of_kernels_is_not_a_suite_of_models():
     with pytest.raises(
         InputError, match=r"a suite of kernels, without models; `qbench kernels --suite .*kernels.yaml`"
     ):
@@ -41,7 +41,7 @@ def test_a_suite_of_kernels_is_none_of_models():
 
 
 @pytest.mark.parametrize("text, told", refused_rows(__file__, "refused_suites.yaml"))
-def test_bad_suites_are_refused_with_what_to_do(tmp_path, text, told):
+def test_bad_suites_are_refused_with_advice(tmp_path, text, told):
     with pytest.raises(InputError, match=told):
         load(tmp_path, GOOD + text[1:] if text.startswith("+") else text)
 
@@ -51,7 +51,7 @@ def test_no_file(tmp_path):
         load_suite(tmp_path / "absent.yaml")
 
 
-def test_recipe_files_lie_beside_the_suite(tmp_path):
+def test_recipe_files_are_found_next_to_the_suite(tmp_path):
     (tmp_path / "mine.yaml").write_text("{base: q8_0}")
     suite = load(tmp_path, "name: x\nmodels: [rand:tiny]\nrecipes: [mine.yaml, q8_0]\nbench: {pp: 8}")
     assert suite.axes["recipe"] == (str(tmp_path / "mine.yaml"), "q8_0")

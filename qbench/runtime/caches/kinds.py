@@ -245,9 +245,10 @@ class Sinks(Kind):
         return self._over(plan, OwnPages(self._storages(plan, batch), sys.maxsize))
 
     def _storages(self, plan: CachePlan, batch: int) -> list[KVStorage]:
-        how = attention_by(REFERENCE if turns_with_text(plan.config) else plan.asked.impl) | {"evicts": True}
+        how = attention_by(REFERENCE if turns_with_text(plan.config) else plan.asked.impl)
         layers = range(plan.config.num_layers)
-        return [make_storage(plan.config, plan.scheme, layer, batch, BLOCK_TOKENS, **how) for layer in layers]
+        sizes = (batch, BLOCK_TOKENS)
+        return [make_storage(plan.config, plan.scheme, layer, *sizes, evicts=True, **how) for layer in layers]
 
     def _over(self, plan: CachePlan, places: OwnPages) -> Cache:
         return KVCache(plan.config, places, view=SinkView(plan.config, plan.span))
@@ -318,12 +319,12 @@ def _limits(plan: CachePlan, layer_bytes: int) -> tuple[int, int]:
 def _slots(plan: CachePlan, layer: int, batch: int) -> KVStorage:
     """Memory of a layer whose heads may keep different tokens"""
     config, scheme = plan.config, plan.scheme
-    how = attention_by(plan.asked.impl) | {"evicts": True}
+    how = attention_by(plan.asked.impl)
     if plan.policy.per_head_lengths and not config.attention_rule(layer).window:
         heads = [of_head(config, scheme, g) for g in range(config.num_kv_heads)]
         sizes = (layer, 1, BLOCK_TOKENS)
-        return HeadStorage([[make_storage(*head, *sizes, **how) for head in heads] for _ in range(batch)])
-    return make_storage(config, scheme, layer, batch, BLOCK_TOKENS, **how)
+        return HeadStorage([[make_storage(*head, *sizes, evicts=True, **how) for head in heads] for _ in range(batch)])
+    return make_storage(config, scheme, layer, batch, BLOCK_TOKENS, evicts=True, **how)
 
 
 def _whole_bytes(plan: CachePlan, context: int, *, in_blocks: bool) -> float:

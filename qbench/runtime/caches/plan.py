@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from qbench.policies import CachePolicy, TokenKinds
@@ -23,7 +24,6 @@ from qbench.runtime.caches.storage.latent_format import chosen_latents
 from qbench.runtime.caches.storage.storages import of_head
 from qbench.runtime.caches.view.sink_view import turns_with_text
 from qbench.runtime.prefill_tally import PrefillTally
-from qbench.runtime.workspace import FLOAT_BYTES
 from quant.kv import KVFormat, KVScheme
 from quant.models import AttentionRule, ModelConfig
 from quant.present import present
@@ -191,7 +191,7 @@ class CachePlan:
             return present(rows).row_bytes(present(config.mla))
         value_dim = config.head_dim if self.in_stores else config.value_dim  # stores have values as wide as keys
         if scheme is None:
-            return config.num_kv_heads * (config.head_dim + value_dim) * FLOAT_BYTES
+            return config.num_kv_heads * (config.head_dim + value_dim) * torch.float32.itemsize
         return scheme.format.bytes_per_token(config.num_kv_heads, config.head_dim, value_dim)
 
     @property

@@ -96,8 +96,8 @@ def _storage(plan: CachePlan, share: Share, layer: int, batch: int, num_slots: i
         sizes = (config.num_kv_heads, config.head_dim, config.value_dim)
         groups = Groups(scheme.format, layer_scales(scheme, layer), batch, num_slots, sizes)
         return ShareGroups(groups, share)
-    how = {"in_kernels": not is_in_torch(impl), "exact": impl == EXACT}
-    return make_storage(config, scheme, layer, batch, num_slots, **how)
+    in_kernels, exact = not is_in_torch(impl), impl == EXACT
+    return make_storage(config, scheme, layer, batch, num_slots, in_kernels=in_kernels, exact=exact)
 
 
 def sharing(maker: CacheMaker, ranks: Ranks) -> ShareMaker:

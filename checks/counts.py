@@ -101,13 +101,13 @@ COUNTS: dict[str, Callable[[], int]] = {
 }
 LIMITS = {
     "files": 1_375,
-    "lines": 136_000,
+    "lines": 136_400,
     "Python files of qbench under 30 lines": 71,
     "entries of qbench/runtime/caches": 14,
     "floors of qbench": 13,
     "isinstance of policies outside their folder": 0,
     "modules that `qbench info` reaches": 121,
-    "modules that `qbench quantize` reaches": 310,
+    "modules that `qbench quantize` reaches": 312,
 }
 
 

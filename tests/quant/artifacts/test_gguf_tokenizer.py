@@ -178,13 +178,7 @@ def test_gpt2_cuts_real_text_the_same(tmp_path):
     assert llama_ids(path, text, False) == ids
 
 
-WORD_PIECE = {
-    "type": "WordPiece",
-    "unk_token": "[UNK]",
-    "continuing_subword_prefix": "##",
-    "max_input_chars_per_word": 100,
-    "vocab": {"[UNK]": 0},
-}
+WORDS = {"type": "WordLevel", "unk_token": "[UNK]", "vocab": {"[UNK]": 0}}
 
 
 def change_json(info, change):
@@ -198,7 +192,7 @@ def change_json(info, change):
     [
         pytest.param(lambda d: d.update(normalizer={"type": "NFD"}), "none but NFC", id="normalizer"),
         pytest.param(lambda d: d.update(pre_tokenizer=None), "none of the 91 ways known", id="no pre-tokenizer"),
-        pytest.param(lambda d: d.update(model=WORD_PIECE), "model is 'WordPiece', and GGUF holds", id="WordPiece"),
+        pytest.param(lambda d: d.update(model=WORDS), "model is 'WordLevel', and GGUF holds", id="whole words"),
         pytest.param(lambda d: d["model"].update(type="Unigram"), "the tokenizers library reads", id="no Unigram"),
         pytest.param(lambda d: d["model"]["vocab"].update(x=512), "the embedding has 512 rows", id="id past the end"),
         pytest.param(lambda d: d["model"].update(merges=["a b c", 3]), "the tokenizers library reads", id="merges"),
@@ -380,9 +374,9 @@ def as_read(metadata):
     "change, words",
     [
         pytest.param(
-            {"tokenizer.ggml.model": "bert"},
-            r"'bert' \(WordPiece\), known: llama, gpt2, gemma4, t5, no_vocab; read the model from its Hugging Face dir",
-            id="WordPiece",
+            {"tokenizer.ggml.model": "rwkv"},
+            r"'rwkv' \(a trie of bytes\), known: llama, gpt2, gemma4, t5, bert, no_vocab; read the model from its Hugg",
+            id="a trie of bytes",
         ),
         pytest.param({"tokenizer.ggml.model": "new"}, "is 'new', known: llama", id="kind of a newer llama.cpp"),
         pytest.param({"tokenizer.ggml.pre": "falcon2"}, "'falcon2', none of the 91 that are known", id="pre"),

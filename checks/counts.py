@@ -101,13 +101,13 @@ COUNTS: dict[str, Callable[[], int]] = {
 }
 LIMITS = {
     "files": 1_375,
-    "lines": 136_300,
+    "lines": 136_600,
     "Python files of qbench under 30 lines": 71,
     "entries of qbench/runtime/caches": 15,
     "floors of qbench": 13,
     "isinstance of policies outside their folder": 0,
     "modules that `qbench info` reaches": 121,
-    "modules that `qbench quantize` reaches": 310,
+    "modules that `qbench quantize` reaches": 312,
 }
 
 

@@ -25,7 +25,7 @@ SCALARS: dict[int, tuple[str, str]] = {
 BOOL, STRING, ARRAY = 7, 8, 9
 LENGTH_BYTES = 8
 Value = str | bool | int | float | list[str] | np.ndarray  # of a metadata key, as it is read
-Written = Value | list[int] | list[float]  # and as it is written
+Written = Value | list[int] | list[float] | bytes  # and as it is written
 # Strings become Python objects and arrays copies; no real header comes near this (Llama 3's is 8 MB).
 MAX_HEADER_BYTES = 1 << 30
 

@@ -1,8 +1,8 @@
 """A tokenizer between its two homes: `tokenizers` JSON and GGUF's tokenizer.ggml.* keys.
 
-Three kinds of GGUF are known. "llama" (SentencePiece's BPE): characters with byte fallback, merges ordered by the score
+Four kinds of GGUF are known. "llama" (SentencePiece's BPE): characters with byte fallback, merges ordered by the score
 of the merged token. "gpt2" (byte-level BPE): bytes written as printable characters, merges listed, words cut by a named
-pre-tokenizer. "t5" (Unigram): the pieces of most probability.
+pre-tokenizer. "t5" (Unigram): the pieces of most probability. "bert" (WordPiece): the longest pieces of each word.
 
 GGUF has no words for added tokens that take the spaces next to them, count as whole words, or are looked for behind the
 normalizer. llama.cpp knows the first of the control tokens of Phi-3, by the file's name. Our own files say all of it in
@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 from quant.artifacts import gguf_tokenizer_bpe as byte_level
 from quant.artifacts import gguf_tokenizer_spm as sentencepiece
 from quant.artifacts import gguf_tokenizer_ugm as unigram
+from quant.artifacts import gguf_tokenizer_wpm as word_piece
 from quant.artifacts.gguf_cursor import Value, Written
 from quant.artifacts.gguf_keys import scalar
 from quant.artifacts.gguf_vocabulary import (
@@ -44,8 +45,10 @@ KINDS = {
     byte_level.MODEL: byte_level,
     byte_level.GEMMA4: byte_level,
     unigram.MODEL: unigram,
+    word_piece.MODEL: word_piece,
 }
-OTHERS = {"bert": "WordPiece", "rwkv": "a trie of bytes", "plamo2": "a table of suffixes"}  # of llama.cpp
+BY_TYPE = {"BPE": byte_level, "Unigram": unigram, "WordPiece": word_piece}  # a model's type in `tokenizers`
+OTHERS = {"rwkv": "a trie of bytes", "plamo2": "a table of suffixes"}  # of llama.cpp
 CHAT_TEMPLATE = "tokenizer.chat_template"
 NONE = ("no_vocab", "none")  # llama.cpp's names for a model without a tokenizer
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
@@ -75,17 +78,14 @@ def _metadata_of(
     loaded = load_tokenizer(tokenizer.json, where)
     document = _whole_document(loaded, tokenizer.json, where)
     model = document.get("model")
-    if not isinstance(model, Mapping) or model.get("type") not in ("BPE", "Unigram"):
+    if not isinstance(model, Mapping) or model.get("type") not in BY_TYPE:
         named = shown(model.get("type")) if isinstance(model, Mapping) else "missing"
         raise InputError(
-            f"{where}: the tokenizer's model is {named}, and GGUF holds BPE and Unigram of models that generate text; "
-            "write a Hugging Face directory"
+            f"{where}: the tokenizer's model is {named}, and GGUF holds {', '.join(BY_TYPE)}; write a Hugging Face "
+            "directory"
         )
-    vocabulary = vocabulary_from_json(document, vocab_size, where)
-    kind = byte_level
-    if model["type"] == "Unigram":
-        kind = unigram
-    elif model.get("byte_fallback") or sentencepiece.has_visible_spaces(document):
+    vocabulary, kind = vocabulary_from_json(document, vocab_size, where), BY_TYPE[model["type"]]
+    if kind is byte_level and (model.get("byte_fallback") or sentencepiece.has_visible_spaces(document)):
         kind = sentencepiece
     metadata = {
         "model": kind.MODEL,
@@ -120,6 +120,8 @@ def tokenizer_from_metadata(metadata: Mapping[str, Value], vocab_size: int, wher
             "model from its Hugging Face directory"
         )
     vocabulary = vocabulary_from_metadata(metadata, vocab_size, where)
+    if KINDS[model] is word_piece:
+        vocabulary = word_piece.words(vocabulary, where)
     ids = {key: _token_id(metadata, key, vocabulary, where) for key in ("bos_token_id", "eos_token_id")}
     wants_bos = metadata.get("tokenizer.ggml.add_bos_token", KINDS[model].adds_bos(metadata, where)) is True
     bos = ids["bos_token_id"]
@@ -131,7 +133,7 @@ def tokenizer_from_metadata(metadata: Mapping[str, Value], vocab_size: int, wher
         "added_tokens": with_flags(special_tokens(vocabulary), metadata, where),
         **KINDS[model].json_from_metadata(metadata, vocabulary, where),
     }
-    if metadata.get("tokenizer.ggml.add_eos_token") is True:
+    if metadata.get("tokenizer.ggml.add_eos_token") is True and KINDS[model] is not word_piece:
         logging.getLogger(__name__).warning(
             "%s: tokenizer.ggml.add_eos_token is true: llama.cpp ends every text in EOS, and here a text goes on", where
         )

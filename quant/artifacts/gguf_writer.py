@@ -54,6 +54,7 @@ _ADD = {
     float: Writer.add_float32,
     str: Writer.add_string,
     list: Writer.add_array,
+    bytes: Writer.add_array,
 }
 
 

@@ -24,7 +24,10 @@ EOS = "eos_token_id"
 GENERATION_CONFIG = "generation_config.json"
 GGUF_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 # GGUF's tokenizer model -> key -> the token if the file lacks the key, or has an id beyond its vocabulary
-USUAL_TOKENS = {"llama": {"bos_token_id": 1, "eos_token_id": 2}}
+USUAL_TOKENS = {
+    "llama": {"bos_token_id": 1, "eos_token_id": 2},
+    "bert": {"bos_token_id": 101, "unknown_token_id": 100},
+}
 
 
 def hf_stop_tokens(folder: Path, config: Config) -> dict[str, list[int]]:

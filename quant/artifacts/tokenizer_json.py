@@ -1,15 +1,14 @@
 """`tokenizers` JSON that is known to load, and how much longer its rules can make a text."""
 
 import base64
-import binascii
 import json
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
+from quant.artifacts import charsmap
 from quant.artifacts.tokenizer_parts import prepend
 from quant.errors import InputError, shown
 from quant.panics import panics_as
@@ -18,9 +17,11 @@ from quant.present import present
 # The library lists every unused id below the largest one when it writes a vocabulary: 16 GB for an id of 32 bits, and
 # the process aborts if it has no such memory. No vocabulary is near this size.
 MOST_IDS = 1 << 24
-# XLM-R's table of 33 bytes for one, and three bytes for a space, make 99. Offsets take 16 bytes per byte of the result.
+# XLM-R's table of 33 bytes for three, marks between its entries, and three bytes for a space, make 66. Offsets take 16
+# bytes per byte of the result.
 MOST_GROWTH = 128
-LENGTH_BYTES = 4  # of the trie, at the head of a precompiled table
+AT_LEAST = {" +": " ", " {2,}": "  "}  # regular expressions of many tokenizers, and the shortest text of each
+FIRST_WORD = r"\A(?= *[^ ])"  # before a text, so it is found once
 
 
 def parse_tokenizer(text: str) -> Tokenizer:
@@ -78,33 +79,31 @@ def with_first_token(tokenizer: Tokenizer, token_id: int, where: str) -> Tokeniz
 
 
 def text_growth(tokenizer: Tokenizer) -> float:
-    """Bytes that a byte of text may become in the normalizer, or a byte of a token in the decoder: an upper bound."""
+    """Bytes that a byte of text may become in the normalizer, or a byte of a token in the decoder: an upper bound.
+
+    raises   InputError for a broken table of characters, at which the library would panic
+    """
     parts = (part for part in (tokenizer.normalizer, tokenizer.decoder) if part is not None)
-    return max(map(_growth, (json.loads(part.__getstate__()) for part in parts)), default=1.0)
+    return max((sum(_growth(json.loads(part.__getstate__()), 1.0, 0.0)) for part in parts), default=1.0)
 
 
-def _growth(step: Mapping[str, Any]) -> float:
-    kind = step.get("type")
+def _growth(step: Mapping[str, Any], times: float, more: float) -> tuple[float, float]:
+    """(factor, bytes to add) of the text between two control tokens, which may have one byte."""
+    kind, factor = step.get("type"), 1.0
     if kind == "Sequence":
-        steps = step.get("normalizers") or step.get("decoders") or ()
-        return math.prod(map(_growth, steps))
-    if kind == "Replace":
+        for each in step.get("normalizers") or step.get("decoders") or ():
+            times, more = _growth(each, times, more)
+    elif kind == "Replace":
         pattern, content = step["pattern"], len(step["content"].encode())
-        # A regular expression may match nothing between two bytes, and then adds to them.
-        literal = len(pattern.get("String", "").encode())
-        return max(1.0, content / literal) if literal else 1.0 + content
-    if kind == "Prepend":  # once per stretch between control tokens, which may have one byte
-        return 1.0 + len(step["prepend"].encode())
-    if kind == "BertNormalizer":
-        return 3.0  # spaces around an ideograph
-    return _longest_entry(step.get("precompiled_charsmap")) if kind == "Precompiled" else 1.0
-
-
-def _longest_entry(table: Any) -> float:
-    """The longest text of a table of SentencePiece: length of the trie u32 | trie | texts, each with a 0 behind."""
-    try:
-        raw = base64.b64decode(table or "", validate=True)
-    except (binascii.Error, ValueError, TypeError):
-        return math.inf
-    texts = raw[LENGTH_BYTES + int.from_bytes(raw[:LENGTH_BYTES], "little") :]
-    return max(1.0, *map(float, map(len, texts.split(b"\0"))))
+        found = len((pattern.get("String") or AT_LEAST.get(pattern.get("Regex", ""), "")).encode())
+        if pattern.get("Regex") == FIRST_WORD:
+            return times, more + content
+        # Another regular expression may match nothing between two bytes, and then adds to them.
+        factor = max(1.0, content / found) if found else 1.0 + content
+    elif kind == "Prepend":
+        more += len(step["prepend"].encode())
+    elif kind == "BertNormalizer":
+        factor = 3.0  # spaces around an ideograph
+    elif kind == "Precompiled":
+        factor = max(1.0, charsmap.growth(base64.b64decode(step["precompiled_charsmap"])))
+    return times * factor, more * factor

@@ -31,6 +31,13 @@ class Step(TypedDict):
     normalizers: NotRequired[list["Step"]]
     pretokenizers: NotRequired[list["Step"]]
     decoders: NotRequired[list["Step"]]
+    precompiled_charsmap: NotRequired[str]
+    clean_text: NotRequired[bool]
+    handle_chinese_chars: NotRequired[bool]
+    strip_accents: NotRequired[bool | None]
+    lowercase: NotRequired[bool]
+    prefix: NotRequired[str]
+    cleanup: NotRequired[bool]
 
 
 class BpeModel(TypedDict):
@@ -55,6 +62,16 @@ class UnigramModel(TypedDict):
     unk_id: int
     vocab: list[list[str | float]]
     byte_fallback: bool
+
+
+class WordPieceModel(TypedDict):
+    """vocab: text -> id"""
+
+    type: str
+    unk_token: str
+    continuing_subword_prefix: str
+    max_input_chars_per_word: int
+    vocab: dict[str, int]
 
 
 class Piece(TypedDict):
@@ -93,7 +110,7 @@ class TokenizerParts(TypedDict):
     pre_tokenizer: Step | None
     post_processor: Template | None
     decoder: Step
-    model: BpeModel | UnigramModel
+    model: BpeModel | UnigramModel | WordPieceModel
 
 
 def prepend(token: str, token_id: int) -> Template:

@@ -128,13 +128,13 @@ def test_a_tokenizer_that_gguf_cannot_hold_is_reported(qbench, tmp_path, recipe)
     folder = tmp_path / "model"
     assert qbench("quantize", "ref:llama", "--recipe", "bf16", "-o", folder).status == 0
     words = {word: number for number, word in enumerate(["[UNK]", *map(chr, range(97, 123))])}
-    Tokenizer(models.WordPiece(words, unk_token="[UNK]")).save(str(folder / "tokenizer.json"))
+    Tokenizer(models.WordLevel(words, unk_token="[UNK]")).save(str(folder / "tokenizer.json"))
     planned = qbench("plan", folder, "--recipe", recipe)
     refused = qbench("quantize", folder, "--recipe", recipe, "-o", tmp_path / ("m.gguf" if recipe == "q4_0" else "m"))
     assert planned.status == 0 and "weights" in planned.out
     if recipe == "q4_0":
         (line,) = refused.err.splitlines()
-        assert refused.status == 2 and "WordPiece" in line
+        assert refused.status == 2 and "WordLevel" in line
         assert planned.err == f"warning: quantize would refuse this recipe: {line.removeprefix('qbench: ')}\n"
     else:
         assert refused.status == 0 and planned.err == ""

@@ -177,12 +177,7 @@ def test_a_file_without_a_name_is_cut_like_llama_cpp_with_a_warning(caplog):
 
 VOCABULARIES = Path(os.environ.get("LLAMA_VOCABULARIES", "models"))
 SEPARATOR = "\n__ggml_vocab_test__\n"
-OF_ENCODERS = "ggml-vocab-bert-bge.gguf"
-PUBLISHED = sorted(
-    path.name
-    for path in VOCABULARIES.glob("ggml-vocab-*.gguf")
-    if Path(f"{path}.inp").exists() and path.name != OF_ENCODERS
-)
+PUBLISHED = sorted(path.name for path in VOCABULARIES.glob("ggml-vocab-*.gguf") if Path(f"{path}.inp").exists())
 
 
 @pytest.mark.parametrize(

@@ -183,8 +183,8 @@ def drop_tensor(name):
         ),
         pytest.param(lambda k, t: k.update({"llama.rope.freq_base": -1.0}), "rope_theta is -1.0", id="negative theta"),
         pytest.param(
-            lambda k, t: k.update({"tokenizer.ggml.model": "bert"}),
-            r"'bert' \(WordPiece\), known: llama, gpt2",
+            lambda k, t: k.update({"tokenizer.ggml.model": "rwkv"}),
+            r"'rwkv' \(a trie of bytes\), known: llama, gpt2",
             id="tokenizer kind",
         ),
     ],

@@ -5,20 +5,20 @@ import json
 
 import pytest
 from support.byte_tokenizer import byte_tokenizer
+from support.charsmap_table import table
 from tokenizers import Regex, Tokenizer, decoders, normalizers
 
 from qbench.runtime.text.tokenizer import Tokenizer as RuntimeTokenizer
-from quant.artifacts.tokenizer_json import MOST_GROWTH, _growth, json_of, load_tokenizer, text_growth
+from quant.artifacts.tokenizer_json import MOST_GROWTH, json_of, load_tokenizer, text_growth
 from quant.errors import InputError
 from quant.source import TokenizerInfo
 
 DEVOUR = normalizers.Replace("a", "a" * 1000)
 
 
-def table(*texts: bytes) -> dict:
-    """A normalizer of SentencePiece's form; its trie is empty."""
-    raw = (0).to_bytes(4, "little") + b"".join(text + b"\0" for text in texts)
-    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(raw).decode()}
+def precompiled(entries: dict[str, str]) -> dict:
+    """A normalizer of SentencePiece's form."""
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table(entries)).decode()}
 
 
 def document(normalizer=None, decoder=None) -> dict:
@@ -39,7 +39,8 @@ USUAL = {
     "unicode": (normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(), normalizers.Strip()]), 1),
     "llama": (normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]), 12),
     "bert": (normalizers.BertNormalizer(), 3),
-    "spaces": (normalizers.Replace(Regex(" {2,}"), " "), 2),
+    "spaces": (normalizers.Replace(Regex(" {2,}"), " "), 1),
+    "letters": (normalizers.Replace(Regex("a{2,}"), "b"), 2),
     "shorter": (normalizers.Replace("aaaa", "a"), 1),
 }
 
@@ -59,8 +60,7 @@ def test_growth_is_an_upper_bound_of_the_library():
 
 
 def test_a_table_counts_its_longest_text():
-    assert _growth(table(b"x", b"y" * 33)) == 33
-    assert _growth({"type": "Precompiled", "precompiled_charsmap": "no base64!"}) > MOST_GROWTH
+    assert growth_of(document() | {"normalizer": precompiled({"a": "x", "\u00e9": "y" * 33})}) == 16.5
 
 
 HOSTILE = {
@@ -69,7 +69,7 @@ HOSTILE = {
     "nested": document(normalizers.Sequence([normalizers.Sequence([normalizers.Replace("a", "aa")] * 4)] * 2)),
     "between all bytes": document(normalizers.Replace(Regex(""), "b" * 128)),
     "before every stretch": document(normalizers.Prepend("b" * 128)),
-    "a table": document() | {"normalizer": table(b"y" * 129)},
+    "a table": document() | {"normalizer": precompiled({"a": "y" * 129})},
     "decoder": document(decoder=decoders.Replace("a", "a" * 1000)),
     "sequence of decoders": document(decoder=decoders.Sequence([decoders.Replace("a", "a" * 20)] * 2)),
 }

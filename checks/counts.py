@@ -101,8 +101,8 @@ COUNTS: dict[str, Callable[[], int]] = {
 }
 LIMITS = {
     "files": 1_375,
-    "lines": 136_600,
-    "Python files of qbench under 30 lines": 71,
+    "lines": 136_650,
+    "Python files of qbench under 30 lines": 69,
     "entries of qbench/runtime/caches": 15,
     "floors of qbench": 13,
     "isinstance of policies outside their folder": 0,

@@ -16,8 +16,10 @@ from qbench.measure.host.machine import available_cores
 from qbench.measure.records.kept_row import keep_row
 from qbench.run.choices import set_threads
 from qbench.speed.peaks import unmeasured_warning
+from quant.errors import InputError
 
 MOST_TOKENS = 2**20  # of a call: at K = 8192 they are 32 GiB of float32
+GPU_BUDGET_S = 480  # of the ten minutes of a run on a GPU; the rest is for the slowest problem and the start
 
 
 @click.command(
@@ -77,12 +79,12 @@ def command(ctx, suite, only, device, tokens, cpu_time, threads, keep, as_json) 
 
 def on_gpu(ctx, only: str, keep: str | None, as_json: bool) -> None:
     """The work of `python -m gpu_kernels.measure`. raises UsageError for options that say how the CPU is timed"""
-    from gpu_kernels.measurement import append, line
-    from qbench.kernels.gpu import WrongResults, gpu_rows
+    from gpu_kernels.measurement import Measurement, WrongResults, append, known_ops, line
 
     refuse(ctx, ("suite", "tokens", "cpu_time", "threads"), "--device cuda times each kernel at its own sizes")
     try:
-        for rows in gpu_rows(only, print_warning):
+        run = Measurement(known_ops(only), GPU_BUDGET_S, tell=print_warning)
+        for rows in run.rows():
             if keep is not None:
                 append(Path(keep), rows)
             for row in rows:
@@ -90,6 +92,10 @@ def on_gpu(ctx, only: str, keep: str | None, as_json: bool) -> None:
     except WrongResults as error:
         print_warning(str(error))
         ctx.exit(1)
+    except (RuntimeError, ValueError) as error:  # no such op, no GPU, or no commit to name
+        raise InputError(str(error)) from error
+    for told in run.epilogue():
+        print_warning(told)
 
 
 def refuse(ctx, names: tuple[str, ...], why: str) -> None:

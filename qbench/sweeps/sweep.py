@@ -22,8 +22,7 @@ from qbench.measure.records.record import Record, append_record, case_key, make_
 from qbench.run.axes import SUITE_AXES
 from qbench.run.case import Case
 from qbench.sweeps.executor import Executor, LocalExecutor
-from qbench.sweeps.launches import further_launches
-from qbench.sweeps.suite.cases import Selected, make_cases, select_points
+from qbench.sweeps.suite.cases import Selected, further_launches, make_cases, select_points
 from qbench.sweeps.suite.rules import Rule
 from qbench.sweeps.suite.suite import Suite
 from qbench.words.written import real_path
@@ -39,7 +38,7 @@ class Selection:
     fresh     measure cases again that the folder already holds
     limit     measure so many cases at most; None: all
     budget_s  begin no case after so many seconds of this run; None: however long it takes
-    launches  processes that measure each speed, see `qbench.sweeps.launches`; None: as the suite says
+    launches  processes that measure each speed, see `further_launches`; None: as the suite says
     """
 
     only: tuple[Rule, ...] = ()

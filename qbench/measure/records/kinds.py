@@ -34,7 +34,7 @@ from qbench.run.work import QualityWork
 from qbench.statistics.estimate import Estimate
 from quant.json_data import JsonData, JsonRow
 
-AGAIN = "again"  # of the rows of further launches, see `qbench.sweeps.launches`
+AGAIN = "again"  # of the rows of further launches, see `qbench.sweeps.suite.cases`
 NOISE_FLOOR = "noise-floor"
 GATE = "gate"
 GATE_TEST = "gate-test"  # a test that calls `qbench_gate`

@@ -241,7 +241,7 @@ class Sinks(Kind):
         return self._over(plan, WindowPages(storages, plan.config.num_kv_heads, present(span.window), span.sinks))
 
     def at_once(self, plan: CachePlan, batch: int) -> Cache:
-        """Of a whole text, of which each query sees the same tokens"""
+        """A cache of a whole text, in which each query sees the same tokens"""
         return self._over(plan, OwnPages(self._storages(plan, batch), sys.maxsize))
 
     def _storages(self, plan: CachePlan, batch: int) -> list[KVStorage]:
@@ -287,7 +287,7 @@ def plan_for(asked: Asked, policy: CachePolicy) -> CachePlan:
 
 
 def sinks_chunk(config: ModelConfig, span: Span) -> int:
-    """Tokens at once of a window with sinks: no more than have positions behind those that are kept."""
+    """Tokens at once of a window with sinks: no more than have positions behind the kept ones."""
     return min(MAX_CHUNK_TOKENS, config.max_positions - (span.num_tokens - 1))
 
 
@@ -328,7 +328,7 @@ def _slots(plan: CachePlan, layer: int, batch: int) -> KVStorage:
 
 
 def _whole_bytes(plan: CachePlan, context: int, *, in_blocks: bool) -> float:
-    """Bytes of one sequence whose tokens are all held, with room for whole blocks or for these alone"""
+    """Bytes of one sequence whose tokens are all held, with room for whole blocks, or only for these"""
     fmt, config = plan.residual, plan.config
     if fmt is None:
         return (held_tokens(context) if in_blocks else context) * plan.bytes_per_token
@@ -345,7 +345,7 @@ def _index_bytes(plan: CachePlan, context: int) -> int:
 
 
 def _groups_bytes(plan: CachePlan, num_tokens: int, *, is_bound: bool = False) -> float:
-    """Bytes of one layer that holds so many tokens in groups. is_bound: as for `held_bytes`"""
+    """Bytes of one layer that holds `num_tokens` in groups. is_bound: as for `held_bytes`"""
     config = plan.config
     widths = (config.head_dim, config.value_dim)
     return held_bytes(present(plan.format), num_tokens, config.num_kv_heads, widths, is_bound=is_bound)

@@ -180,7 +180,7 @@ class CachePlan:
 
     @cached_property
     def bytes_per_token(self) -> float:
-        """Of all layers; with a residual, of a token that is encoded"""
+        """Bytes of a token in all layers; with a residual, of one that is encoded"""
         return 0 if self.spec.layout == NONE else sum(self._layer_bytes(keeps) for keeps in self.keeps)
 
     def _layer_bytes(self, keeps: Keeps) -> float:

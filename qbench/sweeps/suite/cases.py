@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from qbench.measure.host.conditions import ISA
+from qbench.measure.records.kinds import AGAIN
+from qbench.measure.records.record import case_key
 from qbench.run.axes import AXIS, SUITE_AXES, Axis
 from qbench.run.cache_spec import DENSE, FULL, CacheSpec, check_cache
 from qbench.run.case import Case
@@ -205,3 +207,18 @@ def check_divided(case: Case) -> None:
     }
     refuse_on_ranks(refused, layout)
     run_options(case)
+
+
+def further_launches(selected: Sequence[Selected], cases: Sequence[Case], launches: int) -> list[tuple[Selected, Case]]:
+    """Launches 2, 3, ... of every speed, in fresh processes, after all other cases.
+
+    All cases come once per launch, so that the launches of a case spread over time. Such a row is of the kind AGAIN,
+    with the key of the first row in `of`; `qbench.comparison.kept_launches` joins them.
+    """
+    timed = [(Selected(one.point, ("bench",)), case) for one, case in zip(selected, cases, strict=True) if case.speed]
+    return [(one, _launch(case, number)) for number in range(2, launches + 1) for one, case in timed]
+
+
+def _launch(case: Case, number: int) -> Case:
+    """The case of the second launch does not name it, as in records from before there were more than two."""
+    return replace(case, kind=AGAIN, of=case_key(case), launch=number if number > 2 else None, quality=None, tasks=None)

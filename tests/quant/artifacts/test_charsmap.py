@@ -225,7 +225,7 @@ def test_llama_cpp_cuts_odd_texts_of_others_the_same(tmp_path, texts, monkeypatc
         pytest.param(lambda d: d["model"]["vocab"].append([f"a{SPACE}b", -9.0]), "more than", id="a piece of words"),
     ],
 )
-def test_forms_that_gguf_cannot_say(texts, change, words):
+def test_forms_without_a_place_in_gguf_are_refused(texts, change, words):
     before = unigram(texts)
     document = json.loads(before.json)
     change(document)
@@ -234,7 +234,7 @@ def test_forms_that_gguf_cannot_say(texts, change, words):
 
 
 @pytest.mark.parametrize("value", ["no JSON", "[1]", '[{"type": "Lowercas"}, null]', '["x", 3]'])
-def test_steps_of_a_file_that_are_none(texts, value):
+def test_broken_steps_of_a_file_are_refused(texts, value):
     metadata = as_read(metadata_from_tokenizer(unigram(texts), VOCAB_SIZE, "x")) | {"qbench.tokenizer.steps": value}
     with pytest.raises(InputError):
         load_tokenizer(tokenizer_from_metadata(metadata, VOCAB_SIZE, "x.gguf").json, "x.gguf")

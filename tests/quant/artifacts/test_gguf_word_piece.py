@@ -146,7 +146,7 @@ def test_a_file_of_llama_cpps_converter():
         pytest.param(lambda d: d["model"]["vocab"].update({"##": 200}), "as nothing", id="a token of nothing"),
     ],
 )
-def test_word_piece_that_gguf_cannot_say(change, words):
+def test_word_piece_without_a_place_in_gguf_is_refused(change, words):
     document = json.loads(word_piece().json)
     change(document)
     with pytest.raises(InputError, match=words):

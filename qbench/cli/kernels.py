@@ -89,13 +89,13 @@ def on_gpu(ctx, only: str, keep: str | None, as_json: bool) -> None:
                 append(Path(keep), rows)
             for row in rows:
                 print_json(row) if as_json else click.echo(line(row))
+        for told in run.epilogue():
+            print_warning(told)
     except WrongResults as error:
         print_warning(str(error))
         ctx.exit(1)
     except (RuntimeError, ValueError) as error:  # no such op, no GPU, or no commit to name
         raise InputError(str(error)) from error
-    for told in run.epilogue():
-        print_warning(told)
 
 
 def refuse(ctx, names: tuple[str, ...], why: str) -> None:

@@ -26,7 +26,7 @@ HEADINGS = ("mode", "cache", "operations", "time", "memory")
 @click.command(
     "mla",
     cls=Command,
-    sections={"Case": ("ctx", "batch", "tokens", "mode", "rounds", "fit")},
+    sections={"Case": ("context", "batch", "tokens", "mode", "rounds", "fit")},
     examples=("qbench mla --context 1024", "qbench mla --context 1024 --cpu-time --threads 1"),
 )
 @click.argument("model", default="rand:deepseek-v2-lite")

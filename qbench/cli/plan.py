@@ -21,7 +21,7 @@ from quant.errors import InputError
 @click.command(
     "plan",
     cls=Command,
-    sections={"Case": ("ctx", "batch", "goal", "cluster", "disk", "measure")},
+    sections={"Case": ("context", "batch", "goal", "cluster", "disk", "measure")},
     examples=(
         "qbench plan shape:llama-3.1-8b --recipe q4_k_m --context 8192",
         "qbench plan ref:llama --kv kv-int8 --context 512 --json",

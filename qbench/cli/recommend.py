@@ -28,7 +28,7 @@ FOLDER = "runs/recommend"
 @click.command(
     "recommend",
     cls=Command,
-    sections={"Goal": ("memory", "tps", "ctx", "batch"), "Quality": ("text", "windows", "exhaustive")},
+    sections={"Goal": ("memory", "tps", "context", "batch"), "Quality": ("text", "windows", "exhaustive")},
     examples=(
         "qbench recommend ref:llama --memory 300MiB",
         "qbench recommend ref:llama --memory 300MiB --tps 100 --context 512",

@@ -121,7 +121,7 @@ def wanted_options(command: Callable) -> Callable:
     cls=Command,
     sections={
         "Search": ("target", "text", "windows", "exhaustive", "ablation"),
-        "KV cache in the size": ("ctx", "kv", "policy", "batch"),
+        "KV cache in the size": ("context", "kv", "policy", "batch"),
         "Calibration": tuple(CALIBRATION),
     },
     examples=(

@@ -42,7 +42,7 @@ def test_policies_of_the_cpu_are_refused_by_every_command(qbench):
         name, *options = command
         argv = (name, "rand:tiny", *options, "--device", "interpreter", "--policy", "sinks:2+8")
         with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
-            qbench(*argv).fails_with("device interpreter: policy sinks turns each query twice")
+            qbench(*argv).fails_with("device interpreter: policy sinks:2+8 turns each query twice")
 
 
 def test_options_that_a_device_lacks_are_refused(qbench):

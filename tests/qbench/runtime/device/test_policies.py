@@ -80,8 +80,8 @@ def test_a_window(run: Run, num_steps: int, pages: int) -> None:
 
 REFUSALS = {
     "window": "all layers of this model attend to all tokens",
-    "sinks:2+8": "policy sinks turns each query twice",
-    "quest:budget=48": "policy quest lets each query choose its pages",
+    "sinks:2+8": r"policy sinks:2\+8 turns each query twice",
+    "quest:budget=48": "policy quest:budget=48 lets each query choose its pages",
     "oracle:budget=32": "reads a text twice",
 }
 

@@ -182,9 +182,12 @@ def read_manifest(artifact: Path) -> Manifest | None:
         return None
     document = read_json(path)
     try:
-        return Manifest.from_json(document)
+        manifest = Manifest.from_json(document)
+        if manifest.schema < 1:
+            raise ValueError(f"schema {manifest.schema}, expected 1 or more")
     except (AttributeError, TypeError, ValueError) as error:
         raise InputError(f"{path}: its manifest is not whole ({error}); remove it, or quantize again") from error
+    return manifest
 
 
 def versions() -> dict[str, str | None]:

@@ -206,14 +206,14 @@ class CachePlan:
         return self.encoded_bytes(context) / context
 
     def num_tokens_in(self, room: int) -> int:
-        """Tokens of one sequence that fit into so many bytes."""
+        """Tokens of one sequence that fit into `room` bytes."""
         most = max(0, int(room // self.bytes_per_token))
         if self.residual is None:
             return most
         return bisect_right(range(most + 1), room, key=self.encoded_bytes) - 1
 
     def encoded_bytes(self, num_tokens: int) -> float:
-        """Bytes of the tokens of one sequence in all layers, those of the residual among them."""
+        """Bytes of the tokens of one sequence in all layers, with its residual."""
         config, fmt = self.config, self.format
         assert fmt is not None
         return config.num_layers * fmt.size_bytes(num_tokens, config.num_kv_heads, config.head_dim, config.value_dim)

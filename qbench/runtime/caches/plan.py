@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -181,7 +182,9 @@ class CachePlan:
     @cached_property
     def bytes_per_token(self) -> float:
         """Bytes of a token in all layers; with a residual, of one that is encoded"""
-        return 0 if self.spec.layout == NONE else sum(self._layer_bytes(keeps) for keeps in self.keeps)
+        if self.spec.layout == NONE:
+            return 0
+        return sum(count * self._layer_bytes(keeps) for keeps, count in Counter(self.keeps).items())
 
     def _layer_bytes(self, keeps: Keeps) -> float:
         """Bytes of a token in one layer"""

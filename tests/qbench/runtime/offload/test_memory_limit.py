@@ -167,7 +167,9 @@ def named_limit(done: Limited) -> int:
     """Bytes of the smallest limit that a refusal names."""
     refused = REFUSED.search(done.stderr)
     assert done.returncode == 2 and done.stdout == "" and refused is not None, done.stderr
-    assert done.stderr.count("\n") == 1
+    # A busy machine also prints lines of progress.
+    assert len([line for line in done.stderr.splitlines() if line.startswith("qbench: ")]) == 1
+    assert "Traceback" not in done.stderr
     return int(refused[1]) * MEBI
 
 

@@ -100,14 +100,14 @@ COUNTS: dict[str, Callable[[], int]] = {
     "modules that `qbench quantize` reaches": lambda: num_reached("qbench.cli.quantize"),
 }
 LIMITS = {
-    "files": 1_375,
-    "lines": 136_650,
+    "files": 1_377,
+    "lines": 137_300,
     "Python files of qbench under 30 lines": 69,
     "entries of qbench/runtime/caches": 15,
     "floors of qbench": 13,
     "isinstance of policies outside their folder": 0,
-    "modules that `qbench info` reaches": 121,
-    "modules that `qbench quantize` reaches": 312,
+    "modules that `qbench info` reaches": 122,
+    "modules that `qbench quantize` reaches": 314,
 }
 
 

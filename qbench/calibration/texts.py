@@ -5,6 +5,7 @@ FILE.jsonl      one JSON object a line: {"text": ...}, or token ids as {"tokens"
 FILE.npy        token ids, an integer array of any shape
 generated       documents of the reference models' language, never a held-out one
 random          ids drawn uniformly, for rand: models, whose speed and memory do not depend on them
+real:NAME       one of the texts that `make real` fetches, see `qbench.real`
 hf:NAME[@SPLIT] the "text" column of a dataset, through the `datasets` package; NAME may be a local folder
 """
 
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from qbench.reference.corpus import EOS, documents
-from qbench.run.work import GENERATED, HUB, RANDOM
+from qbench.run.work import GENERATED, HUB, RANDOM, text_file
 from qbench.runtime.text.tokenizer import Tokenizer
 from qbench.words.written import read_text_file
 from quant.errors import InputError
@@ -50,7 +51,7 @@ def read_tokens(spec: str, source: Source, seed: int) -> Tokens:
         return (_generated if spec == GENERATED else _random)(source, seed)
     if spec.startswith(HUB):
         return _encoded(source, _hub_texts(spec.removeprefix(HUB)))
-    path = Path(spec)
+    path = text_file(spec) or Path(spec)
     return READERS.get(path.suffix, _text_file)(path, source)
 
 

@@ -1,12 +1,11 @@
 """From a text's token ids to the windows that a model is calibrated on."""
 
-from pathlib import Path
 from random import Random
 
 import numpy as np
 
 from qbench.calibration.texts import Tokens, default_text, read_tokens
-from qbench.run.work import GENERATED, RANDOM, SEQ_LEN, CalibrationWork, is_file_spec
+from qbench.run.work import GENERATED, RANDOM, SEQ_LEN, CalibrationWork, text_file
 from quant.artifacts.file_bytes import sha256_file
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
@@ -25,7 +24,8 @@ def calibration_tokens(source: Source, options: CalibrationWork) -> CalibrationT
     text = options.text or default_text(source)
     tokens, _ = _read(text, source, options)
     windows, chosen = _drawn(tokens, source, options, text)
-    text_sha256 = sha256_file(Path(text)) if is_file_spec(text) else None
+    file = text_file(text)
+    text_sha256 = None if file is None else sha256_file(file)
     return CalibrationTokens(windows[chosen], text, options.seed, options.samples, text_sha256)
 
 

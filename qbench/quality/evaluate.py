@@ -23,7 +23,7 @@ from qbench.quality.quality import Reference, measure_quality
 from qbench.reference.corpus import heldout_text
 from qbench.run.choices import CPU, TEXTBOOK
 from qbench.run.options import DEFAULTS, RunOptions
-from qbench.run.work import QualityWork
+from qbench.run.work import QualityWork, text_file
 from qbench.runtime import load_model
 from qbench.runtime.offload import OffloadedModel, Use, check_limit
 from qbench.sources import open_source
@@ -144,7 +144,7 @@ def read_text(path: str | Path | None, *specs: str | None, kept: Path | None = N
         if any(spec and spec.startswith("ref:") for spec in specs):
             return _heldout_text(kept)
         raise InputError("no text to evaluate on; give a UTF-8 text file with --text")
-    return read_text_file(path, "text")
+    return read_text_file(text_file(str(path)) or path, "text")
 
 
 def _heldout_text(kept: Path | None) -> str:

@@ -209,6 +209,14 @@ AXES = (
         heading=Heading(text="seed", shown=IN_TABLES),
     ),
     Axis(
+        name="text",
+        meaning="Text that is scored.",
+        place="quality.text",
+        key="texts",
+        in_suites="Texts to score, as `text` of `eval`; every recipe is measured per text.",
+        heading=Heading(text="text", shown=IN_TABLES),
+    ),
+    Axis(
         name="kv_format",
         compared=True,
         meaning="Format of the KV cache.",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from qbench.real import is_real, real_file
 from qbench.words.written import nearest
 from quant.errors import InputError
 from quant.json_data import JsonData, JsonRow
@@ -18,16 +19,26 @@ RANDOM = "random"
 HUB = "hf:"
 
 
-def is_file_spec(text: str) -> bool:
+def is_path(text: str) -> bool:
     """Whether a spec of a text is a path."""
-    return text not in (GENERATED, RANDOM) and not text.startswith(HUB)
+    return text not in (GENERATED, RANDOM) and not text.startswith(HUB) and not is_real(text)
+
+
+def text_file(text: str | None) -> Path | None:
+    """The file of a text; None for a text that no file holds.
+
+    raises   InputError for a `real:` text that is missing or changed
+    """
+    if text is None or not (is_path(text) or is_real(text)):
+        return None
+    return real_file(text, "text") if is_real(text) else Path(text)
 
 
 @dataclass(frozen=True, slots=True)
 class QualityWork(JsonRow):
     """A text that is scored, the protocols, and the reference.
 
-    text         a UTF-8 file; None: the held-out text of a ref: model, or of a ref: reference
+    text         a UTF-8 file, or real:NAME; None: the held-out text of a ref: model, or of a ref: reference
     max_windows  number of windows, spread over the text; documents for protocols that score those; None: all
     protocols    names as `conventions.make_scorings` knows them; if empty, those of the file of logits, else gptq-2048
     documents    division of the text, one of documents.HOW; None: as it looks

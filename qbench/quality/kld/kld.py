@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from qbench.measure.quality_figures import KLDBin, Quality
-from qbench.quality.protocols.perplexity import all_finite, few_rows
+from qbench.quality.protocols.perplexity import normalizer, parts_in
 from qbench.quality.protocols.scoring import Scoring
 from qbench.statistics.intervals import block_mean
 
@@ -33,32 +33,33 @@ def divergence(logits: Tensor, reference: Tensor, targets: Tensor) -> Divergence
     targets             [N] int64
     source              the statistics that llama-perplexity --kl-divergence prints
     """
-    parts = [
-        _divergence_of_few(logits[part], reference[part], targets[part])
-        for part in few_rows(len(logits), logits.shape[1])
-    ]
-    return Divergence(*torch.cat(parts, dim=1).numpy())
+    columns = torch.empty(len(fields(Divergence)), len(logits), dtype=torch.float64)
+    for part, space in parts_in(logits, 3):
+        columns[:, part] = _divergence_of_few(logits[part], reference[part], targets[part], space)
+    return Divergence(*columns.numpy())
 
 
-def _divergence_of_few(q_rows: Tensor, p_rows: Tensor, ids: Tensor) -> Tensor:
-    """[8, R]: the columns of a Divergence"""
-    log_q = torch.log_softmax(q_rows.double(), dim=-1)  # [R, V]
-    log_p = torch.log_softmax(p_rows.double(), dim=-1)
-    finite = all_finite(log_q)
+def _divergence_of_few(q_rows: Tensor, p_rows: Tensor, ids: Tensor, space: Tensor) -> Tensor:
+    """[8, R]: the columns of a Divergence; space [3, R, V] is overwritten"""
+    q, p, weight = space
+    lse_q, finite_q = normalizer(q.copy_(q_rows), weight)
+    lse_p, finite_p = normalizer(p.copy_(p_rows), weight)
+    log_q_target, log_p_target = (side.gather(1, ids[:, None])[:, 0] - lse for side, lse in ((q, lse_q), (p, lse_p)))
+    largest = p.amax(dim=-1)
+    ratio = p.sub_(q).sub_((lse_p - lse_q)[:, None])  # log p - log q
     # Rounding can leave the sum a hair below the zero that it cannot pass.
-    sums = torch.nn.functional.kl_div(log_q, log_p, reduction="none", log_target=True).sum(dim=-1).clamp_min(0)
-    log_q_target, log_p_target = (side.gather(1, ids[:, None])[:, 0] for side in (log_q, log_p))
+    sums = (ratio.mul_(weight).sum(dim=-1) * (largest - lse_p).exp()).clamp_min(0)
     columns = (
         sums,
         (q_rows.argmax(-1) == p_rows.argmax(-1)).double(),
         log_q_target.exp() - log_p_target.exp(),
         -log_p_target,
-        log_p.amax(dim=-1).exp(),
+        (largest - lse_p).exp(),
         torch.zeros_like(sums),
         torch.zeros_like(sums),
     )
-    compared = torch.where(finite & all_finite(log_p), torch.stack(columns), torch.nan)
-    nll = torch.where(finite, -log_q_target, torch.inf)
+    compared = torch.where(finite_q & finite_p, torch.stack(columns), torch.nan)
+    nll = torch.where(finite_q, -log_q_target, torch.inf)
     return torch.cat([nll[None], compared])
 
 

@@ -21,12 +21,14 @@ most 2**-24 |log p| p (1 + |log(p/q)|) to first order; twice that is added to `e
 source   Cover & Thomas 2006, theorem 2.7.1 (log-sum); Owen 2013, chapter 8 (strata, control variates)
 """
 
+from dataclasses import fields
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from qbench.quality.kld.kld import Divergence
-from qbench.quality.protocols.perplexity import all_finite, few_rows
+from qbench.quality.protocols.perplexity import normalizer, parts_in
 
 SMALLER = 20  # times than fp16 logits, 2 bytes a token of the vocabulary
 SAMPLES = 8  # drawn of the tail: 48 bytes of a row
@@ -65,10 +67,10 @@ def keep(logits: Tensor, targets: Tensor, k: int, generator: torch.Generator | N
     """
     kept = np.empty(len(logits), row_type(logits.shape[1], k))
     generator = torch.Generator().manual_seed(0) if generator is None else generator
-    for some in few_rows(len(logits), logits.shape[1]):
+    for some, (x, weight) in parts_in(logits, 2):
         rows, part = logits[some], kept[some]
-        log_p = torch.log_softmax(rows.double(), dim=-1)  # [R, V]
-        log_p = torch.where(all_finite(log_p)[:, None], log_p, torch.nan)
+        lse, finite = normalizer(x.copy_(rows), weight)
+        log_p = torch.where(finite[:, None], x - lse[:, None], torch.nan)  # [R, V]
         top = rows.argmax(dim=-1, keepdim=True)  # of equals the one that argmax names comes first
         ids = log_p.scatter(1, top, torch.inf).topk(k, dim=-1).indices  # [R, k]
         p = log_p.exp().scatter(1, ids, 0.0)  # zero in K
@@ -89,24 +91,24 @@ def top_k_divergence(logits: Tensor, kept: np.ndarray, targets: Tensor) -> Diver
     kept      [N] rows of `row_type`
     targets   [N] int64
     """
-    parts = []
-    for some in few_rows(len(logits), logits.shape[1]):
+    columns = torch.empty(len(fields(Divergence)), len(logits), dtype=torch.float64)
+    for some, (x, weight) in parts_in(logits, 2):
         rows, part = logits[some], kept[some]
         ids = torch.from_numpy(part["ids"].astype(np.int64))  # [R, k + SAMPLES]
         log_p = torch.from_numpy(part["log_probs"].astype(np.float64))
         tail, plogp, target = (
             torch.from_numpy(part[name].copy()) for name in ("tail", "tail_plogp", "target_log_prob")
         )
-        log_q = torch.log_softmax(rows.double(), dim=-1)  # [R, V]
-        finite = all_finite(log_q)
-        ratios = log_p - log_q.gather(1, ids)
+        lse, finite = normalizer(x.copy_(rows), weight)
+        lse = lse[:, None]
+        log_q_target = (x.gather(1, targets[some, None]) - lse)[:, 0]
+        ratios = log_p - (x.gather(1, ids) - lse)
         ratio, drawn, log_p = ratios[:, :-SAMPLES], ratios[:, -SAMPLES:], log_p[:, :-SAMPLES]
         p = log_p.exp()
         rounding = 2 * 2.0**-24 * (p * log_p.abs() * (1 + ratio.abs())).sum(dim=-1)
-        least, likely, most, variance = _tail(log_q, ids[:, :-SAMPLES], (tail, plogp), drawn)
+        least, likely, most, variance = _tail((x, weight, lse), ids[:, :-SAMPLES], (tail, plogp), drawn)
         sums = ((p * ratio).sum(dim=-1) + likely).clamp_min(0)
-        log_q_target = log_q.gather(1, targets[some, None])[:, 0]
-        columns = (
+        found = (
             sums,
             (rows.argmax(dim=-1) == ids[:, 0]).double(),
             log_q_target.exp() - target.exp(),
@@ -115,10 +117,9 @@ def top_k_divergence(logits: Tensor, kept: np.ndarray, targets: Tensor) -> Diver
             torch.maximum(likely - least, most - likely) + rounding,
             variance,
         )
-        compared = torch.where(finite & tail.isfinite(), torch.stack(columns), torch.nan)
-        nll = torch.where(finite, -log_q_target, torch.inf)
-        parts.append(torch.cat([nll[None], compared]))
-    return Divergence(*torch.cat(parts, dim=1).numpy())
+        columns[0, some] = torch.where(finite, -log_q_target, torch.inf)
+        columns[1:, some] = torch.where(finite & tail.isfinite(), torch.stack(found), torch.nan)
+    return Divergence(*columns.numpy())
 
 
 def _draw(p: Tensor, generator: torch.Generator) -> Tensor:
@@ -131,16 +132,20 @@ def _draw(p: Tensor, generator: torch.Generator) -> Tensor:
     return torch.searchsorted(cumulative, at, right=True).clamp_max(p.shape[1] - 1)
 
 
-def _tail(log_q: Tensor, ids: Tensor, kept: tuple[Tensor, Tensor], drawn: Tensor) -> tuple[Tensor, ...]:
+def _tail(
+    model: tuple[Tensor, Tensor, Tensor], ids: Tensor, kept: tuple[Tensor, Tensor], drawn: Tensor
+) -> tuple[Tensor, ...]:
     """Part of the tokens outside `ids` in the divergence: at least, likely, at most, and the variance of the likely.
 
+    model     logits x [R, V], exp(x - the largest of the row) and log-sum-exp [R, 1]; the first two are overwritten
     kept      tail, tail_plogp
     drawn     [R, SAMPLES] log(p/q) of tokens drawn from the tail
     returns   [R] each; 0 if nothing is outside, or so little that its mass underflowed
     """
-    tail, plogp = kept
-    log_s = log_q.scatter(1, ids, -torch.inf).logsumexp(dim=-1)
-    smallest = log_q.scatter(1, ids, torch.inf).amin(dim=-1)
+    (x, weight, lse), (tail, plogp) = model, kept
+    largest = x.amax(dim=-1)
+    log_s = weight.scatter_(1, ids, 0.0).sum(dim=-1).log() + largest - lse[:, 0]
+    smallest = x.scatter_(1, ids, torch.inf).amin(dim=-1) - lse[:, 0]
     some = (tail > 0) & torch.isfinite(smallest)
     least = tail * (tail.log() - log_s)
     most = torch.maximum(least, plogp - tail * smallest)

@@ -21,9 +21,8 @@ BATCH_LOGITS_BYTES = 128 << 20  # logits of a batch: large enough to feed two co
 MAX_BATCH = 8
 # Logits of a piece: 64 rows of 262,144 words, so that every kernel takes its path of many tokens.
 PIECE_BYTES = 64 << 20
-# Copies in float64 of a part of a piece: of one model its logits and their log-softmax; of two both log-softmax and
-# three steps of the divergence.
-FLOAT64_COPIES = {1: 2, 2: 5}
+# Copies in float64 of a part of a piece: the logits of each model, and the weights of one.
+FLOAT64_COPIES = {1: 2, 2: 3}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Negative log-likelihood of each token, and the perplexity of many."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,19 +12,27 @@ from qbench.measure.quality_figures import Quality
 from qbench.quality.protocols.scoring import Scoring
 from qbench.statistics.intervals import block_mean
 
-# Logits in float64 at a time: 24 rows of 262,144 words or 192 of 32,768. Equal parts of a piece are then more than the
-# 32 MiB from which on glibc maps each block by itself, and gives it back when it is freed.
-FLOAT64_BYTES = 48 << 20
+# Logits in float64 at a time, which stay in the caches. They are written to memory that one call allocates once: pages
+# that the system hands out again for each part took most of the time of a comparison.
+FLOAT64_BYTES = 4 << 20
 LEAST_ROWS = 8  # a single row would be summed by several threads, in another order
 LARGEST_LOG = 700.0  # exp of it is about 1e304; a "word" of thousands of letters can have more
 
 
 def few_rows(num_rows: int, vocab_size: int) -> list[slice]:
-    """Rows of logits in parts of equal length that take FLOAT64_BYTES each in float64."""
+    """Rows of logits in parts of equal length that take FLOAT64_BYTES each in float64, or LEAST_ROWS."""
     most = max(LEAST_ROWS, FLOAT64_BYTES // (8 * vocab_size))
     num_parts = max(1, -(-num_rows // most))
     ends = [num_rows * part // num_parts for part in range(num_parts + 1)]
     return [slice(*each) for each in pairwise(ends)]
+
+
+def parts_in(logits: Tensor, num_copies: int) -> Iterator[tuple[slice, Tensor]]:
+    """Few rows at a time, and uninitialized memory for copies of their logits: [num_copies, R, V] float64."""
+    parts = few_rows(*logits.shape)
+    space = torch.empty(num_copies, max(part.stop - part.start for part in parts), logits.shape[1], dtype=torch.float64)
+    for part in parts:
+        yield part, space[:, : part.stop - part.start]
 
 
 def token_nll(logits: Tensor, targets: Tensor) -> np.ndarray:
@@ -33,22 +42,24 @@ def token_nll(logits: Tensor, targets: Tensor) -> np.ndarray:
     targets   [N] int64
     returns   [N] float64, nats
     """
-    parts = [_nll_of_few(logits[part], targets[part]) for part in few_rows(len(logits), logits.shape[1])]
-    return torch.cat(parts).numpy()
+    nll = torch.empty(len(logits), dtype=torch.float64)
+    for part, (x, weight) in parts_in(logits, 2):
+        lse, finite = normalizer(x.copy_(logits[part]), weight)
+        nll[part] = torch.where(finite, lse - x.gather(1, targets[part, None])[:, 0], torch.inf)
+    return nll.numpy()
 
 
-def _nll_of_few(rows: Tensor, targets: Tensor) -> Tensor:
-    log_probs = torch.log_softmax(rows.double(), dim=-1)  # [R, V]
-    nll = -log_probs.gather(1, targets[:, None])[:, 0]
-    return torch.where(all_finite(log_probs), nll, torch.inf)
+def normalizer(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """log sum_v exp(x_v) of each row, and whether all logits of the row are finite.
 
-
-def all_finite(log_probs: Tensor) -> Tensor:
-    """[R]: whether all logits of a row are finite; log_probs [R, V] float64, their log-softmax.
-
-    The smallest one is -inf for a logit of -inf, and NaN for one of inf or NaN.
+    x        [R, V] float64
+    weight   [R, V] float64; gets exp(x - lse + a constant of the row), whose largest value is 1
+    returns  [R] float64, [R] bool
     """
-    return log_probs.amin(dim=-1).isfinite()
+    largest = x.amax(dim=-1)
+    finite = largest.isfinite() & x.amin(dim=-1).isfinite()  # both are NaN if a logit is
+    torch.sub(x, largest[:, None], out=weight).exp_()
+    return weight.sum(dim=-1).log_().add_(largest), finite
 
 
 def perplexity_statistics(nll: np.ndarray, scoring: Scoring) -> Quality:

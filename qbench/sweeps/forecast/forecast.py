@@ -169,7 +169,7 @@ class _Forecaster:
         self.artifacts: set[tuple[Path, CalibrationWork | None]] = set()
         self.folders: set[Path] = set()
         self.references: set[str] = set()
-        self.scorings: dict[str, list[Scoring]] = {}
+        self.scorings: dict[tuple[str, str | None], list[Scoring]] = {}
         self.temporary_bytes = 0
         self.source = cache(open_source)
         self.planned_source, self.predictor = cache(self._planned_source), cache(self._predictor)
@@ -240,12 +240,13 @@ class _Forecaster:
         return sum(len(window.tokens) for scoring in self.eval_scorings(case) for window in scoring.windows)
 
     def eval_scorings(self, case: Case) -> list[Scoring]:
-        """The tokens that the case's protocols score, made once for each model."""
-        if case.model not in self.scorings:
-            settings, source = present(case.quality), self.source(case.model)
-            text = read_text(settings.text, case.model)
-            self.scorings[case.model] = prepare(source, text, settings.max_windows, settings.protocols or (DEFAULT,))
-        return self.scorings[case.model]
+        """The tokens that the case's protocols score, made once per model and text."""
+        settings = present(case.quality)
+        place = case.model, settings.text
+        if place not in self.scorings:
+            text, protocols = read_text(settings.text, case.model), settings.protocols or (DEFAULT,)
+            self.scorings[place] = prepare(self.source(case.model), text, settings.max_windows, protocols)
+        return self.scorings[place]
 
     def _planned_source(self, model: str, recipe: str) -> Source:
         return PlannedSource(make_job(self.source(model), get_recipe(recipe)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from qbench.run.case import Case
-from qbench.run.work import is_file_spec
+from qbench.run.work import text_file
 from qbench.sweeps.case_runner import Outcome
 from qbench.sweeps.executor import Numbered, OnStage
 from qbench.sweeps.job_runner import WORKER
@@ -122,5 +122,5 @@ def paths_of(case: Case) -> list[str]:
     """Paths that the case names, which a node must reach."""
     texts = [section.text for section in (case.quality, case.calibration) if section and section.text]
     files = [case.recipe] if case.recipe and case.recipe_sha256 else []
-    files += [text for text in texts if is_file_spec(text)]
+    files += [str(file) for file in map(text_file, texts) if file is not None]
     return [case.model] * Path(case.model).expanduser().exists() + files

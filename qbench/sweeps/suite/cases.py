@@ -20,7 +20,7 @@ from qbench.run.case import Case
 from qbench.run.choices import AUTO_ISA
 from qbench.run.divisions import check_sizes
 from qbench.run.rank_layout import RankLayout, division_here, refuse_on_ranks
-from qbench.run.work import is_file_spec
+from qbench.run.work import text_file
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.sweeps.suite.grid import grid, run_options
 from qbench.sweeps.suite.rules import Rule
@@ -103,9 +103,15 @@ def _quality_once(points: Sequence[Selected]) -> list[Selected]:
     return selected
 
 
+# Part of a case with an axis that changes the results of one section only -> that section.
+SECTION_OF = {"quality": "eval", "tasks": "tasks"}
+
+
 def _changes(axis: Axis, section: str) -> bool:
     """Whether an axis changes the results of a section."""
-    return section == "tasks" if axis.name == "question" else section == "bench" or not axis.of_speed
+    if axis.part in SECTION_OF:
+        return section == SECTION_OF[axis.part]
+    return section == "bench" or not axis.of_speed
 
 
 def sections(suite: Suite, point: Case) -> tuple[str, ...]:
@@ -167,7 +173,8 @@ class _Describe:
 
     def text_hash(self, text: str | None) -> str | None:
         """The hash of the file at that path; None for a text that the code makes."""
-        return None if text is None or not is_file_spec(text) else self.hash(text)
+        file = text_file(text)
+        return None if file is None else self.hash(str(file))
 
     def check_policy(self, point: Case, config: ModelConfig) -> None:
         """raises InputError for a policy that the model cannot have in any KV format"""

@@ -8,7 +8,7 @@ from typing import Any
 from qbench.run.axes import AXIS, SUITE_AXES
 from qbench.run.renamed import check_caches, check_key, check_section
 from qbench.run.suite_values import fields_of
-from qbench.run.work import CalibrationWork, QualityWork, SpeedWork, TasksWork, is_file_spec
+from qbench.run.work import CalibrationWork, QualityWork, SpeedWork, TasksWork, is_path
 from qbench.sweeps.suite.rules import Rule
 from qbench.sweeps.suite.suite import MEASURED, Suite
 from qbench.sweeps.suite.suite_names import check_model, check_recipe
@@ -63,6 +63,8 @@ def build_suite(document: Any, where: str, folder: Path) -> Suite:
                 raise InputError(f"{where}: tasks: names missing, a list of tasks such as ref_recall")
             values[section] = _located_files(kind(**given), folder)
     values["recipes"] = tuple(_located(recipe, folder) for recipe in values["recipes"])
+    if values.get("texts"):
+        values["texts"] = tuple(str(folder / text) if is_path(text) else text for text in values["texts"])
     values["exclude"] = tuple(_rule(item, where, folder) for item in _items(values.get("exclude"), where))
     return Suite.of(**values)
 
@@ -82,7 +84,7 @@ def _rule(item: Any, where: str, folder: Path) -> Rule:
 def _located_files(settings: Any, folder: Path) -> Any:
     """The text of a section, or the folders of its task files, looked up from `folder`."""
     text = getattr(settings, "text", None)
-    if text is not None and is_file_spec(text):
+    if text is not None and is_path(text):
         return replace(settings, text=str(folder / text))
     include = getattr(settings, "include", ())
     return replace(settings, include=tuple(str(folder / one) for one in include)) if include else settings

@@ -56,8 +56,10 @@ class Suite:
             check_protocol(name)
         if self.launches is not None and not 1 <= self.launches <= MAX_LAUNCHES:
             raise InputError(f"suite {self.name}: launches is {self.launches}, expected 1 to {MAX_LAUNCHES}")
-        if "question" in self.axes and (self.tasks is None or self.tasks.question):
-            raise InputError(f"suite {self.name}: question is an axis of tasks, which lack or already name it")
+        for axis, section, work in (("question", "tasks", self.tasks), ("text", "eval", self.eval)):
+            if axis in self.axes and (work is None or getattr(work, axis)):
+                key = AXIS[axis].key
+                raise InputError(f"suite {self.name}: {key} is an axis of {section}, which lack or already name it")
         if self.bench is None:
             self._check_of_speed()
         for axis, own in ((AXIS["context"], "depth"), (AXIS["batch"], "batch")):

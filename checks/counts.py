@@ -100,7 +100,7 @@ COUNTS: dict[str, Callable[[], int]] = {
     "modules that `qbench quantize` reaches": lambda: num_reached("qbench.cli.quantize"),
 }
 LIMITS = {
-    "files": 1_377,
+    "files": 1_379,
     "lines": 137_300,
     "Python files of qbench under 30 lines": 69,
     "entries of qbench/runtime/caches": 15,

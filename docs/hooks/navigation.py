@@ -31,7 +31,10 @@ SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "python.md",
         ),
     ),
-    ("Measuring", ("how-we-measure.md", "statistics.md", "reference-models.md", "troubleshooting.md")),
+    (
+        "Measuring",
+        ("how-we-measure.md", "statistics.md", "real-models.md", "reference-models.md", "troubleshooting.md"),
+    ),
     (
         "Reference",
         (

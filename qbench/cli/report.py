@@ -22,8 +22,8 @@ def names(_context, _option, text: str | None) -> list[str] | None:
     "report",
     cls=Command,
     sections={
-        "Form": ("format", "html", "svg", "into", "marker", "columns"),
-        "Table": ("cache_table", "policies", "mixes", "interaction", "attention_table"),
+        "Form": ("format", "html", "svg", "into", "marker", "columns", "only"),
+        "Table": ("cache_table", "policies", "mixes", "interaction", "agreement", "attention_table"),
     },
     examples=("qbench report runs/quickstart", "qbench report runs/quickstart --html page.html"),
 )
@@ -38,6 +38,12 @@ def names(_context, _option, text: str | None) -> list[str] | None:
     help="Write a picture of quality against size, as NAME-light.svg and NAME-dark.svg.",
 )
 @click.option("--into", type=click.Path(), help="Put the Markdown between the qbench markers of this file.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="AXIS=VALUE,...",
+    help="Show only these rows of sweeps, for example model=real:*,recipe=q4_k_m|q8_0",
+)
 @click.option("--marker", default="quickstart", show_default=True, help="Name of the markers, with --into.")
 @click.option(
     "--columns", callback=names, help="Columns of the Markdown tables, for example recipe,size_bytes,kld_mean."
@@ -49,13 +55,16 @@ def names(_context, _option, text: str | None) -> list[str] | None:
 )
 @click.option("--interaction", is_flag=True, help="Print tables of joint losses over the sum of single losses.")
 @click.option(
+    "--agreement", is_flag=True, help="Print tables of how far models and texts agree on the order of recipes."
+)
+@click.option(
     "--attention-table", is_flag=True, help="Print tables of attention code by context: quality, speed, memory."
 )
 @click.option("--keep", type=click.Path(), help="Append the rows that this file or folder does not hold yet.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def command(
-    records, form, output, page, picture, into, marker: str, columns, cache_table, policies, mixes,
-    interaction, attention_table, keep, as_json: bool,
+    records, form, output, page, picture, into, marker: str, columns, only, cache_table, policies, mixes,
+    interaction, agreement, attention_table, keep, as_json: bool,
 ) -> None:  # fmt: skip
     """Tables of RECORDS (JSONL files or folders). Rows that cannot be compared are in separate tables.
 
@@ -63,23 +72,28 @@ def command(
     """
     from qbench import report  # imports numpy
     from qbench.report.picture import write_pictures
+    from qbench.sweeps.suite.rules import parse_only
 
-    given = cache_table, policies, mixes, interaction, attention_table
+    given = cache_table, policies, mixes, interaction, agreement, attention_table
     tables = [option for option, is_given in zip(report.NAMED_TABLES, given, strict=True) if is_given]
     if tables and (columns or as_json or form != "md"):
         raise click.UsageError(f"{', '.join(report.NAMED_TABLES)} are Markdown tables with columns of their own")
     if len(tables) > 1:
         raise click.UsageError(f"{', '.join(report.NAMED_TABLES)} exclude each other")
 
+    rules = tuple(map(parse_only, only))
+
     def text(form: str) -> str:
-        return report.render_named(tables[0], records) if tables else report.render_report(records, form, columns)
+        if tables:
+            return report.render_named(tables[0], records, rules)
+        return report.render_report(records, form, columns, rules)
 
     if output:
-        echo(f"page: {report.write_report(records, output).page}", err=True)
+        echo(f"page: {report.write_report(records, output, rules).page}", err=True)
     if page:
-        echo(f"page: {report.write_page(records, page)}", err=True)
+        echo(f"page: {report.write_page(records, page, rules)}", err=True)
     if picture:
-        for path in write_pictures(report.load_records(records), Path(picture)):
+        for path in write_pictures(report.select_rows(report.load_records(records), rules), Path(picture)):
             echo(f"picture: {path}", err=True)
     if into:
         report.replace_between_markers(Path(into), marker, text("md"))

@@ -30,11 +30,12 @@ INTERRUPTED = 130  # 128 + SIGINT, as in shells
 @click.command(
     "sweep",
     cls=Command,
-    sections={"Cases": ("only", "shuffle", "limit", "resume", "launches", "dry_run")},
-    examples=("qbench sweep quickstart --dry-run", "qbench sweep quickstart -o runs/quickstart"),
+    sections={"Cases": ("model", "only", "shuffle", "limit", "resume", "launches", "dry_run")},
+    examples=("qbench sweep quickstart --dry-run", "qbench sweep quickstart --model ref:llama-8k"),
 )
 @click.argument("suite", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="Folder of the run  [default: runs/<name of the suite>]")
+@click.option("--model", "models", multiple=True, metavar="MODEL", help="Model to measure instead of the suite's own.")
 @click.option(
     "--only",
     multiple=True,
@@ -61,7 +62,18 @@ INTERRUPTED = 130  # 128 + SIGINT, as in shells
 @run_options(RANKS)
 @click.pass_context
 def command(
-    ctx, suite: str, output: str | None, only, shuffle, limit, resume, launches, dry_run, as_json, options: RunOptions
+    ctx,
+    suite: str,
+    output: str | None,
+    models,
+    only,
+    shuffle,
+    limit,
+    resume,
+    launches,
+    dry_run,
+    as_json,
+    options: RunOptions,
 ) -> None:
     """Measure every case of SUITE, a file or the name of one under suites/, that the folder does not hold yet.
 
@@ -75,7 +87,7 @@ def command(
 
     most, budget_s = limit or (None, None)
     selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, most, budget_s, launches)
-    loaded = divided(load_suite(suite_file(suite)), options)
+    loaded = divided(load_suite(suite_file(suite), models), options)
     folder = Path(output) if output else Path("runs") / loaded.name
     if "division" not in loaded.axes:
         check_one_rank()

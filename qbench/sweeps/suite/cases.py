@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from qbench.calibration.texts import check_unseen
 from qbench.measure.host.conditions import ISA
 from qbench.measure.records.kinds import AGAIN
 from qbench.measure.records.record import case_key
@@ -140,6 +141,7 @@ class _Describe:
         self.hash = cache(lambda path: sha256_file(Path(path)))
         self.source = cache(open_model)
         self.model = cache(self._model)
+        self.check_unseen = cache(check_unseen)
 
     def case(self, selected: Selected) -> Case:
         point, measured = selected.point, selected.sections
@@ -155,6 +157,8 @@ class _Describe:
         recipe = present(point.recipe)
         quality = point.quality if "eval" in measured else None
         calibration = point.calibration
+        if quality and quality.text and calibration and calibration.text:
+            self.check_unseen(quality.text, calibration.text)
         case = replace(
             point,
             fingerprint=fingerprint,

@@ -1,6 +1,6 @@
 """A suite from its YAML file, its keys, values and names checked before anything runs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,15 @@ from quant.yaml_file import read_yaml
 SECTIONS = {"eval": QualityWork, "tasks": TasksWork, "bench": SpeedWork, "calibration": CalibrationWork}
 
 
-def load_suite(path: str | Path) -> Suite:
-    """The suite of a YAML file. raises InputError for a file, key, name or value that it cannot use."""
+def load_suite(path: str | Path, models: Sequence[str] = ()) -> Suite:
+    """The suite of a YAML file. raises InputError for a file, key, name or value that it cannot use.
+
+    models   that replace the models of the file; empty: keep them
+    """
     path = Path(path)
     suite = build_suite(read_yaml(path, "suite"), str(path), path.parent)
+    if models:
+        suite = suite.with_values("model", tuple(dict.fromkeys(models)))
     check_names(suite)
     return suite
 

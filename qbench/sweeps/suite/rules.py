@@ -47,6 +47,10 @@ class Rule:
     def matches(self, point: Case) -> bool:
         return all(any(_is_alike(AXIS[name], point, one) for one in patterns) for name, patterns in self.axes)
 
+    def matches_texts(self, texts: Mapping[str, str]) -> bool:
+        """The same for a row of a table. texts: axis -> its value in words; a row without the axis does not match"""
+        return all(any(fnmatchcase(texts.get(name, ""), one) for one in patterns) for name, patterns in self.axes)
+
     def __str__(self) -> str:
         return ",".join([*(f"{name}={'|'.join(patterns)}" for name, patterns in self.axes), *self.sections])
 

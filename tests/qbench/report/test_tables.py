@@ -1,12 +1,15 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 from support.sample_records import SWEEP, failed_record, make_record, sweep_records, write_records
 
+from qbench.cli.report import command
 from qbench.report import load_records, render_report, write_report
 from qbench.report.columns import columns_of
 from qbench.report.table import build_tables
@@ -224,3 +227,23 @@ def test_overhead_is_shown_as_a_share_of_a_case(tmp_path):
     text = render_report(write_records(tmp_path / "records.jsonl", rows), "md", ["recipe", "overhead_share"])
     lines = [line for line in text.splitlines() if line.startswith(("| bf16", "| q8_0"))]
     assert [line.split("|")[2].strip() for line in lines] == ["2.5", "n/a"]
+
+
+def test_only_the_rows_that_a_rule_matches_are_shown(tmp_path):
+    path = write_records(tmp_path / "records.jsonl", sweep_records())
+    run = CliRunner().invoke
+    shown = run(command, [str(path), "--only", "recipe=q8_0|q4_*", "--columns", "recipe"])
+    assert shown.exit_code == 0
+    assert re.findall(r"^\| (\w+) *\|", shown.output, re.MULTILINE) == ["recipe", "q8_0", "q4_k_m", "q4_0"]
+    rows = json.loads(run(command, [str(path), "--only", "recipe=bf16", "--json"]).output)
+    assert [row["recipe"] for row in rows] == ["bf16"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [("recipe=q9_0", "--only recipe=q9_0 matches none of the 8 rows"), ("size=4", "unknown axis 'size'")],
+)
+def test_a_rule_that_matches_nothing_is_refused(tmp_path, rule, message):
+    path = write_records(tmp_path / "records.jsonl", sweep_records())
+    done = CliRunner().invoke(command, [str(path), "--only", rule])
+    assert done.exit_code != 0 and message in str(done.exception)

@@ -279,3 +279,21 @@ def test_every_recipe_is_scored_on_each_text_and_timed_once(tmp_path):
     assert len({case["eval"]["text_sha256"] for case in cases}) == 2
     (only,) = select_points(suite(recipes=["q8_0"], texts=tuple(paths)), [parse_only(f"text={paths[1]}")])
     assert only.point.quality.text == paths[1]
+
+
+def test_a_text_that_is_in_the_calibration_text_is_refused(tmp_path):
+    lines = [
+        f"{number}: a line of more than eighty characters, so that nobody else has written it before me\n"
+        for number in range(100)
+    ]
+    seen, scored = tmp_path / "seen.txt", tmp_path / "scored.txt"
+    seen.write_text("".join(lines[:60]), encoding="utf-8")
+    work = CalibrationWork(text=str(seen))
+    for first, refused in ((60, False), (58, True)):
+        scored.write_text("".join(lines[first:]), encoding="utf-8")
+        grid = suite(eval=QualityWork(text=str(scored)), calibration=work)
+        if refused:
+            with pytest.raises(InputError, match=r"scored.txt: 5% of its long lines are in the calibration text"):
+                make_cases(grid, select_points(grid))
+        else:
+            assert make_cases(grid, select_points(grid))

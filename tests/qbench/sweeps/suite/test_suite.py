@@ -55,3 +55,11 @@ def test_recipe_files_are_found_next_to_the_suite(tmp_path):
     (tmp_path / "mine.yaml").write_text("{base: q8_0}")
     suite = load(tmp_path, "name: x\nmodels: [rand:tiny]\nrecipes: [mine.yaml, q8_0]\nbench: {pp: 8}")
     assert suite.axes["recipe"] == (str(tmp_path / "mine.yaml"), "q8_0")
+
+
+def test_models_of_the_command_replace_the_models_of_the_suite(tmp_path):
+    path = tmp_path / "suite.yaml"
+    path.write_text("name: x\nmodels: [ref:llama]\nrecipes: [bf16]\nbench: {}\n", encoding="utf-8")
+    assert load_suite(path, ["rand:tiny", "rand:tiny"]).axes["model"] == ("rand:tiny",)
+    with pytest.raises(InputError, match="unknown random model 'tinny'"):
+        load_suite(path, ["rand:tinny"])

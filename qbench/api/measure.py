@@ -16,10 +16,10 @@ from qbench.quality.evaluate import evaluate as evaluate_quality
 from qbench.recommendation import Asked
 from qbench.recommendation import recommend as search_recommendation
 from qbench.recommendation.answer import Recommendation
-from qbench.recommendation.candidates import KV_CHOICES, RECIPES
+from qbench.recommendation.candidates import KV_CHOICES
 from qbench.run.case import Case
 from qbench.run.options import RunOptions
-from qbench.run.work import QualityWork, SpeedWork, TasksWork, fitting_sizes
+from qbench.run.work import CalibrationWork, QualityWork, SpeedWork, TasksWork, fitting_sizes
 from qbench.sources import open_source
 from qbench.speed.bench import bench as bench_speed
 from qbench.store import load_records
@@ -132,9 +132,10 @@ def recommend(
     tps: float | None = None,
     context: int | None = None,
     batch: int = 1,
-    recipes: Sequence[str] = RECIPES,
+    recipes: Sequence[str] = (),
     kv_formats: Sequence[str] = KV_CHOICES,
     text: str | None = None,
+    calibration: CalibrationWork | str | None = None,
     windows: int | None = 24,
     threads: int | None = None,
     folder: str | Path = "runs/recommend",
@@ -143,11 +144,14 @@ def recommend(
 
     memory   of the whole process, in bytes or as in "6GiB"
     tps      tokens per second of all sequences, at least
+    recipes  to choose from; empty: ten without calibration, and with a calibration text four more
+    calibration  a text file, `hf:DATASET`, or all options; None: only reference models can be calibrated
     folder   keeps each measurement, so that the next call need not repeat it
     returns  `answer` is None if nothing fits, and then `relaxations` has the nearest limits
     """
     size = parse_bytes(memory) if isinstance(memory, str) else memory
-    asked = Asked(model, size, context, batch, tps, recipes, kv_formats, text, windows, threads)
+    work = CalibrationWork(text=calibration) if isinstance(calibration, str) else calibration
+    asked = Asked(model, size, context, batch, tps, recipes, kv_formats, text, work, windows, threads)
     with progress_bar(f"recommend for {model}") as update:
         return search_recommendation(asked, folder=Path(folder), on_event=_shown(update))
 

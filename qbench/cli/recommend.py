@@ -15,6 +15,7 @@ from qbench.cli.run_options import axis_option
 from qbench.cli.types import FiniteRange, count_option
 from qbench.measure.metrics import Metrics
 from qbench.run.case import Case
+from qbench.run.work import SAMPLES, CalibrationWork
 from qbench.words.written import names_in
 from quant.kv_names import FLOAT32
 from quant.present import present
@@ -28,7 +29,10 @@ FOLDER = "runs/recommend"
 @click.command(
     "recommend",
     cls=Command,
-    sections={"Goal": ("memory", "tps", "context", "batch"), "Quality": ("text", "windows", "exhaustive")},
+    sections={
+        "Goal": ("memory", "tps", "context", "batch"),
+        "Quality": ("text", "calibration", "samples", "windows", "exhaustive"),
+    },
     examples=(
         "qbench recommend ref:llama --memory 300MiB",
         "qbench recommend ref:llama --memory 300MiB --tps 100 --context 512",
@@ -49,10 +53,14 @@ FOLDER = "runs/recommend"
 @count_option("--context", "--ctx", help="Number of tokens per sequence  [default: the model's own, at most 8192]")
 @count_option("--batch", default=1, help="Number of sequences at once.")
 @click.option(
-    "--recipes", help="Recipes to choose from, for example q8_0,gptq-w4g128  [default: ten that need no calibration]"
+    "--recipes",
+    help="Recipes to choose from, for example q8_0,gptq-w4g128  [default: ten that need no calibration; with "
+    "--calibration four more that do]",
 )
 @click.option("--kv", metavar="FORMAT,...", help="KV formats to choose from, for example f32,kv-fp8  [default: five]")
 @click.option("--text", type=click.Path(), help="Text for the KLD  [default: a reference model's held-out text]")
+@click.option("--calibration", help="Text to calibrate on, which adds four calibrated GGUF recipes  [default: none]")
+@count_option("--samples", default=SAMPLES, help="Largest number of calibration windows.")
 @count_option("--windows", default=24, help="Number of text windows to score.")
 @click.option(
     "--exhaustive", is_flag=True, help="Measure every point that fits on all windows, not only those that may win."
@@ -63,15 +71,30 @@ FOLDER = "runs/recommend"
 @axis_option("threads")
 @json_option
 def command(
-    model, memory, tps, context, batch, recipes, kv, text, windows, exhaustive, output, threads, as_json
+    model,
+    memory,
+    tps,
+    context,
+    batch,
+    recipes,
+    kv,
+    text,
+    calibration,
+    samples,
+    windows,
+    exhaustive,
+    output,
+    threads,
+    as_json,
 ) -> None:
     """Find the recipe and KV format nearest to MODEL that fit the limits; exit status 1 if nothing fits."""
     from qbench.recommendation import Asked, recommend
-    from qbench.recommendation.candidates import KV_CHOICES, RECIPES
+    from qbench.recommendation.candidates import KV_CHOICES
 
     limits = {"context": context, "batch": batch, "tps": tps, "threads": threads}
-    quality = {"text": text, "windows": windows, "exhaustive": exhaustive}
-    among = {"recipes": names(recipes) or RECIPES, "kv_formats": names(kv) or KV_CHOICES}
+    work = CalibrationWork(text=calibration, samples=samples) if calibration else None
+    quality = {"text": text, "calibration": work, "windows": windows, "exhaustive": exhaustive}
+    among = {"recipes": names(recipes), "kv_formats": names(kv) or KV_CHOICES}
     with progress_bar(f"recommend for {model}") as update:
         asked = Asked(model, memory, **limits, **quality, **among)
         result = recommend(asked, folder=Path(output), on_event=narrator(update))

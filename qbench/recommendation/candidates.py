@@ -15,6 +15,8 @@ from quant.source import Source
 
 # Recipes without calibration and with one pass, from 16 bits per weight to 2; others by name.
 RECIPES = ("bf16", "rtn-w8", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "rtn-w4g128", "q4_0", "q3_k_m", "q2_k")
+# Added if there is a text to calibrate on: the files of llama.cpp that lose least.
+CALIBRATED = ("gptq-q5_k_m", "gptq-q4_k_m", "imatrix-q4_k_m", "gptq-q3_k_m")
 # The most precise first: a coarser one is tried only if those before it are too large or too slow.
 KV_CHOICES = (FLOAT32, "kv-f16", "kv-int8", "kv-fp8", "kv-int4")
 

@@ -15,7 +15,7 @@ from qbench.recommendation.goal import Goal
 from qbench.recommendation.heat import heat_windows
 from qbench.recommendation.search import Measured
 from qbench.run.case import Case
-from qbench.run.work import QualityWork, SpeedWork
+from qbench.run.work import CalibrationWork, QualityWork, SpeedWork
 from qbench.store import latest_records
 from qbench.sweeps.case_runner import Outcome
 from qbench.sweeps.executor import LocalExecutor, Numbered, OnStage
@@ -69,10 +69,11 @@ class Judge:
         known: Iterable[Path],
         *,
         threads: int | None = None,
+        calibration: CalibrationWork | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
         self.model, self.quality, self.folder, self.on_event = model, quality, folder, on_event
-        self.threads, self.batch = threads, goal.batch
+        self.threads, self.batch, self.calibration = threads, goal.batch, calibration
         self.executor = OpenExecutor(real_path(folder))
         steps = min(STEPS, goal.context)
         self.bench = SpeedWork(pp=0, tg=steps, depth=goal.context - steps, repetitions=REPETITIONS)
@@ -129,6 +130,7 @@ class Judge:
             tuple(dict.fromkeys(candidate.recipe for candidate in candidates)),
             kv_formats=tuple(dict.fromkeys(candidate.kv_format for candidate in candidates)),
             threads=None if self.threads is None else (self.threads,),
+            calibration=self.calibration,
             **sections,
         )
 

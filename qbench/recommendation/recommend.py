@@ -5,6 +5,8 @@ from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from qbench.calibration.texts import check_unseen
+from qbench.calibration.windows import calibration_tokens
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
 from qbench.measure.records.record_files import FOLDERS
@@ -13,13 +15,13 @@ from qbench.plan.runtime import runtime_bytes
 from qbench.quality.evaluate import read_text, setting_of
 from qbench.quality.protocols.scoring import GPTQ_WINDOW
 from qbench.recommendation.answer import JudgedPoint, MeasuredPoint, MoreKld, Recommendation, RelaxedLimit, RunnerUp
-from qbench.recommendation.candidates import KV_CHOICES, RECIPES, Candidate, make_candidates
+from qbench.recommendation.candidates import CALIBRATED, KV_CHOICES, RECIPES, Candidate, make_candidates
 from qbench.recommendation.goal import Goal
 from qbench.recommendation.heat import heat_windows
 from qbench.recommendation.measure import Judge
 from qbench.recommendation.search import GAIN, Verdict, search
 from qbench.run.choices import check_kv_format
-from qbench.run.work import QualityWork
+from qbench.run.work import CalibrationWork, QualityWork
 from qbench.sources import open_source
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.statistics.paired import kld_difference
@@ -88,7 +90,9 @@ class Asked:
 
     memory_bytes   of the whole process, including its memory without a model
     context        tokens per sequence; None: the model's own, LONGEST at most
+    recipes        to choose from; empty: RECIPES, and CALIBRATED if there is a text to calibrate on
     text           for the KLD; None: a reference model's held-out text
+    calibration    for recipes that calibrate; None: a reference model's own text, no such recipes for others
     windows        of the text; None: as many as make JUDGED_TOKENS
     exhaustive     measure every point that fits, instead of those that `search` takes to matter
     """
@@ -98,9 +102,10 @@ class Asked:
     context: int | None = None
     batch: int = 1
     tps: float | None = None
-    recipes: Sequence[str] = RECIPES
+    recipes: Sequence[str] = ()
     kv_formats: Sequence[str] = KV_CHOICES
     text: str | None = None
+    calibration: CalibrationWork | None = None
     windows: int | None = None
     threads: int | None = None
     exhaustive: bool = False
@@ -115,17 +120,22 @@ def recommend(
     raises   InputError for unknown names and impossible limits
     """
     model, kv_formats = asked.model, asked.kv_formats
-    check_names(model, asked.recipes, kv_formats)
+    recipes = asked.recipes or (RECIPES if asked.calibration is None else (*RECIPES, *CALIBRATED))
+    check_names(model, recipes, kv_formats)
     source = open_source(model)
     check_text(source, asked.text)
+    if asked.calibration is not None and asked.calibration.text:
+        calibration_tokens(source, asked.calibration)
+        if asked.text:
+            check_unseen(asked.text, asked.calibration.text)
     goal = make_goal(source, asked.memory_bytes, asked.context, asked.batch, asked.tps)
     ordered = [name for name in KV_CHOICES if name in kv_formats] + [
         name for name in kv_formats if name not in KV_CHOICES
     ]
-    candidates = make_candidates(source, goal, asked.recipes, ordered)
+    candidates = make_candidates(source, goal, recipes, ordered)
     window = min(GPTQ_WINDOW, ModelConfig.of(source).max_positions)
     quality = QualityWork(asked.text, asked.windows or max(1, JUDGED_TOKENS // window))
-    how = {"threads": asked.threads, "on_event": on_event}
+    how = {"threads": asked.threads, "calibration": asked.calibration, "on_event": on_event}
     with exclusive(real_path(folder)), closing(Judge(model, goal, quality, folder, map(Path, FOLDERS), **how)) as judge:
         goal = replace(goal, runtime_bytes=runtime_bytes(asked.threads))
         windows = present(quality.max_windows)

@@ -3,11 +3,16 @@
 import json
 import shutil
 from importlib import import_module
+from itertools import islice
 
 import pytest
+from support.artifact import write_artifact
 
 from qbench.cli.memory_size import MEMORY_SIZE, enough
 from qbench.reference import weights_dir
+from qbench.reference.corpus import documents, heldout_text
+from qbench.sources import open_source
+from quant.recipes import get_recipe
 
 
 @pytest.mark.parametrize(
@@ -94,3 +99,36 @@ def test_a_model_needs_tokenizer_and_text(qbench, small_model, tmp_path, monkeyp
     (tmp_path / "x.txt").write_text("The guard.")
     qbench("recommend", small_model, "--memory", "1GB", "--text", "x.txt").fails_with("tokenizer")
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.fixture
+def own_model(tmp_path):
+    """A model that brings no text, and a text to score and another to calibrate on."""
+    path = write_artifact(open_source("ref:llama"), tmp_path / "model.gguf", recipe=get_recipe("bf16"))
+    text, calibration = tmp_path / "text.txt", tmp_path / "calibration.txt"
+    text.write_text(heldout_text(num_chars=60_000), encoding="utf-8")
+    calibration.write_text("".join(islice(documents(seed=5), 200)), encoding="utf-8")
+    return str(path), str(text), str(calibration)
+
+
+def recommended(qbench, tmp_path, model, text, *options) -> dict:
+    asked = ("recommend", model, "--memory", "2GiB", "--text", text, "--windows", 2, "--kv", "f32")
+    outcome = qbench(*asked, "--recipes", "q3_k_m,gptq-q3_k_m", "-o", tmp_path / "run", "--json", *options)
+    assert outcome.status in (0, 1), outcome.err
+    return json.loads(outcome.out)
+
+
+def test_a_calibration_text_lets_calibrated_recipes_win(qbench, tmp_path, own_model):
+    model, text, calibration = own_model
+    found = recommended(qbench, tmp_path, model, text, "--calibration", calibration, "--samples", 8)
+    assert found["answer"]["recipe"] == "gptq-q3_k_m"
+    without = recommended(qbench, tmp_path, model, text)
+    assert without["answer"]["recipe"] == "q3_k_m"
+    (other,) = (one for one in without["others"] if one["recipe"] == "gptq-q3_k_m")
+    assert "no text is known for this model" in other["why"] and "--calibration" in other["why"]
+
+
+def test_a_text_that_is_in_the_calibration_text_cannot_choose(qbench, tmp_path, own_model):
+    model, text, _ = own_model
+    outcome = qbench("recommend", model, "--memory", "2GiB", "--text", text, "--calibration", text)
+    assert outcome.status == 2 and "of its long lines are in the calibration text" in outcome.err

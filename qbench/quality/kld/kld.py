@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from qbench.measure.quality_figures import KLDBin, Quality
-from qbench.quality.protocols.perplexity import normalizer, parts_in
+from qbench.quality.protocols.perplexity import likeliest, normalizer, parts_in
 from qbench.quality.protocols.scoring import Scoring
 from qbench.statistics.intervals import block_mean
 
@@ -51,7 +51,7 @@ def _divergence_of_few(q_rows: Tensor, p_rows: Tensor, ids: Tensor, space: Tenso
     sums = (ratio.mul_(weight).sum(dim=-1) * (largest - lse_p).exp()).clamp_min(0)
     columns = (
         sums,
-        (q_rows.argmax(-1) == p_rows.argmax(-1)).double(),
+        (likeliest(q_rows) == likeliest(p_rows)).double(),
         log_q_target.exp() - log_p_target.exp(),
         -log_p_target,
         (largest - lse_p).exp(),

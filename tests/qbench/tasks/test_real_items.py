@@ -10,6 +10,7 @@ from qbench.real import RealFile, real_file
 from qbench.run.work import TasksWork
 from qbench.tasks.catalogue import load_tasks
 from qbench.tasks.names import OFFLINE, check_task_names
+from qbench.tasks.real_items import needles
 from quant.errors import InputError
 
 NAMES = sorted(path.stem for path in (OFFLINE / "real").glob("*.yaml"))
@@ -55,12 +56,23 @@ def test_the_last_word_is_asked_for(folder):
     assert (task.doc_to_text(doc), task.doc_to_target(doc)) == ("a b", " c")
 
 
+def test_a_needle_is_in_its_text_at_even_depths(folder, monkeypatch):
+    content = b"It was a bright day in the town. " * 400
+    (folder / "books.txt").write_bytes(content)
+    file = RealFile("books.txt", len(content), "none", "books", hashlib.sha256(content).hexdigest())
+    monkeypatch.setitem(real.TEXTS, "books", file)
+    docs = needles("real:books", [1000, 2000], 4)["test"]
+    assert [doc["chars"] for doc in docs] == [1000] * 4 + [2000] * 4
+    for number, doc in enumerate(docs):
+        sentence = f"{doc['context'].rpartition('. ')[2]} {doc['answer']}."
+        depth = doc["context"].index(sentence) / len(doc["context"])
+        assert depth == pytest.approx(number % 4 / 4, abs=0.1) and len(doc["context"]) <= doc["chars"] + 200
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_file_gets_one_line(tmp_path, monkeypatch, name):
     monkeypatch.setenv("QBENCH_REAL", str(tmp_path / "nowhere"))
     real_file.cache_clear()
     check_task_names(TasksWork((name,)))
-    with pytest.raises(
-        InputError, match=rf"task {name} cannot be loaded: real:{name[5:]}: .* is not there; `make real`"
-    ):
+    with pytest.raises(InputError, match=rf"task {name} cannot be loaded: real:\w+: .* is not there; `make real`"):
         load_tasks(TasksWork((name,)))

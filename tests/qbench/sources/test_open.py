@@ -125,4 +125,4 @@ def test_every_listed_model_opens():
         if row.params is not None:
             source = open_source(row.spec)
             assert row.params == sum(int(np.prod(info.shape)) for info in source.tensors.values())
-    assert {row.kind for row in list_models()} == {"ref", "rand", "shape"}
+    assert {row.kind for row in list_models()} == {"ref", "real", "rand", "shape"}

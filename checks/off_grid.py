@@ -26,7 +26,7 @@ from quant.source import Source, SourceView, TensorInfo
 
 BLOCK = 32  # weights with one scale, at least
 NEAR = 0.05  # of a step
-HEADINGS = ["model", "weights", "near the grid %", "perplexity"]
+HEADINGS = ["model", "weights", "near the grid %", "error of q8_0 %", "perplexity"]
 MARKER = "off-grid"
 
 
@@ -80,6 +80,16 @@ def share_near_grid(source: Source, file: Source) -> float:
     return near / total
 
 
+def rounding_error(source: Source) -> float:
+    """Error of q8_0 over the size of the linears' weights, both as root mean square."""
+    error = size = 0.0
+    for name in linears_of(source):
+        weight = dequantize(source.read(name)).astype(np.float32)
+        error += float(np.square(dequantize(get_format("q8_0").quantize_ref(weight)) - weight).sum())
+        size += float(np.square(weight).sum())
+    return float(np.sqrt(error / size))
+
+
 def perplexity(source: Source, text: Path, windows: int) -> float:
     scorings = prepare(source, read_text_file(text, "text"), windows, ["windows-512"])
     model = load_model(source, RunOptions(), impl="reference")
@@ -98,9 +108,13 @@ def table(specs: Sequence[str], windows: int) -> str:
             (f"channels scaled, {np.exp(-SPREAD):.2f} to {np.exp(SPREAD):.2f}", RescaledSource(file)),
             ("with noise of a step", NoisySource(file)),
         ):
-            share = share_near_grid(source, file)
-            rows.append([spec, name, f"{100 * share:.1f}", f"{perplexity(source, text, windows):.3f}"])
-    grid = markdown_grid(rows, [False, False, True, True])
+            figures = (
+                100 * share_near_grid(source, file),
+                100 * rounding_error(source),
+                perplexity(source, text, windows),
+            )
+            rows.append([spec, name, *map("{:.{}f}".format, figures, (1, 3, 3))])
+    grid = markdown_grid(rows, [False, False, True, True, True])
     return f"{grid}\n\nPerplexity of {windows} windows of 512 tokens of `real:wikitext-2`, computed in float32.\n"
 
 

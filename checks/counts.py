@@ -101,7 +101,7 @@ COUNTS: dict[str, Callable[[], int]] = {
 }
 LIMITS = {
     "files": 1_379,
-    "lines": 137_300,
+    "lines": 137_400,
     "Python files of qbench under 30 lines": 69,
     "entries of qbench/runtime/caches": 15,
     "floors of qbench": 13,

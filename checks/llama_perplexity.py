@@ -29,7 +29,10 @@ HEADINGS = ["model", "recipe", "qbench", "llama.cpp", "ratio"]
 
 
 def by_llama_cpp(path: Path, windows: Sequence[np.ndarray]) -> float:
-    """windows   token ids [T], each from an empty cache; every token but a window's first is scored"""
+    """Perplexity of all tokens but the first of each window.
+
+    windows  token ids [T], each from an empty cache
+    """
     import llama_cpp
 
     f32 = {"type_k": llama_cpp.GGML_TYPE_F32, "type_v": llama_cpp.GGML_TYPE_F32}

@@ -27,9 +27,6 @@ from quant.models import ModelConfig
 from quant.regular_file import open_regular
 from quant.source import Source
 
-LONG_LINE = 80  # characters; shorter lines, as "The end.", are in many texts
-MOST_SHARED = 0.01
-
 Tokens = Iterator[np.ndarray]  # runs of token ids [n] int64, which follow each other in the text
 
 
@@ -140,28 +137,6 @@ def _hub_texts(name: str) -> Iterator[str]:
     if not isinstance(first.get("text"), str):
         raise InputError(f'hf:{name} has no column "text"; it has {", ".join(first) or "no rows"}')
     return chain([first["text"]], (row["text"] for row in rows))
-
-
-def check_unseen(text: str, calibration: str) -> None:
-    """Refuse a text to score that is in the calibration text: calibrated recipes would look too good.
-
-    raises   InputError if its lines in the other text have more than MOST_SHARED of the characters of its long lines
-    """
-    scored, seen = text_file(text), text_file(calibration)
-    if scored is None or seen is None or seen.suffix == ".npy":
-        return
-    known = set(_long_lines(seen))
-    lines = _long_lines(scored)
-    shared, total = sum(len(line) for line in lines if line in known), sum(map(len, lines))
-    if shared > MOST_SHARED * total:
-        raise InputError(
-            f"{text}: {shared / total:.0%} of its long lines are in the calibration text {calibration}; "
-            "score another text, or calibrate on another one"
-        )
-
-
-def _long_lines(path: Path) -> list[str]:
-    return [line for line in _read(path).splitlines() if len(line) >= LONG_LINE]
 
 
 def _read(path: Path) -> str:

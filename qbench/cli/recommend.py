@@ -59,7 +59,7 @@ FOLDER = "runs/recommend"
 )
 @click.option("--kv", metavar="FORMAT,...", help="KV formats to choose from, for example f32,kv-fp8  [default: five]")
 @click.option("--text", type=click.Path(), help="Text for the KLD  [default: a reference model's held-out text]")
-@click.option("--calibration", help="Text to calibrate on, which adds four calibrated GGUF recipes  [default: none]")
+@click.option("--calibration", help="Text to calibrate on, which adds four calibrated GGUF recipes.")
 @count_option("--samples", default=SAMPLES, help="Largest number of calibration windows.")
 @count_option("--windows", default=24, help="Number of text windows to score.")
 @click.option(

@@ -8,6 +8,7 @@ from qbench.cli.help import Command
 from qbench.cli.keep_path import require_clean_rows
 from qbench.cli.output import echo, format_option
 from qbench.measure.records.record import keep_records
+from qbench.sweeps.suite.rules import parse_only
 from qbench.words.written import names_in
 
 FORMS = ("md", "csv", "json", "html")
@@ -72,7 +73,6 @@ def command(
     """
     from qbench import report  # imports numpy
     from qbench.report.picture import write_pictures
-    from qbench.sweeps.suite.rules import parse_only
 
     given = cache_table, policies, mixes, interaction, agreement, attention_table
     tables = [option for option, is_given in zip(report.NAMED_TABLES, given, strict=True) if is_given]

@@ -5,7 +5,6 @@ from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from qbench.calibration.texts import check_unseen
 from qbench.calibration.windows import calibration_tokens
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
@@ -21,7 +20,7 @@ from qbench.recommendation.heat import heat_windows
 from qbench.recommendation.measure import Judge
 from qbench.recommendation.search import GAIN, Verdict, search
 from qbench.run.choices import check_kv_format
-from qbench.run.work import CalibrationWork, QualityWork
+from qbench.run.work import CalibrationWork, QualityWork, check_unseen
 from qbench.sources import open_source
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.statistics.paired import kld_difference

@@ -209,9 +209,12 @@ def _families(found: Found) -> str:
 
 
 def _footer(rows: Sequence[Record]) -> str:
+    by_machine: dict[str, list[Record]] = {}
+    for row in rows:
+        by_machine.setdefault(row.machine.id, []).append(row)
     return (
         "same order %: share of pairs of recipes that both models put in the same order. clearly: reversed pairs "
         f"whose 95 % intervals of KLD are apart in both orders. Intervals of tau: {count(RESAMPLES, 'resample')} of "
         "the recipes. Places count from 1, the recipe that loses least; a positive change is a place further down in "
-        f"the second order.\n\n{origin(list(rows))}."
+        f"the second order.\n\n{'; '.join(origin(list(group)) for group in by_machine.values())}."
     )

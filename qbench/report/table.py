@@ -1,6 +1,7 @@
 """The tables to decide from: one per group, Pareto points marked; a frame's columns as lists, made when asked for."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,9 @@ def is_missing(value: Any) -> bool:
     return value is None or value != value or (isinstance(value, float) and math.isinf(value))
 
 
+SPEED_COLUMN = re.compile("tok_s|roofline")
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows that compare with one another, the unquantized first, then by size.
@@ -89,7 +93,13 @@ class Table:
 
     @property
     def note(self) -> str:
-        """One sentence that a reader needs: conditions, machine and code of the measurement."""
+        return self.note_for(None)
+
+    def note_for(self, columns: Sequence[str] | None) -> str:
+        """One sentence that a reader needs: conditions, machine and code of the measurement.
+
+        columns  that the table shows; without a speed nothing is said about speeds. None: the usual ones
+        """
         parts = [
             f"{count(self.first('threads'), 'thread')} of {count(self.first('cores'), 'core')}",
             f"machine {self.first('machine')}{self.processors}",
@@ -106,8 +116,9 @@ class Table:
             parts.insert(0, "protocol {} ({})".format(*known))
         if not is_missing(self.first("text")):
             parts.insert(0, f"text {self.first('text')}")
-        parts += launch_notes(self.columns)
-        parts += roofline_notes(self.columns)
+        if columns is None or any(SPEED_COLUMN.search(name) for name in columns):
+            parts += launch_notes(self.columns)
+            parts += roofline_notes(self.columns)
         commits = dict.fromkeys(map(short_commit, self.columns["commit"], self.columns["dirty"]))
         parts.append("commit " + ", ".join(commits))
         return "; ".join(parts)

@@ -43,7 +43,7 @@ def to_markdown(tables: list[Table], columns: Sequence[str] | None = None) -> st
     columns  their keys; None: the usual ones that have anything to show
     raises   InputError for a column that is not known
     """
-    parts = [f"**{table.title}**\n\n{markdown_table(table, columns)}\n\n{_footer(table)}" for table in tables]
+    parts = [f"**{table.title}**\n\n{markdown_table(table, columns)}\n\n{_footer(table, columns)}" for table in tables]
     return "\n\n".join(parts) + "\n"
 
 
@@ -54,9 +54,9 @@ def markdown_table(table: Table, names: Sequence[str] | None = None) -> str:
     return markdown_grid(rows, [column.numeric for column in columns])
 
 
-def _footer(table: Table) -> str:
+def _footer(table: Table, columns: Sequence[str] | None) -> str:
     failures = [f"{recipe} failed: {error}" for recipe, error in table.failures]
-    return "\n".join([table.note + ".", *failures])
+    return "\n".join([table.note_for(columns) + ".", *failures])
 
 
 def to_rows(tables: list[Table]) -> list[dict[str, Any]]:

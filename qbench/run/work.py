@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from qbench.real import is_real, real_file
-from qbench.words.written import nearest
+from qbench.words.written import nearest, read_text_file
 from quant.errors import InputError
 from quant.json_data import JsonData, JsonRow
 
@@ -32,6 +32,32 @@ def text_file(text: str | None) -> Path | None:
     if text is None or not (is_path(text) or is_real(text)):
         return None
     return real_file(text, "text") if is_real(text) else Path(text)
+
+
+LONG_LINE = 80  # characters; shorter lines, as "The end.", are in many texts
+MOST_SHARED = 0.01
+
+
+def check_unseen(text: str, calibration: str) -> None:
+    """Refuse a text to score that is in the calibration text: calibrated recipes would look too good.
+
+    raises   InputError if its lines in the other text have more than MOST_SHARED of the characters of its long lines
+    """
+    scored, seen = text_file(text), text_file(calibration)
+    if scored is None or seen is None or seen.suffix == ".npy":
+        return
+    known = set(_long_lines(seen))
+    lines = _long_lines(scored)
+    shared, total = sum(len(line) for line in lines if line in known), sum(map(len, lines))
+    if shared > MOST_SHARED * total:
+        raise InputError(
+            f"{text}: {shared / total:.0%} of its long lines are in the calibration text {calibration}; "
+            "score another text, or calibrate on another one"
+        )
+
+
+def _long_lines(path: Path) -> list[str]:
+    return [line for line in read_text_file(path, "text").splitlines() if len(line) >= LONG_LINE]
 
 
 @dataclass(frozen=True, slots=True)

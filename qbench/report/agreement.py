@@ -1,7 +1,7 @@
 """Tables of agreement: do two models put the same recipes in the same order by mean KLD?
 
-The order of one model predicts that of another if Kendall's tau is near 1. Both models
-prefer the same one of two random recipes with probability (1 + tau) / 2.
+The order of one model predicts that of another if Kendall's tau is near 1. Both models prefer the same one
+of two random recipes with probability (1 + tau) / 2.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +19,7 @@ from qbench.run.cache_spec import FULL
 from qbench.statistics.estimate import ALPHA, Estimate
 from qbench.statistics.intervals import RESAMPLES, SEED
 from qbench.words.read import count, markdown_grid
+from quant.kv_names import FLOAT32
 
 LEAST_RECIPES = 6  # fewer have no interval that says anything
 MOST_MOVED = 5  # recipes of a pair that the table names
@@ -74,18 +75,24 @@ def agreement_markdown(records: Iterable[Record]) -> str:
 
 
 def rankings_of(records: Iterable[Record]) -> list[Ranking]:
-    """One per model, text and protocol, in the order of the records; the full cache in the recipe's own KV format."""
+    """One per model, text and protocol, in the order of the records, under the full cache."""
     groups: dict[tuple[str, str, str], dict[str, PolicyRow]] = {}
     for row in policy_rows_by_text(records):
         work = row.case.quality
         text = work.text or "" if work else ""
         key = str(row.case.model), text, _protocol(row)
-        groups.setdefault(key, {})[recorded(row.case.recipe)] = row
+        groups.setdefault(key, {})[_name(row)] = row
     several = {model for (model, *_), (other, *_) in combinations(groups, 2) if model == other}
     return [
         Ranking(f"{model}, {text.rpartition(':')[2]}" if model in several and text else model, rows)
         for (model, text, _), rows in groups.items()
     ]
+
+
+def _name(row: PolicyRow) -> str:
+    """The recipe, and the KV format if the recipe does not name it."""
+    recipe, kv_format = recorded(row.case.recipe), row.case.kv_format
+    return recipe if kv_format in (None, FLOAT32) or kv_format in recipe else f"{recipe} with {kv_format}"
 
 
 def _protocol(row: PolicyRow) -> str:

@@ -20,7 +20,7 @@ def records(model: str, losses: list[float], text: str | None = None) -> list[di
     """One row per recipe of `losses`, whose intervals reach 10 % to either side."""
     rows = []
     for recipe, loss in zip(RECIPES, losses, strict=False):
-        row = policy_record("full", loss, 1000, 100.0, model=model, recipe=recipe)
+        row = policy_record("full", loss, 1000, 100.0, model=model, recipe=recipe, kv_format="f32")
         row["case"]["eval"]["text"] = text
         row["key"] += f" {text}"
         rows.append(row)
@@ -72,3 +72,11 @@ def test_too_few_shared_recipes_are_no_pair(tmp_path):
     path = write_records(tmp_path / "records.jsonl", rows)
     with pytest.raises(InputError, match="two models or texts with six recipes in common"):
         render_named("--agreement", path)
+
+
+def test_a_recipe_in_another_kv_format_is_another_entry():
+    losses = [0.1 * (i + 1) for i in range(8)]
+    rows = records("ref:a", losses)
+    again = [policy_record("full", 1.0, 1000, 100.0, model="ref:a", recipe=RECIPES[0], kv_format="kv-int4")]
+    (ranking,) = rankings(*rows, *again)
+    assert len(ranking.rows) == 9 and f"{RECIPES[0]} with kv-int4" in ranking.rows
